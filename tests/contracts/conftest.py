@@ -41,7 +41,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Say what the API in memory lacks, whenever the suite runs."""
+    """Collect the reasons of tests that are not run on the API in memory."""
     markers = [item.get_closest_marker("server_only") for item in session.items]
     reasons = Counter(marker.args[0] for marker in markers if marker)
     session.config.stash[NOT_IN_MEMORY] = reasons

@@ -1,4 +1,4 @@
-"""Server-side apply: ownership, conflicts, giving up fields, keyed lists."""
+"""Server-side apply: ownership, conflicts, removal of fields, keyed lists."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ async def test_apply_creates_and_then_changes_nothing_when_repeated(kube: Kube, 
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-async def test_apply_is_refused_with_the_field_named_when_the_schema_does_not_know_it(
+async def test_apply_is_refused_with_the_field_when_the_schema_does_not_know_it(
     kube: Kube, namespace: str
 ) -> None:
     body = model(namespace)
@@ -26,50 +26,52 @@ async def test_apply_is_refused_with_the_field_named_when_the_schema_does_not_kn
     assert refused.value.code in (400, 422)
 
 
-async def test_apply_is_refused_with_the_owner_named_when_another_manager_owns_the_field(
+async def test_apply_is_refused_with_the_owner_when_another_manager_owns_the_field(
     kube: Kube, namespace: str
 ) -> None:
     await kube.apply(kinds.MODEL, model(namespace), manager="alice")
-    other = model(namespace)
-    other["spec"]["description"] = "two"
+    changed = model(namespace)
+    changed["spec"]["description"] = "two"
     with pytest.raises(errors.Conflict) as caught:
-        await kube.apply(kinds.MODEL, other, manager="bob", force=False)
+        await kube.apply(kinds.MODEL, changed, manager="bob", force=False)
     assert "alice" in str(caught.value)
     assert ".spec.description" in {cause.field for cause in caught.value.causes}
 
 
-async def test_field_changes_hands_when_apply_is_forced(kube: Kube, namespace: str) -> None:
+async def test_field_changes_owner_when_apply_is_forced(kube: Kube, namespace: str) -> None:
     await kube.apply(kinds.MODEL, model(namespace), manager="alice")
-    other = model(namespace)
-    other["spec"]["description"] = "two"
-    after = await kube.apply(kinds.MODEL, other, manager="bob", force=True)
-    assert after["spec"]["description"] == "two"
+    changed = model(namespace)
+    changed["spec"]["description"] = "two"
+    applied = await kube.apply(kinds.MODEL, changed, manager="bob", force=True)
+    assert applied["spec"]["description"] == "two"
     with pytest.raises(errors.Conflict):
         await kube.apply(kinds.MODEL, model(namespace), manager="alice", force=False)
 
 
-async def test_field_goes_when_its_only_manager_no_longer_names_it(kube: Kube, namespace: str) -> None:
+async def test_field_is_removed_when_its_only_manager_no_longer_applies_it(
+    kube: Kube, namespace: str
+) -> None:
     await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1", "b": "2"}), manager="alice")
-    after = await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1"}), manager="alice")
-    assert after["metadata"]["labels"] == {"a": "1"}
+    applied = await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1"}), manager="alice")
+    assert applied["metadata"]["labels"] == {"a": "1"}
 
 
-async def test_field_stays_when_another_manager_names_it_too(kube: Kube, namespace: str) -> None:
+async def test_field_stays_when_another_manager_applies_it_too(kube: Kube, namespace: str) -> None:
     await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1"}), manager="alice")
     await kube.apply(kinds.MODEL, model(namespace, labels={"a": "1"}), manager="bob")
-    after = await kube.apply(kinds.MODEL, model(namespace), manager="alice")
-    assert after["metadata"]["labels"] == {"a": "1"}
+    applied = await kube.apply(kinds.MODEL, model(namespace), manager="alice")
+    assert applied["metadata"]["labels"] == {"a": "1"}
 
 
-async def test_item_of_a_keyed_list_goes_when_its_manager_drops_it(kube: Kube, namespace: str) -> None:
+async def test_item_of_a_keyed_list_is_removed_when_its_manager_drops_it(kube: Kube, namespace: str) -> None:
     await kube.apply(kinds.INFERENCE, inference(namespace))
-    one = inference(namespace, predictors=[{"name": "stable", "modelVersion": "v1", "trafficWeight": 90}])
-    after = await kube.apply(kinds.INFERENCE, one)
-    assert [p["name"] for p in after["spec"]["predictors"]] == ["stable"]
+    single = inference(namespace, predictors=[{"name": "stable", "modelVersion": "v1", "trafficWeight": 90}])
+    applied = await kube.apply(kinds.INFERENCE, single)
+    assert [p["name"] for p in applied["spec"]["predictors"]] == ["stable"]
 
 
-async def accepted_by_two(kube: Kube, namespace: str) -> dict[str, Any]:
-    """A Route with entries of the gateways a and b."""
+async def route_accepted_by_two(kube: Kube, namespace: str) -> dict[str, Any]:
+    """Create a Route with status entries of the gateways a and b."""
     route = {"metadata": {"name": "r", "namespace": namespace}, "spec": {"inference": "r"}}
     await kube.apply(kinds.ROUTE, route)
     for gateway in ("a", "b"):
@@ -79,47 +81,53 @@ async def accepted_by_two(kube: Kube, namespace: str) -> dict[str, Any]:
 
 
 async def test_two_gateways_write_their_own_status_entries(kube: Kube, namespace: str) -> None:
-    await accepted_by_two(kube, namespace)
-    now = await kube.get(kinds.ROUTE, namespace, "r")
-    assert {g["name"] for g in now["status"]["gateways"]} == {"a", "b"}
+    await route_accepted_by_two(kube, namespace)
+    stored = await kube.get(kinds.ROUTE, namespace, "r")
+    assert {g["name"] for g in stored["status"]["gateways"]} == {"a", "b"}
 
 
-async def test_status_apply_leaves_the_spec_alone(kube: Kube, namespace: str) -> None:
+async def test_status_apply_does_not_change_the_spec(kube: Kube, namespace: str) -> None:
     await kube.apply(kinds.MODEL, model(namespace))
     await kube.apply_status(kinds.MODEL, model(namespace), {"versions": 2})
-    now = await kube.get(kinds.MODEL, namespace, "m")
-    assert (now["spec"]["description"], now["status"]["versions"], now["metadata"]["generation"]) == (
+    stored = await kube.get(kinds.MODEL, namespace, "m")
+    assert (
+        stored["spec"]["description"],
+        stored["status"]["versions"],
+        stored["metadata"]["generation"],
+    ) == (
         "one",
         2,
         1,
     )
 
 
-async def test_a_map_stays_when_its_manager_names_it_empty(kube: Kube, namespace: str) -> None:
+async def test_map_stays_when_its_manager_applies_it_empty(kube: Kube, namespace: str) -> None:
     await kube.apply(kinds.MODEL, model(namespace))
-    after = await kube.apply(kinds.MODEL, {**model(namespace), "spec": {}})
-    assert after["spec"]["description"] == ""
+    applied = await kube.apply(kinds.MODEL, {**model(namespace), "spec": {}})
+    assert applied["spec"]["description"] == ""
 
 
-async def test_a_list_that_the_schema_does_not_describe_is_one_value(kube: Kube, namespace: str) -> None:
+async def test_list_that_the_schema_does_not_describe_is_atomic(kube: Kube, namespace: str) -> None:
     def with_arguments(*arguments: str) -> dict[str, Any]:
         template = {"containers": [{"name": "predictor", "args": list(arguments)}]}
         return inference(namespace, predictors=[{"name": "a", "modelVersion": "v", "template": template}])
 
     def arguments(obj: dict[str, Any]) -> list[str]:
-        found: list[str] = obj["spec"]["predictors"][0]["template"]["containers"][0]["args"]
-        return found
+        args: list[str] = obj["spec"]["predictors"][0]["template"]["containers"][0]["args"]
+        return args
 
     await kube.apply(kinds.INFERENCE, with_arguments("-m", "x", "-m", "y"), manager="alice")
     with pytest.raises(errors.Conflict, match="alice"):
         await kube.apply(kinds.INFERENCE, with_arguments("-m", "z"), manager="bob", force=False)
-    after = await kube.apply(kinds.INFERENCE, with_arguments("-m", "z"), manager="bob")
-    assert arguments(after) == ["-m", "z"]
+    applied = await kube.apply(kinds.INFERENCE, with_arguments("-m", "z"), manager="bob")
+    assert arguments(applied) == ["-m", "z"]
     with pytest.raises(errors.Conflict, match="bob"):
         await kube.apply(kinds.INFERENCE, with_arguments("-m", "x", "-m", "y"), manager="alice", force=False)
 
 
-async def test_an_entry_goes_when_the_gateway_that_wrote_it_gives_it_up(kube: Kube, namespace: str) -> None:
-    route = await accepted_by_two(kube, namespace)
-    after = await kube.apply_status(kinds.ROUTE, route, {}, manager="slipway-gateway-a")
-    assert [entry["name"] for entry in after["status"]["gateways"]] == ["b"]
+async def test_status_entry_is_removed_when_its_gateway_no_longer_applies_it(
+    kube: Kube, namespace: str
+) -> None:
+    route = await route_accepted_by_two(kube, namespace)
+    applied = await kube.apply_status(kinds.ROUTE, route, {}, manager="slipway-gateway-a")
+    assert [entry["name"] for entry in applied["status"]["gateways"]] == ["b"]

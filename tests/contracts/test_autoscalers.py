@@ -1,4 +1,4 @@
-"""What an Autoscaler's spec may say: every rule is refused with its field and its words, by both servers."""
+"""The rules of an Autoscaler's spec: both servers refuse each violation with its field and message."""
 
 from pathlib import Path
 from typing import Any
@@ -48,19 +48,19 @@ def autoscaler(namespace: str, **spec: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def schedule(**change: Any) -> dict[str, Any]:
-    """Return the change to a whole spec; None takes a field away."""
-    found = {key: value for key, value in {**SCHEDULE, **change}.items() if value is not None}
-    return {"maxReplicas": 5, "schedules": [found]}
+def schedule(**changes: Any) -> dict[str, Any]:
+    """Return a spec with one schedule; None removes a field of it."""
+    fields = {key: value for key, value in {**SCHEDULE, **changes}.items() if value is not None}
+    return {"maxReplicas": 5, "schedules": [fields]}
 
 
-def metric(type_: str, **more: Any) -> dict[str, Any]:
-    return {"metrics": [{"type": type_, **more}]}
+def metric(type_: str, **fields: Any) -> dict[str, Any]:
+    return {"metrics": [{"type": type_, **fields}]}
 
 
 async def test_two_bounds_are_a_full_configuration(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.AUTOSCALER, autoscaler(namespace, minReplicas=0, maxReplicas=10))
-    assert made["spec"] == {
+    created = await kube.create(kinds.AUTOSCALER, autoscaler(namespace, minReplicas=0, maxReplicas=10))
+    assert created["spec"] == {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
         "minReplicas": 0,
         "maxReplicas": 10,
@@ -68,26 +68,24 @@ async def test_two_bounds_are_a_full_configuration(kube: Kube, namespace: str) -
     }
 
 
-async def test_what_a_predictor_asks_for_is_stored_in_its_autoscaler_as_it_was_written(
-    kube: Kube, namespace: str
-) -> None:
-    """The planner compares the two: what a server would add or change were written again for ever."""
+async def test_autoscaler_of_a_predictor_is_stored_as_it_was_written(kube: Kube, namespace: str) -> None:
+    """The planner compares the two: a field that a server adds or changes would be written again forever."""
     predictor = {"name": "p", "modelVersion": "v", "autoScale": {**EVERYTHING, "standby": 1}}
     parent = await kube.create(kinds.INFERENCE, inference(namespace, predictors=[predictor]))
     arm = Arm(Predictor.model_validate(parent["spec"]["predictors"][0]), None, "d-p-1")
-    wanted = children.autoscaler(parent, arm, "d-p-1").object
-    body = {"apiVersion": kinds.AUTOSCALER.api_version, "kind": "Autoscaler", **wanted}
-    made = await kube.apply(kinds.AUTOSCALER, body)
-    assert made["spec"] == wanted["spec"]
-    assert made["spec"].keys() == {"scaleTargetRef", *EVERYTHING}
+    planned = children.autoscaler(parent, arm, "d-p-1").object
+    body = {"apiVersion": kinds.AUTOSCALER.api_version, "kind": "Autoscaler", **planned}
+    stored = await kube.apply(kinds.AUTOSCALER, body)
+    assert stored["spec"] == planned["spec"]
+    assert stored["spec"].keys() == {"scaleTargetRef", *EVERYTHING}
 
 
 async def test_metrics_merge_by_type_and_name(kube: Kube, namespace: str) -> None:
     body = autoscaler(namespace, metrics=[{"type": "QPS", "target": 5}, {"type": "Concurrency", "target": 2}])
     await kube.apply(kinds.AUTOSCALER, body)
     body["spec"]["metrics"] = [{"type": "QPS", "target": 7}]
-    made = await kube.apply(kinds.AUTOSCALER, body)
-    assert made["spec"]["metrics"] == [{"type": "QPS", "name": "", "target": 7}]
+    stored = await kube.apply(kinds.AUTOSCALER, body)
+    assert stored["spec"]["metrics"] == [{"type": "QPS", "name": "", "target": 7}]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +132,7 @@ async def test_metrics_merge_by_type_and_name(kube: Kube, namespace: str) -> Non
         ({"metrics": [{"type": "QPS"}, {"type": "QPS"}]}, "spec.metrics[1]", "Duplicate value"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_honoured_is_refused_by_its_field_and_stored_nowhere(
+async def test_invalid_autoscaler_is_refused_with_its_field_and_not_stored(
     kube: Kube, namespace: str, spec: dict[str, Any], field: str, words: str
 ) -> None:
     with pytest.raises(errors.Invalid) as caught:
@@ -157,26 +155,26 @@ BOTH = ["stable", "candidate"]
 @pytest.mark.parametrize(
     ("sample", "arms"), [("autoscale", BOTH), ("on-demand", BOTH), ("inference", BOTH), ("elastic", ["only"])]
 )
-async def test_what_the_samples_ask_for_is_accepted(
+async def test_sample_manifests_are_accepted(
     kube: Kube, namespace: str, sample: str, arms: list[str]
 ) -> None:
     body = yaml.safe_load((ROOT / "manifests" / "samples" / f"{sample}.yaml").read_text())
     body["metadata"]["namespace"] = namespace
-    made = await kube.create(kinds.INFERENCE, body)
-    assert [predictor["name"] for predictor in made["spec"]["predictors"]] == arms
+    created = await kube.create(kinds.INFERENCE, body)
+    assert [predictor["name"] for predictor in created["spec"]["predictors"]] == arms
 
 
-async def test_a_whole_status_is_stored_beside_what_activators_say(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.AUTOSCALER, autoscaler(namespace))
-    now = "2026-01-01T00:00:00Z"
-    said = {
-        "desiredReplicas": 3, "currentReplicas": 1, "readyReplicas": 1, "reason": "a sentence", "lastScaleTime": now,
+async def test_full_status_is_stored_beside_the_demand_of_activators(kube: Kube, namespace: str) -> None:
+    created = await kube.create(kinds.AUTOSCALER, autoscaler(namespace))
+    stored = "2026-01-01T00:00:00Z"
+    full_status = {
+        "desiredReplicas": 3, "currentReplicas": 1, "readyReplicas": 1, "reason": "a sentence", "lastScaleTime": stored,
         "decision": {
-            "time": now, "rule": "Forecast", "metric": "QPS", "needed": 3, "rate": 120.5, "capacity": 50, "backlog": 0,
+            "time": stored, "rule": "Forecast", "metric": "QPS", "needed": 3, "rate": 120.5, "capacity": 50, "backlog": 0,
             "startupSeconds": 30.5, "schedule": "office",
             "forecast": {"horizonSeconds": 45, "lower": 100, "median": 120, "upper": 140.25},
         },
-        "decisions": [{"time": now, "fromReplicas": 1, "toReplicas": 3, "reason": "Forecast", "message": "m"}],
+        "decisions": [{"time": stored, "fromReplicas": 1, "toReplicas": 3, "reason": "Forecast", "message": "m"}],
         "metrics": [{"name": "QPS", "value": 120.5, "needed": 3, "message": ""}, {"name": "PromQL/jobs", "needed": 0,
                     "message": "not measured"}],
         "learned": {"capacity": {"rate": 50, "concurrency": 4, "source": "Learned"}, "startupSeconds": 30.5,
@@ -184,7 +182,7 @@ async def test_a_whole_status_is_stored_beside_what_activators_say(kube: Kube, n
         "signals": [{"source": "gateway-a", "healthy": False, "message": "silent"}],
         "observedGeneration": 1,
     }  # fmt: skip
-    await kube.apply_status(kinds.AUTOSCALER, made, said)
+    await kube.apply_status(kinds.AUTOSCALER, created, full_status)
     demand = [{"reporter": "activator-a", "inFlight": 2}]
-    kept = await kube.apply_status(kinds.AUTOSCALER, made, {"demand": demand}, manager="another")
-    assert covers(kept["status"], said | {"demand": demand})
+    updated = await kube.apply_status(kinds.AUTOSCALER, created, {"demand": demand}, manager="another")
+    assert covers(updated["status"], full_status | {"demand": demand})

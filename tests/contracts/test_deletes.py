@@ -1,4 +1,4 @@
-"""Deletion: finalizers, preconditions, and what becomes of dependents."""
+"""Deletion: finalizers, preconditions and dependents."""
 
 from typing import Any
 
@@ -13,20 +13,20 @@ from tests.objects.stored import eventually, gone, model
 async def test_object_stays_until_its_last_finalizer_is_gone(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.MODEL, model(namespace, finalizers=["slipway.dev/test"]))
     await kube.delete(kinds.MODEL, namespace, "m")
-    held = await kube.get(kinds.MODEL, namespace, "m")
-    assert held["metadata"]["deletionTimestamp"]
-    assert held["metadata"]["generation"] == 2
-    last = await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"finalizers": None}})
-    assert "finalizers" not in last["metadata"]
+    terminating = await kube.get(kinds.MODEL, namespace, "m")
+    assert terminating["metadata"]["deletionTimestamp"]
+    assert terminating["metadata"]["generation"] == 2
+    released = await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"finalizers": None}})
+    assert "finalizers" not in released["metadata"]
     assert await gone(kube, kinds.MODEL, namespace, "m")
 
 
 async def test_no_finalizer_is_added_when_the_object_is_being_deleted(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.MODEL, model(namespace, finalizers=["slipway.dev/test"]))
     await kube.delete(kinds.MODEL, namespace, "m")
-    more = {"metadata": {"finalizers": ["slipway.dev/test", "slipway.dev/late"]}}
+    patch = {"metadata": {"finalizers": ["slipway.dev/test", "slipway.dev/late"]}}
     with pytest.raises(errors.Invalid, match=r"slipway\.dev/late"):
-        await kube.patch(kinds.MODEL, namespace, "m", more)
+        await kube.patch(kinds.MODEL, namespace, "m", patch)
     await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"finalizers": None}})
 
 
@@ -44,14 +44,14 @@ def child_of(owner: dict[str, Any], **meta: Any) -> dict[str, Any]:
     return model(owner["metadata"]["namespace"], "child", ownerReferences=[reference], **meta)
 
 
-async def test_dependents_go_when_their_owner_is_deleted(kube: Kube, namespace: str) -> None:
+async def test_dependents_are_deleted_with_their_owner(kube: Kube, namespace: str) -> None:
     owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
     await kube.create(kinds.MODEL, child_of(owner))
     await kube.delete(kinds.MODEL, namespace, "owner")
     await eventually(lambda: gone(kube, kinds.MODEL, namespace, "child"), seconds=30)
 
 
-async def test_owner_deleted_in_the_foreground_goes_after_what_blocks_it(kube: Kube, namespace: str) -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents(kube: Kube, namespace: str) -> None:
     owner = await kube.create(kinds.MODEL, model(namespace, "owner"))
     await kube.create(kinds.MODEL, child_of(owner, finalizers=["slipway.dev/test"]))
     await kube.delete(kinds.MODEL, namespace, "owner", propagation="Foreground")

@@ -1,4 +1,4 @@
-"""The tuner's kinds: what is refused and by which path, and what cannot change once it was asked."""
+"""The tuner's kinds: invalid specs are refused with their path, and immutable fields cannot change."""
 
 from typing import Any
 
@@ -44,8 +44,8 @@ def profile(namespace: str, **spec: Any) -> Object:
 
 
 def category(name: str, parameter: str = "cpu", type_: str = "discrete", **space: Any) -> Object:
-    found = {"name": parameter, "parameterType": type_, "feasibleSpace": space}
-    return {"tunableParameters": [{"category": name, "parameters": [found]}]}
+    parameter_spec = {"name": parameter, "parameterType": type_, "feasibleSpace": space}
+    return {"tunableParameters": [{"category": name, "parameters": [parameter_spec]}]}
 
 
 SPACE = "spec.tunableParameters[0].parameters[0].feasibleSpace"
@@ -98,7 +98,7 @@ SPACE = "spec.tunableParameters[0].parameters[0].feasibleSpace"
         ({"algorithm": {"algorithmName": "genetic"}}, "spec.algorithm.algorithmName", "genetic"),
     ],
 )  # fmt: skip
-async def test_an_experiment_that_means_nothing_is_refused_by_field_and_rule(
+async def test_invalid_experiment_is_refused_with_field_and_rule(
     kube: Kube, namespace: str, change: Object, field: str, value: str
 ) -> None:
     with pytest.raises(errors.Invalid) as caught:
@@ -107,7 +107,7 @@ async def test_an_experiment_that_means_nothing_is_refused_by_field_and_rule(
     assert value in str(caught.value)
 
 
-async def test_what_an_experiment_asked_stays_and_what_it_may_spend_changes(
+async def test_question_of_an_experiment_is_immutable_and_its_budget_is_not(
     kube: Kube, namespace: str
 ) -> None:
     await kube.create(kinds.PROFILING_EXPERIMENT, experiment(namespace))
@@ -134,7 +134,7 @@ async def test_what_an_experiment_asked_stays_and_what_it_may_spend_changes(
             await patch({name: value})
 
 
-async def test_a_trial_and_a_profile_never_change(kube: Kube, namespace: str) -> None:
+async def test_trial_and_profile_are_immutable(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.TRIAL, trial(namespace))
     template = trial(namespace)["spec"]["template"]
     assert (await kube.patch(kinds.TRIAL, namespace, "digits-1", {"spec": {"template": template}}))["spec"]

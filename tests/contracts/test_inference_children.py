@@ -1,4 +1,4 @@
-"""What our controllers write is accepted, and goes with its Inference: no gateway, and nothing that runs Pods."""
+"""The children that our controllers write are accepted, and are deleted with their Inference. No Pod runs."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 @pytest.fixture
 async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterator[None]:
-    """All of ours, in this process; the model store is in a directory of their own."""
+    """All our controllers, in this process, with a model store of their own."""
     data = DataDir(tmp_path / "data")
     data.root.mkdir(mode=0o700)
     shutil.copy(contract_kubeconfig, data.kubeconfig)
@@ -59,10 +59,10 @@ def number_of(kube: Kube, namespace: str, kind: kinds.Kind) -> Callable[[], Awai
 
 @pytest.mark.server_only("the controllers' process connects by a kubeconfig")
 @pytest.mark.usefixtures("controllers")
-async def test_all_that_an_inference_needs_is_accepted_and_goes_with_it(
+async def test_children_of_an_inference_are_accepted_and_deleted_with_it(
     kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
-    made = await kube.create(kinds.MODEL_VERSION, version(namespace, tmp_path / "model"))
+    created = await kube.create(kinds.MODEL_VERSION, version(namespace, tmp_path / "model"))
     spec = {
         "framework": "sklearn",
         "predictors": PREDICTORS,
@@ -72,27 +72,27 @@ async def test_all_that_an_inference_needs_is_accepted_and_goes_with_it(
     await kube.create(kinds.INFERENCE, {**body, "metadata": {"name": "d", "namespace": namespace}})
     numbers = {kind: number_of(kube, namespace, kind) for kind in CHILDREN}
 
-    async def everything_is_there() -> bool:
+    async def children_exist() -> bool:
         return [await number() for number in numbers.values()] == [2, 2, 2, 1]
 
-    async def nothing_is_left() -> bool:
+    async def children_are_gone() -> bool:
         return not any([await number() for number in numbers.values()])
 
     async def model_is_ready() -> bool:
         return conditions.is_true(await kube.get(kinds.INFERENCE, namespace, "d"), "ModelReady")
 
-    async def building_was_told() -> bool:
-        told = await kube.list(
-            kinds.EVENT_V1, namespace, fields=f"involvedObject.uid={made['metadata']['uid']}"
+    async def build_events_exist() -> bool:
+        events = await kube.list(
+            kinds.EVENT_V1, namespace, fields=f"involvedObject.uid={created['metadata']['uid']}"
         )
-        return {"Building", "Built"} <= {event["reason"] for event in told.items}
+        return {"Building", "Built"} <= {event["reason"] for event in events.items}
 
-    await eventually(everything_is_there, seconds=30)
+    await eventually(children_exist, seconds=30)
     await eventually(model_is_ready, seconds=30)
-    await eventually(building_was_told, seconds=30)
+    await eventually(build_events_exist, seconds=30)
     route = await kube.get(kinds.ROUTE, namespace, "d")
     assert {backend["arm"] for backend in route["spec"]["backends"]} == {"stable", "own"}
     assert (await kube.get(kinds.MODEL, namespace, "m"))["metadata"]["uid"]
     await kube.delete(kinds.INFERENCE, namespace, "d")
     await eventually(lambda: gone(kube, kinds.INFERENCE, namespace, "d"), seconds=30)
-    await eventually(nothing_is_left, seconds=30)
+    await eventually(children_are_gone, seconds=30)

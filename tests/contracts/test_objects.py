@@ -12,8 +12,8 @@ from tests.objects.stored import deployment, gone, inference, model
 
 
 async def test_create_gives_identity_and_generation_when_object_is_new(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.MODEL, model(namespace))
-    meta = made["metadata"]
+    created = await kube.create(kinds.MODEL, model(namespace))
+    meta = created["metadata"]
     assert meta["uid"]
     assert meta["generation"] == 1
     assert int(meta["resourceVersion"]) > 0
@@ -31,10 +31,10 @@ async def test_create_is_refused_when_namespace_does_not_exist(kube: Kube) -> No
         await kube.create(kinds.MODEL, model("no-such-namespace"))
 
 
-async def test_nulls_count_for_nothing_when_a_client_sends_them(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.MODEL, model(namespace, creationTimestamp=None, labels=None))
-    assert made["metadata"]["creationTimestamp"]
-    assert "labels" not in made["metadata"]
+async def test_null_fields_are_ignored_when_a_client_sends_them(kube: Kube, namespace: str) -> None:
+    created = await kube.create(kinds.MODEL, model(namespace, creationTimestamp=None, labels=None))
+    assert created["metadata"]["creationTimestamp"]
+    assert "labels" not in created["metadata"]
 
 
 async def test_a_json_patch_is_refused_when_its_copies_double_the_object(kube: Kube, namespace: str) -> None:
@@ -58,8 +58,8 @@ async def test_name_is_generated_when_asked_for(kube: Kube, namespace: str) -> N
     body = model(namespace)
     del body["metadata"]["name"]
     body["metadata"]["generateName"] = "gen-"
-    made = await kube.create(kinds.MODEL, body)
-    assert made["metadata"]["name"].startswith("gen-")
+    created = await kube.create(kinds.MODEL, body)
+    assert created["metadata"]["name"].startswith("gen-")
 
 
 async def test_resource_version_grows_when_anything_is_written(kube: Kube, namespace: str) -> None:
@@ -79,41 +79,39 @@ async def test_generation_moves_only_when_spec_changes(kube: Kube, namespace: st
 
 
 async def test_write_without_a_change_keeps_the_resource_version(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.MODEL, model(namespace))
-    same = await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"description": "one"}})
-    assert same["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    created = await kube.create(kinds.MODEL, model(namespace))
+    patched = await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"description": "one"}})
+    assert patched["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
 
 
 async def test_update_is_refused_when_resource_version_is_stale(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.MODEL, model(namespace))
+    created = await kube.create(kinds.MODEL, model(namespace))
     await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"description": "two"}})
     with pytest.raises(errors.Conflict):
-        await kube.update(kinds.MODEL, made)
+        await kube.update(kinds.MODEL, created)
 
 
-async def test_update_is_refused_when_it_does_not_say_which_version_it_changes(
-    kube: Kube, namespace: str
-) -> None:
+async def test_update_is_refused_without_a_resource_version(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.MODEL, model(namespace))
     with pytest.raises(errors.Invalid, match=r"metadata\.resourceVersion"):
         await kube.update(kinds.MODEL, model(namespace))
 
 
 @pytest.mark.server_only("it has no HTTP: its client fills in apiVersion and kind")
-async def test_create_is_refused_when_the_body_does_not_say_what_it_is(kube: Kube, namespace: str) -> None:
-    for missing, named in (("apiVersion", "(?i)api ?version"), ("kind", "(?i)kind")):
+async def test_create_is_refused_without_api_version_or_kind(kube: Kube, namespace: str) -> None:
+    for missing, pattern in (("apiVersion", "(?i)api ?version"), ("kind", "(?i)kind")):
         body = {key: value for key, value in model(namespace).items() if key != missing}
-        with pytest.raises(errors.ApiError, match=named) as refused:
+        with pytest.raises(errors.ApiError, match=pattern) as refused:
             await kube.request("POST", kinds.MODEL.path(namespace), body=body)
         assert refused.value.code in (400, 422)
 
 
 async def test_one_of_many_writers_wins_when_they_race(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.MODEL, model(namespace))
+    created = await kube.create(kinds.MODEL, model(namespace))
 
     async def write(number: int) -> bool:
         try:
-            await kube.update(kinds.MODEL, {**made, "spec": {"description": str(number)}})
+            await kube.update(kinds.MODEL, {**created, "spec": {"description": str(number)}})
         except errors.Conflict:
             return False
         return True
@@ -155,7 +153,7 @@ async def test_one_of_many_writers_wins_when_they_race(kube: Kube, namespace: st
          "spec.predictors[0].template.containers[0].env[0].name", "Required"),
     ],
 )  # fmt: skip
-async def test_bad_input_names_field_rule_and_value_and_stores_nothing(
+async def test_invalid_object_is_refused_with_field_and_value_and_not_stored(
     kube: Kube, namespace: str, change: dict, field: str, value: str
 ) -> None:
     with pytest.raises(errors.Invalid) as caught:
@@ -176,18 +174,18 @@ async def test_create_is_refused_when_the_schema_does_not_know_a_field(kube: Kub
 
 
 async def test_patch_is_refused_when_the_schema_does_not_know_a_field(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.MODEL, model(namespace))
+    created = await kube.create(kinds.MODEL, model(namespace))
     with pytest.raises(errors.ApiError, match=r"spec\.descripton") as refused:
         await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"descripton": "typo"}})
     assert refused.value.code in (400, 422)
-    assert await kube.get(kinds.MODEL, namespace, "m") == made
+    assert await kube.get(kinds.MODEL, namespace, "m") == created
 
 
 async def test_defaults_are_stored_when_fields_are_absent(kube: Kube, namespace: str) -> None:
-    made = await kube.create(
+    created = await kube.create(
         kinds.INFERENCE, inference(namespace, predictors=[{"name": "a", "modelVersion": "v"}])
     )
-    (predictor,) = made["spec"]["predictors"]
+    (predictor,) = created["spec"]["predictors"]
     assert predictor["trafficWeight"] == 1
     assert predictor["autoScale"] == {
         "minReplicas": 1,
@@ -208,18 +206,18 @@ async def test_transition_rule_holds_when_an_immutable_spec_changes(kube: Kube, 
 
 
 @pytest.mark.server_only("it has no dry runs: no controller asks for one")
-async def test_a_dry_run_answers_as_a_write_would_and_stores_nothing(kube: Kube, namespace: str) -> None:
+async def test_dry_run_answers_like_a_write_and_stores_nothing(kube: Kube, namespace: str) -> None:
     path, dry = kinds.MODEL.path(namespace), {"dryRun": "All", "fieldManager": "contract"}
-    made = await kube.request("POST", path, body=model(namespace), query=dry)
-    assert made["metadata"]["uid"]
+    created = await kube.request("POST", path, body=model(namespace), query=dry)
+    assert created["metadata"]["uid"]
     assert await gone(kube, kinds.MODEL, namespace, "m")
-    before = await kube.create(kinds.MODEL, model(namespace))
+    stored = await kube.create(kinds.MODEL, model(namespace))
     merge = "application/merge-patch+json"
     change = {"spec": {"description": "two"}}
     changed = await kube.request("PATCH", f"{path}/m", body=change, query=dry, content_type=merge)
     assert (changed["spec"]["description"], changed["metadata"]["generation"]) == ("two", 2)
     await kube.request("DELETE", f"{path}/m", query={"dryRun": "All"})
-    assert await kube.get(kinds.MODEL, namespace, "m") == before
+    assert await kube.get(kinds.MODEL, namespace, "m") == stored
 
 
 async def test_json_patch_is_refused_when_its_test_fails(kube: Kube, namespace: str) -> None:
@@ -233,7 +231,7 @@ async def test_json_patch_is_refused_when_its_test_fails(kube: Kube, namespace: 
     assert (await kube.get(kinds.MODEL, namespace, "m"))["spec"]["description"] == "one"
 
 
-async def test_status_and_spec_are_written_apart(kube: Kube, namespace: str) -> None:
+async def test_status_and_spec_are_written_separately(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.MODEL, model(namespace))
     await kube.patch(
         kinds.MODEL,
@@ -243,21 +241,25 @@ async def test_status_and_spec_are_written_apart(kube: Kube, namespace: str) -> 
         subresource="status",
     )
     await kube.patch(kinds.MODEL, namespace, "m", {"status": {"versions": 9}, "spec": {"description": "two"}})
-    now = await kube.get(kinds.MODEL, namespace, "m")
-    assert (now["status"]["versions"], now["spec"]["description"]) == (3, "two")
+    stored = await kube.get(kinds.MODEL, namespace, "m")
+    assert (stored["status"]["versions"], stored["spec"]["description"]) == (3, "two")
 
 
-async def test_a_probes_zeros_are_numbers_that_were_not_given(kube: Kube, namespace: str) -> None:
+async def test_zeros_of_a_probe_are_replaced_by_defaults(kube: Kube, namespace: str) -> None:
     probe = {"httpGet": {"port": 80}, "timeoutSeconds": 0, "periodSeconds": 0, "failureThreshold": 0}
-    made = await kube.create(kinds.DEPLOYMENT, deployment(namespace, readinessProbe=probe))
-    (container,) = made["spec"]["template"]["spec"]["containers"]
-    found = container["readinessProbe"]
-    assert (found["timeoutSeconds"], found["periodSeconds"], found["failureThreshold"]) == (1, 10, 3)
+    created = await kube.create(kinds.DEPLOYMENT, deployment(namespace, readinessProbe=probe))
+    (container,) = created["spec"]["template"]["spec"]["containers"]
+    stored_probe = container["readinessProbe"]
+    assert (
+        stored_probe["timeoutSeconds"],
+        stored_probe["periodSeconds"],
+        stored_probe["failureThreshold"],
+    ) == (1, 10, 3)
 
 
 async def test_scale_changes_replicas_and_nothing_else(kube: Kube, namespace: str) -> None:
-    before = await kube.create(kinds.DEPLOYMENT, deployment(namespace))
+    created = await kube.create(kinds.DEPLOYMENT, deployment(namespace))
     scale = await kube.patch(kinds.DEPLOYMENT, namespace, "d", {"spec": {"replicas": 2}}, subresource="scale")
     assert scale["kind"] == "Scale"
-    after = await kube.get(kinds.DEPLOYMENT, namespace, "d")
-    assert after["spec"] == {**before["spec"], "replicas": 2}
+    stored = await kube.get(kinds.DEPLOYMENT, namespace, "d")
+    assert stored["spec"] == {**created["spec"], "replicas": 2}

@@ -1,4 +1,4 @@
-"""List-then-watch: nothing missed, nothing twice, in order; selectors; pages."""
+"""List and watch: every change once and in order; selectors; pages."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from serving.resources import kinds
 from tests.objects.stored import model
 
 
-async def test_watch_tells_every_change_in_order_when_writers_race(kube: Kube, namespace: str) -> None:
+async def test_watch_delivers_every_change_in_order_when_writers_race(kube: Kube, namespace: str) -> None:
     start = (await kube.list(kinds.MODEL, namespace)).resource_version
 
     async def write(name: str) -> None:
@@ -19,29 +19,29 @@ async def test_watch_tells_every_change_in_order_when_writers_race(kube: Kube, n
         await kube.delete(kinds.MODEL, namespace, name)
 
     names = [f"m{n}" for n in range(20)]
-    seen: list[tuple[str, str, int]] = []
+    changes: list[tuple[str, str, int]] = []
 
     async def watch() -> None:
         async for event in kube.watch(kinds.MODEL, namespace, start):
             if event.type != "BOOKMARK":
                 meta = event.object["metadata"]
-                seen.append((meta["name"], event.type, int(meta["resourceVersion"])))
-            if len(seen) == 3 * len(names):
+                changes.append((meta["name"], event.type, int(meta["resourceVersion"])))
+            if len(changes) == 3 * len(names):
                 return
 
     async with asyncio.timeout(20):
         await asyncio.gather(watch(), *(write(name) for name in names))
-    assert [version for *_, version in seen] == sorted(version for *_, version in seen)
+    assert [version for *_, version in changes] == sorted(version for *_, version in changes)
     for name in names:
-        assert [type_ for who, type_, _ in seen if who == name] == ["ADDED", "MODIFIED", "DELETED"]
+        assert [type_ for changed, type_, _ in changes if changed == name] == ["ADDED", "MODIFIED", "DELETED"]
 
 
 async def test_object_leaves_a_selecting_watch_when_it_stops_matching(kube: Kube, namespace: str) -> None:
-    made = await kube.create(kinds.MODEL, model(namespace, labels={"a": "1"}))
+    created = await kube.create(kinds.MODEL, model(namespace, labels={"a": "1"}))
     await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"labels": {"a": "2"}}})
     async with asyncio.timeout(10):
         async for event in kube.watch(
-            kinds.MODEL, namespace, made["metadata"]["resourceVersion"], labels="a=1"
+            kinds.MODEL, namespace, created["metadata"]["resourceVersion"], labels="a=1"
         ):
             assert event.type == "DELETED"
             break
@@ -67,7 +67,7 @@ async def test_label_selector_selects_as_kubernetes_does(
     assert {item["metadata"]["name"] for item in listing.items} == names
 
 
-async def test_pages_hold_everything_once_when_listing_in_pieces(kube: Kube, namespace: str) -> None:
+async def test_every_object_is_listed_once_when_listing_in_pages(kube: Kube, namespace: str) -> None:
     for number in range(7):
         await kube.create(kinds.MODEL, model(namespace, f"m{number}"))
     listing = await kube.list(kinds.MODEL, namespace, limit=3)
@@ -75,24 +75,24 @@ async def test_pages_hold_everything_once_when_listing_in_pieces(kube: Kube, nam
 
 
 @pytest.mark.server_only("it has no pages: a list is one answer")
-async def test_pages_show_one_moment_when_others_write_between_them(kube: Kube, namespace: str) -> None:
+async def test_pages_show_one_snapshot_when_others_write_between_them(kube: Kube, namespace: str) -> None:
     path = kinds.MODEL.path(namespace)
     for number in range(4):
         await kube.create(kinds.MODEL, model(namespace, f"m{number}"))
-    first = await kube.request("GET", path, query={"limit": "2"})
-    assert first["metadata"]["remainingItemCount"] == 2
+    first_page = await kube.request("GET", path, query={"limit": "2"})
+    assert first_page["metadata"]["remainingItemCount"] == 2
     await kube.delete(kinds.MODEL, namespace, "m2")
     await kube.create(kinds.MODEL, model(namespace, "m9"))
-    more = first["metadata"]["continue"]
-    second = await kube.request("GET", path, query={"limit": "2", "continue": more})
-    assert [item["metadata"]["name"] for item in (*first["items"], *second["items"])] == [
+    continuation = first_page["metadata"]["continue"]
+    second_page = await kube.request("GET", path, query={"limit": "2", "continue": continuation})
+    assert [item["metadata"]["name"] for item in (*first_page["items"], *second_page["items"])] == [
         "m0",
         "m1",
         "m2",
         "m3",
     ]
-    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
-    assert not second["metadata"].get("continue")
+    assert second_page["metadata"]["resourceVersion"] == first_page["metadata"]["resourceVersion"]
+    assert not second_page["metadata"].get("continue")
 
 
 async def test_selector_is_refused_when_malformed(kube: Kube, namespace: str) -> None:

@@ -1,4 +1,7 @@
-"""An Envoy that reads incremental xDS as slowly as a test wants, and remembers what it has. The real one is tested too."""
+"""A fake Envoy that reads incremental xDS as slowly as a test wants, and keeps its resources.
+
+Other tests run the real one.
+"""
 
 from collections import deque
 from typing import Any
@@ -85,7 +88,7 @@ class FakeEnvoy:
         await server.receive(session, ParseDict(fields, request).SerializeToString())
 
     def missing(self) -> list[str]:
-        """Return what a request would miss now: clusters that routes name and are not there, or cannot serve."""
+        """Return the problems that a request would meet now: clusters of routes that are absent or cannot serve."""
         problems = []
         for route in _weighted(self.has["routes"]):
             prefix = route.get("runtime_key_prefix")
@@ -108,8 +111,8 @@ class FakeEnvoy:
 def _weighted(value: Any) -> list[dict[str, Any]]:
     """Return every `weighted_clusters` in JSON."""
     if isinstance(value, dict):
-        own = [value["weighted_clusters"]] if "weighted_clusters" in value else []
-        return own + [inner for item in value.values() for inner in _weighted(item)]
+        direct = [value["weighted_clusters"]] if "weighted_clusters" in value else []
+        return direct + [inner for item in value.values() for inner in _weighted(item)]
     if isinstance(value, (list, tuple)):
         return [inner for item in value for inner in _weighted(item)]
     return []

@@ -1,4 +1,4 @@
-"""Gateways' pages as the autoscaler reads them: what they count is said, and what they tell may be wrong."""
+"""The metrics pages of gateways as the autoscaler reads them, with counts that a test sets and may falsify."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -12,7 +12,7 @@ NAMESPACE = "default"
 
 
 class FakePages(Pages):
-    """One gateway, `local`, whose counts rise as it is told; `alter` may change what it tells."""
+    """One gateway, `local`, whose counts rise at the rates that a test sets."""
 
     on_read: Callable[[], None] = staticmethod(lambda: None)
     """Called before each reading."""
@@ -41,8 +41,8 @@ class FakePages(Pages):
         self._read = now
         if not self.repeats or self._last is None:
             self._last = Reading("local", clock.now().timestamp(), 1.0, self.replaced or self._now())
-        held = {Target(NAMESPACE, name): count for name, count in self.held.items() if count}
-        return Scrape((self._last,), held, frozenset({"local"}))
+        held_requests = {Target(NAMESPACE, name): count for name, count in self.held.items() if count}
+        return Scrape((self._last,), held_requests, frozenset({"local"}))
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -1,8 +1,8 @@
-"""An Inference's surroundings as values: what a planner's actions do to them, and what must never happen meanwhile.
+"""The objects around an Inference as values: the effect of a planner's actions, and checks of its invariants.
 
 world = InferenceWorld(predictor("stable", "v1"))
 world.plan(); world.ready(); world.accept()      # in any order, any number of times
-world.plan(actions=2)                            # as a controller does that is killed behind its second write
+world.plan(actions=2)                            # as a controller that is killed after its second write
 """
 
 import copy
@@ -41,7 +41,7 @@ class InferenceWorld:
         """ModelVersions whose replicas are ready, and do not answer a probe with 200."""
         self.proven: set[str] = set()
         self.is_patient = False
-        """Whether statuses that may wait are held back, for as long as this is so."""
+        """Whether statuses that may wait are held back."""
         self.written = 0
         self.count = 0
 
@@ -53,18 +53,18 @@ class InferenceWorld:
     def deployments(self) -> dict[str, Object]:
         return self.children["Deployment"]
 
-    def now(self, verdicts: Mapping[str, str] | None = None, **more: Any) -> Observed:
-        wanted = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
+    def now(self, verdicts: Mapping[str, str] | None = None, **fields: Any) -> Observed:
+        versions = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
         return Observed(
             inference=self.inference,
-            model_versions={name: ready_version(name) for name in wanted - self.unready},
+            model_versions={name: ready_version(name) for name in versions - self.unready},
             deployments=self.deployments,
             services=self.children["Service"],
             autoscalers=self.children["Autoscaler"],
             route=self.route,
             gateways=frozenset({GATEWAY} if self.alive else ()),
             verdicts=verdicts or {},
-            **more,
+            **fields,
         )
 
     def edit(self, *predictors: Object) -> None:
@@ -77,28 +77,28 @@ class InferenceWorld:
         plan = self._carry_out({}, actions)
         if actions is None and plan.probes:
             verdicts = {probe.backend: self._verdict(probe.backend) for probe in plan.probes}
-            self.proven |= {backend for backend, said in verdicts.items() if not said}
+            self.proven |= {backend for backend, failure in verdicts.items() if not failure}
             plan = self._carry_out(verdicts, None)
         return plan
 
     def ready(self) -> None:
-        """Every replica that can gets ready."""
+        """Make every replica ready, except those of broken versions."""
         for deployment in self.deployments.values():
             count = deployment["spec"]["replicas"]
             ok = _version(deployment) not in self.broken
             deployment["status"] = {"replicas": count, "readyReplicas": count if ok else 0}
 
     def size(self, *, idle: bool = True) -> None:
-        """Autoscalers keep their targets within bounds; at the least where nobody asks."""
+        """Size every Deployment within the bounds of its Autoscaler; idle ones get the minimum."""
         for scaler in self.children["Autoscaler"].values():
             spec = scaler["spec"]
             target = self.deployments.get(spec["scaleTargetRef"]["name"])
             if target is not None:
-                wanted = 0 if idle else target["spec"]["replicas"]
-                target["spec"]["replicas"] = min(max(wanted, spec["minReplicas"]), spec["maxReplicas"])
+                replicas = 0 if idle else target["spec"]["replicas"]
+                target["spec"]["replicas"] = min(max(replicas, spec["minReplicas"]), spec["maxReplicas"])
 
     def accept(self) -> None:
-        """The gateway serves the Route as it is, and says so."""
+        """Let the gateway serve the current Route and report it."""
         if self.route is not None and self.alive:
             self.served = copy.deepcopy(self.route["spec"])
             generation = self.route["metadata"]["generation"]
@@ -107,7 +107,7 @@ class InferenceWorld:
         self.check()
 
     def go_on(self) -> InferencePlan:
-        """What usually happens, in the order in which it usually does."""
+        """Take the usual steps in their usual order."""
         self.size(idle=False)
         self.ready()
         self.accept()
@@ -116,14 +116,14 @@ class InferenceWorld:
     def settle(self, rounds: int = 40) -> None:
         """Let everything run until nothing is left to do."""
         for _ in range(rounds):
-            before = self.written
+            written_before = self.written
             plan = self.go_on()
-            if self.written == before:
+            if self.written == written_before:
                 return
         raise AssertionError(f"still busy: {plan}")
 
     def check(self) -> None:
-        """Whatever the gateway sends requests to is there, and was proven before it got any."""
+        """Check that every backend with traffic exists and was proven before."""
         for segment in self.served.get("segments") or []:
             assert segment["backend"] in self.deployments, "a Deployment was taken away from under traffic"
             assert segment["backend"] in self.children["Service"], (
@@ -131,14 +131,14 @@ class InferenceWorld:
             )
         if self.route is not None:
             spec = self.route["spec"]
-            named = {segment["backend"] for segment in spec["segments"]}
-            assert named <= {backend["name"] for backend in spec["backends"]}
-            assert named <= self.proven, "traffic for a revision that was never proven"
+            referenced = {segment["backend"] for segment in spec["segments"]}
+            assert referenced <= {backend["name"] for backend in spec["backends"]}
+            assert referenced <= self.proven, "traffic for a revision that was never proven"
             assert sum(segment["size"] for segment in spec["segments"]) in (0, RING_UNITS)
 
     def _verdict(self, backend: str) -> str:
-        known = {b["name"] for b in self.served.get("backends") or []}
-        assert backend in known, "probed before the gateway knows it"
+        backends = {b["name"] for b in self.served.get("backends") or []}
+        assert backend in backends, "probed before the gateway knows it"
         return "503" if _version(self.deployments[backend]) in self.sick else ""
 
     def _carry_out(self, verdicts: Mapping[str, str], actions: int | None) -> InferencePlan:
@@ -156,10 +156,10 @@ class InferenceWorld:
         return plan
 
     def _check_proofs(self, held_back: Object) -> None:
-        """Whoever reads the API finds proven what a status says that is held back."""
-        kept = facts.derive(self.now()).serving
+        """Check that every revision that a held-back status calls proven can be read from the API as well."""
+        serving = facts.derive(self.now()).serving
         for predictor in held_back["predictors"]:
-            assert kept.get(predictor["name"], "") == predictor["revision"], "a proof was lost"
+            assert serving.get(predictor["name"], "") == predictor["revision"], "a proof was lost"
 
     def _act(self, action: Action) -> None:
         match action:

@@ -1,6 +1,6 @@
-"""What trials are measured with, in memory: a replica's throughput follows from its cores, and time does not pass.
+"""Fake instruments of trials: a replica's throughput follows from its cores, and no time passes.
 
-`node` is what surrounds them: it gives each Deployment a ready Pod.
+`node` stands for the rest of the cluster: it gives each Deployment a ready Pod.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ def trial(name: str, *, number: int = 1, cpu: str = "1", load: Object | None = N
 async def node(api: FakeKube) -> None:
     """Run one ready Pod of each Deployment, and end those that are deleted."""
     while True:
-        for pod_to_end in api.find(kinds.POD):
-            if "deletionTimestamp" in pod_to_end["metadata"]:
-                api.remove(kinds.POD, NS, pod_to_end["metadata"]["name"])
-        there = {name for plural, _, name in api.objects if plural == "pods"}
+        for running_pod in api.find(kinds.POD):
+            if "deletionTimestamp" in running_pod["metadata"]:
+                api.remove(kinds.POD, NS, running_pod["metadata"]["name"])
+        existing = {name for plural, _, name in api.objects if plural == "pods"}
         for plural, _, name in list(api.objects):
-            if plural == "deployments" and name not in there:
+            if plural == "deployments" and name not in existing:
                 api.add(kinds.POD, pod(api.objects[plural, NS, name]))
         await asyncio.sleep(0.001)
 
@@ -104,9 +104,9 @@ class Instruments:
     async def window(self, level: float, seconds: float) -> Samples:
         self.windows += 1
         if self._before_window is not None:
-            waits = self._before_window(self.windows)
-            if waits is not None:
-                await waits
+            waiting = self._before_window(self.windows)
+            if waiting is not None:
+                await waiting
         count = max(2, round(self._throughput * seconds))
         ends = np.linspace(0, seconds, count, endpoint=False)
         latency = np.full(count, level / self._throughput)

@@ -1,10 +1,10 @@
-"""An API server in memory, for controllers: the methods of `Kube`, and writes that fail when told to.
+"""An API server in memory, for controllers: the methods of `Kube`, and writes that fail on request.
 
     api = FakeKube()
     api.fail_next(errors.Unavailable("down"))              # the next write, not done
     api.fail_next(errors.Unavailable("lost"), done=True)   # done, but the answer is lost
     api.fail_next(errors.Unavailable("down"), skip=3)      # the fourth write from now
-    reached = api.hang_next(skip=3)                        # as a client sees it that is killed there
+    reached = api.hang_next(skip=3)                        # the fourth write never returns: kill the client there
 
 Writes go through the embedded server's own write path: defaults, rules, ownership and deletion are the same.
 What it lacks (HTTP, pages, a disk) is marked in tests/contracts.
@@ -61,11 +61,11 @@ class FakeKube(Kube):
         self.writes: list[str] = []
         self.now = "2026-01-01T00:00:00Z"
         self.refusals: list[Callable[[Kind, Object], str]] = []
-        """Each may return why an object cannot be created: the API's answer is 422."""
+        """Each may return the reason why an object cannot be created; the response is then 422."""
         self.documents: dict[str, Object | Callable[[], Object]] = {}
-        """What a GET of other paths answers."""
+        """Responses to a GET of other paths."""
         self.unchecked: set[Kind] = {kinds.RESOURCE_CLAIM_TEMPLATE}
-        """Kinds whose objects are stored as they come: clusters have them, or fields of theirs, and we do not."""
+        """Kinds whose objects are stored without validation: clusters have them or more of their fields."""
         self._failures: list[_Failure] = []
         self._versions = itertools.count(1)
         self._uids = itertools.count(1)
@@ -73,22 +73,22 @@ class FakeKube(Kube):
 
     def client(self, component: str) -> "FakeKube":
         """Return another client of the same server, with its own field manager."""
-        other = copy.copy(self)
-        other.field_manager = f"slipway-{component}"
-        return other
+        copied = copy.copy(self)
+        copied.field_manager = f"slipway-{component}"
+        return copied
 
     def fail_next(self, error: Exception, *, skip: int = 0, done: bool = False) -> None:
-        """Fail one write (after `skip` others): before it is done, or (`done`) after, with the answer lost."""
+        """Fail one write (after `skip` others): before it is stored, or, with `done`, after it."""
         self._failures.append(_Failure(skip, error, done))
 
     def hang_next(self, *, skip: int = 0, done: bool = False) -> asyncio.Event:
-        """Never answer one write (after `skip` others); the event says when it is reached: then kill the client."""
+        """Never answer one write (after `skip` others). The returned event is set when it is reached."""
         reached = asyncio.Event()
         self._failures.append(_Failure(skip, reached, done))
         return reached
 
     def find(self, kind: Kind, namespace: str | None = None) -> list[Object]:
-        """Return all objects of the kind, without failing; for asserts."""
+        """Return all objects of the kind, without failure; for asserts."""
         return [
             copy.deepcopy(obj)
             for (plural, ns, _), obj in sorted(self.objects.items())
@@ -96,7 +96,7 @@ class FakeKube(Kube):
         ]
 
     def add(self, kind: Kind, obj: Object) -> Object:
-        """Create an object as somebody else, with the status given, without failing; for arranging."""
+        """Create an object with its status as another client, without failure."""
         meta = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
         created = self._new(kind, {**obj, "metadata": meta})
         id_ = _id(kind, created)
@@ -106,7 +106,7 @@ class FakeKube(Kube):
         return self._store(kind, id_, {**created, **status, "metadata": meta})
 
     def change(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
-        """Merge-patch any part of an object as somebody else, unchecked and without failing; for arranging."""
+        """Merge-patch any part of an object as another client, without validation or failure."""
         id_ = (kind.plural, namespace, name)
         old = self._existing(kind, id_)
         new = patches.merge(copy.deepcopy(old), patch)
@@ -248,9 +248,9 @@ class FakeKube(Kube):
             if grace_seconds is not None:
                 options["gracePeriodSeconds"] = grace_seconds
             if kind == kinds.NAMESPACE:
-                for other, other_id in self._located():
-                    if other_id[1] == name and other_id in self.objects:
-                        self._delete(other, other_id, {})
+                for child_kind, child_id in self._located():
+                    if child_id[1] == name and child_id in self.objects:
+                        self._delete(child_kind, child_id, {})
             self._delete(kind, id_, options)
 
     def _write_request(
@@ -260,14 +260,14 @@ class FakeKube(Kube):
         options = WriteOptions(manager or self.field_manager, subresource=subresource, force=force)
         return WriteRequest(options, self.now, uid=f"uid-{number}", suffix=f"{number:05d}")
 
-    def _write(self, what: str) -> "_Write":
-        self.writes.append(what)
-        due = next((f for f in self._failures if f.skip == 0), None)
+    def _write(self, operation: str) -> "_Write":
+        self.writes.append(operation)
+        next_failure = next((f for f in self._failures if f.skip == 0), None)
         for failure in self._failures:
             failure.skip -= 1
-        if due is not None:
-            self._failures.remove(due)
-        return _Write(due)
+        if next_failure is not None:
+            self._failures.remove(next_failure)
+        return _Write(next_failure)
 
     def _existing(self, kind: Kind, id_: Id) -> Object:
         if id_ not in self.objects:
@@ -293,22 +293,22 @@ class FakeKube(Kube):
             raise errors.AlreadyExists(409, "AlreadyExists", f'{kind.plural} "{id_[2]}" already exists')
         return self._store(kind, id_, new)
 
-    def _replace(self, kind: Kind, id_: Id, new: Object) -> Object:
-        if new == self.objects[id_]:
-            return copy.deepcopy(new)
-        stored = self._store(kind, id_, new)
-        if write_path.is_gone(kind, new):
+    def _replace(self, kind: Kind, id_: Id, replacement: Object) -> Object:
+        if replacement == self.objects[id_]:
+            return copy.deepcopy(replacement)
+        stored = self._store(kind, id_, replacement)
+        if write_path.is_gone(kind, replacement):
             self._remove(kind, id_)
         return stored
 
     def _delete(self, kind: Kind, id_: Id, options: Object) -> None:
         old = self._existing(kind, id_)
-        after = write_path.delete(kind, old, options, self._write_request())
-        if after is None:
+        remaining = write_path.delete(kind, old, options, self._write_request())
+        if remaining is None:
             self._remove(kind, id_)
-        elif after != old:
-            self._store(kind, id_, after)
-            self._collect(after)
+        elif remaining != old:
+            self._store(kind, id_, remaining)
+            self._collect(remaining)
 
     def _store(self, kind: Kind, id_: Id, new: Object) -> Object:
         version = next(self._versions)
@@ -392,16 +392,16 @@ def _selector(kind: Kind, labels: str, fields: str) -> Callable[[Object], bool]:
 
 
 def _events(change: Change, selected: Callable[[Object], bool]) -> list[WatchEvent]:
-    """Return what a watcher is told of a change; an object that stops matching is DELETED to it."""
+    """Return the watch events of a change; an object that stops matching the selector is DELETED."""
     before = change.before is not None and selected(change.before)
     if change.after is not None and selected(change.after):
         return [WatchEvent("MODIFIED" if before else "ADDED", copy.deepcopy(change.after))]
     if not before:
         return []
     assert change.before is not None
-    last = copy.deepcopy(change.before)
-    last["metadata"]["resourceVersion"] = str(change.version)
-    return [WatchEvent("DELETED", last)]
+    deleted = copy.deepcopy(change.before)
+    deleted["metadata"]["resourceVersion"] = str(change.version)
+    return [WatchEvent("DELETED", deleted)]
 
 
 class _Write:

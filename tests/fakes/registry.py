@@ -1,6 +1,7 @@
-"""A registry in memory that does what distribution 2.8 does not: resumes inside a chunk, lists referrers, wants large chunks.
+"""A registry in memory with features that distribution 2.8 lacks.
 
-OCI distribution-spec 1.1. Faults are asked for by name before the requests that they meet.
+It resumes inside a chunk, lists referrers and requires large chunks (OCI distribution-spec 1.1). A test sets
+faults before the requests that meet them.
 """
 
 import asyncio
@@ -25,15 +26,15 @@ class FakeRegistry:
     manifests: dict[str, bytes] = field(default_factory=dict)
     uploads: dict[str, bytearray] = field(default_factory=dict)
     cut_patches: list[int] = field(default_factory=list)
-    """For the next PATCHes: after how many bytes of the body the connection goes."""
+    """The number of bytes of the body after which each of the next PATCHes loses its connection."""
     deaf: bool = False
-    """PATCHes are answered, and nothing is kept of them."""
+    """Whether PATCHes are answered and their bytes discarded."""
     forgets: bool = False
-    """An upload whose connection is cut is gone, as with distribution 2.8."""
+    """Whether an upload is dropped when its connection is cut, as by distribution 2.8."""
     lose_answers: int = 0
-    """Answers to PUTs of blobs that are lost, the work being done."""
+    """The number of PUTs of blobs that are stored but whose response is lost."""
     statuses: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    """Answers to the next requests of any kind, before anything is done."""
+    """Responses to the next requests of any kind, which then have no effect."""
     redirect_blobs_to: str = ""
     log: list[tuple[str, str]] = field(default_factory=list)
     """Methods and paths."""
@@ -50,7 +51,7 @@ class FakeRegistry:
         app.router.add_get("/v2/{repository:.+}/referrers/{digest}", self._referrers)
         return app
 
-    def _seen(self, request: web.Request) -> web.Response | None:
+    def _scripted_answer(self, request: web.Request) -> web.Response | None:
         self.log.append((request.method, request.path))
         self.authorizations.append(request.headers.get("Authorization"))
         if self.statuses:
@@ -59,8 +60,8 @@ class FakeRegistry:
         return None
 
     async def _blobs(self, request: web.Request) -> web.StreamResponse:
-        if (early := self._seen(request)) is not None:
-            return early
+        if (scripted := self._seen(request)) is not None:
+            return scripted
         digest = request.match_info["digest"]
         if self.redirect_blobs_to and request.method == "GET":
             return web.Response(status=307, headers={"Location": f"{self.redirect_blobs_to}/{digest}"})
@@ -69,8 +70,8 @@ class FakeRegistry:
         return web.Response(body=self.blobs[digest])
 
     async def _uploads(self, request: web.Request) -> web.StreamResponse:
-        if (early := self._seen(request)) is not None:
-            return early
+        if (scripted := self._seen(request)) is not None:
+            return scripted
         if request.method == "POST":
             name = uuid.uuid4().hex
             self.uploads[name] = bytearray()
@@ -79,50 +80,50 @@ class FakeRegistry:
                 headers["OCI-Chunk-Min-Length"] = str(self.chunk_min)
             return web.Response(status=202, headers=headers)
         name = request.match_info["id"]
-        held = self.uploads.get(name)
-        if held is None:
+        upload = self.uploads.get(name)
+        if upload is None:
             return web.Response(status=404)
         if request.method == "GET":
             return web.Response(status=204, headers=self._where(name))
         if request.method == "DELETE":
             del self.uploads[name]
             return web.Response(status=204)
-        return await (self._patch if request.method == "PATCH" else self._put)(request, name, held)
+        return await (self._patch if request.method == "PATCH" else self._put)(request, name, upload)
 
     def _where(self, name: str) -> dict[str, str]:
         # Relative, and another one each time, as the specification allows.
-        held = self.uploads[name]
-        return {"Location": f"{name}?turn={len(self.log)}", "Range": f"0-{max(0, len(held) - 1)}"} | (
+        upload = self.uploads[name]
+        return {"Location": f"{name}?turn={len(self.log)}", "Range": f"0-{max(0, len(upload) - 1)}"} | (
             {} if len(self.log) % 2 else {"Location": f"/v2/x/blobs/uploads/{name}?turn={len(self.log)}"}
         )
 
-    async def _patch(self, request: web.Request, name: str, held: bytearray) -> web.StreamResponse:
-        begins = int(request.headers["Content-Range"].split("-")[0])
-        if begins != len(held):
+    async def _patch(self, request: web.Request, name: str, upload: bytearray) -> web.StreamResponse:
+        start = int(request.headers["Content-Range"].split("-")[0])
+        if start != len(upload):
             return web.Response(status=416, headers=self._where(name))
         cut = self.cut_patches.pop(0) if self.cut_patches else None
-        taken = 0
+        received = 0
         async for data in request.content.iter_any():
-            fresh = data if cut is None else data[: cut - taken]
-            held += fresh
-            taken += len(fresh)
-            self.received += len(fresh)
-            if self.forgets and cut is not None and taken >= cut:
+            accepted = data if cut is None else data[: cut - received]
+            upload += accepted
+            received += len(accepted)
+            self.received += len(accepted)
+            if self.forgets and cut is not None and received >= cut:
                 del self.uploads[name]
-            if cut is not None and taken >= cut:
+            if cut is not None and received >= cut:
                 assert request.transport is not None
                 request.transport.abort()
                 await asyncio.sleep(0)
                 return web.Response(status=500)
-        if self.chunk_min and taken < self.chunk_min:
+        if self.chunk_min and received < self.chunk_min:
             return web.Response(status=416)
         if self.deaf:
-            held.clear()
+            upload.clear()
         return web.Response(status=202, headers=self._where(name))
 
-    async def _put(self, request: web.Request, name: str, held: bytearray) -> web.StreamResponse:
-        data = bytes(held) + await request.read()
-        self.received += len(data) - len(held)
+    async def _put(self, request: web.Request, name: str, upload: bytearray) -> web.StreamResponse:
+        data = bytes(upload) + await request.read()
+        self.received += len(data) - len(upload)
         digest = request.query["digest"]
         if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
             return web.json_response({"errors": [{"code": "DIGEST_INVALID", "message": "no"}]}, status=400)
@@ -135,8 +136,8 @@ class FakeRegistry:
         return web.Response(status=201)
 
     async def _manifests(self, request: web.Request) -> web.Response:
-        if (early := self._seen(request)) is not None:
-            return early
+        if (scripted := self._seen(request)) is not None:
+            return scripted
         name = request.match_info["name"]
         if request.method == "PUT":
             data = await request.read()
@@ -152,10 +153,10 @@ class FakeRegistry:
         return web.Response(body=data, content_type=json.loads(data)["mediaType"])
 
     async def _referrers(self, request: web.Request) -> web.Response:
-        if (early := self._seen(request)) is not None:
-            return early
+        if (scripted := self._seen(request)) is not None:
+            return scripted
         digest = request.match_info["digest"]
-        found = [
+        referrers = [
             {
                 "mediaType": document["mediaType"], "digest": name, "size": len(data),
                 "artifactType": document.get("artifactType"),
@@ -166,10 +167,10 @@ class FakeRegistry:
         ]  # fmt: skip
         start = int(request.query.get("from", "0"))
         headers = {}
-        if start + self.page < len(found):
+        if start + self.page < len(referrers):
             headers["Link"] = f'<{request.path}?from={start + self.page}>; rel="next"'
         index = {
             "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": found[start : start + self.page],
+            "manifests": referrers[start : start + self.page],
         }  # fmt: skip
         return web.json_response(index, headers=headers)

@@ -1,4 +1,4 @@
-"""What surrounds the Inference controller, in memory: a node that makes replicas ready, a gateway that accepts.
+"""The other components around the Inference controller, in memory: a node that makes replicas ready, a gateway.
 
 surroundings = Surroundings(api)
 surroundings.start()
@@ -20,7 +20,7 @@ NS = "default"
 
 
 class FakeProber(Prober):
-    """Answers at once; `sick` backends do not answer 200. `asked` remembers whom it asked."""
+    """Answers at once; `sick` backends answer 503. `asked` lists the probed backends."""
 
     def __init__(self) -> None:
         self.sick: set[str] = set()
@@ -57,16 +57,16 @@ class Surroundings:
         self._task = asyncio.create_task(self._react())
 
     async def stop(self) -> None:
-        """React no more."""
+        """Stop reacting."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _react(self) -> None:
-        seen = -1
+        changes_seen = -1
         while True:
-            if len(self.api.log) != seen:
-                seen = len(self.api.log)
+            if len(self.api.log) != changes_seen:
+                changes_seen = len(self.api.log)
                 self._look()
             await asyncio.sleep(0.001)
 
@@ -107,9 +107,9 @@ def ready_version(name: str, framework: str = "sklearn") -> Object:
     }
 
 
-def predictor(name: str, version: str, weight: int = 1, **more: Any) -> Object:
+def predictor(name: str, version: str, weight: int = 1, **fields: Any) -> Object:
     """Return one entry of `spec.predictors`."""
-    return {"name": name, "modelVersion": version, "trafficWeight": weight, **more}
+    return {"name": name, "modelVersion": version, "trafficWeight": weight, **fields}
 
 
 def inference(*predictors: Object, name: str = "digits", **spec: Any) -> Object:

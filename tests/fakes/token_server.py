@@ -100,8 +100,8 @@ class TokenServer:
         self.asked.append(frozenset(scopes))
         access = []
         for scope in scopes:
-            kind, _, rest = scope.partition(":")
-            repository, _, actions = rest.rpartition(":")
+            kind, _, target = scope.partition(":")
+            repository, _, actions = target.rpartition(":")
             allowed = [a for a in actions.split(",") if user or a == "pull"]
             if repository not in self.denied:
                 access.append({"type": kind, "name": repository, "actions": allowed})

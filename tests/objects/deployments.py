@@ -1,4 +1,4 @@
-"""Deployments of one container, for tests of what reads or scales them."""
+"""Deployments of one container."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def deployment(
     status: dict[str, Any] | None = None,
     **container: Any,
 ) -> dict[str, Any]:
-    """Return one; `container` replaces fields of its container."""
+    """Return a Deployment; `container` replaces fields of its container."""
     template = {
         "metadata": {"labels": {"app": name}},
         "spec": {"containers": [{"name": "c", "image": "i", **container}]},

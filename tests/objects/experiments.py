@@ -1,6 +1,6 @@
-"""An experiment and its Trials as objects, and a search that is as plain as one can be: what a test compares is the rest.
+"""An experiment and its Trials as objects, and a minimal search, so that tests compare everything else.
 
-The plain search measures specs in the order of the space, confirms the best once, and recommends.
+The search measures specs in the order of the space, confirms the best once, and recommends.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ def parameters(**resources: list[str]) -> list[Object]:
 
 
 def experiment(name: str = "pe", **spec: Any) -> Object:
-    """Return an experiment over 4 specs of the ModelVersion `v1` with prices, of which the arguments replace fields."""
-    whole = {
+    """Return an experiment over 4 specs of the ModelVersion `v1` with prices; the arguments replace fields."""
+    body = {
         "target": {"modelVersion": "v1", "framework": "sklearn"},
         "tunableParameters": parameters(cpu=["500m", "1"], memory=["256Mi", "512Mi"]),
         "objective": {"type": "maximize", "objectiveMetricName": "throughputPerCost"},
@@ -39,11 +39,11 @@ def experiment(name: str = "pe", **spec: Any) -> Object:
     return {
         "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": "ProfilingExperiment",
         "metadata": {"name": name, "namespace": NS, "uid": f"uid-{name}", "generation": 1},
-        "spec": whole,
+        "spec": body,
     }  # fmt: skip
 
 
-def window(level: float = 4, throughput: float = 100.0, p99: float = 0.05, **more: Any) -> Object:
+def window(level: float = 4, throughput: float = 100.0, p99: float = 0.05, **fields: Any) -> Object:
     return {
         "level": level, "startTime": "2026-01-01T00:00:00Z", "seconds": 1.0, "requests": int(throughput), "errors": 0,
         "throughput": {"value": throughput, "low": throughput * 0.98, "high": throughput * 1.02},
@@ -51,21 +51,21 @@ def window(level: float = 4, throughput: float = 100.0, p99: float = 0.05, **mor
             {"metric": "latency", "percentile": 99, "value": p99, "low": p99 * 0.9, "high": p99 * 1.1}
         ],
         "errorRate": {"value": 0.0, "low": 0.0, "high": 0.01},
-        "meets": "Yes", **more,
+        "meets": "Yes", **fields,
     }  # fmt: skip
 
 
-def measured(throughput: float = 100.0, **more: Any) -> Object:
+def measured(throughput: float = 100.0, **fields: Any) -> Object:
     """Return the status of a trial that was measured."""
-    seen = window(throughput=throughput)
+    result = window(throughput=throughput)
     return {
-        "phase": "Succeeded", "reason": "Measured", "windows": [seen], "result": seen, "seconds": 36.0,
-        "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:36Z", "machine": "a machine", **more,
+        "phase": "Succeeded", "reason": "Measured", "windows": [result], "result": result, "seconds": 36.0,
+        "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:36Z", "machine": "a machine", **fields,
     }  # fmt: skip
 
 
-def failed(reason: str, message: str = "", **more: Any) -> Object:
-    return {"phase": "Failed", "reason": reason, "message": message, "seconds": 5.0, **more}
+def failed(reason: str, message: str = "", **fields: Any) -> Object:
+    return {"phase": "Failed", "reason": reason, "message": message, "seconds": 5.0, **fields}
 
 
 def model_version(name: str = "v1") -> Object:
@@ -83,16 +83,18 @@ def plain(
     seed: int,
     algorithm: str,
 ) -> Decision:
-    seen = {observation.index for observation in observations} | set(pending)
+    tried = {observation.index for observation in observations} | set(pending)
     broken = {o.index for o in observations if not o.feasible}
-    good = [o for o in observations if o.feasible and o.log_objective is not None and o.index not in broken]
-    ranked = list(dict.fromkeys(o.index for o in sorted(good, key=lambda o: -(o.log_objective or 0.0))))
+    feasible = [
+        o for o in observations if o.feasible and o.log_objective is not None and o.index not in broken
+    ]
+    ranked = list(dict.fromkeys(o.index for o in sorted(feasible, key=lambda o: -(o.log_objective or 0.0))))
     best = ranked[0] if ranked else None
     # One is left to confirm, however many ended at once.
     planned = range(min(problem.size, max(1, budget.trials - 1)))
-    new = [index for index in planned if index not in seen]
-    left = budget.trials - len(observations) - len(pending)
-    if new and left:
+    new = [index for index in planned if index not in tried]
+    remaining = budget.trials - len(observations) - len(pending)
+    if new and remaining:
         return Explore(tuple(new[: budget.parallelism - len(pending)]), REGRET, best=best)
     if pending:
         return Wait(REGRET, best=best)
@@ -101,7 +103,7 @@ def plain(
         if nearest is None:
             return Impossible(None, None, (), 0.1)
         return Impossible(0, nearest.index, nearest.margins, 0.1)
-    if left and not any(o.index == best and o.confirms for o in observations):
+    if remaining and not any(o.index == best and o.confirms for o in observations):
         return Confirm((best,), REGRET, best=best)
-    because = "exhausted" if len(planned) == problem.size else "budget"
-    return Recommend(best, ranked[1] if len(ranked) > 1 else None, REGRET, because, best=best)
+    reason = "exhausted" if len(planned) == problem.size else "budget"
+    return Recommend(best, ranked[1] if len(ranked) > 1 else None, REGRET, reason, best=best)

@@ -45,9 +45,9 @@ class Page(HTMLParser):
             element.pieces.append(data)
 
     def of(self, tag: str, **attributes: str) -> list[Element]:
-        wanted = {name.rstrip("_"): value for name, value in attributes.items()}
+        expected = {name.rstrip("_"): value for name, value in attributes.items()}
         return [
             e
             for e in self.elements
-            if e.tag == tag and all(e.attributes.get(n) == v for n, v in wanted.items())
+            if e.tag == tag and all(e.attributes.get(n) == v for n, v in expected.items())
         ]

@@ -1,4 +1,4 @@
-"""A ProfilingExperiment and its Trials as the API would have them, measured on a made-up service: values for tests of reports."""
+"""A ProfilingExperiment and its Trials as in the API, measured on a made-up service, for tests of reports."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,14 @@ GIB = {"256Mi": 0.25, "512Mi": 0.5, "1Gi": 1.0, "2Gi": 2.0}
 
 
 def service(settings: Settings, users: float) -> tuple[float, float]:
-    """Return what a plausible model server does: it saturates, batches cost latency, too many threads cost throughput."""
+    """Model a plausible server: it saturates, batches cost latency, too many threads cost throughput."""
     cores, batch = CORES[settings["cpu"]], int(settings["batchSize"])
     threads = int(settings["OMP_NUM_THREADS"])
     parallel = min(threads, cores) ** 0.85 / (1 + 0.25 * max(0.0, threads - cores))
     capacity = 90 * parallel * batch**0.4
     base = 0.011 * batch**0.55 / parallel**0.6
-    done = capacity * (1 - math.exp(-users / (capacity * base * 1.2)))
-    return done, base * (1 + 1.6 * users / (capacity * base)) * 1.25
+    throughput = capacity * (1 - math.exp(-users / (capacity * base * 1.2)))
+    return throughput, base * (1 + 1.6 * users / (capacity * base)) * 1.25
 
 
 def memory_needed(settings: Settings) -> float:
@@ -52,18 +52,22 @@ def memory_needed(settings: Settings) -> float:
 
 
 def window(
-    seen: tuple[float, float], users: float, bound: float, *, noise: float = 0.02, wobble: float = 1.0
+    measured: tuple[float, float], users: float, bound: float, *, noise: float = 0.02, wobble: float = 1.0
 ) -> Object:
-    """Return one window, with its interval to either side of what was seen."""
-    done, latency = seen[0] * wobble, seen[1] / wobble
+    """Return one window, with an interval to either side of the measured value."""
+    throughput, latency = measured[0] * wobble, measured[1] / wobble
     low, high = latency * (1 - 2 * noise), latency * (1 + 2 * noise)
     return {
         "level": users,
         "startTime": "2026-11-22T04:00:00Z",
         "seconds": 10.0,
-        "requests": int(done * 10),
+        "requests": int(throughput * 10),
         "errors": 0,
-        "throughput": {"value": done, "low": done * (1 - noise), "high": done * (1 + noise)},
+        "throughput": {
+            "value": throughput,
+            "low": throughput * (1 - noise),
+            "high": throughput * (1 + noise),
+        },
         "latencies": [
             {"metric": "latency", "percentile": 50, "value": latency / 2, "low": low / 2, "high": high / 2},
             {"metric": "latency", "percentile": 99, "value": latency, "low": low, "high": high},
@@ -83,7 +87,7 @@ def trial(
     run: Service = service,
     wobble: float = 1.0,
 ) -> Object:
-    """Return a Trial that is over: measured at 1, 2, 4, ... users until the bound is broken, or out of memory."""
+    """Return a finished Trial: measured at 1, 2, 4, ... users until the bound is broken, or out of memory."""
     cost = CORES[settings["cpu"]] * CPU + GIB[settings["memory"]] * MEMORY
     limits = {"cpu": settings["cpu"], "memory": settings["memory"]}
     categories = {"cpu": "resource", "memory": "resource", "batchSize": "batching", "OMP_NUM_THREADS": "env"}
@@ -112,7 +116,7 @@ def _status(settings: Settings, bound: float, run: Service, wobble: float) -> Ob
         windows.append(window(run(settings, users), users, bound, wobble=wobble))
         if windows[-1]["meets"] == "No":
             break
-    met = [found for found in windows if found["meets"] == "Yes"]
+    met = [measured for measured in windows if measured["meets"] == "Yes"]
     reason = "Measured" if met else "BreaksConstraint"
     return {
         **common,
@@ -142,9 +146,9 @@ def experiment(status: Object | None = None, **changed: Any) -> Object:
 
 
 def finished(trials: Sequence[Object], winner: Object | None, **changed: Any) -> Object:
-    """Return the experiment with the status that its controller would give it at the end; without a winner, a failed one."""
+    """Return the experiment with the final status of its controller; without a winner it has failed."""
     spec = ProfilingExperimentSpec.model_validate(experiment(**changed)["spec"])
-    over = [found["status"]["phase"] for found in trials]
+    over = [item["status"]["phase"] for item in trials]
     status: Object = {
         "phase": "Succeeded" if winner else "Failed",
         "specs": Space.of(spec).size,
@@ -154,7 +158,7 @@ def finished(trials: Sequence[Object], winner: Object | None, **changed: Any) ->
             "failed": over.count("Failed"),
         },
         "expectedRegret": 0.012,
-        "spentSeconds": sum(found["status"]["seconds"] for found in trials),
+        "spentSeconds": sum(item["status"]["seconds"] for item in trials),
         "spentCost": 0.021,
         "startTime": "2026-11-22T04:00:00Z",
         "completionTime": "2026-11-22T04:25:00Z",
@@ -176,32 +180,36 @@ def finished(trials: Sequence[Object], winner: Object | None, **changed: Any) ->
     return experiment(status, **changed)
 
 
-def settings_of(found: Sequence[Setting]) -> dict[str, str]:
+def settings_of(settings: Sequence[Setting]) -> dict[str, str]:
     """Return settings by their name."""
-    return {setting.name: setting.value for setting in found}
+    return {setting.name: setting.value for setting in settings}
 
 
-def story(seed: int = 3, many: int = 22, bound: float = 0.1) -> tuple[Object, list[Object]]:
+def story(seed: int = 3, count: int = 22, bound: float = 0.1) -> tuple[Object, list[Object]]:
     """Return a finished experiment: today's spec, a spread over the space, and the two best measured again."""
     import random
 
     spec = ProfilingExperimentSpec.model_validate(experiment()["spec"])
     space = Space.of(spec)
     draw = random.Random(seed)
-    rows = draw.sample(range(space.size), many)
+    rows = draw.sample(range(space.size), count)
     today = {"cpu": "4", "memory": "2Gi", "batchSize": "1", "OMP_NUM_THREADS": "4"}
     trials = [trial(1, today, purpose="Baseline", bound=bound)]
     for row in rows:
         wobble = draw.gauss(1, 0.012)
         trials.append(trial(len(trials) + 1, settings_of(space.settings(row)), wobble=wobble, bound=bound))
     ranked = sorted(
-        (found for found in trials if found["status"]["reason"] == "Measured"),
-        key=lambda found: found["status"]["result"]["throughput"]["value"] / found["spec"]["costPerHour"],
+        (candidate for candidate in trials if candidate["status"]["reason"] == "Measured"),
+        key=lambda candidate: (
+            candidate["status"]["result"]["throughput"]["value"] / candidate["spec"]["costPerHour"]
+        ),
     )
     for best in ranked[:-3:-1]:
-        again = {s["name"]: s["value"] for s in best["spec"]["settings"]}
+        winning_settings = {s["name"]: s["value"] for s in best["spec"]["settings"]}
         trials.append(
-            trial(len(trials) + 1, again, purpose="Confirm", wobble=draw.gauss(1, 0.012), bound=bound)
+            trial(
+                len(trials) + 1, winning_settings, purpose="Confirm", wobble=draw.gauss(1, 0.012), bound=bound
+            )
         )
     winner = trials[-2] if ranked else None
     atmost = f"{bound * 1000:.0f}ms"

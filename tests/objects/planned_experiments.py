@@ -1,4 +1,4 @@
-"""Experiments with trials, by value: the world that a plan is made of, and what plans say."""
+"""Snapshots of experiments with trials, and the contents of plans made from them."""
 
 import datetime as dt
 import math
@@ -38,33 +38,33 @@ def world(
     """Return an experiment with these trials: the row of each (None: beside the space), and its status."""
     inference = spec.pop("inference", None)
     status = spec.pop("status", {})
-    found = experiments.experiment(**spec)
-    read = ProfilingExperimentSpec.model_validate(found["spec"])
-    space = Space.of(read)
-    source = rendering.source(read.target, inference)
+    experiment_object = experiments.experiment(**spec)
+    parsed = ProfilingExperimentSpec.model_validate(experiment_object["spec"])
+    space = Space.of(parsed)
+    source = rendering.source(parsed.target, inference)
 
     def render(settings: Any) -> rendering.Rendering:
-        return rendering.pod(source, experiments.model_version(), settings, read.prices)
+        return rendering.pod(source, experiments.model_version(), settings, parsed.prices)
 
-    known = []
-    for number, (index, said) in enumerate(trials, 1):
+    records = []
+    for number, (index, trial_status) in enumerate(trials, 1):
         settings = () if index is None else space.settings(index)
-        shown = render(settings)
+        rendered = render(settings)
         purpose = (purposes or {}).get(number, "Explore")
         body = TrialSpec(
-            experiment="pe", number=number, purpose=purpose, settings=list(settings), template=shown.template,  # type: ignore[arg-type]
-            model_name="v1", model_digest="sha256:1", cost_per_hour=shown.cost_per_hour,
+            experiment="pe", number=number, purpose=purpose, settings=list(settings), template=rendered.template,  # type: ignore[arg-type]
+            model_name="v1", model_digest="sha256:1", cost_per_hour=rendered.cost_per_hour,
         )  # fmt: skip
-        state = TrialStatus.model_validate(said)
+        state = TrialStatus.model_validate(trial_status)
         objective = None
         if state.result is not None:
-            objective = objective_value(read.objective, state.result, body.cost_per_hour, body.batch)
+            objective = objective_value(parsed.objective, state.result, body.cost_per_hour, body.batch)
         observation = None
         if index is not None and state.phase == "Succeeded" and state.result is not None:
-            done = state.result.throughput.value / shown.cost_per_hour
+            throughput_per_cost = state.result.throughput.value / rendered.cost_per_hour
             observation = (
-                Observation(index, log_objective=math.log(done), noise=0.01, margins=(-0.5,))
-                if done > 0
+                Observation(index, log_objective=math.log(throughput_per_cost), noise=0.01, margins=(-0.5,))
+                if throughput_per_cost > 0
                 else Observation(index, cause="crash")
             )
         elif (
@@ -73,16 +73,22 @@ def world(
             and state.reason not in {"LoadFailed", "Interrupted"}
         ):
             observation = Observation(index, cause="boot")
-        known.append(TrialRecord(f"pe-{number}", body, state, index, objective, observation))
-    found["status"] = status
+        records.append(TrialRecord(f"pe-{number}", body, state, index, objective, observation))
+    experiment_object["status"] = status
     return ExperimentSnapshot(
-        found, read, ProfilingExperimentStatus.model_validate(status), space, tuple(known), render, DEFAULTS
+        experiment_object,
+        parsed,
+        ProfilingExperimentStatus.model_validate(status),
+        space,
+        tuple(records),
+        render,
+        DEFAULTS,
     )
 
 
-def made(found: ExperimentSnapshot, decision: Decision | None) -> list[tuple[str, str, str]]:
-    """Return name, purpose and settings of the trials that are made."""
-    plan = planning.plan(found, decision, NOW)
+def made(snapshot: ExperimentSnapshot, decision: Decision | None) -> list[tuple[str, str, str]]:
+    """Return name, purpose and settings of the planned trials."""
+    plan = planning.plan(snapshot, decision, NOW)
     return [
         (
             trial["metadata"]["name"],
@@ -93,15 +99,15 @@ def made(found: ExperimentSnapshot, decision: Decision | None) -> list[tuple[str
     ]
 
 
-def status(found: ExperimentSnapshot, decision: Decision | None) -> Object:
-    written = planning.plan(found, decision, NOW).status
-    assert written is not None
-    return dict(written)
+def status(snapshot: ExperimentSnapshot, decision: Decision | None) -> Object:
+    planned = planning.plan(snapshot, decision, NOW).status
+    assert planned is not None
+    return dict(planned)
 
 
-def message(said: Object) -> str:
-    return str(next(c["message"] for c in said["conditions"] if c["type"] == "Ready"))
+def message(status_object: Object) -> str:
+    return str(next(c["message"] for c in status_object["conditions"] if c["type"] == "Ready"))
 
 
-def condition(said: Object, type_: str) -> tuple[str, str]:
-    return next((c["status"], c["reason"]) for c in said["conditions"] if c["type"] == type_)
+def condition(status_object: Object, type_: str) -> tuple[str, str]:
+    return next((c["status"], c["reason"]) for c in status_object["conditions"] if c["type"] == type_)

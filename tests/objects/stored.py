@@ -1,4 +1,4 @@
-"""Objects that the contract suite writes, and waiting for what it sees."""
+"""Objects that the contract suite writes, and functions that wait for conditions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,19 +29,19 @@ def inference(namespace: str, name: str = "digits", **spec: Any) -> dict[str, An
 
 
 def deployment(namespace: str, name: str = "d", **container: Any) -> dict[str, Any]:
-    """Return one without replicas, so that nothing is run for it."""
-    one = {"name": "c", "image": "i", "command": ["sleep", "1"], **container}
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [one]}}
+    """Return a Deployment without replicas, so that no Pod runs."""
+    body = {"name": "c", "image": "i", "command": ["sleep", "1"], **container}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [body]}}
     return {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template},
     }  # fmt: skip
 
 
-async def eventually(what: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
     """Poll until true; a deadline, never a fixed sleep."""
     async with asyncio.timeout(seconds):
-        while not await what():
+        while not await condition():
             await asyncio.sleep(0.02)
 
 

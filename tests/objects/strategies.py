@@ -1,4 +1,4 @@
-"""Good objects of every kind, and strategies for others that are nearly good: wrong types, odd values, odd places."""
+"""Valid objects of every kind, and strategies for nearly valid ones: wrong types, odd values, odd places."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ odd = st.one_of(
 
 @st.composite
 def values(draw: st.DrawFn, schema: dict[str, Any], depth: int = 0) -> Any:
-    """A value of a structural schema; one in thirty is anything."""
+    """Draw a value of a structural schema; one in thirty is of any type."""
     if draw(st.integers(0, 29)) == 0 or depth > 8:
         return draw(odd)
     if schema.get("x-kubernetes-int-or-string"):
@@ -72,7 +72,7 @@ def _maps(draw: st.DrawFn, schema: dict[str, Any], depth: int) -> Any:
 
 @st.composite
 def objects(draw: st.DrawFn, kind: Kind, base: dict[str, Any]) -> Any:
-    """An object of the kind: a good one with some of its parts replaced; rarely no object at all."""
+    """Draw a valid object of the kind with some parts replaced; rarely no object at all."""
     return draw(_grafted(base, schemas.of(kind), 0))
 
 
@@ -170,7 +170,7 @@ _META: Object = {"labels": {"a": "b"}, "annotations": {"a": "b"}}
 
 
 def good(kind: Kind, name: str = "a", **meta: Any) -> Object:
-    """A good object of the kind with something in every interesting place."""
+    """Return a valid object of the kind with a value in every interesting place."""
     head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **_META, **meta}}
     return {**head, **_PARTS[kind]}
 

@@ -20,10 +20,10 @@ def settings(*values: str) -> list[Object]:
     ]
 
 
-def recommendation(*values: str, trial: str = "digits-3", **more: Any) -> Object:
+def recommendation(*values: str, trial: str = "digits-3", **fields: Any) -> Object:
     numbers = {"objective": 18_300_000.0, "low": 17_900_000.0, "high": 18_800_000.0}
     money = {"costPerHour": 0.0225, "currentCostPerHour": 0.045}
-    return {"trial": trial, "settings": settings(*values), **numbers, **money, "message": "", **more}
+    return {"trial": trial, "settings": settings(*values), **numbers, **money, "message": "", **fields}
 
 
 def condition(status: str, reason: str, message: str) -> Object:
@@ -33,7 +33,7 @@ def condition(status: str, reason: str, message: str) -> Object:
     }  # fmt: skip
 
 
-def experiment_spec(**more: Any) -> Object:
+def experiment_spec(**fields: Any) -> Object:
     feasible = {
         "cpu": ["500m", "1"],
         "memory": ["512Mi", "1Gi"],
@@ -45,7 +45,7 @@ def experiment_spec(**more: Any) -> Object:
         parameters.setdefault(category, []).append({"name": name, "feasibleSpace": {"list": feasible[name]}})
     return {
         "target": {"inference": "digits", "predictor": "candidate"},
-        "tunableParameters": [{"category": c, "parameters": found} for c, found in parameters.items()],
+        "tunableParameters": [{"category": c, "parameters": axes} for c, axes in parameters.items()],
         "objective": {"type": "maximize", "objectiveMetricName": "throughputPerCost"},
         "constraints": [
             {"metric": "latency", "percentile": 99, "atMost": "100ms"},
@@ -54,7 +54,7 @@ def experiment_spec(**more: Any) -> Object:
         "prices": {"cpu": "0.04", "memory": "0.005"},
         "maxNumTrials": 20,
         "maxDuration": "30m",
-        **more,
+        **fields,
     }
 
 
@@ -70,7 +70,7 @@ def experiment(
     }
 
 
-def window(throughput: float, p99: float, **more: Any) -> Object:
+def window(throughput: float, p99: float, **fields: Any) -> Object:
     return {
         "level": 8.0, "startTime": STARTED, "seconds": 5.0, "requests": 600, "errors": 0,
         "throughput": {"value": throughput, "low": 0.97 * throughput, "high": 1.03 * throughput},
@@ -80,7 +80,7 @@ def window(throughput: float, p99: float, **more: Any) -> Object:
         ],
         "errorRate": {"value": 0.0, "low": 0.0, "high": 0.006},
         "usage": {"cpuCores": 0.49, "memoryBytes": 190_000_000, "generatorCpu": 0.2},
-        "steady": True, "meets": "Yes", **more,
+        "steady": True, "meets": "Yes", **fields,
     }  # fmt: skip
 
 
@@ -106,11 +106,11 @@ def trial(
 
 
 def measured(
-    number: int, *values: str, throughput: float = 114.0, p99: float = 0.0841, **more: Any
+    number: int, *values: str, throughput: float = 114.0, p99: float = 0.0841, **fields: Any
 ) -> Object:
-    found = window(throughput, p99)
+    result = window(throughput, p99)
     status = {
-        "phase": "Succeeded", "reason": "Measured", "windows": [found], "result": found, "seconds": 41.0,
+        "phase": "Succeeded", "reason": "Measured", "windows": [result], "result": result, "seconds": 41.0,
         "completionTime": "2026-01-01T00:02:30Z",
     }  # fmt: skip
-    return trial(number, *values, **more, **status)
+    return trial(number, *values, **fields, **status)

@@ -10,14 +10,14 @@ from serving.resources.kinds import Kind
 NOW = "2026-01-02T03:04:05Z"
 
 
-def request(manager: str = "tester", **more: Any) -> WriteRequest:
-    return WriteRequest(WriteOptions(manager, **more), now=NOW, uid="uid-1", suffix="abcde")
+def request(manager: str = "tester", **options: Any) -> WriteRequest:
+    return WriteRequest(WriteOptions(manager, **options), now=NOW, uid="uid-1", suffix="abcde")
 
 
-def create(kind: Kind, body: Object, **more: Any) -> Object:
-    made = write_path.create(kind, "default" if kind.namespaced else None, body, request(**more)).object
-    made["metadata"]["resourceVersion"] = "1"
-    return made
+def create(kind: Kind, body: Object, **options: Any) -> Object:
+    created = write_path.create(kind, "default" if kind.namespaced else None, body, request(**options)).object
+    created["metadata"]["resourceVersion"] = "1"
+    return created
 
 
 def deployment(**spec: Any) -> Object:

@@ -98,7 +98,7 @@ def replaced(table: RouteTable, services: Iterable[Service]) -> RoutePlan:
     return table.take_changes()
 
 
-class World:
+class GatewayRig:
     """A real Envoy that gets plans directly."""
 
     def __init__(self, root: Path, settings: Settings) -> None:
@@ -163,20 +163,20 @@ def _length(head: bytes) -> int:
 
 
 @contextlib.asynccontextmanager
-async def world(root: Path, **gateway: Any) -> AsyncIterator[World]:
-    found = World(root, settings_for_test(**gateway))
-    await found.start()
+async def gateway_rig(root: Path, **gateway: Any) -> AsyncIterator[GatewayRig]:
+    rig = GatewayRig(root, settings_for_test(**gateway))
+    await rig.start()
     try:
-        yield found
+        yield rig
     finally:
-        await found.stop()
+        await rig.stop()
 
 
 @contextlib.asynccontextmanager
 async def backend(
     address: str, port: int, *, name: str = "", seconds: float = 0.0
 ) -> AsyncIterator[dict[str, int]]:
-    """An HTTP/1.1 replica that answers with its name and what it was asked, after a while; counts requests."""
+    """Run an HTTP/1.1 replica that answers with its name and the request after a delay; yield its counts."""
     seen = {"requests": 0, "active": 0}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -79,9 +79,9 @@ def check(
         if path.startswith(prefix)
     )
     listed = {file for layer in image.layers for file in layer.files or ()}
-    ours = all(layer.files is not None for layer in image.layers)
-    agree = listed == set(files) if ours else listed <= set(files)
-    if not agree or sealed.get(MANIFEST) is None or sealed[MANIFEST].digest != digest:
+    lists_all_files = all(layer.files is not None for layer in image.layers)
+    matches_image = listed == set(files) if lists_all_files else listed <= set(files)
+    if not matches_image or sealed.get(MANIFEST) is None or sealed[MANIFEST].digest != digest:
         raise broken(f"the seal of {digest} belongs to another image")
     missing = set(sealed)
     for path, stamp in disk.stat_tree(tree).items():

@@ -1,4 +1,4 @@
-"""Killed, refused or left without an answer at any write, the Autoscaler controller ends with the same objects."""
+"""The Autoscaler controller ends with the same objects when any write fails or it is killed there."""
 
 import asyncio
 
@@ -37,29 +37,31 @@ async def control(api: FakeKube) -> None:
 
 
 async def node(api: FakeKube) -> None:
-    """Run as many replicas as are asked for."""
+    """Run the desired number of replicas."""
     while True:
-        for found in api.find(kinds.DEPLOYMENT):
-            status = {"replicas": found["spec"]["replicas"]}
-            api.change(kinds.DEPLOYMENT, NS, found["metadata"]["name"], {"status": status})
+        for target in api.find(kinds.DEPLOYMENT):
+            status = {"replicas": target["spec"]["replicas"]}
+            api.change(kinds.DEPLOYMENT, NS, target["metadata"]["name"], {"status": status})
         await asyncio.sleep(0.001)
 
 
-def picture(api: FakeKube) -> Object:
+def final_state(api: FakeKube) -> Object:
     result: Object = {d["metadata"]["name"]: d["spec"]["replicas"] for d in api.find(kinds.DEPLOYMENT)}
-    for found in api.find(kinds.AUTOSCALER):
-        status = dict(found.get("status") or {})
-        said = [(c["type"], c["status"], c["observedGeneration"]) for c in status.pop("conditions", [])]
-        # Of the last look, and of who looked: a count whose writer was killed is in nobody's list of decisions.
+    for autoscaler_object in api.find(kinds.AUTOSCALER):
+        status = dict(autoscaler_object.get("status") or {})
+        condition_list = [
+            (c["type"], c["status"], c["observedGeneration"]) for c in status.pop("conditions", [])
+        ]
+        # These depend on the last reconciliation and its process: a killed writer loses its decisions.
         for name in ("lastScaleTime", "reason", "decision", "decisions"):
             status.pop(name, None)
-        result[f"Autoscaler {found['metadata']['name']}"] = (status, said)
+        result[f"Autoscaler {autoscaler_object['metadata']['name']}"] = (status, condition_list)
     return result
 
 
 async def settled(api: FakeKube, **replicas: int) -> None:
     def is_settled() -> bool:
-        seen = picture(api)
+        state = final_state(api)
         sized = {d["metadata"]["name"]: d["spec"]["replicas"] for d in api.find(kinds.DEPLOYMENT)}
         scalers = api.find(kinds.AUTOSCALER)
         counts = {
@@ -69,7 +71,7 @@ async def settled(api: FakeKube, **replicas: int) -> None:
         current = all(
             (a.get("status") or {}).get("observedGeneration") == a["metadata"]["generation"] for a in scalers
         )
-        return bool(seen) and current and sized == replicas == {name: counts[name] for name in replicas}
+        return bool(state) and current and sized == replicas == {name: counts[name] for name in replicas}
 
     await until(is_settled, f"{replicas}")
 
@@ -81,8 +83,10 @@ async def story(api: FakeKube) -> Object:
     api.change(kinds.AUTOSCALER, NS, "small", {"spec": {"minReplicas": 4}})
     await settled(api, small=4, late=3)
     api.remove(kinds.DEPLOYMENT, NS, "late")
-    await until(lambda: ("Ready", "False", 1) in picture(api)["Autoscaler early"][1], "its target is missed")
-    return picture(api)
+    await until(
+        lambda: ("Ready", "False", 1) in final_state(api)["Autoscaler early"][1], "its target is missed"
+    )
+    return final_state(api)
 
 
 CASE = Case(arrange, control, node, story)

@@ -1,4 +1,4 @@
-"""A controller that is killed or left without an answer under load, and readings that stop once a target has idled."""
+"""A controller that is killed or loses a response under load, and readings that stop after the last request."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,14 +14,14 @@ from tests.fakes.kube import FakeKube
 from tests.faults.autoscaler.test_autoscaler_signals import (
     NS,
     Time,
+    autoscaled_api,
+    autoscaler_status,
     condition,
-    counted,
+    counts_during,
     replicas,
     running,
-    said,
     ticks,
     time,
-    world,
 )
 from tests.rig.convergence import until
 
@@ -29,26 +29,26 @@ __all__ = ["time"]  # a fixture that every test here uses
 
 
 class Scaling:
-    """Writes of the scale subresource, the next of which does not end as it should."""
+    """Writes of the scale subresource, the next of which fails."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fault: Callable[[], Awaitable[None]] | None = None
         self.is_done = True
         """Whether the write is done before the fault."""
-        plain = FakeKube.patch
+        original = FakeKube.patch
 
         async def patch(
-            kube: FakeKube, *arguments: Any, subresource: str | None = None, **more: Any
+            kube: FakeKube, *arguments: Any, subresource: str | None = None, **options: Any
         ) -> Object:
             fault = self.fault if subresource == "scale" else None
             if fault is not None:
                 self.fault = None
                 if not self.is_done:
                     await fault()
-            answer = await plain(kube, *arguments, subresource=subresource, **more)
+            response = await original(kube, *arguments, subresource=subresource, **options)
             if fault is not None:
                 await fault()
-            return answer
+            return response
 
         monkeypatch.setattr(FakeKube, "patch", patch)
 
@@ -58,11 +58,11 @@ def scaling(monkeypatch: pytest.MonkeyPatch) -> Scaling:
     return Scaling(monkeypatch)
 
 
-@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-async def test_no_replica_is_lost_when_the_controller_is_killed_at_the_write_of_a_burst(
+@pytest.mark.parametrize("is_done", [False, True], ids=["count_before", "after"])
+async def test_no_replica_is_lost_when_the_controller_is_killed_during_a_burst(
     scaling: Scaling, *, is_done: bool
 ) -> None:
-    api, pages, reached = world(1, 50, 1), FakePages("d"), asyncio.Event()
+    api, pages, reached = autoscaled_api(1, 50, 1), FakePages("d"), asyncio.Event()
 
     async def killed() -> None:
         reached.set()
@@ -70,25 +70,27 @@ async def test_no_replica_is_lost_when_the_controller_is_killed_at_the_write_of_
 
     pages.rates["d"] = 8.0
     async with running(api, pages):
-        await until(lambda: "capacity" in said(api).get("decision", {}), "a decision on readings")
-        before = replicas(api)
+        await until(
+            lambda: "capacity" in autoscaler_status(api).get("decision", {}), "a decision on readings"
+        )
+        count_before = replicas(api)
         scaling.fault, scaling.is_done = killed, is_done
         pages.rates["d"] = 80.0
         await reached.wait()
-    left = replicas(api)
-    assert (left > before) is is_done
+    count_after = replicas(api)
+    assert (count_after > count_before) is is_done
     async with running(api, pages):
-        counts = await counted(api, pages, 40)
-        assert min(counts) >= left
+        counts = await counts_during(api, pages, 40)
+        assert min(counts) >= count_after
         assert 8 <= counts[-1] <= 30
         assert condition(api, "ScalingActive")["status"] == "True"
-        assert said(api)["desiredReplicas"] == counts[-1]
+        assert autoscaler_status(api)["desiredReplicas"] == counts[-1]
 
 
-async def test_a_rise_whose_answer_was_lost_is_not_taken_for_somebody_elses(
+async def test_own_scale_up_with_a_lost_response_is_not_taken_for_another_writer(
     scaling: Scaling, time: Time
 ) -> None:
-    api = world(5, 50, 1, behavior={"scaleDown": {"stabilizationSeconds": 30}})
+    api = autoscaled_api(5, 50, 1, behavior={"scaleDown": {"stabilizationSeconds": 30}})
     pages = FakePages("d")
 
     async def lost() -> None:
@@ -107,13 +109,15 @@ async def test_a_rise_whose_answer_was_lost_is_not_taken_for_somebody_elses(
 
 async def test_the_last_replica_stays_when_readings_stop_after_its_last_request(time: Time) -> None:
     behavior = {"scaleToZero": {"idleSeconds": 40}}
-    api, pages = world(0, 20, 1, behavior=behavior), FakePages("d")
+    api, pages = autoscaled_api(0, 20, 1, behavior=behavior), FakePages("d")
     pages.rates["d"] = 5.0
     async with running(api, pages):
-        await until(lambda: "capacity" in said(api).get("decision", {}), "a decision on readings")
+        await until(
+            lambda: "capacity" in autoscaler_status(api).get("decision", {}), "a decision on readings"
+        )
         pages.rates["d"] = 0.0
         await ticks(pages, 3)
         pages.is_gone = True
-        assert await counted(api, pages, 120) == [1], "ten minutes"
+        assert await counts_during(api, pages, 120) == [1], "ten minutes"
         pages.is_gone = False
         await until(lambda: replicas(api) == 0, "the keep-alive is over")

@@ -1,4 +1,4 @@
-"""Load and readings that go wrong: what the controller does to the count, and says."""
+"""Changes of load, and readings that fail: the count that the controller sets and the status that it writes."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ LEASE = {"renewTime": "2999-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
 
 
 class Time:
-    """What clocks show: five seconds more at each tick, which takes a fiftieth of one."""
+    """A clock that advances by five seconds at each tick; a tick takes 20 ms."""
 
     def __init__(self) -> None:
         self.passed = 0.0
@@ -43,22 +43,22 @@ class Time:
 
 @pytest.fixture(autouse=True)
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    found = Time()
+    fake_time = Time()
     monkeypatch.setattr(controller, "TICK_SECONDS", 0.02)
-    monkeypatch.setattr(clock, "now", found.now)
-    monkeypatch.setattr(clock, "monotonic", lambda: found.passed)
+    monkeypatch.setattr(clock, "now", fake_time.now)
+    monkeypatch.setattr(clock, "monotonic", lambda: fake_time.passed)
     monkeypatch.setattr("autoscaler.targets.OTHERS_SECONDS", 0.0)
-    monkeypatch.setattr(FakePages, "on_read", staticmethod(found.tick), raising=False)
-    return found
+    monkeypatch.setattr(FakePages, "on_read", staticmethod(fake_time.tick), raising=False)
+    return fake_time
 
 
-def world(least: int, most: int, replicas: int, **spec: Any) -> FakeKube:
-    """An API with a Deployment of a model of which a replica takes 10 requests per second, and its Autoscaler."""
+def autoscaled_api(minimum: int, maximum: int, replicas: int, **spec: Any) -> FakeKube:
+    """Return an API with an Autoscaler and its Deployment, whose replicas serve 10 requests per second each."""
     api = FakeKube()
     env = [{"name": names.MODEL_DIGEST_ENV, "value": "sha256:m"}]
     labels = {names.INFERENCE_LABEL: "d"}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
-    body = {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": most, **spec}
+    body = {"scaleTargetRef": target, "minReplicas": minimum, "maxReplicas": maximum, **spec}
     api.add(kinds.DEPLOYMENT, deployment("d", replicas, labels=labels, env=env))
     api.add(kinds.CAPACITY_PROFILE, {"metadata": {"name": "p", "namespace": NS}, "spec": CAPACITY})
     api.add(kinds.LEASE, {"metadata": {"name": "slipway-gateway-local", "namespace": NS}, "spec": LEASE})
@@ -67,12 +67,12 @@ def world(least: int, most: int, replicas: int, **spec: Any) -> FakeKube:
 
 
 async def node(api: FakeKube, *, is_broken: bool = False) -> None:
-    """Run as many replicas as are asked for; a broken one gets none ready beyond the first."""
+    """Run the desired number of replicas; on a broken node only the first becomes ready."""
     while True:
-        (found,) = api.find(kinds.DEPLOYMENT)
-        count = found["spec"]["replicas"]
-        there = {"replicas": count, "readyReplicas": min(count, 1) if is_broken else count}
-        api.change(kinds.DEPLOYMENT, NS, "d", {"status": there})
+        (target,) = api.find(kinds.DEPLOYMENT)
+        count = target["spec"]["replicas"]
+        status_fields = {"replicas": count, "readyReplicas": min(count, 1) if is_broken else count}
+        api.change(kinds.DEPLOYMENT, NS, "d", {"status": status_fields})
         await asyncio.sleep(0.005)
 
 
@@ -88,13 +88,13 @@ class Refusing:
     @property
     def patch(self) -> Callable[..., Awaitable[Object]]:
         async def patch(
-            kube: FakeKube, *arguments: Any, subresource: str | None = None, **more: Any
+            kube: FakeKube, *arguments: Any, subresource: str | None = None, **options: Any
         ) -> Object:
             if subresource == "scale":
                 self.attempts += 1
                 if self.error is not None and self.attempts <= self.times:
                     raise self.error
-            return await self._patch(kube, *arguments, subresource=subresource, **more)
+            return await self._patch(kube, *arguments, subresource=subresource, **options)
 
         return patch
 
@@ -122,37 +122,39 @@ def replicas(api: FakeKube) -> int:
     return int(api.find(kinds.DEPLOYMENT)[0]["spec"]["replicas"])
 
 
-def said(api: FakeKube) -> Object:
+def autoscaler_status(api: FakeKube) -> Object:
     return dict(api.find(kinds.AUTOSCALER)[0].get("status") or {})
 
 
 def condition(api: FakeKube, name: str) -> Object:
-    return dict(conditions.find(said(api).get("conditions"), name) or {})
+    return dict(conditions.find(autoscaler_status(api).get("conditions"), name) or {})
 
 
 async def ticks(pages: FakePages, count: int) -> None:
-    wanted = pages.ticks + count
-    await until(lambda: pages.ticks >= wanted, f"{count} ticks")
+    last_tick = pages.ticks + count
+    await until(lambda: pages.ticks >= last_tick, f"{count} ticks")
 
 
-async def counted(api: FakeKube, pages: FakePages, count: int) -> list[int]:
+async def counts_during(api: FakeKube, pages: FakePages, count: int) -> list[int]:
     """Return the counts of the next ticks."""
-    wanted, found = pages.ticks + count, [replicas(api)]
+    last_tick, counts = pages.ticks + count, [replicas(api)]
 
     def are_over() -> bool:
-        if replicas(api) != found[-1]:
-            found.append(replicas(api))
-        return pages.ticks >= wanted
+        if replicas(api) != counts[-1]:
+            counts.append(replicas(api))
+        return pages.ticks >= last_tick
 
     await until(are_over, f"{count} ticks")
-    return found
+    return counts
 
 
 async def test_replicas_follow_when_load_becomes_tenfold_in_one_step(time: Time) -> None:
-    api, pages = world(1, 50, 1), FakePages("d")
+    api, pages = autoscaled_api(1, 50, 1), FakePages("d")
     pages.rates["d"] = 8.0
     async with running(api, pages):
-        await until(lambda: "capacity" in said(api).get("decision", {}), "a decision on readings")
+        await until(
+            lambda: "capacity" in autoscaler_status(api).get("decision", {}), "a decision on readings"
+        )
         await ticks(pages, 40)
         assert replicas(api) <= 3
         pages.rates["d"], began = 80.0, time.passed
@@ -160,21 +162,21 @@ async def test_replicas_follow_when_load_becomes_tenfold_in_one_step(time: Time)
         assert time.passed - began <= 40.0, "a few readings, and not a mean over minutes"
         await ticks(pages, 20)
         assert replicas(api) <= 30, "no more than the load and its uncertainty ask for"
-        changes = said(api)["decisions"]
+        changes = autoscaler_status(api)["decisions"]
         assert changes[0]["toReplicas"] == replicas(api)
         assert len(changes) <= status.KEPT
 
 
 @pytest.mark.parametrize("fault", ["gone", "repeats", "nan", "fallen"])
-async def test_no_replica_is_taken_away_and_it_is_said_when_readings_fail(
+async def test_no_replica_is_removed_when_readings_fail_and_the_status_reports_it(
     fault: str,
 ) -> None:
-    api, pages = world(1, 20, 6, behavior={"scaleDown": {"stabilizationSeconds": 0}}), FakePages("d")
+    api, pages = autoscaled_api(1, 20, 6, behavior={"scaleDown": {"stabilizationSeconds": 0}}), FakePages("d")
     pages.rates["d"] = 50.0
     async with running(api, pages):
         await ticks(pages, 10)
-        before = replicas(api)
-        assert before >= 5
+        count_before = replicas(api)
+        assert count_before >= 5
         if fault == "gone":
             pages.is_gone = True
         elif fault == "repeats":
@@ -184,11 +186,12 @@ async def test_no_replica_is_taken_away_and_it_is_said_when_readings_fail(
             total = math.nan if fault == "nan" else 1.0
             pages.replaced = {Target(NS, "d"): Counts(total, total)}
         await until(
-            lambda: any(not s["healthy"] for s in said(api).get("signals", [])), "the gateway is named"
+            lambda: any(not s["healthy"] for s in autoscaler_status(api).get("signals", [])),
+            "the gateway is named",
         )
         await ticks(pages, 120 if fault != "fallen" else 0)  # ten minutes
-        assert replicas(api) >= before
-        (signal,) = said(api)["signals"]
+        assert replicas(api) >= count_before
+        (signal,) = autoscaler_status(api)["signals"]
         assert signal["source"] == "gateway-local"
         assert signal["message"]
 
@@ -198,10 +201,10 @@ async def test_no_replica_is_taken_away_and_it_is_said_when_readings_fail(
     [errors.Conflict(409, "Conflict", "changed"), errors.Unavailable("429 Too Many Requests"), errors.ApiError(500, "", "down")],
     ids=["409", "429", "500"],
 )  # fmt: skip
-async def test_the_count_is_as_decided_once_the_scale_subresource_no_longer_refuses_and_meanwhile_it_is_said(
+async def test_refused_scale_is_reported_and_the_count_applied_later(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    api, pages = world(3, 20, 1), FakePages("d")
+    api, pages = autoscaled_api(3, 20, 1), FakePages("d")
     scaling = Refusing(error)
     monkeypatch.setattr(FakeKube, "patch", scaling.patch)
     async with running(api, pages):
@@ -210,23 +213,26 @@ async def test_the_count_is_as_decided_once_the_scale_subresource_no_longer_refu
         await ticks(pages, 10)
         assert scaling.attempts > refused, "it is tried again"
         assert replicas(api) == 1
-        assert (said(api)["desiredReplicas"], said(api)["currentReplicas"]) == (3, 1)
-        assert "decisions" not in said(api), "nothing has changed the count"
+        assert (autoscaler_status(api)["desiredReplicas"], autoscaler_status(api)["currentReplicas"]) == (
+            3,
+            1,
+        )
+        assert "decisions" not in autoscaler_status(api), "nothing has changed the count"
         assert not any(e["reason"] == "Scaled" for e in api.find(kinds.EVENT_V1))
         assert str(error) in condition(api, "ScalingActive")["message"]
         scaling.error = None
         await until(lambda: replicas(api) == 3, "the minimum")
         await until(lambda: condition(api, "ScalingActive")["status"] == "True", "it is said")
-        assert len(said(api)["decisions"]) == 1
+        assert len(autoscaler_status(api)["decisions"]) == 1
         assert not [r for r in caplog.records if r.levelname == "ERROR"], (
             "a refusal is no bug: no stack is logged"
         )
 
 
-async def test_one_refusal_of_the_scale_subresource_is_not_said_and_neither_is_another_one_later(
+async def test_single_refusals_of_the_scale_subresource_are_not_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    api, pages = world(3, 20, 1), FakePages("d")
+    api, pages = autoscaled_api(3, 20, 1), FakePages("d")
     scaling = Refusing(errors.Conflict(409, "Conflict", "changed"), times=1)
     monkeypatch.setattr(FakeKube, "patch", scaling.patch)
     reported: list[str] = []
@@ -236,7 +242,7 @@ async def test_one_refusal_of_the_scale_subresource_is_not_said_and_neither_is_a
         lambda _, error: reported.append(str(error)) or other_writers.condition("", "", is_contested=False),
     )
     async with running(api, pages):
-        await until(lambda: "currentReplicas" in said(api), "a status")
+        await until(lambda: "currentReplicas" in autoscaler_status(api), "a status")
         assert scaling.attempts == 2
         assert replicas(api) == 3
         assert condition(api, "ScalingActive")["reason"] == "Scaling"
@@ -248,8 +254,8 @@ async def test_one_refusal_of_the_scale_subresource_is_not_said_and_neither_is_a
     assert not reported
 
 
-async def test_two_controllers_at_once_decide_the_same_and_nothing_oscillates() -> None:
-    api, pages = world(1, 50, 1), FakePages("d")
+async def test_two_controllers_decide_the_same_count_without_oscillation() -> None:
+    api, pages = autoscaled_api(1, 50, 1), FakePages("d")
     pages.rates["d"] = 60.0
     counts: list[int] = []
     async with running(api, pages, controllers=2):
@@ -267,8 +273,8 @@ async def test_two_controllers_at_once_decide_the_same_and_nothing_oscillates() 
     )
 
 
-async def test_another_scaler_of_the_target_is_said_and_not_fought() -> None:
-    api, pages = world(2, 20, 1), FakePages("d")
+async def test_another_scaler_of_the_target_is_reported_and_not_overridden() -> None:
+    api, pages = autoscaled_api(2, 20, 1), FakePages("d")
     scaler = {"metadata": {"name": "theirs", "namespace": NS},
               "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}}  # fmt: skip
     api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
@@ -282,13 +288,13 @@ async def test_another_scaler_of_the_target_is_said_and_not_fought() -> None:
         await until(lambda: replicas(api) == 2, "the minimum, once nobody else scales")
 
 
-async def test_somebody_who_keeps_changing_the_count_is_said_and_not_fought() -> None:
-    api, pages = world(2, 20, 2), FakePages("d")
+async def test_another_writer_of_the_count_is_reported_and_not_overridden() -> None:
+    api, pages = autoscaled_api(2, 20, 2), FakePages("d")
     async with running(api, pages):
-        await until(lambda: bool(said(api)), "a status")
+        await until(lambda: bool(autoscaler_status(api)), "a status")
         for count in (9, 8, 7, 11):
-            theirs = {"metadata": {"managedFields": None}, "spec": {"replicas": count}}
-            api.change(kinds.DEPLOYMENT, NS, "d", theirs)
+            foreign_change = {"metadata": {"managedFields": None}, "spec": {"replicas": count}}
+            api.change(kinds.DEPLOYMENT, NS, "d", foreign_change)
             await ticks(pages, 3)
         await until(lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "it is said")
         api.change(kinds.DEPLOYMENT, NS, "d", {"spec": {"replicas": 1}})
@@ -296,17 +302,17 @@ async def test_somebody_who_keeps_changing_the_count_is_said_and_not_fought() ->
         assert replicas(api) == 1
 
 
-async def test_nothing_is_written_in_observe_mode_but_a_request_at_zero_is_served() -> None:
-    api, pages = world(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
+async def test_observe_mode_writes_no_count_but_wakes_from_zero() -> None:
+    api, pages = autoscaled_api(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
     pages.rates["d"] = 100.0
     async with running(api, pages):
-        await until(lambda: said(api).get("desiredReplicas", 0) >= 10, "what would be")
+        await until(lambda: autoscaler_status(api).get("desiredReplicas", 0) >= 10, "what would be")
         assert replicas(api) == 4
         assert condition(api, "ScalingActive")["reason"] == "Observe"
         await until(lambda: any(e["reason"] == "WouldScale" for e in api.find(kinds.EVENT_V1)), "an Event")
-        assert [metric["name"] for metric in said(api)["metrics"]] == ["QPS"]
+        assert [metric["name"] for metric in autoscaler_status(api)["metrics"]] == ["QPS"]
         assert not any(e["reason"] == "Scaled" for e in api.find(kinds.EVENT_V1))
-        assert "decisions" not in said(api), "nothing has changed the count"
+        assert "decisions" not in autoscaler_status(api), "nothing has changed the count"
         pages.rates["d"] = 0.0
         api.change(kinds.DEPLOYMENT, NS, "d", {"spec": {"replicas": 0}})
         await ticks(pages, 5)
@@ -316,30 +322,33 @@ async def test_nothing_is_written_in_observe_mode_but_a_request_at_zero_is_serve
         await until(lambda: replicas(api) == 1, "one replica")
 
 
-async def test_decisions_of_observe_mode_are_everywhere_but_at_the_scale_subresource(
+async def test_observe_mode_reports_decisions_without_scaling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    api, pages = world(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
+    api, pages = autoscaled_api(0, 20, 4, prediction={"mode": "Observe"}), FakePages("d")
     scaling = Refusing(None)
     monkeypatch.setattr(FakeKube, "patch", scaling.patch)
     pages.rates["d"] = 100.0
     async with running(api, pages) as (scaler,):
-        await until(lambda: said(api).get("desiredReplicas", 0) >= 10, "more replicas, if they were up to it")
+        await until(
+            lambda: autoscaler_status(api).get("desiredReplicas", 0) >= 10,
+            "more replicas, if they were up to it",
+        )
         text = await scaler.metrics_page()
-        who = 'namespace="default",autoscaler="a"'
-        assert f"slipway_autoscaler_active{{{who}}} 0" in text
-        (desired,) = re.findall(rf"slipway_autoscaler_desired_replicas{{{who}}} (\d+)", text)
+        labels = 'namespace="default",autoscaler="a"'
+        assert f"slipway_autoscaler_active{{{labels}}} 0" in text
+        (desired,) = re.findall(rf"slipway_autoscaler_desired_replicas{{{labels}}} (\d+)", text)
         assert int(desired) >= 10
         for name in ("forecast_lower", "forecast_median", "forecast_upper", "work_per_second"):
-            assert f"slipway_autoscaler_{name}{{{who}}}" in text
+            assert f"slipway_autoscaler_{name}{{{labels}}}" in text
         pages.rates["d"] = 0.0
-        await until(lambda: said(api)["desiredReplicas"] < 4, "fewer")
+        await until(lambda: autoscaler_status(api)["desiredReplicas"] < 4, "fewer")
         moves = [e["message"] for e in api.find(kinds.EVENT_V1) if e["reason"] == "WouldScale"]
         assert any(re.match(r"d: 4 to 1\d: ", move) for move in moves), moves
     assert (scaling.attempts, replicas(api)) == (0, 4)
 
 
-async def test_a_schedule_holds_at_its_local_time_on_the_day_when_clocks_change(time: Time) -> None:
+async def test_schedule_applies_at_local_time_on_a_daylight_saving_change(time: Time) -> None:
     """Berlin, 2026-03-29: 1:59:59 is followed by 3:00:00, which is 1:00 UTC."""
     schedule = {
         "name": "early",
@@ -348,10 +357,10 @@ async def test_a_schedule_holds_at_its_local_time_on_the_day_when_clocks_change(
         "timeZone": "Europe/Berlin",
         "minReplicas": 5,
     }
-    api, pages = world(1, 20, 1, schedules=[schedule]), FakePages("d")
+    api, pages = autoscaled_api(1, 20, 1, schedules=[schedule]), FakePages("d")
     time.set_by = (dt.datetime(2026, 3, 29, 0, 58, tzinfo=dt.UTC) - time.now()).total_seconds()
     async with running(api, pages):
-        await until(lambda: said(api).get("desiredReplicas") == 1, "a status")
+        await until(lambda: autoscaler_status(api).get("desiredReplicas") == 1, "a status")
         assert time.now() < dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC)
         await until(lambda: replicas(api) == 5, "the minimum of the schedule")
         assert (
@@ -359,33 +368,35 @@ async def test_a_schedule_holds_at_its_local_time_on_the_day_when_clocks_change(
             <= time.now()
             < dt.datetime(2026, 3, 29, 1, 2, tzinfo=dt.UTC)
         )
-        await until(lambda: said(api)["decision"].get("schedule") == "early", "the schedule is named")
+        await until(
+            lambda: autoscaler_status(api)["decision"].get("schedule") == "early", "the schedule is named"
+        )
         time.set_by += 3600.0
         await until(lambda: replicas(api) < 5, "the ordinary minimum, an hour later")
 
 
-async def test_a_replica_that_never_becomes_ready_does_not_make_the_count_wind_up() -> None:
-    api, pages = world(1, 100, 1), FakePages("d")
+async def test_count_does_not_wind_up_when_a_replica_never_becomes_ready() -> None:
+    api, pages = autoscaled_api(1, 100, 1), FakePages("d")
     pages.rates["d"] = 35.0
     async with running(api, pages, is_broken=True):
         await until(lambda: replicas(api) >= 4, "replicas for the load")
         await ticks(pages, 20)
-        first = replicas(api)
+        count_before = replicas(api)
         pages.in_flight["d"] = 5000.0
-        assert max(await counted(api, pages, 40)) <= max(2 * first, 12)
+        assert max(await counts_during(api, pages, 40)) <= max(2 * count_before, 12)
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
 async def test_no_replica_is_lost_when_the_clock_is_set(jump: float, time: Time) -> None:
-    api, pages = world(1, 50, 1), FakePages("d")
+    api, pages = autoscaled_api(1, 50, 1), FakePages("d")
     pages.rates["d"] = 50.0
     async with running(api, pages):
         await until(lambda: replicas(api) >= 5, "replicas for the load")
         await ticks(pages, 5)
-        before = replicas(api)
+        count_before = replicas(api)
         time.set_by = jump
-        while_set = await counted(api, pages, 20)
-        assert min(while_set) >= before
-        assert max(while_set) <= 2 * before
+        counts = await counts_during(api, pages, 20)
+        assert min(counts) >= count_before
+        assert max(counts) <= 2 * count_before
         pages.rates["d"] = 150.0
         await until(lambda: replicas(api) >= 14, "replicas for more load after the clock was set")

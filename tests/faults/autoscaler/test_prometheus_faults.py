@@ -1,4 +1,4 @@
-"""A Prometheus that refuses, hangs, or answers what no Prometheus does, while the load of the past is read from it."""
+"""A Prometheus that refuses, hangs or sends malformed responses while the history of a load is read from it."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,12 @@ from serving.kube import Key
 from serving.objects import Object
 from tests.rig.convergence import kill, until
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUERY = 'sum(rate(slipway_requests_received_total{namespace="n"}[5m]))'
 
 
 class Records:
-    """What a target was taught, and the Events about it."""
+    """The states that a target was given, and the Events about it."""
 
     def __init__(self) -> None:
         self.states: list[Object] = []
@@ -44,14 +44,14 @@ class Server:
     """Prometheus's `query_range`: two hours of two requests per second, or another answer."""
 
     def __init__(self) -> None:
-        self.answer: Answer = self.series
+        self.answer: Responder = self.series
         self.requests = 0
         self.url = ""
 
     async def series(self, request: web.Request) -> web.Response:
-        asked = request.query
-        assert asked["query"] == QUERY
-        start, end, step = float(asked["start"]), float(asked["end"]), float(asked["step"])
+        query = request.query
+        assert query["query"] == QUERY
+        start, end, step = float(query["start"]), float(query["end"]), float(query["step"])
         assert (end - start) / step < 11_000, "Prometheus answers no more steps than this"
         values = [[end - i * step, "2"] for i in range(24)]
         return web.json_response(
@@ -82,10 +82,10 @@ async def serving(server: Server, port: int = 0) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def working(url: str) -> AsyncIterator[Backfill]:
-    found = Backfill(url)
-    task = asyncio.create_task(found.run())
+    running_backfill = Backfill(url)
+    task = asyncio.create_task(running_backfill.run())
     try:
-        yield found
+        yield running_backfill
         assert not task.done(), "it ended"
     finally:
         await kill([task])
@@ -98,11 +98,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "RANGE_TIMEOUT_SECONDS", 0.2)
 
 
-def text(body: str | bytes, status: int = 200) -> Answer:
-    async def answer(_: web.Request) -> web.Response:
+def text(body: str | bytes, status: int = 200) -> Responder:
+    async def respond(_: web.Request) -> web.Response:
         return web.Response(body=body, status=status)
 
-    return answer
+    return respond
 
 
 async def endless(request: web.Request) -> web.StreamResponse:
@@ -129,7 +129,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_the_load_is_read_once_a_server_answers_again_after(fault: str) -> None:
+async def test_history_is_read_once_the_server_recovers_from(fault: str) -> None:
     server, records = Server(), Records()
     server.answer = FAULTS[fault]
     async with serving(server), working(server.url) as work:
@@ -142,7 +142,7 @@ async def test_the_load_is_read_once_a_server_answers_again_after(fault: str) ->
         assert len(records.states) == 1
 
 
-async def test_an_answer_without_end_is_left_at_its_limit_and_not_read_until_its_time_is_over(
+async def test_endless_response_is_abandoned_at_its_size_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(prometheus, "RANGE_TIMEOUT_SECONDS", 60.0)
@@ -153,7 +153,7 @@ async def test_an_answer_without_end_is_left_at_its_limit_and_not_read_until_its
         await until(lambda: server.requests >= 2, "a second attempt")
 
 
-async def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
+async def test_history_is_read_once_the_server_starts() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -166,12 +166,12 @@ async def test_a_server_that_is_not_there_yet_is_waited_for() -> None:
             await until(lambda: bool(records.states), "the load")
 
 
-async def test_a_target_that_waited_too_long_is_given_up_and_the_next_one_is_read() -> None:
+async def test_expired_target_is_abandoned_and_the_next_one_is_read() -> None:
     server, old, new = Server(), Records(), Records()
     server.answer = text("", 500)
     async with serving(server), working(server.url) as work:
-        late = replace(old.job("old"), requested=clock.monotonic() - backfill.GIVE_UP_SECONDS)
-        work.request(late)
+        expired = replace(old.job("old"), requested=clock.monotonic() - backfill.GIVE_UP_SECONDS)
+        work.request(expired)
         work.request(new.job("new"))
         await until(lambda: bool(old.events), "an Event")
         assert old.reasons == [HISTORY_UNAVAILABLE]
@@ -180,7 +180,7 @@ async def test_a_target_that_waited_too_long_is_given_up_and_the_next_one_is_rea
         assert not old.states
 
 
-async def test_a_query_that_is_refused_is_not_repeated() -> None:
+async def test_refused_query_is_not_repeated() -> None:
     server, records = Server(), Records()
     server.answer = text('{"status":"error","errorType":"bad_data","error":"exceeded 11,000 points"}', 400)
     async with serving(server), working(server.url) as work:
@@ -193,7 +193,7 @@ async def test_a_query_that_is_refused_is_not_repeated() -> None:
         assert server.requests == 2
 
 
-async def test_a_server_without_this_load_teaches_nothing_and_no_event_says_so() -> None:
+async def test_empty_history_changes_no_state_and_emits_no_event() -> None:
     server, records = Server(), Records()
     server.answer = text('{"status":"success","data":{"resultType":"matrix","result":[]}}')
     async with serving(server), working(server.url) as work:

@@ -1,4 +1,4 @@
-"""Killed, refused or left without an answer at any write, the Inference controller ends with the same objects."""
+"""The Inference controller ends with the same objects when any write fails or it is killed there."""
 
 import asyncio
 
@@ -21,9 +21,9 @@ def the_inference(api: FakeKube, name: str = "digits") -> Object:
 
 
 def reason(api: FakeKube, arm: str) -> str:
-    """Return what the status says of an arm."""
+    """Return the reason in the status of an arm."""
     arms = (the_inference(api).get("status") or {}).get("predictors") or []
-    return next((str(found["reason"]) for found in arms if found["name"] == arm), "")
+    return next((str(arm_status["reason"]) for arm_status in arms if arm_status["name"] == arm), "")
 
 
 def is_settled(api: FakeKube, deployments: int) -> bool:
@@ -39,8 +39,8 @@ def is_settled(api: FakeKube, deployments: int) -> bool:
     )
 
 
-def picture(api: FakeKube) -> Object:
-    """All that the controller is answerable for, without times and counters."""
+def final_state(api: FakeKube) -> Object:
+    """Return everything that the controller writes, without times and counters."""
     result: Object = {}
     for kind in CHILDREN:
         for obj in api.find(kind):
@@ -48,8 +48,8 @@ def picture(api: FakeKube) -> Object:
             owners = [o["name"] for o in meta["ownerReferences"]]
             result[f"{kind.kind} {meta['name']}"] = (obj["spec"], meta["labels"], owners)
     for obj in api.find(kinds.INFERENCE):
-        said = [(c["type"], c["status"], c["reason"]) for c in obj["status"]["conditions"]]
-        result["Inference"] = (obj["metadata"]["finalizers"], obj["status"]["predictors"], said)
+        condition_list = [(c["type"], c["status"], c["reason"]) for c in obj["status"]["conditions"]]
+        result["Inference"] = (obj["metadata"]["finalizers"], obj["status"]["predictors"], condition_list)
     return result
 
 
@@ -64,12 +64,12 @@ def arrange() -> FakeKube:
 
 
 async def story(api: FakeKube) -> Object:
-    """Create; then, in one edit, change a version in place, remove an arm and add one. Returns the end."""
+    """Create; then, in one edit, change a version, remove an arm and add one. Return the final state."""
     await until(lambda: is_settled(api, 2), "created")
     predictors = [predictor("stable", "digits-v3", 50), predictor("other", "digits-v2", 50)]
     api.change(kinds.INFERENCE, NS, "digits", {"spec": {"predictors": predictors}})
     await until(lambda: is_settled(api, 2), "changed")
-    return picture(api)
+    return final_state(api)
 
 
 async def around(api: FakeKube) -> None:
@@ -130,7 +130,7 @@ async def test_deletion_leaves_nothing_when_killed_at_each_write_in_turn(*, done
                 )
 
 
-async def test_a_revision_that_the_api_refuses_is_said_and_holds_up_no_other_arm() -> None:
+async def test_refused_revision_is_reported_and_blocks_no_other_arm() -> None:
     api = arrange()
     api.refusals.append(
         lambda kind, obj: "no" if kind is kinds.DEPLOYMENT and "-new-" in obj["metadata"]["name"] else ""

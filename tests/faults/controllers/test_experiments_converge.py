@@ -1,4 +1,4 @@
-"""Killed, refused or left without an answer at any write, an experiment ends with the same trials and recommendation."""
+"""An experiment ends with the same trials and recommendation when any write fails or its controller is killed."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ THROUGHPUT = {"500m": 100.0, "1": 220.0}
 
 
 class LocalSearch:
-    """Thinks in this process."""
+    """Plans in this process."""
 
     async def plan(self, request: PlanRequest) -> ExperimentPlan:
         await asyncio.sleep(0)
@@ -33,20 +33,22 @@ class LocalSearch:
     def close(self) -> None: ...
 
 
-def experiment(**more: Any) -> Object:
+def experiment(**fields: Any) -> Object:
     space = experiments.parameters(cpu=["500m", "1"], memory=["256Mi", "512Mi"])
-    return experiments.experiment(**{"tunableParameters": space, "maxNumTrials": 4, "parallelism": 2, **more})
+    return experiments.experiment(
+        **{"tunableParameters": space, "maxNumTrials": 4, "parallelism": 2, **fields}
+    )
 
 
-def arrange(**more: Any) -> FakeKube:
+def arrange(**fields: Any) -> FakeKube:
     api = FakeKube()
     api.add(kinds.MODEL_VERSION, ready_version("v1"))
-    api.add(kinds.PROFILING_EXPERIMENT, experiment(**more))
+    api.add(kinds.PROFILING_EXPERIMENT, experiment(**fields))
     return api
 
 
 class SlowSearch(LocalSearch):
-    """Its first thought takes until the experiment that it is of was deleted, and another has its name."""
+    """Its first plan is ready only after the experiment was deleted and another has its name."""
 
     def __init__(self, api: FakeKube, watches: Watches) -> None:
         self._api = api
@@ -74,7 +76,7 @@ async def control(api: FakeKube, *, slow_search: bool = False) -> None:
 
 
 async def measure(api: FakeKube) -> None:
-    """End each trial as soon as it is there."""
+    """Finish each trial as soon as it exists."""
     while True:
         for trial in api.find(kinds.TRIAL):
             if "status" not in trial:
@@ -84,16 +86,16 @@ async def measure(api: FakeKube) -> None:
         await asyncio.sleep(0.005)
 
 
-def picture(api: FakeKube) -> Object:
-    """Return what there is, without what time alone decides."""
+def final_state(api: FakeKube) -> Object:
+    """Return the objects, without fields that depend on time."""
     result: Object = {}
     for trial in api.find(kinds.TRIAL):
         settings = " ".join(setting["value"] for setting in trial["spec"]["settings"])
         result[trial["metadata"]["name"]] = trial["spec"]["purpose"], trial["spec"]["seed"], settings
-    for found in api.find(kinds.PROFILING_EXPERIMENT):
-        said = found["status"]
-        result["experiment"] = said["phase"], said["trials"], said["recommendation"]["trial"]
-        result["conditions"] = [(c["type"], c["status"], c["reason"]) for c in said["conditions"]]
+    for experiment_object in api.find(kinds.PROFILING_EXPERIMENT):
+        status = experiment_object["status"]
+        result["experiment"] = status["phase"], status["trials"], status["recommendation"]["trial"]
+        result["conditions"] = [(c["type"], c["status"], c["reason"]) for c in status["conditions"]]
     for profile in api.find(kinds.CAPACITY_PROFILE):
         result[profile["metadata"]["name"]] = [point["throughput"] for point in profile["spec"]["points"]]
     return result
@@ -101,11 +103,11 @@ def picture(api: FakeKube) -> Object:
 
 async def story(api: FakeKube) -> Object:
     def is_over() -> bool:
-        found = api.find(kinds.PROFILING_EXPERIMENT)[0]
-        return (found.get("status") or {}).get("phase") == "Succeeded"
+        experiment_object = api.find(kinds.PROFILING_EXPERIMENT)[0]
+        return (experiment_object.get("status") or {}).get("phase") == "Succeeded"
 
     await until(is_over, "the experiment is over")
-    return picture(api)
+    return final_state(api)
 
 
 CASE = Case(arrange, control, measure, story)
@@ -120,7 +122,7 @@ async def test_an_experiment_measures_confirms_and_recommends() -> None:
     assert writes >= 8
 
 
-async def test_what_was_thought_of_a_deleted_experiment_is_not_said_of_another_of_its_name() -> None:
+async def test_plan_of_a_deleted_experiment_is_not_applied_to_its_namesake() -> None:
     api = arrange(tunableParameters=experiments.parameters(cpu=["0"]))
     async with running(control(api, slow_search=True), measure(api)):
         end = await story(api)

@@ -1,4 +1,4 @@
-"""A revision whose Pods need a claim of a GPU: its ResourceClaimTemplate is there, whichever write fails."""
+"""A revision whose Pods claim a GPU has its ResourceClaimTemplate, whichever write fails."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def arrange() -> FakeKube:
 
 @pytest.mark.parametrize("skip", range(4))
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_a_claims_template_is_there_once_when_a_write_fails(*, skip: int, done: bool) -> None:
+async def test_claim_template_exists_once_when_a_write_fails(*, skip: int, done: bool) -> None:
     api = arrange()
     api.fail_next(errors.Unavailable("down"), skip=skip, done=done)
     async with running(around(api), control(api)):

@@ -1,4 +1,4 @@
-"""Killed, refused or left without an answer at any write, hand-off, ModelVersion and Model controllers end with the same objects."""
+"""The hand-off, ModelVersion and Model controllers end with the same objects when any write fails or kills them."""
 
 import asyncio
 import dataclasses
@@ -42,7 +42,7 @@ def job(name: str, **annotations: str) -> Object:
     return {"metadata": meta, "spec": {"template": template}}
 
 
-def finish(api: FakeKube, data: DataDir, name: str, how: str = "Complete") -> None:
+def finish(api: FakeKube, data: DataDir, name: str, condition: str = "Complete") -> None:
     """Do what a node does: run the Job's one Pod, which writes its output, and say how it ended."""
     owner = next(o for o in api.find(kinds.JOB) if o["metadata"]["name"] == name)
     meta = {
@@ -53,9 +53,9 @@ def finish(api: FakeKube, data: DataDir, name: str, how: str = "Complete") -> No
     output = data.pod_volume(pod["metadata"]["uid"], "out") / "model"
     output.mkdir(parents=True)
     (output / "model.joblib").write_text(f"weights of {name}")
-    phase = "Succeeded" if how == "Complete" else "Failed"
+    phase = "Succeeded" if condition == "Complete" else "Failed"
     api.change(kinds.POD, NS, f"{name}-pod", {"status": {"phase": phase}})
-    api.change(kinds.JOB, NS, name, {"status": {"conditions": [{"type": how, "status": "True"}]}})
+    api.change(kinds.JOB, NS, name, {"status": {"conditions": [{"type": condition, "status": "True"}]}})
 
 
 def find(api: FakeKube, kind: kinds.Kind, name: str) -> Object:
@@ -70,7 +70,7 @@ def is_handed_off(api: FakeKube, name: str) -> bool:
     return HANDED_OFF_ANNOTATION in find(api, kinds.JOB, name)["metadata"]["annotations"]
 
 
-def says(api: FakeKube, versions: int, latest: str) -> bool:
+def model_reports(api: FakeKube, versions: int, latest: str) -> bool:
     status = find(api, kinds.MODEL, "digits").get("status") or {}
     return status.get("versions") == versions and (status.get("latestVersion") or {}).get("name") == latest
 
@@ -79,21 +79,21 @@ def phase(api: FakeKube, version: str) -> str:
     return str((find(api, kinds.MODEL_VERSION, version).get("status") or {}).get("phase"))
 
 
-def picture(api: FakeKube) -> Object:
-    """All that these controllers are answerable for, without times and uids."""
+def final_state(api: FakeKube) -> Object:
+    """Return everything that these controllers write, without times and uids."""
     result: Object = {}
     for kind in (kinds.JOB, kinds.MODEL_VERSION, kinds.MODEL):
         for obj in api.find(kind):
             meta, status = obj["metadata"], dict(obj.get("status") or {})
-            said = [(c["type"], c["status"], c.get("reason")) for c in status.pop("conditions", [])]
+            condition_list = [(c["type"], c["status"], c.get("reason")) for c in status.pop("conditions", [])]
             status.pop("finishTime", None)
-            kept = {key: meta.get(key) for key in ("labels", "annotations", "finalizers")}
-            result[f"{kind.kind} {meta['name']}"] = (kept, obj["spec"], status, said)
+            metadata = {key: meta.get(key) for key in ("labels", "annotations", "finalizers")}
+            result[f"{kind.kind} {meta['name']}"] = (metadata, obj["spec"], status, condition_list)
     return json.loads(re.sub(r"uid-?\d+", "uid", json.dumps(result)))
 
 
 class Surroundings:
-    """A data directory for each run, so that none finds the images of another."""
+    """A data directory for each run, so that runs do not share images."""
 
     def __init__(self, root: Path) -> None:
         self._numbers = itertools.count()
@@ -107,10 +107,10 @@ class Surroundings:
     async def control(self, api: FakeKube) -> None:
         watches = Watches(api.client("watches"))
         model = ModelController(api.client("model"), QUICK, watches)
-        built = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, watches)
+        version = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, watches)
         handoff = HandoffController(api.client("hand-off"), QUICK, watches)
         async with asyncio.TaskGroup() as group:
-            for controller in (model, built, handoff):
+            for controller in (model, version, handoff):
                 group.create_task(controller.run())
             group.create_task(watches.run())
 
@@ -118,7 +118,7 @@ class Surroundings:
         await asyncio.Event().wait()
 
     async def story(self, api: FakeKube) -> Object:
-        """A Job that is deleted when it is done, one with a name for its version, one that fails, and a path."""
+        """Hand off a Job that is deleted afterwards, one that names its version, a failing one, and a path."""
         api.add(kinds.JOB, job("first"))
         await until(lambda: is_held(api, "first"), "first is held")
         finish(api, self.data, "first")
@@ -130,17 +130,19 @@ class Surroundings:
         finish(api, self.data, "bad", "Failed")
         finish(api, self.data, "second")
         await until(lambda: is_handed_off(api, "second") and not is_held(api, "bad"), "second is handed off")
-        gone = {"modelName": "digits", "source": {"path": str(self.data.root / "nowhere")}}
-        api.add(kinds.MODEL_VERSION, {"metadata": {"name": "v-gone", "namespace": NS}, "spec": gone})
-        await until(lambda: says(api, 3, "v-second"), "the Model says so")
+        missing_source = {"modelName": "digits", "source": {"path": str(self.data.root / "nowhere")}}
+        api.add(
+            kinds.MODEL_VERSION, {"metadata": {"name": "v-gone", "namespace": NS}, "spec": missing_source}
+        )
+        await until(lambda: model_reports(api, 3, "v-second"), "the Model says so")
         await until(lambda: phase(api, "v-gone") == "Failed", "v-gone has failed")
         await until(lambda: not is_held(api, "second"), "second is let go")
-        end = picture(api)
+        end = final_state(api)
         end["ModelVersion v-gone"][1]["source"] = "a path of this run"
         return end
 
     async def end_of_life(self, api: FakeKube) -> Object:
-        """Retention takes a version; one in use that is deleted waits; the Model's deletion takes the rest."""
+        """Retention deletes a version; a deleted version in use waits until its user is deleted."""
         api.add(
             kinds.MODEL, {"metadata": {"name": "digits", "namespace": NS}, "spec": {"retention": {"keep": 1}}}
         )
@@ -164,32 +166,32 @@ class Surroundings:
             "v1 says why it waits",
         )
         store = ModelStore(self.data.models)
-        kept = set(store.images())
+        images_before = set(store.images())
         api.remove(kinds.INFERENCE, NS, "inf")
         await until(lambda: not find(api, kinds.MODEL_VERSION, "v1"), "v1 goes")
-        await until(lambda: says(api, 1, "v3"), "the Model says so")
+        await until(lambda: model_reports(api, 1, "v3"), "the Model says so")
         await until(lambda: not store.owners(), "nothing is pinned")
-        left = picture(api)
+        end = final_state(api)
         for part, name in ((1, "source"), (2, "lineage")):
-            left["ModelVersion v3"][part][name] = "a path of this run"
-        last = find(api, kinds.MODEL_VERSION, "v3")["status"]["digest"]
-        return left | {
-            "images": [len(kept), [image == last for image in store.images()]],
+            end["ModelVersion v3"][part][name] = "a path of this run"
+        digest = find(api, kinds.MODEL_VERSION, "v3")["status"]["digest"]
+        return end | {
+            "images": [len(images_before), [image == digest for image in store.images()]],
             "pins": sorted(store.owners()),
         }
 
 
 def case(root: Path) -> Case:
-    it = Surroundings(root)
-    return Case(it.arrange, it.control, it.around, it.story)
+    surroundings = Surroundings(root)
+    return Case(surroundings.arrange, surroundings.control, surroundings.around, surroundings.story)
 
 
-def last_case(root: Path) -> Case:
-    it = Surroundings(root)
-    return Case(it.arrange, it.control, it.around, it.end_of_life)
+def end_of_life_case(root: Path) -> Case:
+    surroundings = Surroundings(root)
+    return Case(surroundings.arrange, surroundings.control, surroundings.around, surroundings.end_of_life)
 
 
-async def test_the_undisturbed_end_is_right(tmp_path: Path) -> None:
+async def test_models_and_versions_converge_when_undisturbed(tmp_path: Path) -> None:
     end, _ = await case(tmp_path).undisturbed()
     assert sorted(end) == [
         "Job bad", "Job second", "Model digits", "ModelVersion first-uid", "ModelVersion v-gone", "ModelVersion v-second",
@@ -212,15 +214,15 @@ async def test_same_objects_when_killed_at_each_write_in_turn(tmp_path: Path, *,
     assert await case(tmp_path).survives_kills(done=done) > 15
 
 
-async def test_versions_end_as_they_should_when_nothing_is_in_the_way(tmp_path: Path) -> None:
-    end, _ = await last_case(tmp_path).undisturbed()
+async def test_versions_converge_when_undisturbed(tmp_path: Path) -> None:
+    end, _ = await end_of_life_case(tmp_path).undisturbed()
     assert sorted(end) == ["Model digits", "ModelVersion v3", "images", "pins"]
     assert (end["images"], end["pins"]) == ([2, [True]], [])
 
 
-async def test_versions_end_the_same_when_each_write_is_refused_in_turn(tmp_path: Path) -> None:
-    assert await last_case(tmp_path).survives_failures(done=False) > 15
+async def test_versions_converge_when_each_write_is_refused_in_turn(tmp_path: Path) -> None:
+    assert await end_of_life_case(tmp_path).survives_failures(done=False) > 15
 
 
-async def test_versions_end_the_same_when_killed_behind_each_write_in_turn(tmp_path: Path) -> None:
-    assert await last_case(tmp_path).survives_kills(done=True) > 15
+async def test_versions_converge_when_killed_after_each_write_in_turn(tmp_path: Path) -> None:
+    assert await end_of_life_case(tmp_path).survives_kills(done=True) > 15

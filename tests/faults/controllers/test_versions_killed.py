@@ -51,9 +51,9 @@ def registry(tmp_path: Path) -> Any:
 async def life(api: ApiProcess, registry: RegistryServer, tmp_path: Path) -> AsyncIterator[Life]:
     """Users of an API without controllers; their Model has a registry."""
     async with await connect(api.data_dir.kubeconfig, component="test") as kube:
-        found = Life(kube, DataDir(tmp_path / "data"), "default")
-        await found.with_registry(registry.host)
-        yield found
+        user = Life(kube, DataDir(tmp_path / "data"), "default")
+        await user.with_registry(registry.host)
+        yield user
 
 
 def weights(tmp_path: Path, number: int) -> str:
@@ -63,7 +63,7 @@ def weights(tmp_path: Path, number: int) -> str:
     return str(directory)
 
 
-async def test_versions_become_ready_when_the_api_is_killed_again_and_again(
+async def test_versions_become_ready_when_the_api_is_killed_repeatedly(
     api: ApiProcess, life: Life, tmp_path: Path
 ) -> None:
     controllers = asyncio.create_task(control(life.kube, life.data))
@@ -98,8 +98,8 @@ async def test_a_version_becomes_ready_when_its_builder_is_killed_at_any_moment(
             async with asyncio.timeout(30):
                 while not moment():
                     await asyncio.sleep(0.01)
-                    found = await life.get(kinds.MODEL_VERSION, "v1")
-                    phases.append(found.get("status", {}).get("phase", ""))
+                    model_version = await life.get(kinds.MODEL_VERSION, "v1")
+                    phases.append(model_version.get("status", {}).get("phase", ""))
         finally:
             builder.kill()
             await builder.wait()

@@ -1,4 +1,4 @@
-"""SIGKILL of a pulling process at random moments: what is visible is whole, and the next pull finishes."""
+"""SIGKILL of a pulling process at random moments: visible images are complete, and the next pull finishes."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ async def main(root, image):
 KILLS = 6
 
 
-def test_killed_at_random_points_the_store_stays_whole_and_converges(tmp_path: Path) -> None:
+def test_store_stays_consistent_when_pulls_are_killed_at_random_moments(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     for i in range(20):

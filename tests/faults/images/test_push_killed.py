@@ -1,4 +1,4 @@
-"""SIGKILL of a pushing process at random moments: a tag never names an image that is not whole."""
+"""SIGKILL of a pushing process at random moments: a tag never names an incomplete image."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ async def pulled(target: Reference, store: ModelStore) -> str | None:
         return await pull(registry, store, target)
 
 
-def test_killed_at_random_points_no_tag_names_half_an_image(tmp_path: Path) -> None:
+def test_no_tag_names_a_partial_image_when_pushes_are_killed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     for i in range(4):
@@ -54,10 +54,10 @@ def test_killed_at_random_points_no_tag_names_half_an_image(tmp_path: Path) -> N
             store = ModelStore(tmp_path / f"store-{i}")
             digest = asyncio.run(pulled(target, store))
             assert digest is None or store.verify(digest, deep=True) == built.files
-        again = Reference.parse(f"{server.host}/killed/a0:v1")
-        pusher.start(source, built.digest, again)
+        retried = Reference.parse(f"{server.host}/killed/a0:v1")
+        pusher.start(source, built.digest, retried)
         assert pusher.wait() == 0
-        assert asyncio.run(pulled(again, ModelStore(tmp_path / "last"))) == built.digest
+        assert asyncio.run(pulled(retried, ModelStore(tmp_path / "last"))) == built.digest
     finally:
         pusher.close()
         server.stop()

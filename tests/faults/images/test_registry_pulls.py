@@ -1,4 +1,4 @@
-"""Pulls from registries that are away, slow, cut, or send wrong bytes: nothing half is ever visible."""
+"""Pulls from registries that are down, slow, cut off or send wrong bytes: no partial image becomes visible."""
 
 import asyncio
 import os
@@ -31,9 +31,9 @@ BIG = 1_500_000
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
-    found = RegistryServer(tmp_path_factory.mktemp("registry") / "server").start()
-    yield found
-    found.stop()
+    running_server = RegistryServer(tmp_path_factory.mktemp("registry") / "server").start()
+    yield running_server
+    running_server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +44,20 @@ def built(server: RegistryServer, tmp_path_factory: pytest.TempPathFactory) -> B
         (root / f"weights-{i}").write_bytes(os.urandom(BIG))
     (root / "config.json").write_text("{}")
     store = ModelStore(tmp_path_factory.mktemp("source"))
-    found = capture(root, store, repository="r", lineage={})
+    image = capture(root, store, repository="r", lineage={})
 
     async def send() -> None:
         async with Registry(Credentials.none()) as registry:
-            await push(registry, store, found.digest, Reference.parse(f"{server.host}/models/a:v1"))
+            await push(registry, store, image.digest, Reference.parse(f"{server.host}/models/a:v1"))
 
     asyncio.run(send())
-    return found
+    return image
 
 
 @pytest.fixture
 async def proxy(server: RegistryServer) -> AsyncIterator[FaultyProxy]:
-    async with FaultyProxy(server.port) as found:
-        yield found
+    async with FaultyProxy(server.port) as running_proxy:
+        yield running_proxy
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def assert_nothing_is_visible(store: ModelStore, built: Built) -> None:
     assert not [path for path in (store.root / "tmp").iterdir() if path.is_dir()]
 
 
-async def test_registry_that_is_away_is_said_to_be(store: ModelStore, built: Built) -> None:
+async def test_unreachable_registry_is_reported_as_unavailable(store: ModelStore, built: Built) -> None:
     host = f"127.0.0.1:{free_port()}"
     async with Registry(Credentials.none(), SETTINGS) as registry:
         with pytest.raises(errors.Temporary) as raised:
@@ -87,22 +87,22 @@ async def test_registry_that_is_away_is_said_to_be(store: ModelStore, built: Bui
     assert host in str(raised.value)
 
 
-async def test_registry_that_comes_back_in_time_is_waited_for(tmp_path: Path, store: ModelStore) -> None:
-    late = RegistryServer(tmp_path / "late")
+async def test_pull_waits_for_a_registry_that_starts_in_time(tmp_path: Path, store: ModelStore) -> None:
+    late_server = RegistryServer(tmp_path / "late")
     settings = replace(SETTINGS, attempts=200)
     async with Registry(Credentials.none(), settings) as registry:
-        waiting = asyncio.ensure_future(pull(registry, store, Reference.parse(f"{late.host}/none:v1")))
+        waiting = asyncio.ensure_future(pull(registry, store, Reference.parse(f"{late_server.host}/none:v1")))
         await asyncio.sleep(0)
-        await asyncio.to_thread(late.start)
+        await asyncio.to_thread(late_server.start)
         try:
             with pytest.raises(errors.Permanent) as raised:
                 await waiting
         finally:
-            late.stop()
+            late_server.stop()
     assert raised.value.reason == "ImageNotFound"
 
 
-async def test_broken_downloads_go_on_where_they_broke(
+async def test_broken_download_resumes_where_it_broke(
     proxy: FaultyProxy, store: ModelStore, built: Built
 ) -> None:
     proxy.faults.cut_answers_after, proxy.faults.cuts = 700_000, 3
@@ -113,7 +113,7 @@ async def test_broken_downloads_go_on_where_they_broke(
     assert proxy.answers_bytes < 2 * BIG + 3 * 200_000, "what had arrived was not fetched again"
 
 
-async def test_download_that_always_breaks_at_once_is_given_up(
+async def test_pull_fails_when_every_download_breaks_at_once(
     proxy: FaultyProxy, store: ModelStore, built: Built
 ) -> None:
     proxy.faults.cut_answers_after, proxy.faults.cuts = 1, 10_000
@@ -124,7 +124,7 @@ async def test_download_that_always_breaks_at_once_is_given_up(
 
 
 @pytest.mark.parametrize("at", [BIG // 2, 40_000, 600])
-async def test_wrong_bytes_are_refused_and_can_be_tried_again(
+async def test_wrong_bytes_are_refused_and_the_pull_can_be_retried(
     proxy: FaultyProxy, store: ModelStore, built: Built, at: int
 ) -> None:
     proxy.faults.change_answer_byte = at
@@ -137,7 +137,9 @@ async def test_wrong_bytes_are_refused_and_can_be_tried_again(
     assert store.verify(built.digest, deep=True) == built.files
 
 
-async def test_trickling_registry_is_given_up(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:
+async def test_pull_from_a_trickling_registry_fails(
+    proxy: FaultyProxy, store: ModelStore, built: Built
+) -> None:
     proxy.faults.answer_bytes_per_second, proxy.faults.slow_after = 600.0, 5_000
     with pytest.raises(errors.Temporary, match="hardly anything") as raised:
         await asyncio.wait_for(fetch(proxy, store, built, IMPATIENT), 40)
@@ -145,7 +147,7 @@ async def test_trickling_registry_is_given_up(proxy: FaultyProxy, store: ModelSt
     assert_nothing_is_visible(store, built)
 
 
-async def test_slow_but_steady_registry_is_not_given_up(
+async def test_pull_from_a_slow_but_steady_registry_succeeds(
     proxy: FaultyProxy, store: ModelStore, built: Built
 ) -> None:
     proxy.faults.answer_bytes_per_second = 1_000_000.0
@@ -153,14 +155,14 @@ async def test_slow_but_steady_registry_is_not_given_up(
     assert proxy.connections <= 4, "nothing was tried again"
 
 
-async def test_silent_registry_is_given_up(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:
+async def test_pull_from_a_silent_registry_fails(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:
     proxy.faults.silent = True
     with pytest.raises(errors.Temporary, match="sent no response"):
         await asyncio.wait_for(fetch(proxy, store, built, IMPATIENT), 40)
     assert_nothing_is_visible(store, built)
 
 
-async def test_cancelled_pull_from_a_registry_that_fell_silent_ends_at_once(
+async def test_cancelled_pull_from_a_silent_registry_ends_at_once(
     proxy: FaultyProxy, store: ModelStore, built: Built
 ) -> None:
     proxy.faults.hang_after = 400_000
@@ -170,8 +172,8 @@ async def test_cancelled_pull_from_a_registry_that_fell_silent_ends_at_once(
         assert not task.done()
         await asyncio.sleep(0.01)
     task.cancel()
-    done, _ = await asyncio.wait([task], timeout=10)
-    assert done
+    finished, _ = await asyncio.wait([task], timeout=10)
+    assert finished
     assert task.cancelled()
     assert_nothing_is_visible(store, built)
 

@@ -1,4 +1,4 @@
-"""Uploads that break: they go on where the registry still has them, and end in the right bytes or a reason."""
+"""Interrupted uploads resume where the registry has them, and end in the right bytes or an error."""
 
 import asyncio
 import hashlib
@@ -25,7 +25,7 @@ DATA = os.urandom(1_000_000)
 BLOB = Blob(f"sha256:{hashlib.sha256(DATA).hexdigest()}", len(DATA))
 
 
-def whole() -> Iterator[bytes]:
+def blob_chunks() -> Iterator[bytes]:
     return (DATA[start : start + 70_000] for start in range(0, len(DATA), 70_000))
 
 
@@ -45,10 +45,10 @@ async def target(fake: FakeRegistry) -> AsyncIterator[Reference]:
 
 async def upload(target: Reference, settings: RegistrySettings = SETTINGS) -> None:
     async with Registry(Credentials.none(), settings) as registry:
-        await uploads.upload(registry, target, BLOB, whole)
+        await uploads.upload(registry, target, BLOB, blob_chunks)
 
 
-async def test_cut_inside_a_chunk_goes_on_where_the_registry_still_has_it(
+async def test_upload_cut_inside_a_chunk_resumes_at_the_offset_of_the_registry(
     fake: FakeRegistry, target: Reference
 ) -> None:
     fake.cut_patches[:] = [100_000, 299_999, 1]
@@ -58,7 +58,7 @@ async def test_cut_inside_a_chunk_goes_on_where_the_registry_still_has_it(
     assert not fake.uploads
 
 
-async def test_upload_that_breaks_often_but_goes_on_is_not_given_up(
+async def test_upload_that_breaks_often_but_progresses_succeeds(
     fake: FakeRegistry, target: Reference
 ) -> None:
     never = 10**9
@@ -68,15 +68,15 @@ async def test_upload_that_breaks_often_but_goes_on_is_not_given_up(
     assert fake.received == len(DATA)
 
 
-async def test_upload_that_the_registry_forgot_begins_anew(fake: FakeRegistry, target: Reference) -> None:
-    real = fake._patch
+async def test_upload_that_the_registry_forgot_restarts(fake: FakeRegistry, target: Reference) -> None:
+    original = fake._patch
 
-    async def forget(request: web.Request, name: str, held: bytearray) -> web.StreamResponse:
-        answer = await real(request, name, held)
-        if len(held) == 600_000:
+    async def forget(request: web.Request, name: str, upload_bytes: bytearray) -> web.StreamResponse:
+        response = await original(request, name, upload_bytes)
+        if len(upload_bytes) == 600_000:
             fake.uploads.clear()
-            fake._patch = real  # type: ignore[method-assign]
-        return answer
+            fake._patch = original  # type: ignore[method-assign]
+        return response
 
     fake._patch = forget  # type: ignore[method-assign]
     await upload(target)
@@ -84,7 +84,7 @@ async def test_upload_that_the_registry_forgot_begins_anew(fake: FakeRegistry, t
     assert fake.received == 600_000 + len(DATA)
 
 
-async def test_registry_that_takes_chunks_and_keeps_nothing_is_given_up(
+async def test_upload_fails_when_the_registry_discards_every_chunk(
     fake: FakeRegistry, target: Reference
 ) -> None:
     fake.deaf = True
@@ -93,7 +93,7 @@ async def test_registry_that_takes_chunks_and_keeps_nothing_is_given_up(
     assert [method for method, _ in fake.log].count("PATCH") == SETTINGS.attempts
 
 
-async def test_upload_that_always_begins_anew_is_given_up(fake: FakeRegistry, target: Reference) -> None:
+async def test_upload_that_restarts_every_time_fails(fake: FakeRegistry, target: Reference) -> None:
     never = 10**9
     fake.forgets, fake.cut_patches[:] = True, [never, 100_000] * 50
     with pytest.raises(errors.Temporary):
@@ -101,7 +101,7 @@ async def test_upload_that_always_begins_anew_is_given_up(fake: FakeRegistry, ta
     assert len(fake.cut_patches) > 50
 
 
-async def test_lost_answer_to_the_last_request_uploads_nothing_again(
+async def test_lost_response_to_the_last_request_repeats_no_upload(
     fake: FakeRegistry, target: Reference
 ) -> None:
     fake.lose_answers = 1
@@ -110,14 +110,14 @@ async def test_lost_answer_to_the_last_request_uploads_nothing_again(
     assert fake.received == len(DATA)
 
 
-async def test_chunks_are_as_large_as_the_registry_wants_them(fake: FakeRegistry, target: Reference) -> None:
+async def test_chunks_have_the_minimum_length_of_the_registry(fake: FakeRegistry, target: Reference) -> None:
     fake.chunk_min = 450_000
     await upload(target)
     assert fake.blobs[BLOB.digest] == DATA
     assert [method for method, _ in fake.log].count("PATCH") <= 3
 
 
-async def test_upload_that_is_given_up_is_taken_back(fake: FakeRegistry, target: Reference) -> None:
+async def test_failed_upload_is_cancelled_at_the_registry(fake: FakeRegistry, target: Reference) -> None:
     fake.cut_patches[:] = [0] * 50
     with pytest.raises(errors.Temporary) as raised:
         await upload(target)
@@ -127,13 +127,13 @@ async def test_upload_that_is_given_up_is_taken_back(fake: FakeRegistry, target:
     assert len([method for method, _ in fake.log if method == "PATCH"]) == SETTINGS.attempts
 
 
-async def test_cancelled_upload_is_taken_back(fake: FakeRegistry, target: Reference) -> None:
-    real, reached, released = fake._patch, asyncio.Event(), asyncio.Event()
+async def test_cancelled_upload_is_cancelled_at_the_registry(fake: FakeRegistry, target: Reference) -> None:
+    original, reached, released = fake._patch, asyncio.Event(), asyncio.Event()
 
-    async def hang(request: web.Request, name: str, held: bytearray) -> web.StreamResponse:
+    async def hang(request: web.Request, name: str, upload_bytes: bytearray) -> web.StreamResponse:
         reached.set()
         await released.wait()
-        return await real(request, name, held)
+        return await original(request, name, upload_bytes)
 
     fake._patch = hang  # type: ignore[method-assign]
     task = asyncio.ensure_future(upload(target))
@@ -145,7 +145,7 @@ async def test_cancelled_upload_is_taken_back(fake: FakeRegistry, target: Refere
     assert not fake.uploads
 
 
-async def test_bytes_that_are_not_the_blobs_are_refused_with_a_reason(
+async def test_bytes_of_another_digest_are_refused_with_a_reason(
     fake: FakeRegistry, target: Reference
 ) -> None:
     async with Registry(Credentials.none(), SETTINGS) as registry:
@@ -157,7 +157,7 @@ async def test_bytes_that_are_not_the_blobs_are_refused_with_a_reason(
     assert not fake.blobs
 
 
-async def test_real_registry_refuses_bytes_that_changed_on_their_way(tmp_path: Path) -> None:
+async def test_real_registry_refuses_bytes_changed_in_transit(tmp_path: Path) -> None:
     server = RegistryServer(tmp_path / "server").start()
     target = Reference.parse(f"{server.host}/changed/a")
     try:
@@ -170,7 +170,7 @@ async def test_real_registry_refuses_bytes_that_changed_on_their_way(tmp_path: P
     assert raised.value.reason == "DigestMismatch"
 
 
-async def test_retry_after_is_waited_for(fake: FakeRegistry, target: Reference) -> None:
+async def test_upload_waits_for_retry_after(fake: FakeRegistry, target: Reference) -> None:
     fake.statuses[:] = [(429, {"Retry-After": "1"}), (503, {})]
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -187,7 +187,7 @@ async def test_long_retry_after_is_left_to_the_caller(fake: FakeRegistry, target
     assert len(fake.log) == 1
 
 
-async def test_registry_that_is_killed_and_comes_back_has_the_right_bytes_in_the_end(tmp_path: Path) -> None:
+async def test_upload_completes_when_the_registry_is_killed_and_restarted(tmp_path: Path) -> None:
     server = RegistryServer(tmp_path / "server").start()
     target = Reference.parse(f"{server.host}/killed/a")
     settings = replace(SETTINGS, attempts=50, chunk_bytes=100_000)
@@ -195,7 +195,7 @@ async def test_registry_that_is_killed_and_comes_back_has_the_right_bytes_in_the
 
     def killing() -> Iterator[bytes]:
         nonlocal given
-        for part in whole():
+        for part in blob_chunks():
             given += len(part)
             if given == 490_000:
                 server.kill()
@@ -212,14 +212,14 @@ async def test_registry_that_is_killed_and_comes_back_has_the_right_bytes_in_the
     assert len({line.rsplit("/", 1)[1] for line in patches}) == 1, "killed between chunks, the upload goes on"
 
 
-async def test_registry_that_forgets_uploads_cut_inside_a_chunk_gets_the_blob_anew(tmp_path: Path) -> None:
+async def test_blob_is_uploaded_again_when_the_registry_drops_a_cut_upload(tmp_path: Path) -> None:
     server = RegistryServer(tmp_path / "server").start()
     try:
         async with FaultyProxy(server.port) as proxy:
             proxy.faults.cut_requests_after, proxy.faults.cuts = 450_000, 2
             target = Reference.parse(f"{proxy.host}/cut/a")
             async with Registry(Credentials.none(), SETTINGS) as registry:
-                await uploads.upload(registry, target, BLOB, whole)
+                await uploads.upload(registry, target, BLOB, blob_chunks)
                 assert await blobs.read(registry, target, BLOB) == DATA
             assert proxy.faults.cuts == 0
     finally:

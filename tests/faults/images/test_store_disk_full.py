@@ -1,4 +1,4 @@
-"""A disk that fills up at any point of a change: the reason is said, nothing half is there, and room helps."""
+"""A disk that fills up at any point of a change: the error names it, no partial image is left, eviction helps."""
 
 import contextlib
 import os
@@ -33,12 +33,12 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(small: Path, free: int) -> Path:
-    """Leave so many bytes."""
+    """Leave this many bytes free."""
     ballast = small / "ballast"
     ballast.unlink(missing_ok=True)
-    found = os.statvfs(small)
+    file_system = os.statvfs(small)
     with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize - free)
+        os.posix_fallocate(file.fileno(), 0, file_system.f_bavail * file_system.f_frsize - free)
     return ballast
 
 
@@ -49,27 +49,27 @@ def use_up_names(small: Path) -> None:
             (small / f"name-{number}").touch()
 
 
-@pytest.mark.parametrize("how", ["capture", "zstd", "import"])
-def test_a_disk_that_fills_up_at_any_point_leaves_nothing(how: str, small: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("operation", ["capture", "zstd", "import"])
+def test_full_disk_at_any_point_leaves_no_partial_image(operation: str, small: Path, tmp_path: Path) -> None:
     out = write_trained(tmp_path / "out", big=2_500_000)
     registry = ModelStore(tmp_path / "registry")
     built = capture(out, registry, repository="r", lineage={})
     store = ModelStore(small / "store")
-    act: dict[str, Callable[[], object]] = {
+    operations: dict[str, Callable[[], object]] = {
         "capture": lambda: capture(out, store, repository="r", lineage={}),
         "zstd": lambda: capture(out, store, repository="r", lineage={}, compression="zstd"),
         "import": lambda: carry(registry, store, built.digest),
     }
-    before = {path for path in store.root.rglob("*") if path.name != "lock"}
+    initial_paths = {path for path in store.root.rglob("*") if path.name != "lock"}
     fits = []
     reasons = set()
     for free in [4096 * pages for pages in range(12)] + [STEP * n for n in range(1, 16)]:
         ballast = fill(small, free)
         try:
-            act[how]()
+            operations[operation]()
         except errors.Temporary as error:
             reasons.add(error.reason)
-            assert {path for path in store.root.rglob("*") if path.name != "lock"} == before
+            assert {path for path in store.root.rglob("*") if path.name != "lock"} == initial_paths
             fits.append(False)
         else:
             (digest,) = store.images()
@@ -82,21 +82,21 @@ def test_a_disk_that_fills_up_at_any_point_leaves_nothing(how: str, small: Path,
     assert reasons == {"DiskFull"}
 
 
-def test_what_can_be_fetched_again_is_removed_from_a_full_disk(small: Path, tmp_path: Path) -> None:
+def test_image_with_an_origin_is_evicted_from_a_full_disk(small: Path, tmp_path: Path) -> None:
     store = ModelStore(small / "store")
     built = capture(write_trained(tmp_path / "out"), store, repository="r", lineage={})
     store.set_origin(built.digest, "registry.example/m")
     fill(small, 0)
     use_up_names(small)
-    again = ModelStore(store.root)
-    assert again.verify(built.digest, deep=True) == built.files
+    reopened = ModelStore(store.root)
+    assert reopened.verify(built.digest, deep=True) == built.files
     with pytest.raises(errors.Temporary, match="full"):
-        again.pin(built.digest, "pod/a")
-    assert again.evict(0) == [built.digest]
-    assert again.size() == 0
+        reopened.pin(built.digest, "pod/a")
+    assert reopened.evict(0) == [built.digest]
+    assert reopened.size() == 0
 
 
-def test_a_limit_on_files_is_a_full_disk_to_ordinary_users_too(tmp_path: Path) -> None:
+def test_file_size_limit_is_reported_as_a_full_disk(tmp_path: Path) -> None:
     out = write_trained(tmp_path / "out", big=6_000_000)
     program = (
         "import resource, sys; from pathlib import Path\n"
@@ -107,16 +107,16 @@ def test_a_limit_on_files_is_a_full_disk_to_ordinary_users_too(tmp_path: Path) -
         "except errors.Temporary as error: print(error.reason)"
     )
     store = ModelStore(tmp_path / "store")
-    for limit, says in [
+    for limit, prefix in [
         (1000, "DiskFull"),
         (1_000_000, "DiskFull"),
         (5_000_001, "DiskFull"),
         (resource.RLIM_INFINITY, "sha256:"),
     ]:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", program, out, store.root, str(limit)], cwd=ROOT, capture_output=True, text=True, check=True
         )  # fmt: skip
-        assert done.stdout.startswith(says), limit
-        assert len(store.images()) == (says != "DiskFull")
+        assert completed.stdout.startswith(prefix), limit
+        assert len(store.images()) == (prefix != "DiskFull")
         assert not list((store.root / "tmp").iterdir())
-    assert store.verify(done.stdout.strip(), deep=True)
+    assert store.verify(completed.stdout.strip(), deep=True)

@@ -1,6 +1,6 @@
-"""SIGKILL before every system call of a change that leaves a trace: what is visible is whole, and nothing is left over.
+"""SIGKILL before every system call that writes: visible images are complete, and no files are left over.
 
-Each change runs in a fork whose n-th such call kills it, for every n until it comes to its end.
+Each change runs in a fork that is killed at its n-th such call, for every n until the change completes.
 """
 
 import io
@@ -47,18 +47,18 @@ class Countdown:
         self.left = calls
 
     def wrap(self, call: Callable) -> Callable:
-        def counted(*args, **kwargs):
+        def counted_call(*args, **kwargs):
             if not only_reads(call, args):
                 self.left -= 1
             if self.left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             return call(*args, **kwargs)
 
-        return counted
+        return counted_call
 
 
 def ends_before_call(number: int, act: Callable[[], object]) -> bool:
-    """Run `act` in a fork that dies at its n-th call; False where it came to its end first."""
+    """Run `act` in a fork that dies at its n-th call; return False if it completed first."""
     child = os.fork()
     if child == 0:
         count = Countdown(number)
@@ -80,17 +80,17 @@ def ends_before_call(number: int, act: Callable[[], object]) -> bool:
     return False
 
 
-def killed_at_every_call(act: Callable[[], object], after: Callable[[], None], at_least: int) -> None:
+def killed_at_every_call(act: Callable[[], object], check_state: Callable[[], None], at_least: int) -> None:
     number = 1
     while ends_before_call(number, act):
-        after()
+        check_state()
         number += 1
-    after()
+    check_state()
     assert number > at_least, "nothing was wrapped"
 
 
-class World:
-    """A store with one image that must come to no harm, and one that things happen to; they share a blob."""
+class StoreRig:
+    """A store with a bystander image that must stay intact, and one that the tests change; they share a blob."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "store"
@@ -119,7 +119,7 @@ class World:
         carry(self.registry, self.store, self.built.digest, origin=ORIGIN)
 
     def check(self) -> ModelStore:
-        """Open the store as the next process does; everything that it has is whole, and it has nothing else."""
+        """Open the store as the next process does, and check that its images are complete and nothing else is left."""
         for blob in (self.root / "blobs" / "sha256").iterdir():
             assert disk.file_digest(blob) == f"sha256:{blob.name}"
         store = self.store
@@ -139,72 +139,77 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """In memory where it can be: a kill loses nothing that was written, and hundreds of fsyncs cost nothing there."""
+def store_rig(tmp_path: Path) -> Iterator[StoreRig]:
+    """A store in memory if possible: a kill loses no written bytes, and hundreds of fsyncs are cheap there."""
     memory = Path("/dev/shm")
     root = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else tmp_path))
-    yield World(root)
+    yield StoreRig(root)
     disk.remove_tree(root)
 
 
-def test_a_capture_killed_at_any_call_leaves_the_image_or_nothing(world: World) -> None:
-    def after() -> None:
-        assert world.check().remove(world.built.digest)
-        world.check()
+def test_capture_killed_at_any_call_leaves_the_image_or_nothing(store_rig: StoreRig) -> None:
+    def check_state() -> None:
+        assert store_rig.check().remove(store_rig.built.digest)
+        store_rig.check()
 
-    killed_at_every_call(lambda: built_in(world.store, world.out, compression="zstd"), after, at_least=40)
+    killed_at_every_call(
+        lambda: built_in(store_rig.store, store_rig.out, compression="zstd"), check_state, at_least=40
+    )
 
 
-def test_an_import_killed_at_any_call_leaves_the_image_or_nothing(world: World) -> None:
-    def after() -> None:
-        store = world.check()
-        assert not store.has(world.built.digest) or store.origin(world.built.digest) == ORIGIN
-        assert store.remove(world.built.digest)
+def test_import_killed_at_any_call_leaves_the_image_or_nothing(store_rig: StoreRig) -> None:
+    def check_state() -> None:
+        store = store_rig.check()
+        assert not store.has(store_rig.built.digest) or store.origin(store_rig.built.digest) == ORIGIN
+        assert store.remove(store_rig.built.digest)
 
-    killed_at_every_call(world.bring, after, at_least=40)
+    killed_at_every_call(store_rig.bring, check_state, at_least=40)
 
 
 @pytest.mark.parametrize("how", ["remove", "evict"])
-def test_a_removal_killed_at_any_call_leaves_the_image_or_nothing(how: str, world: World) -> None:
-    world.bring()
+def test_removal_killed_at_any_call_leaves_the_image_or_nothing(operation: str, store_rig: StoreRig) -> None:
+    store_rig.bring()
 
-    def after() -> None:
-        if not world.check().has(world.built.digest):
-            world.bring()
+    def check_state() -> None:
+        if not store_rig.check().has(store_rig.built.digest):
+            store_rig.bring()
 
-    act = {"remove": lambda: world.store.remove(world.built.digest), "evict": lambda: world.store.evict(0)}[
-        how
-    ]
-    killed_at_every_call(act, after, at_least=15)
+    act = {
+        "remove": lambda: store_rig.store.remove(store_rig.built.digest),
+        "evict": lambda: store_rig.store.evict(0),
+    }[operation]
+    killed_at_every_call(act, check_state, at_least=15)
 
 
-def test_a_broken_tree_is_replaced_whole_or_missing_at_any_call(world: World) -> None:
+def test_broken_tree_is_replaced_or_missing_when_killed_at_any_call(store_rig: StoreRig) -> None:
     def break_it() -> None:
-        (world.store.tree(world.built.digest) / "models" / "small").chmod(0o600)
+        (store_rig.store.tree(store_rig.built.digest) / "models" / "small").chmod(0o600)
 
-    def after() -> None:
-        store = world.store
-        assert store.pins(world.built.digest) == {"pod/a"}
-        if not store.has(world.built.digest) or store.repair(world.built.digest):
-            world.bring()
-        assert store.verify(world.built.digest, deep=True) == world.built.files
+    def check_state() -> None:
+        store = store_rig.store
+        assert store.pins(store_rig.built.digest) == {"pod/a"}
+        if not store.has(store_rig.built.digest) or store.repair(store_rig.built.digest):
+            store_rig.bring()
+        assert store.verify(store_rig.built.digest, deep=True) == store_rig.built.files
         break_it()
 
-    world.bring()
-    world.store.pin(world.built.digest, "pod/a")
+    store_rig.bring()
+    store_rig.store.pin(store_rig.built.digest, "pod/a")
     break_it()
-    killed_at_every_call(world.bring, after, at_least=40)
+    killed_at_every_call(store_rig.bring, check_state, at_least=40)
 
 
-def test_a_pin_killed_at_any_call_is_there_or_not(world: World) -> None:
-    world.bring()
+def test_pin_killed_at_any_call_is_complete_or_absent(store_rig: StoreRig) -> None:
+    store_rig.bring()
 
-    def after() -> None:
-        store = world.check()
-        assert store.pins(world.built.digest) <= {"pod/a"}
-        assert store.remove(world.built.digest) == (not store.pins(world.built.digest))
-        store.unpin(world.built.digest, "pod/a")
-        if not store.has(world.built.digest):
-            world.bring()
+    def check_state() -> None:
+        store = store_rig.check()
+        assert store.pins(store_rig.built.digest) <= {"pod/a"}
+        assert store.remove(store_rig.built.digest) == (not store.pins(store_rig.built.digest))
+        store.unpin(store_rig.built.digest, "pod/a")
+        if not store.has(store_rig.built.digest):
+            store_rig.bring()
 
-    killed_at_every_call(lambda: world.store.pin(world.built.digest, "pod/a"), after, at_least=5)
+    killed_at_every_call(
+        lambda: store_rig.store.pin(store_rig.built.digest, "pod/a"), check_state, at_least=5
+    )

@@ -1,4 +1,4 @@
-"""Several processes at one store, some of them killed: what each holds a pin of stays whole, and in the end nothing is left over."""
+"""Several processes at one store, one of them killed: pinned images stay complete, and nothing is left over."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ for _ in range(12):
 """
 
 
-def test_processes_at_one_store_do_each_other_no_harm_and_leave_nothing(tmp_path: Path) -> None:
+def test_processes_share_a_store_without_conflict_or_leftovers(tmp_path: Path) -> None:
     outs = [write_trained(tmp_path / f"out-{seed}", seed=seed, big=1_100_000) for seed in range(2)]
     store = tmp_path / "store"
     ModelStore(store)
@@ -51,13 +51,13 @@ def test_processes_at_one_store_do_each_other_no_harm_and_leave_nothing(tmp_path
     victim.kill()
     for worker in workers:
         assert worker.wait(100) == (-9 if worker is victim else 0)
-    last = ModelStore(store)
-    for owner in last.owners():
+    final_store = ModelStore(store)
+    for owner in final_store.owners():
         assert owner == str(workers.index(victim)), "only the killed one left a pin"
-        for digest in last.images():
-            last.unpin(digest, owner)
-    for digest in last.images():
-        last.verify(digest, deep=True)
-        assert last.remove(digest)
-    left = [path for path in ModelStore(store).root.rglob("*") if path.is_file()]
-    assert [path.name for path in left] == ["lock"]
+        for digest in final_store.images():
+            final_store.unpin(digest, owner)
+    for digest in final_store.images():
+        final_store.verify(digest, deep=True)
+        assert final_store.remove(digest)
+    files = [path for path in ModelStore(store).root.rglob("*") if path.is_file()]
+    assert [path.name for path in files] == ["lock"]

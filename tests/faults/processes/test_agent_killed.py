@@ -56,11 +56,11 @@ async def serve(kube: Kube, name: str) -> dict:
     return await until(kube, NAMESPACE, name, is_ready)
 
 
-async def test_replicas_run_on_and_are_adopted_when_the_agent_is_killed(
+async def test_replicas_keep_running_and_are_adopted_when_the_agent_is_killed(
     kube: Kube, node: NodeProcess
 ) -> None:
-    before = await serve(kube, "adopted")
-    process = process_of(node, before)
+    first_pod = await serve(kube, "adopted")
+    process = process_of(node, first_pod)
     for number in (signal.SIGKILL, signal.SIGTERM):
         node.stop(number)
         assert processes.is_alive(process)
@@ -70,16 +70,18 @@ async def test_replicas_run_on_and_are_adopted_when_the_agent_is_killed(
     marker = pod(NAMESPACE, "marker", "print(1)", spec_restartPolicy="Never")
     await kube.create(kinds.POD, marker)
     await until(kube, NAMESPACE, "marker", phase("Succeeded"))  # the new agent works
-    after = await until(kube, NAMESPACE, "adopted", is_ready)
+    adopted_pod = await until(kube, NAMESPACE, "adopted", is_ready)
     assert processes.is_alive(process)
-    assert process_of(node, after) == process
-    assert after["status"] == before["status"]
+    assert process_of(node, adopted_pod) == process
+    assert adopted_pod["status"] == first_pod["status"]
     await kube.delete(kinds.POD, NAMESPACE, "adopted")
     await until_gone(kube, NAMESPACE, "adopted")
     assert not processes.is_alive(process)
 
 
-async def test_exit_is_reported_when_it_happened_without_an_agent(kube: Kube, node: NodeProcess) -> None:
+async def test_exit_is_reported_when_it_happened_while_the_agent_was_down(
+    kube: Kube, node: NodeProcess
+) -> None:
     script = "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint('begun')\nwhile True: signal.pause()"
     created = await kube.create(kinds.POD, pod(NAMESPACE, "away", script, spec_restartPolicy="Never"))
     log = node.data_dir.pod_log(created["metadata"]["uid"], "main", 0)
@@ -121,15 +123,17 @@ async def test_containers_start_again_when_the_boot_id_has_changed(kube: Kube, n
     text = started.read_text().replace(str(process.pid), str(bystander))
     started.write_text(text)
     node.start()
-    again = await until(
+    restarted = await until(
         kube, NAMESPACE, "rebooted", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1
     )
-    assert "restarted" in main_status(again)["lastState"]["terminated"]["message"]
+    assert "restarted" in main_status(restarted)["lastState"]["terminated"]["message"]
     await kube.delete(kinds.POD, NAMESPACE, "rebooted")
     await until_gone(kube, NAMESPACE, "rebooted")
 
 
-async def test_stop_everything_ends_all_processes_without_agent_or_api(kube: Kube, node: NodeProcess) -> None:
+async def test_stop_everything_ends_all_processes_when_agent_and_api_are_down(
+    kube: Kube, node: NodeProcess
+) -> None:
     stored = await serve(kube, "stopped")
     process = process_of(node, stored)
     node.stop(signal.SIGKILL)

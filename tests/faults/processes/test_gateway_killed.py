@@ -1,4 +1,4 @@
-"""SIGKILL of the gateway's process stops no request; SIGKILL of Envoy stops requests for less than a second or two."""
+"""SIGKILL of the gateway's process interrupts no request; SIGKILL of Envoy does so for less than two seconds."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from serving import clock
 from serving.router.envoy.process import EnvoyProcess
 from serving.router.gateway import _keep_alive
 from tests.rig.addresses import own
-from tests.rig.gateway import World, backend, endpoint_slice, route, settings_for_test
+from tests.rig.gateway import GatewayRig, backend, endpoint_slice, route, settings_for_test
 
 STABLE = own(3)
 ROUTES = [route("digits", [("stable", 10_000)])]
@@ -23,28 +23,28 @@ STARTER = """
 import asyncio, sys
 from pathlib import Path
 from dataclasses import replace
-from tests.rig.gateway import World, settings_for_test
+from tests.rig.gateway import GatewayRig, settings_for_test
 from tests.faults.processes.test_gateway_killed import ROUTES, SLICES
 async def main():
     settings = settings_for_test()
     settings = replace(settings, gateway=replace(settings.gateway, port=int(sys.argv[2])))
-    world = World(Path(sys.argv[1]), settings)
-    await world.start()
-    await world.serve(ROUTES, SLICES)
+    rig = GatewayRig(Path(sys.argv[1]), settings)
+    await rig.start()
+    await rig.serve(ROUTES, SLICES)
     print("serving", flush=True)
     await asyncio.sleep(600)
 asyncio.run(main())
 """
 
 
-async def test_traffic_goes_on_and_envoy_is_adopted_when_its_starter_is_killed(tmp_path: Path) -> None:
+async def test_traffic_continues_and_envoy_is_adopted_when_its_starter_is_killed(tmp_path: Path) -> None:
     settings = settings_for_test()
     starter = await asyncio.create_subprocess_exec(
         sys.executable, "-c", STARTER, str(tmp_path), str(settings.gateway.port),
         stdout=asyncio.subprocess.PIPE, env=os.environ | {"PYTHONPATH": "."},
     )  # fmt: skip
     assert starter.stdout is not None
-    second = World(tmp_path, settings)
+    successor = GatewayRig(tmp_path, settings)
     statuses: Counter[int] = Counter()
     try:
         async with backend(STABLE, 8080), aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
@@ -53,63 +53,63 @@ async def test_traffic_goes_on_and_envoy_is_adopted_when_its_starter_is_killed(t
 
             async def load() -> None:
                 while not stop.is_set():
-                    async with session.get(f"{second.url}/default/digits/v2/x") as answer:
-                        statuses[answer.status] += 1
+                    async with session.get(f"{successor.url}/default/digits/v2/x") as response:
+                        statuses[response.status] += 1
 
             for _ in range(4):
                 group.create_task(load())
             starter.kill()
             await starter.wait()
-            adopted = second.process.running()
+            adopted = successor.process.running()
             assert adopted is not None
-            await second.listen()
-            before = statuses.total()
-            await second.serve(ROUTES, SLICES)
-            while statuses.total() < before + 200:
+            await successor.listen()
+            requests_before = statuses.total()
+            await successor.serve(ROUTES, SLICES)
+            while statuses.total() < requests_before + 200:
                 await asyncio.sleep(0.01)
-            assert second.process.running() == adopted
+            assert successor.process.running() == adopted
             stop.set()
     finally:
-        await second.stop()
+        await successor.stop()
     assert set(statuses) == {200}
 
 
-async def test_a_killed_envoy_is_back_within_a_second_with_the_routes_it_had(tmp_path: Path) -> None:
-    world = World(tmp_path, settings_for_test())
-    await world.start()
-    keeper = asyncio.create_task(_keep_alive(world.process, world.config(), world.settings))
+async def test_killed_envoy_restarts_within_a_second_with_its_routes(tmp_path: Path) -> None:
+    rig = GatewayRig(tmp_path, settings_for_test())
+    await rig.start()
+    keeper = asyncio.create_task(_keep_alive(rig.process, rig.config(), rig.settings))
     try:
         async with backend(STABLE, 8080), aiohttp.ClientSession() as session:
-            await world.serve(ROUTES, SLICES)
-            first = world.process.running()
-            assert first is not None
-            os.kill(first.pid, signal.SIGKILL)
+            await rig.serve(ROUTES, SLICES)
+            first_envoy = rig.process.running()
+            assert first_envoy is not None
+            os.kill(first_envoy.pid, signal.SIGKILL)
             killed = clock.monotonic()
             while True:
                 try:
-                    async with session.get(f"{world.url}/default/digits/v2/x") as answer:
-                        assert answer.status == 200
+                    async with session.get(f"{rig.url}/default/digits/v2/x") as response:
+                        assert response.status == 200
                         break
                 except aiohttp.ClientError:
                     assert clock.monotonic() < killed + 5
                     await asyncio.sleep(0.02)
-            back = clock.monotonic() - killed
-            assert back < 2, f"{back:.2f} s; twice the promise, for a loaded machine"
-            await world.serve([route("digits", [("stable", 10_000)], unweighted=["next"])], SLICES)
+            downtime = clock.monotonic() - killed
+            assert downtime < 2, f"{downtime:.2f} s; twice the promise, for a loaded machine"
+            await rig.serve([route("digits", [("stable", 10_000)], unweighted=["next"])], SLICES)
     finally:
         keeper.cancel()
-        await world.stop()
+        await rig.stop()
 
 
-async def test_an_envoy_whose_starter_was_killed_before_it_wrote_down_who_it_is_is_adopted(
+async def test_envoy_is_adopted_when_its_identity_file_is_missing(
     tmp_path: Path,
 ) -> None:
-    world = World(tmp_path, settings_for_test())
-    await world.start()
+    rig = GatewayRig(tmp_path, settings_for_test())
+    await rig.start()
     try:
-        first = world.process.running()
-        (world.data_dir.gateway / "envoy.json").unlink()
-        assert EnvoyProcess(world.data_dir, world.settings.gateway).running() == first
+        running = rig.process.running()
+        (rig.data_dir.gateway / "envoy.json").unlink()
+        assert EnvoyProcess(rig.data_dir, rig.settings.gateway).running() == running
     finally:
-        await world.stop()
-    assert EnvoyProcess(world.data_dir, world.settings.gateway).running() is None
+        await rig.stop()
+    assert EnvoyProcess(rig.data_dir, rig.settings.gateway).running() is None

@@ -1,4 +1,4 @@
-"""The load generator's processes killed and stopped, and ours killed above them."""
+"""The load generator's processes when they are killed or stopped, and when their parent is killed."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ PLAN = LoadPlan("closed", (LoadRequest("GET", "/"),))
 NOBODY = "http://127.0.0.1:9"
 DEADLINE = 20.0
 
-OURS = """
+OUR_PROGRAM = """
 import asyncio, sys
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan, LoadRequest
@@ -41,7 +41,7 @@ def pids(generator: Generator) -> list[int]:
     return [locust._process.pid for locust in generator._locusts]
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Ended, and at most a zombie of a parent that is not ours."""
     try:
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
@@ -49,71 +49,71 @@ def gone(pid: int) -> bool:
         return True
 
 
-def wait_gone(found: list[int]) -> None:
+def wait_ended(locusts: list[int]) -> None:
     deadline = time.monotonic() + DEADLINE
-    while not all(gone(pid) for pid in found):
-        assert time.monotonic() < deadline, f"still there: {[pid for pid in found if not gone(pid)]}"
+    while not all(has_ended(pid) for pid in locusts):
+        assert time.monotonic() < deadline, f"still there: {[pid for pid in locusts if not has_ended(pid)]}"
         time.sleep(0.02)
 
 
-async def test_a_killed_locust_fails_its_window_at_once_and_takes_the_others_along() -> None:
+async def test_killed_locust_fails_its_window_at_once_and_ends_the_others() -> None:
     core = min(os.sched_getaffinity(0))
     async with Generator.start(NOBODY, PLAN, LoadSettings(), [core, core]) as generator:
-        found = pids(generator)
+        locusts = pids(generator)
         window = asyncio.create_task(generator.window(2, 600))
         await asyncio.sleep(0.3)
-        os.kill(found[1], signal.SIGKILL)
+        os.kill(locusts[1], signal.SIGKILL)
         killed = time.monotonic()
         with pytest.raises(Temporary, match="locust ended with signal 9") as raised:
             await window
         assert time.monotonic() - killed < 5
     assert raised.value.reason == "LoadFailed"
-    wait_gone(found)
+    wait_ended(locusts)
 
 
 async def test_a_locust_that_hangs_fails_its_window_after_the_reply_timeout() -> None:
     settings = dataclasses.replace(LoadSettings(), reply_timeout=0.5, stop_timeout=0.2)
     async with Generator.start(NOBODY, PLAN, settings) as generator:
-        found = pids(generator)
+        locusts = pids(generator)
         await generator.window(1, 0.1)
-        os.kill(found[0], signal.SIGSTOP)
+        os.kill(locusts[0], signal.SIGSTOP)
         with pytest.raises(Temporary, match=r"did not answer within 0\.5 s") as raised:
             await generator.window(1, 0.1)
     assert raised.value.reason == "LoadFailed"
-    assert all(gone(pid) for pid in found)
+    assert all(has_ended(pid) for pid in locusts)
 
 
 async def test_a_cancelled_window_leaves_no_locust() -> None:
-    found: list[int] = []
+    locusts: list[int] = []
 
     async def drive() -> None:
         async with Generator.start(NOBODY, PLAN, LoadSettings()) as generator:
-            found.extend(pids(generator))
+            locusts.extend(pids(generator))
             await generator.window(1, 600)
 
     task = asyncio.create_task(drive())
     async with asyncio.timeout(DEADLINE):
-        while not found:
+        while not locusts:
             await asyncio.sleep(0.02)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert all(gone(pid) for pid in found)
+    assert all(has_ended(pid) for pid in locusts)
 
 
-def test_no_locust_outlives_our_killed_process_though_it_cannot_see_its_socket() -> None:
+def test_stopped_locust_does_not_outlive_our_killed_process() -> None:
     core = min(os.sched_getaffinity(0))
-    source = OURS.replace("CORES", f"{core}, {core}")
-    found: list[int] = []
+    source = OUR_PROGRAM.replace("CORES", f"{core}, {core}")
+    locusts: list[int] = []
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found += [int(pid) for pid in process.stdout.readline().split()]
-        os.kill(found[0], signal.SIGSTOP)
+        locusts += [int(pid) for pid in process.stdout.readline().split()]
+        os.kill(locusts[0], signal.SIGSTOP)
         process.kill()
     try:
-        assert len(found) == 2
-        wait_gone(found)
+        assert len(locusts) == 2
+        wait_ended(locusts)
     finally:
-        for pid in found:
+        for pid in locusts:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

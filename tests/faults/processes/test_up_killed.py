@@ -1,4 +1,4 @@
-"""`slipway up` and its components under SIGKILL: what runs keeps running, and the next `up` takes it over."""
+"""`slipway up` and its components under SIGKILL: components keep running, and the next `up` adopts them."""
 
 import json
 import os
@@ -21,22 +21,22 @@ from serving.system import processes
 PAGES = {"gateway", "activator", "autoscaler", "node"}
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def until(holds: Callable[[], bool], expected: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds} s: {expected}"
         time.sleep(0.05)
 
 
 class Up:
     """One `slipway up` as a process."""
 
-    def __init__(self, where: DataDir, *options: str) -> None:
-        self.where = where
-        self.output = where.root.parent / f"up-{time.monotonic_ns()}.log"
+    def __init__(self, data_dir: DataDir, *options: str) -> None:
+        self.where = data_dir
+        self.output = data_dir.root.parent / f"up-{time.monotonic_ns()}.log"
         with self.output.open("wb") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "serving.app", "up", "--data-dir", str(where.root), *options],
+                [sys.executable, "-m", "serving.app", "up", "--data-dir", str(data_dir.root), *options],
                 stdout=sink, stderr=sink, start_new_session=True,
             )  # fmt: skip
 
@@ -49,9 +49,9 @@ class Up:
         return self
 
 
-def running(where: DataDir) -> dict[str, processes.ProcessIdentity]:
-    found = {name: processes.read_identity(where.identity(name)) for name in COMPONENTS}
-    return {name: entry[0] for name, entry in found.items() if entry and processes.is_alive(entry[0])}
+def running(data_dir: DataDir) -> dict[str, processes.ProcessIdentity]:
+    identities = {name: processes.read_identity(data_dir.identity(name)) for name in COMPONENTS}
+    return {name: entry[0] for name, entry in identities.items() if entry and processes.is_alive(entry[0])}
 
 
 def slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -64,13 +64,13 @@ def slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def targets(where: DataDir) -> dict[str, str]:
+def targets(data_dir: DataDir) -> dict[str, str]:
     """Return the URL of each component's page, as a Prometheus finds them."""
-    if not where.prometheus_targets.exists():
+    if not data_dir.prometheus_targets.exists():
         return {}
     return {
         group["labels"]["component"]: f"http://{target}{group['labels']['__metrics_path__']}"
-        for group in json.loads(where.prometheus_targets.read_bytes())
+        for group in json.loads(data_dir.prometheus_targets.read_bytes())
         for target in group["targets"]
     }
 
@@ -82,79 +82,81 @@ def families(url: str) -> list[Metric]:
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Iterator[DataDir]:
-    place = DataDir(tmp_path / "data")
-    yield place
-    if place.root.exists():
-        slipway("down", "--data-dir", str(place.root))
-    assert not running(place), "something was left running"
+def data_dir(tmp_path: Path) -> Iterator[DataDir]:
+    directory = DataDir(tmp_path / "data")
+    yield directory
+    if directory.root.exists():
+        slipway("down", "--data-dir", str(directory.root))
+    assert not running(directory), "something was left running"
 
 
-def test_a_second_up_is_refused_and_a_killed_one_is_taken_over(where: DataDir) -> None:
-    first = Up(where, "--port", "0", "--gateway-port", "0").ready()
-    before = running(where)
-    assert set(before) == set(COMPONENTS)
+def test_second_up_is_refused_and_a_killed_one_is_taken_over(data_dir: DataDir) -> None:
+    first_up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
+    adopted = running(data_dir)
+    assert set(adopted) == set(COMPONENTS)
 
-    second = slipway("up", "--data-dir", str(where.root))
-    assert second.returncode == 1
-    assert "already runs" in second.stderr
-    assert str(first.process.pid) in second.stderr
+    second_up = slipway("up", "--data-dir", str(data_dir.root))
+    assert second_up.returncode == 1
+    assert "already runs" in second_up.stderr
+    assert str(first_up.process.pid) in second_up.stderr
 
-    first.process.kill()
-    first.process.wait()
-    third = Up(where).ready()
-    assert "Adopted" in third.said()
-    assert running(where) == before, "adoption restarts nothing"
+    first_up.process.kill()
+    first_up.process.wait()
+    third_up = Up(data_dir).ready()
+    assert "Adopted" in third_up.said()
+    assert running(data_dir) == adopted, "adoption restarts nothing"
 
-    third.process.send_signal(signal.SIGTERM)
-    assert third.process.wait(60) == 0, third.said()
-    assert not running(where)
+    third_up.process.send_signal(signal.SIGTERM)
+    assert third_up.process.wait(60) == 0, third_up.said()
+    assert not running(data_dir)
 
 
-def test_a_killed_component_runs_again_soon_and_on_the_same_port(where: DataDir) -> None:
-    up = Up(where, "--port", "0", "--gateway-port", "0").ready()
-    before = running(where)
-    assert processes.send_signal(before["api"], signal.SIGKILL)
-    until(lambda: running(where).get("api", before["api"]) != before["api"], "the API is started again", 10)
-    until(lambda: slipway("get", "ns", "--data-dir", str(where.root)).returncode == 0, "the API answers", 30)
-    after = running(where)
-    assert {name for name in before if before[name] != after.get(name)} == {"api"}
+def test_killed_component_restarts_soon_on_the_same_port(data_dir: DataDir) -> None:
+    up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
+    old = running(data_dir)
+    assert processes.send_signal(old["api"], signal.SIGKILL)
+    until(lambda: running(data_dir).get("api", old["api"]) != old["api"], "the API is started again", 10)
+    until(
+        lambda: slipway("get", "ns", "--data-dir", str(data_dir.root)).returncode == 0, "the API answers", 30
+    )
+    new = running(data_dir)
+    assert {name for name in old if old[name] != new.get(name)} == {"api"}
     assert up.process.poll() is None
 
 
-def test_down_stops_what_a_killed_up_left(where: DataDir) -> None:
-    up = Up(where, "--port", "0", "--gateway-port", "0").ready()
-    until(lambda: set(targets(where)) == PAGES, "a Prometheus finds every page", 20)
+def test_down_stops_the_components_of_a_killed_up(data_dir: DataDir) -> None:
+    up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
+    until(lambda: set(targets(data_dir)) == PAGES, "a Prometheus finds every page", 20)
     up.process.kill()
     up.process.wait()
-    assert running(where)
-    assert set(targets(where)) == PAGES
-    for component, url in targets(where).items():
+    assert running(data_dir)
+    assert set(targets(data_dir)) == PAGES
+    for component, url in targets(data_dir).items():
         assert len(families(url)) > 1, component
-    done = slipway("down", "--data-dir", str(where.root))
-    assert done.returncode == 0, done.stderr
-    assert not running(where)
-    assert not where.prometheus_targets.exists()
+    completed = slipway("down", "--data-dir", str(data_dir.root))
+    assert completed.returncode == 0, completed.stderr
+    assert not running(data_dir)
+    assert not data_dir.prometheus_targets.exists()
 
 
-def test_a_port_in_use_is_named_with_its_option(where: DataDir) -> None:
+def test_port_in_use_is_reported_with_its_option(data_dir: DataDir) -> None:
     import socket
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        for option, other in (("--port", "--gateway-port"), ("--gateway-port", "--port")):
-            done = slipway("up", "--data-dir", str(where.root), option, str(port), other, "0")
-            assert done.returncode == 1, done.stdout
-            assert str(port) in done.stderr
-            assert option in done.stderr
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        for option, other_option in (("--port", "--gateway-port"), ("--gateway-port", "--port")):
+            completed = slipway("up", "--data-dir", str(data_dir.root), option, str(port), other_option, "0")
+            assert completed.returncode == 1, completed.stdout
+            assert str(port) in completed.stderr
+            assert option in completed.stderr
 
 
-def test_a_pid_that_was_used_again_is_never_signalled(where: DataDir) -> None:
-    me = processes.own_identity()
-    stranger = processes.ProcessIdentity(me.boot_id, os.getpid(), me.start_time - 1)
+def test_reused_pid_is_never_signalled(data_dir: DataDir) -> None:
+    own_identity = processes.own_identity()
+    stranger = processes.ProcessIdentity(own_identity.boot_id, os.getpid(), own_identity.start_time - 1)
     assert not processes.is_alive(stranger)
     assert not processes.send_signal(stranger, signal.SIGKILL)
-    other_boot = processes.ProcessIdentity("another", os.getpid(), me.start_time)
+    other_boot = processes.ProcessIdentity("another", os.getpid(), own_identity.start_time)
     assert not processes.send_signal(other_boot, signal.SIGKILL)

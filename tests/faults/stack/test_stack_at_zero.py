@@ -1,4 +1,4 @@
-"""To zero and back on the whole product: whatever is killed meanwhile, no request is lost but what the activator held."""
+"""Scaling to zero and back on the whole product: a kill loses only the requests that the activator held."""
 
 import asyncio
 import json
@@ -34,8 +34,8 @@ ROW = {
 }
 
 
-class Answer(NamedTuple):
-    """What came of one request; status 0 is an error of the connection."""
+class RequestResult(NamedTuple):
+    """The result of one request; status 0 is a connection error."""
 
     status: int
     seconds: float
@@ -62,14 +62,14 @@ def is_at_zero(obj: Object) -> bool:
     return settled(obj) and ready(obj)["reason"] == "ScaledToZero"
 
 
-async def ask(session: aiohttp.ClientSession, stack: Stack) -> Answer:
+async def ask(session: aiohttp.ClientSession, stack: Stack) -> RequestResult:
     began = clock.monotonic()
     url = f"http://{stack.gateway}/{NAMESPACE}/{NAME}/v2/models/{NAME}/infer"
     try:
         async with session.post(url, json=ROW) as response:
-            return Answer(response.status, clock.monotonic() - began, await response.text())
+            return RequestResult(response.status, clock.monotonic() - began, await response.text())
     except aiohttp.ClientError as error:
-        return Answer(0, clock.monotonic() - began, repr(error))
+        return RequestResult(0, clock.monotonic() - began, repr(error))
 
 
 def clients() -> aiohttp.ClientSession:
@@ -78,88 +78,86 @@ def clients() -> aiohttp.ClientSession:
     )
 
 
-def burst(session: aiohttp.ClientSession, stack: Stack, count: int) -> list[asyncio.Task[Answer]]:
+def burst(session: aiohttp.ClientSession, stack: Stack, count: int) -> list[asyncio.Task[RequestResult]]:
     return [asyncio.create_task(ask(session, stack)) for _ in range(count)]
 
 
-async def all_answered(asked: list[asyncio.Task[Answer]], what: str) -> None:
-    answers = await asyncio.gather(*asked)
-    assert Counter(a.status for a in answers) == {200: len(asked)}, [a for a in answers if a.status != 200][
-        :3
-    ]
-    milliseconds = sorted(1000 * a.seconds for a in answers)
-    p50, p99 = statistics.median(milliseconds), milliseconds[int(0.99 * (len(answers) - 1))]
-    print(f"{what}: {len(answers)} answered, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+async def all_answered(requests: list[asyncio.Task[RequestResult]], label: str) -> None:
+    results = await asyncio.gather(*requests)
+    assert Counter(a.status for a in results) == {200: len(requests)}, [
+        a for a in results if a.status != 200
+    ][:3]
+    milliseconds = sorted(1000 * a.seconds for a in results)
+    p50, p99 = statistics.median(milliseconds), milliseconds[int(0.99 * (len(results) - 1))]
+    print(f"{label}: {len(results)} answered, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
 
 
 async def until_held(kube: Kube) -> None:
-    """Wait until the activator says that it holds requests."""
+    """Wait until the activator reports held requests."""
 
-    def is_told(obj: Object) -> bool:
+    def is_reported(obj: Object) -> bool:
         demand = (obj.get("status") or {}).get("demand") or []
-        return any(said["inFlight"] for said in demand if said["reporter"].startswith("activator-"))
+        return any(entry["inFlight"] for entry in demand if entry["reporter"].startswith("activator-"))
 
-    await until(kube, kinds.AUTOSCALER, f"{NAME}-a", is_told)
+    await until(kube, kinds.AUTOSCALER, f"{NAME}-a", is_reported)
 
 
 def kill(stack: Stack, name: str) -> processes.ProcessIdentity:
-    who = stack.component(name)
-    assert who is not None
-    assert processes.send_signal(who, signal.SIGKILL)
-    return who
+    process = stack.component(name)
+    assert process is not None
+    assert processes.send_signal(process, signal.SIGKILL)
+    return process
 
 
-async def back(stack: Stack, name: str, before: processes.ProcessIdentity) -> None:
+async def until_replaced(stack: Stack, name: str, old_process: processes.ProcessIdentity) -> None:
     deadline = clock.monotonic() + 20
-    while stack.component(name) in (None, before):
+    while stack.component(name) in (None, old_process):
         assert clock.monotonic() < deadline, f"{name} is not started again"
         await asyncio.sleep(0.02)
 
 
-async def test_a_burst_at_zero_is_answered_whole_and_the_wake_is_accounted_for(
+async def test_burst_at_zero_is_fully_answered_and_the_wake_phases_are_reported(
     stack: Stack, kube: Kube
 ) -> None:
     async with clients() as session:
         await all_answered(burst(session, stack, BURST), "burst")
 
-    def is_told(obj: Object) -> bool:
-        return any("lastWake" in said for said in (obj.get("status") or {}).get("demand") or [])
+    def is_reported(obj: Object) -> bool:
+        return any("lastWake" in entry for entry in (obj.get("status") or {}).get("demand") or [])
 
-    found = await until(kube, kinds.AUTOSCALER, f"{NAME}-a", is_told)
-    (wake,) = [said["lastWake"] for said in found["status"]["demand"] if "lastWake" in said]
+    scaler = await until(kube, kinds.AUTOSCALER, f"{NAME}-a", is_reported)
+    (wake,) = [entry["lastWake"] for entry in scaler["status"]["demand"] if "lastWake" in entry]
     assert sum(p["milliseconds"] for p in wake["phases"]) == pytest.approx(wake["total"], rel=0.02)
     assert wake["pod"].startswith(f"{NAME}-a-")
 
 
 @pytest.mark.parametrize("is_reported", [False, True], ids=["before-it-is-reported", "while-it-starts"])
-async def test_a_burst_at_zero_loses_nothing_when_everything_is_killed_during_the_wake(
+async def test_burst_at_zero_is_answered_when_components_are_killed_during_the_wake(
     stack: Stack, kube: Kube, *, is_reported: bool
 ) -> None:
     names = ("api", "controllers", "node", "gateway")
     async with clients() as session:
-        before = [] if is_reported else [kill(stack, name) for name in names]
-        asked = burst(session, stack, BURST)
+        killed = [] if is_reported else [kill(stack, name) for name in names]
+        requests = burst(session, stack, BURST)
         if is_reported:
             await until_held(kube)
-            before = [kill(stack, name) for name in names]
-        await all_answered(asked, "everything killed")
-        for name, who in zip(names, before, strict=True):
-            await back(stack, name, who)
+            killed = [kill(stack, name) for name in names]
+        await all_answered(requests, "everything killed")
+        for name, old_process in zip(names, killed, strict=True):
+            await until_replaced(stack, name, old_process)
 
 
-async def test_a_killed_activator_loses_what_it_holds_and_the_next_requests_are_served(
-    stack: Stack, kube: Kube
-) -> None:
+async def test_killed_activator_loses_only_the_requests_it_holds(stack: Stack, kube: Kube) -> None:
     node = stack.component("node")
     assert node is not None
     os.kill(node.pid, signal.SIGSTOP)  # nothing is started meanwhile
     try:
         async with clients() as session:
-            asked = burst(session, stack, 20)
+            requests = burst(session, stack, 20)
             await until_held(kube)
-            who = kill(stack, "activator")
-            assert {a.status for a in await asyncio.gather(*asked)} == {503}
-            await back(stack, "activator", who)
+            killed = kill(stack, "activator")
+            assert {a.status for a in await asyncio.gather(*requests)} == {503}
+            await until_replaced(stack, "activator", killed)
             deadline = clock.monotonic() + 20
             while (
                 not any(stack.data_dir.activator.iterdir()) or (await ask_quickly(session, stack)) != "waits"
@@ -174,81 +172,81 @@ async def test_a_killed_activator_loses_what_it_holds_and_the_next_requests_are_
 
 async def ask_quickly(session: aiohttp.ClientSession, stack: Stack) -> str:
     try:
-        answer = await asyncio.wait_for(ask(session, stack), 0.3)
+        result = await asyncio.wait_for(ask(session, stack), 0.3)
     except TimeoutError:
         return "waits"
-    return str(answer.status)
+    return str(result.status)
 
 
-async def test_again_and_again_to_zero_and_back_under_load_fails_no_request(stack: Stack, kube: Kube) -> None:
-    """Clients that ask now and then, with pauses just about the idle timeout, meet every moment of it."""
-    going = True
-    answers: list[Answer] = []
+async def test_no_request_fails_when_scaling_to_zero_and_back_repeatedly(stack: Stack, kube: Kube) -> None:
+    """Clients send requests with pauses close to the idle timeout, and so meet every phase of it."""
+    is_asking = True
+    results: list[RequestResult] = []
 
     async def client(session: aiohttp.ClientSession, number: int) -> None:
-        while going:
-            answers.append(await ask(session, stack))
-            await asyncio.sleep(0.05 if len(answers) % 7 else 0.2 + number / 10)
+        while is_asking:
+            results.append(await ask(session, stack))
+            await asyncio.sleep(0.05 if len(results) % 7 else 0.2 + number / 10)
 
     starts: set[str] = set()
     async with clients() as session:
         for cycle in range(CYCLES):
-            going = True
-            asking = [asyncio.create_task(client(session, number)) for number in range(4)]
+            is_asking = True
+            tasks = [asyncio.create_task(client(session, number)) for number in range(4)]
             await asyncio.sleep(0.5)
-            going = False
-            await asyncio.gather(*asking)
+            is_asking = False
+            await asyncio.gather(*tasks)
             # Every client has its answer, so the Pod that gave it exists, however long its start took.
             starts |= {pod["metadata"]["uid"] for pod in await stacks.pods(kube, NAME)}
             await until(kube, kinds.DEPLOYMENT, await serving(kube), lambda o: o["spec"]["replicas"] == 0)
             if cycle % 2:
                 continue  # begin again while the last replica is still being drained
             await until(kube, kinds.INFERENCE, NAME, is_at_zero)
-    assert Counter(a.status for a in answers) == {200: len(answers)}, [a for a in answers if a.status != 200][
+    assert Counter(a.status for a in results) == {200: len(results)}, [a for a in results if a.status != 200][
         :3
     ]
     assert len(starts) >= CYCLES
 
 
-async def test_a_gateway_that_is_killed_as_it_goes_to_zero_costs_no_request(stack: Stack, kube: Kube) -> None:
-    """Envoy is not told that the replica goes; what finds it gone waits all the same."""
+async def test_no_request_fails_when_the_gateway_is_killed_during_scale_to_zero(
+    stack: Stack, kube: Kube
+) -> None:
+    """Envoy does not learn that the replica stops; requests that find it gone wait all the same."""
     name = await serving(kube)
     async with clients() as session:
         await all_answered(burst(session, stack, 1), "woken")
-        replicas = [who for who, _ in (await stack.replicas(kube, NAME)).values()]
+        replicas = [killed for killed, _ in (await stack.replicas(kube, NAME)).values()]
         assert replicas
         await until(kube, kinds.DEPLOYMENT, name, lambda o: o["spec"]["replicas"] == 0)
-        who = kill(stack, "gateway")
-        asked: list[asyncio.Task[Answer]] = []
+        killed = kill(stack, "gateway")
+        requests: list[asyncio.Task[RequestResult]] = []
         deadline = clock.monotonic() + 20
-        while stack.component("gateway") in (None, who) or any(map(processes.is_alive, replicas)):
+        while stack.component("gateway") in (None, killed) or any(map(processes.is_alive, replicas)):
             assert clock.monotonic() < deadline
-            asked += burst(session, stack, 1)
+            requests += burst(session, stack, 1)
             await asyncio.sleep(0.05)
-        asked += burst(session, stack, 5)
-        await all_answered(asked, "the gateway was killed")
+        requests += burst(session, stack, 5)
+        await all_answered(requests, "the gateway was killed")
 
 
 async def serving(kube: Kube) -> str:
-    found = await kube.get(kinds.INFERENCE, NAMESPACE, NAME)
-    return str(found["status"]["predictors"][0]["revision"])
+    inference = await kube.get(kinds.INFERENCE, NAMESPACE, NAME)
+    return str(inference["status"]["predictors"][0]["revision"])
 
 
-async def test_a_new_revision_is_rolled_out_at_zero_without_a_request_lost(stack: Stack, kube: Kube) -> None:
-    before = await serving(kube)
+async def test_new_revision_is_rolled_out_at_zero_without_a_lost_request(stack: Stack, kube: Kube) -> None:
+    old_revision = await serving(kube)
     async with clients() as session:
         await kube.patch(kinds.INFERENCE, NAMESPACE, NAME, {"spec": {"predictors": arms("v-2")}})
-        while await serving(kube) == before:
+        while await serving(kube) == old_revision:
             await all_answered(burst(session, stack, 5), "rolling out")
         await until(kube, kinds.INFERENCE, NAME, settled)
-        (answer,) = await asyncio.gather(*burst(session, stack, 1))
-        assert json.loads(answer.text)["model_version"] == "v-2"
+        (result,) = await asyncio.gather(*burst(session, stack, 1))
+        assert json.loads(result.text)["model_version"] == "v-2"
     await until(kube, kinds.INFERENCE, NAME, is_at_zero)
 
 
-async def test_a_client_that_hangs_up_wakes_it_all_the_same_and_leaves_nothing_behind(
-    stack: Stack, kube: Kube
-) -> None:
+async def test_client_that_hangs_up_wakes_the_replica_and_leaves_no_demand(stack: Stack, kube: Kube) -> None:
     async with clients() as session:
         leaving = burst(session, stack, 10)
         await until_held(kube)

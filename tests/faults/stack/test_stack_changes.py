@@ -1,4 +1,4 @@
-"""Every change of an Inference under load on the whole product: no request fails, and nothing is left of what has gone."""
+"""Every change of an Inference under load on the whole product: no request fails, and no old object is left."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,12 +26,12 @@ CHILDREN = (
 
 @pytest.fixture
 async def kube(stack: Stack) -> AsyncIterator[Kube]:
-    """A client, once the Inference `light` serves as BASE says and has nothing else."""
+    """A client, once the Inference `light` serves the arms of BASE and has no other children."""
     arms = light(predictors(**BASE))
     async with stacks.deployed(stack, "light", arms, models=3, framework="custom") as client:
         await ask_for(client, arms)
         await until(client, kinds.INFERENCE, "light", settled)
-        await until_left(client, "light", each=2)
+        await until_left(client, "light", count=2)
         yield client
 
 
@@ -40,51 +40,51 @@ async def ask_for(kube: Kube, arms: list[Object], name: str = "light") -> None:
 
 
 async def until_served(kube: Kube, load: Load, **arms: tuple[str, int]) -> None:
-    """Wait until these arms are Ready; from then on they, and they alone, answer with their versions."""
+    """Wait until these arms are Ready, and check that they alone answer with their versions."""
     await until(kube, kinds.INFERENCE, "light", settled)
-    asked = await load.more(60)
+    sent = await load.more(60)
     expected = {(name, version) for name, (version, weight) in arms.items() if weight}
-    assert {(answer.arm, answer.version) for answer in load.since(asked)} == expected
+    assert {(response.arm, response.version) for response in load.since(sent)} == expected
 
 
 async def children(kube: Kube, inference: str, kind: kinds.Kind) -> list[str]:
     """Return their names; EndpointSlices are known by their Services."""
-    found = (await kube.list(kind, NAMESPACE)).items
+    items = (await kube.list(kind, NAMESPACE)).items
     label = names.SERVICE_NAME_LABEL if kind is kinds.ENDPOINT_SLICE else names.INFERENCE_LABEL
     prefix = f"{inference}-" if kind is kinds.ENDPOINT_SLICE else inference
     return [
         o["metadata"]["name"]
-        for o in found
+        for o in items
         if str((o["metadata"].get("labels") or {}).get(label)).startswith(prefix)
     ]
 
 
-async def until_left(kube: Kube, inference: str, *, each: int) -> None:
-    """Wait until of every kind so many children are left, and the one Route (or none)."""
-    wanted = {kind.plural: min(each, 1) if kind is kinds.ROUTE else each for kind in CHILDREN}
+async def until_left(kube: Kube, inference: str, *, count: int) -> None:
+    """Wait until this many children of every kind are left, and one Route (or none)."""
+    expected = {kind.plural: min(count, 1) if kind is kinds.ROUTE else count for kind in CHILDREN}
     deadline = asyncio.get_running_loop().time() + 20
     while True:
-        left = {kind.plural: await children(kube, inference, kind) for kind in CHILDREN}
-        if {plural: len(found) for plural, found in left.items()} == wanted:
+        remaining = {kind.plural: await children(kube, inference, kind) for kind in CHILDREN}
+        if {plural: len(child_names) for plural, child_names in remaining.items()} == expected:
             return
-        assert asyncio.get_running_loop().time() < deadline, left
+        assert asyncio.get_running_loop().time() < deadline, remaining
         await asyncio.sleep(0.1)
 
 
 def reasons(obj: Object) -> dict[str, str]:
     """Condition → its reason, of conditions that are not True."""
-    found = (obj.get("status") or {}).get("conditions") or []
-    return {c["type"]: c["reason"] for c in found if c["status"] != "True"}
+    condition_list = (obj.get("status") or {}).get("conditions") or []
+    return {c["type"]: c["reason"] for c in condition_list if c["status"] != "True"}
 
 
 def message(obj: Object) -> str:
-    """Return the words of `Ready`."""
-    found = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
-    return str(found.get("message", ""))
+    """Return the message of `Ready`."""
+    condition = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
+    return str(condition.get("message", ""))
 
 
 class Streams:
-    """Long answers that are being read, and short requests, one after the other."""
+    """Long responses that are being read, and short requests, one after the other."""
 
     def __init__(self, stack: Stack, inference: str, session: aiohttp.ClientSession) -> None:
         self._url = f"http://{stack.gateway}/{NAMESPACE}/{inference}"
@@ -93,12 +93,12 @@ class Streams:
         self.statuses: list[int] = []
 
     async def begin(self, count: int = 6) -> asyncio.Future[list[bytes]]:
-        """Ask for so many; returns, once all have begun, what gives their last lines in the end."""
-        answers = asyncio.gather(*(self._read() for _ in range(count)))
+        """Start this many streams; return, once all have begun, a future of their last lines."""
+        last_lines = asyncio.gather(*(self._read() for _ in range(count)))
         async with asyncio.timeout(20):
-            while self._begun < count and not answers.done():
+            while self._begun < count and not last_lines.done():
                 await asyncio.sleep(0.01)
-        return answers
+        return last_lines
 
     async def _read(self) -> bytes:
         async with self._session.post(f"{self._url}/stream") as response:
@@ -116,38 +116,42 @@ class Streams:
 LAST_LINE = b"line %d" % (LINES - 1)
 
 
-async def test_a_changed_model_version_of_the_real_runtime_fails_no_request(stack: Stack, kube: Kube) -> None:
+async def test_no_request_fails_when_the_model_version_of_the_real_runtime_changes(
+    stack: Stack, kube: Kube
+) -> None:
     await kube.create(kinds.INFERENCE, stacks.inference("real", predictors(main=("v-1", 1))))
     await until(kube, kinds.INFERENCE, "real", settled)
     async with stack.load("real") as load:
         await ask_for(kube, predictors(main=("v-2", 1)), "real")
         await until(kube, kinds.INFERENCE, "real", settled)
-        asked = await load.more(30)
-        assert {answer.version for answer in load.since(asked)} == {"v-2"}
-        await until_left(kube, "real", each=1)
+        sent = await load.more(30)
+        assert {response.version for response in load.since(sent)} == {"v-2"}
+        await until_left(kube, "real", count=1)
     assert load.failed == []
     await kube.delete(kinds.INFERENCE, NAMESPACE, "real")
 
 
-async def test_a_changed_model_version_leaves_the_other_arm_and_no_old_revision(
+async def test_changed_model_version_keeps_the_other_arm_and_removes_the_old_revision(
     stack: Stack, kube: Kube
 ) -> None:
-    before = await stack.replicas(kube, "light")
+    old_replicas = await stack.replicas(kube, "light")
     changed = {"stable": ("v-3", 50), "candidate": ("v-2", 50)}
     async with stack.load("light") as load, aiohttp.ClientSession() as session:
-        answers = await Streams(stack, "light", session).begin()
+        last_lines = await Streams(stack, "light", session).begin()
         await ask_for(kube, light(predictors(**changed)))
         await until_served(kube, load, **changed)
-        assert set(await answers) == {LAST_LINE}
-        await until_left(kube, "light", each=2)
+        assert set(await last_lines) == {LAST_LINE}
+        await until_left(kube, "light", count=2)
     assert load.failed == []
-    after = await stack.replicas(kube, "light")
-    assert [name for name in after if after[name] == before.get(name)] == [
-        name for name in before if "candidate" in name
+    new_replicas = await stack.replicas(kube, "light")
+    assert [name for name in new_replicas if new_replicas[name] == old_replicas.get(name)] == [
+        name for name in old_replicas if "candidate" in name
     ]
 
 
-async def test_predictors_added_renamed_and_removed_fail_no_request(stack: Stack, kube: Kube) -> None:
+async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
+    stack: Stack, kube: Kube
+) -> None:
     added = {"stable": ("v-1", 40), "candidate": ("v-2", 40), "third": ("v-3", 20)}
     renamed = {"stable": ("v-1", 40), "other": ("v-2", 40), "third": ("v-3", 20)}
     removed = {"other": ("v-2", 1)}
@@ -155,7 +159,7 @@ async def test_predictors_added_renamed_and_removed_fail_no_request(stack: Stack
         for arms in (added, renamed, removed):
             await ask_for(kube, light(predictors(**arms)))
             await until_served(kube, load, **arms)
-        await until_left(kube, "light", each=1)
+        await until_left(kube, "light", count=1)
         assert await children(kube, "light", kinds.AUTOSCALER) == ["light-other"]
     assert load.failed == []
 
@@ -170,38 +174,38 @@ async def test_predictors_added_renamed_and_removed_fail_no_request(stack: Stack
         pytest.param(
             {"command": ["/bin/sleep", "600"]}, "ReplicasNotReady", "0 of 1 replicas ready", BASE, id="never-ready",
         ),
-        pytest.param({"comand": "x"}, "RevisionRefused", "comand", BASE, id="refused"),
+        pytest.param({"comand": "x"}, "RevisionRefused", "comand", BASE, id="is_reported"),
     ],
 )  # fmt: skip
-async def test_a_bad_revision_gets_no_request_and_says_why_until_it_is_mended(
+async def test_failing_revision_gets_no_request_and_reports_the_reason(
     stack: Stack, kube: Kube, container: Object, reason: str, words: str, mended: dict[str, tuple[str, int]]
 ) -> None:
-    before = await stack.replicas(kube, "light")
-    good, bad = predictors(**BASE)
+    old_replicas = await stack.replicas(kube, "light")
+    stable, failing = predictors(**BASE)
 
-    def refused(obj: Object) -> bool:
-        said = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
+    def is_reported(obj: Object) -> bool:
+        condition = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
         return (
-            said.get("status") == "False"
-            and said["observedGeneration"] == obj["metadata"]["generation"]
-            and said["reason"] == reason
-            and words in said["message"]
+            condition.get("status") == "False"
+            and condition["observedGeneration"] == obj["metadata"]["generation"]
+            and condition["reason"] == reason
+            and words in condition["message"]
         )
 
     async with stack.load("light") as load:
-        await ask_for(kube, [*light([good]), *light([bad], **container)])
-        await until(kube, kinds.INFERENCE, "light", refused)
-        assert before.items() <= (await stack.replicas(kube, "light")).items()
-        asked = await load.more(60)
-        assert {answer.arm for answer in load.since(asked)} == set(BASE)
+        await ask_for(kube, [*light([stable]), *light([failing], **container)])
+        await until(kube, kinds.INFERENCE, "light", is_reported)
+        assert old_replicas.items() <= (await stack.replicas(kube, "light")).items()
+        sent = await load.more(60)
+        assert {response.arm for response in load.since(sent)} == set(BASE)
         await ask_for(kube, light(predictors(**mended)))
         await until_served(kube, load, **mended)
-        await until_left(kube, "light", each=2)
+        await until_left(kube, "light", count=2)
     assert load.failed == []
 
 
 def job(source: Path) -> Object:
-    """Return a Job that captures the files of `source` as the ModelVersion `v-4`, once there is one named `go`."""
+    """Return a Job that outputs the files of `source` as the ModelVersion `v-4`, once one is named `go`."""
     script = 'until [ -e "$IN/go" ]; do sleep 0.05; done; cp "$IN"/* "$SLIPWAY_OUTPUT_DIR"'
     container = {
         "name": "train", "image": "tests/train", "command": ["/bin/sh", "-c", script],
@@ -218,9 +222,7 @@ def job(source: Path) -> Object:
     }  # fmt: skip
 
 
-async def test_a_predictor_waits_for_its_model_version_with_the_reason_and_then_starts_by_itself(
-    stack: Stack, kube: Kube
-) -> None:
+async def test_predictor_waits_for_its_model_version_and_then_starts(stack: Stack, kube: Kube) -> None:
     source = Path(stacks.write_model(stack.root / "v4", 4))
     with_new = {**BASE, "new": ("v-4", 100)}
     async with stack.load("light") as load:
@@ -236,8 +238,8 @@ async def test_a_predictor_waits_for_its_model_version_with_the_reason_and_then_
         await until(kube, kinds.INFERENCE, "light", lambda o: "Job train has not completed yet" in message(o))
         obj = await kube.get(kinds.INFERENCE, NAMESPACE, "light")
         assert reasons(obj)["Ready"] == reasons(obj)["ModelReady"] == "ModelVersionBuilding"
-        asked = await load.more(30)
-        assert {answer.arm for answer in load.since(asked)} == set(BASE)
+        sent = await load.more(30)
+        assert {response.arm for response in load.since(sent)} == set(BASE)
         (source / "go").touch()
         await until_served(kube, load, **with_new)
     assert load.failed == []
@@ -255,26 +257,24 @@ async def envoy_knows(stack: Stack, name: str) -> bool:
     return False
 
 
-async def test_deleted_in_mid_stream_an_inference_finishes_its_answers_and_leaves_nothing(
-    stack: Stack, kube: Kube
-) -> None:
+async def test_inference_deleted_in_mid_stream_finishes_its_responses(stack: Stack, kube: Kube) -> None:
     arms = light(predictors(a=("v-1", 1), b=("v-2", 1)))
     await kube.create(kinds.INFERENCE, stacks.inference("leaving", arms, framework="custom"))
     await until(kube, kinds.INFERENCE, "leaving", settled)
-    found = await stacks.pods(kube, "leaving")
-    replicas = [who for pod in found for who in stack.processes(pod)]
-    places = [place for pod in found for place in stack.places(pod)]
+    pods = await stacks.pods(kube, "leaving")
+    replicas = [process for pod in pods for process in stack.processes(pod)]
+    places = [place for pod in pods for place in stack.places(pod)]
     assert await envoy_knows(stack, "leaving")
 
     async with stack.load("light") as load, aiohttp.ClientSession() as session:
         client = Streams(stack, "leaving", session)
-        answers = await client.begin()
-        short = asyncio.create_task(client.ask())
+        last_lines = await client.begin()
+        probe = asyncio.create_task(client.ask())
         await kube.delete(kinds.INFERENCE, NAMESPACE, "leaving")
-        assert set(await answers) == {LAST_LINE}
-        short.cancel()
-        await until_left(kube, "leaving", each=0)
-    # Served to the last, then unknown: never an error, and no way back.
+        assert set(await last_lines) == {LAST_LINE}
+        probe.cancel()
+        await until_left(kube, "leaving", count=0)
+    # Served until the end, then unknown: never an error, and never served again.
     served = client.statuses.count(200)
     assert client.statuses == [200] * served + [404] * (len(client.statuses) - served)
     assert load.failed == []
@@ -283,4 +283,4 @@ async def test_deleted_in_mid_stream_an_inference_finishes_its_answers_and_leave
         await kube.get(kinds.INFERENCE, NAMESPACE, "leaving")
     assert not await envoy_knows(stack, "leaving")
     assert [place for place in places if place.exists()] == []
-    assert [who for who in replicas if processes.is_alive(who)] == []
+    assert [process for process in replicas if processes.is_alive(process)] == []

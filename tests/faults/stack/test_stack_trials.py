@@ -1,4 +1,4 @@
-"""Trials and experiments on the whole product while what they are made of is killed: each end is a result, and nothing is left."""
+"""Trials and experiments on the whole product when their processes are killed: each ends with a result."""
 
 import asyncio
 import contextlib
@@ -30,8 +30,8 @@ LOAD: Object = {
     "levels": ["1", "2"], "windowSeconds": 1, "warmupSeconds": 0,
 }  # fmt: skip
 LONG: Object = {**LOAD, "levels": ["1"], "windowSeconds": 60}
-SEEN: set[int] = set()
-"""Processes that were the controllers; a generator's command line names the one that started it."""
+CONTROLLER_PIDS: set[int] = set()
+"""Pids of all controllers so far; a generator's command line names the one that started it."""
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ async def kube(stack: Stack) -> AsyncIterator[Kube]:
 
 def template() -> Object:
     (arm,) = light([{"name": "trial", "modelVersion": "v-1"}])
-    found: Object = arm["template"]
-    return found
+    arm_template: Object = arm["template"]
+    return arm_template
 
 
 async def begin_trial(kube: Kube, name: str, load: Object = LOAD) -> None:
@@ -61,9 +61,9 @@ async def begin_trial(kube: Kube, name: str, load: Object = LOAD) -> None:
             "resources": {"cpu": "1", "memory": "256Mi"},
         }
     )
-    shown = rendering.pod(Source("light", "custom", arm), model, (), Prices())
+    rendered = rendering.pod(Source("light", "custom", arm), model, (), Prices())
     spec = {
-        "experiment": "none", "number": 1, "template": shown.template, "modelName": "light", "load": load,
+        "experiment": "none", "number": 1, "template": rendered.template, "modelName": "light", "load": load,
     }  # fmt: skip
     await kube.create(kinds.TRIAL, _object(kinds.TRIAL, name, spec))
 
@@ -72,11 +72,11 @@ def experiment(name: str, **spec: Any) -> Object:
     space = [
         {"category": "resource", "parameters": [{"name": "cpu", "feasibleSpace": {"list": ["500m", "1"]}}]}
     ]
-    whole = {
+    body = {
         "target": {"modelVersion": "v-1", "framework": "custom", "template": template()},
         "tunableParameters": space, "prices": {"cpu": "1"}, "load": {**LOAD, "levels": ["1"]}, "maxNumTrials": 1, **spec,
     }  # fmt: skip
-    return _object(kinds.PROFILING_EXPERIMENT, name, whole)
+    return _object(kinds.PROFILING_EXPERIMENT, name, body)
 
 
 def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
@@ -93,98 +93,97 @@ def is_measuring(obj: Object) -> bool:
 
 
 def ready(obj: Object) -> tuple[str, str, str]:
-    found = conditions.find(obj["status"]["conditions"], "Ready") or {}
-    return found["status"], found["reason"], found["message"]
+    condition = conditions.find(obj["status"]["conditions"], "Ready") or {}
+    return condition["status"], condition["reason"], condition["message"]
 
 
 def controllers(stack: Stack) -> processes.ProcessIdentity:
-    found = stack.component("controllers")
-    assert found is not None
-    SEEN.add(found.pid)
-    return found
+    process = stack.component("controllers")
+    assert process is not None
+    CONTROLLER_PIDS.add(process.pid)
+    return process
 
 
 def locusts(stack: Stack) -> list[int]:
-    """Return the processes of locust that this stack's controllers have started, those that were killed included."""
+    """Return the pids of the locusts that this stack's controllers have started, also of killed controllers."""
     controllers(stack)
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
-            if b"tuner.load.driver" in words and int(words[words.index(b"tuner.load.driver") + 2]) in SEEN:
-                found.append(int(entry.name))
-    return found
+            if (
+                b"tuner.load.driver" in words
+                and int(words[words.index(b"tuner.load.driver") + 2]) in CONTROLLER_PIDS
+            ):
+                pids.append(int(entry.name))
+    return pids
 
 
-async def until_nothing_is_left(stack: Stack, kube: Kube) -> None:
+async def until_nothing_remains(stack: Stack, kube: Kube) -> None:
     """No Deployment and no Pod of a trial, and no generator of ours."""
     deadline = time.monotonic() + 20
     while True:
-        left = [
+        remaining = [
             obj["metadata"]["name"]
             for kind in (kinds.DEPLOYMENT, kinds.POD)
             for obj in (await kube.list(kind, NAMESPACE, labels=names.TRIAL_LABEL)).items
         ]
-        if not left and not locusts(stack):
+        if not remaining and not locusts(stack):
             return
-        assert time.monotonic() < deadline, (left, locusts(stack))
+        assert time.monotonic() < deadline, (remaining, locusts(stack))
         await asyncio.sleep(0.1)
 
 
-async def test_a_replica_that_is_killed_in_a_window_is_a_result(stack: Stack, kube: Kube) -> None:
+async def test_replica_killed_in_a_window_fails_the_trial_as_crashed(stack: Stack, kube: Kube) -> None:
     await begin_trial(kube, "killed", LONG)
     await until(kube, kinds.TRIAL, "killed", is_measuring)
     (pod,) = (await kube.list(kinds.POD, NAMESPACE, labels=f"{names.TRIAL_LABEL}=killed")).items
     os.kill(stack.processes(pod)[1].pid, signal.SIGKILL)
-    over = await until(kube, kinds.TRIAL, "killed", is_over, 15)
-    assert (over["status"]["phase"], over["status"]["reason"]) == ("Failed", "Crashed")
-    assert "exit code 137" in over["status"]["message"]
-    await until_nothing_is_left(stack, kube)
+    finished = await until(kube, kinds.TRIAL, "killed", is_over, 15)
+    assert (finished["status"]["phase"], finished["status"]["reason"]) == ("Failed", "Crashed")
+    assert "exit code 137" in finished["status"]["message"]
+    await until_nothing_remains(stack, kube)
 
 
-async def test_a_generator_that_is_killed_is_started_again_and_the_trial_measured(
-    stack: Stack, kube: Kube
-) -> None:
+async def test_killed_generator_is_restarted_and_the_trial_measured(stack: Stack, kube: Kube) -> None:
     await begin_trial(kube, "bereft")
     await until(kube, kinds.TRIAL, "bereft", is_measuring)
     for pid in locusts(stack):
         os.kill(pid, signal.SIGKILL)
-    over = await until(kube, kinds.TRIAL, "bereft", is_over)
-    assert (over["status"]["phase"], over["status"]["reason"]) == ("Succeeded", "Measured")
-    assert any(note.startswith("LoadRestarted") for note in over["status"]["notes"])
-    assert [window["level"] for window in over["status"]["windows"]] == [1, 2]
-    await until_nothing_is_left(stack, kube)
+    finished = await until(kube, kinds.TRIAL, "bereft", is_over)
+    assert (finished["status"]["phase"], finished["status"]["reason"]) == ("Succeeded", "Measured")
+    assert any(note.startswith("LoadRestarted") for note in finished["status"]["notes"])
+    assert [window["level"] for window in finished["status"]["windows"]] == [1, 2]
+    await until_nothing_remains(stack, kube)
 
 
-async def test_a_trial_is_measured_from_the_beginning_when_the_controllers_were_killed(
-    stack: Stack, kube: Kube
-) -> None:
+async def test_trial_restarts_when_the_controllers_are_killed(stack: Stack, kube: Kube) -> None:
     await begin_trial(kube, "orphaned")
-    begun = await until(kube, kinds.TRIAL, "orphaned", is_measuring)
-    first = await kube.get(kinds.DEPLOYMENT, NAMESPACE, "orphaned")
-    before = controllers(stack)
-    os.kill(before.pid, signal.SIGKILL)
-    started = begun["status"]["startTime"]
+    measuring = await until(kube, kinds.TRIAL, "orphaned", is_measuring)
+    first_deployment = await kube.get(kinds.DEPLOYMENT, NAMESPACE, "orphaned")
+    old_controllers = controllers(stack)
+    os.kill(old_controllers.pid, signal.SIGKILL)
+    started = measuring["status"]["startTime"]
     await until(
         kube, kinds.TRIAL, "orphaned", lambda obj: is_measuring(obj) and obj["status"]["startTime"] != started
     )
-    second = await kube.get(kinds.DEPLOYMENT, NAMESPACE, "orphaned")
-    assert second["metadata"]["uid"] != first["metadata"]["uid"]
-    over = await until(kube, kinds.TRIAL, "orphaned", is_over)
-    assert (over["status"]["phase"], over["status"]["reason"]) == ("Succeeded", "Measured")
-    assert controllers(stack) != before
-    assert [window["level"] for window in over["status"]["windows"]] == [1, 2]
-    await until_nothing_is_left(stack, kube)
+    second_deployment = await kube.get(kinds.DEPLOYMENT, NAMESPACE, "orphaned")
+    assert second_deployment["metadata"]["uid"] != first_deployment["metadata"]["uid"]
+    finished = await until(kube, kinds.TRIAL, "orphaned", is_over)
+    assert (finished["status"]["phase"], finished["status"]["reason"]) == ("Succeeded", "Measured")
+    assert controllers(stack) != old_controllers
+    assert [window["level"] for window in finished["status"]["windows"]] == [1, 2]
+    await until_nothing_remains(stack, kube)
 
 
-async def test_two_experiments_at_once_share_the_machine_and_an_impossible_one_says_why(
+async def test_concurrent_experiments_share_the_machine_and_report_impossibility(
     stack: Stack, kube: Kube
 ) -> None:
     bound = [{"metric": "latency", "percentile": 50, "atMost": "1us"}]
     await kube.create(kinds.PROFILING_EXPERIMENT, experiment("possible"))
     await kube.create(kinds.PROFILING_EXPERIMENT, experiment("impossible", constraints=bound))
-    found = await until(kube, kinds.PROFILING_EXPERIMENT, "possible", is_over)
-    assert ready(found)[:2] == ("True", "Recommended")
+    possible = await until(kube, kinds.PROFILING_EXPERIMENT, "possible", is_over)
+    assert ready(possible)[:2] == ("True", "Recommended")
     profiles = (await kube.list(kinds.CAPACITY_PROFILE, NAMESPACE)).items
     assert [profile["spec"]["experiment"] for profile in profiles] == ["possible"]
     assert profiles[0]["spec"]["capacity"] > 0
@@ -196,4 +195,4 @@ async def test_two_experiments_at_once_share_the_machine_and_an_impossible_one_s
     trials = [await kube.get(kinds.TRIAL, NAMESPACE, name) for name in ("possible-1", "impossible-1")]
     spans = sorted((trial["status"]["startTime"], trial["status"]["completionTime"]) for trial in trials)
     assert os.cpu_count() != 2 or spans[0][1] <= spans[1][0], "two trials had one core"
-    await until_nothing_is_left(stack, kube)
+    await until_nothing_remains(stack, kube)

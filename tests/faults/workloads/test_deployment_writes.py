@@ -30,7 +30,7 @@ def make_ready(api: FakeKube, pod: dict[str, Any]) -> None:
 
 
 async def node(api: FakeKube) -> None:
-    """Do what an agent does: make Pods ready, and end those that are to end."""
+    """Do what an agent does: make Pods ready, and remove deleted ones."""
     while True:
         for pod in api.find(kinds.POD):
             if "deletionTimestamp" in pod["metadata"]:
@@ -89,7 +89,7 @@ CASE = Case(FakeKube, control, node, story)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "answer-lost"])
-async def test_pods_are_the_same_and_never_too_many_when_any_write_fails(*, done: bool) -> None:
+async def test_pods_converge_and_never_exceed_the_bound_when_any_write_fails(*, done: bool) -> None:
     assert await CASE.survives_failures(done=done) > 7
 
 

@@ -29,17 +29,17 @@ def job(**spec: object) -> dict[str, Any]:
 
 async def node(api: FakeKube) -> None:
     """Finish each Pod that it sees; the first to finish fails."""
-    first = True
+    is_first = True
     while True:
         for pod in api.find(kinds.POD):
             name = pod["metadata"]["name"]
             if "deletionTimestamp" in pod["metadata"]:
                 api.remove(kinds.POD, "default", name)
             elif pod["status"]["phase"] == "Pending":
-                ended = {"terminated": {"finishedAt": clock.rfc3339(clock.now())}}
-                phase = "Failed" if first else "Succeeded"
-                first = False
-                status = {"phase": phase, "containerStatuses": [{"name": "c", "state": ended}]}
+                state = {"terminated": {"finishedAt": clock.rfc3339(clock.now())}}
+                phase = "Failed" if is_first else "Succeeded"
+                is_first = False
+                status = {"phase": phase, "containerStatuses": [{"name": "c", "state": state}]}
                 api.change(kinds.POD, "default", name, {"status": status})
         await asyncio.sleep(0.001)
 

@@ -1,4 +1,4 @@
-"""EndpointSlices say what Pods are, whichever write of them fails, hangs or is lost."""
+"""EndpointSlices match the Pods, whichever of their writes fails."""
 
 import asyncio
 
@@ -51,20 +51,20 @@ async def story(api: FakeKube) -> None:
     await until(api, {"127.77.0.2:8080": True})
     api.add(kinds.POD, pod("b", "127.77.0.3", ready="False", port=9090))
     await until(api, {"127.77.0.2:8080": True, "127.77.0.3:9090": False})
-    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
-    api.change(kinds.POD, "default", "a", {"metadata": going})
+    deletion = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    api.change(kinds.POD, "default", "a", {"metadata": deletion})
     await until(api, {"127.77.0.2:8080": False, "127.77.0.3:9090": False})
     api.remove(kinds.POD, "default", "a")
     await until(api, {"127.77.0.3:9090": False})
 
 
 async def settled(api: FakeKube) -> int:
-    """Return the number of writes after the last retry; a slice may be deleted twice before the cache shows it."""
-    before = -1
-    while before != len(api.writes):
-        before = len(api.writes)
+    """Return the number of writes after the last retry: a slice may be deleted twice before the cache shows it."""
+    writes = -1
+    while writes != len(api.writes):
+        writes = len(api.writes)
         await asyncio.sleep(2 * FAST.controllers.backoff_cap_seconds)
-    return before
+    return writes
 
 
 @pytest.mark.parametrize("number", range(WRITES))
@@ -81,9 +81,9 @@ async def test_no_slice_is_written_when_endpoints_do_not_change() -> None:
     async with running(workloads(api.client("node"), FAST)):
         await story(api)
         assert len(api.writes) >= WRITES
-        before = await settled(api)
+        writes_before = await settled(api)
         api.change(kinds.POD, "default", "b", {"metadata": {"annotations": {"a": "b"}}})
         api.change(kinds.SERVICE, "default", "web", {"metadata": {"annotations": {"a": "b"}}})
         for _ in range(50):
             await asyncio.sleep(0)
-        assert len(api.writes) == before
+        assert len(api.writes) == writes_before

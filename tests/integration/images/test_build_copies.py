@@ -1,4 +1,4 @@
-"""How a build's bytes reach the disk: all of them and in order, however slow a thread and whatever the file system can."""
+"""A build writes all bytes in order, however slow a thread is, with and without direct writes."""
 
 import errno
 import mmap
@@ -17,7 +17,7 @@ PAGE = mmap.PAGESIZE
 
 
 def buffer(data: bytes) -> memoryview:
-    """The bytes where direct writes can take them."""
+    """Return the bytes in page-aligned memory, for direct writes."""
     area = mmap.mmap(-1, max(len(data), 1))
     area[: len(data)] = data
     return memoryview(area)[: len(data)]
@@ -25,28 +25,28 @@ def buffer(data: bytes) -> memoryview:
 
 def copied(path: Path, *parts: bytes, direct: bool = True) -> bytes:
     copy = disk.NewFile(path, sum(map(len, parts)), direct=direct)
-    at = 0
+    offset = 0
     for part in parts:
-        copy.write(buffer(part), at)
-        at += len(part)
+        copy.write(buffer(part), offset)
+        offset += len(part)
     copy.finish()
     return path.read_bytes()
 
 
 @pytest.mark.parametrize("size", [0, 1, PAGE - 1, PAGE, PAGE + 1, 5 * PAGE, 5 * PAGE + 511])
-@pytest.mark.parametrize("how", ["direct", "through the cache"])
-def test_every_byte_arrives_whatever_the_size(how: str, size: int, tmp_path: Path) -> None:
-    first, last = os.urandom(3 * PAGE), os.urandom(size)
-    assert copied(tmp_path / "f", first, last, direct=how == "direct") == first + last
+@pytest.mark.parametrize("mode", ["direct", "through the cache"])
+def test_every_byte_is_written_for_any_size(mode: str, size: int, tmp_path: Path) -> None:
+    head, tail = os.urandom(3 * PAGE), os.urandom(size)
+    assert copied(tmp_path / "f", head, tail, direct=mode == "direct") == head + tail
 
 
-def test_a_file_system_that_refuses_direct_writes_at_the_open_gets_ordinary_ones(
+def test_buffered_writes_are_used_when_the_open_refuses_direct_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.open
+    original = os.open
 
     def picky(path, flags, *args, **kwargs):
-        fd = real(path, flags & ~os.O_DIRECT, *args, **kwargs)
+        fd = original(path, flags & ~os.O_DIRECT, *args, **kwargs)
         if flags & os.O_DIRECT:
             os.close(fd)
             raise OSError(errno.EINVAL, "Invalid argument")
@@ -58,25 +58,23 @@ def test_a_file_system_that_refuses_direct_writes_at_the_open_gets_ordinary_ones
 
 
 @pytest.mark.parametrize("outcome", ["refused", "short"])
-def test_a_direct_write_that_is_refused_or_short_is_finished_by_ordinary_ones(
+def test_refused_or_short_direct_write_is_completed_by_buffered_ones(
     outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.pwrite
+    original = os.pwrite
 
-    def once(fd: int, data: memoryview, at: int) -> int:
-        monkeypatch.setattr(os, "pwrite", real)
+    def failing_write(fd: int, data: memoryview, at: int) -> int:
+        monkeypatch.setattr(os, "pwrite", original)
         if outcome == "refused":
             raise OSError(errno.EINVAL, "Invalid argument")
-        return real(fd, data[:PAGE], at)
+        return original(fd, data[:PAGE], at)
 
-    monkeypatch.setattr(os, "pwrite", once)
+    monkeypatch.setattr(os, "pwrite", failing_write)
     data = os.urandom(3 * PAGE + 7)
     assert copied(tmp_path / "f", data, data[:10]) == data + data[:10]
 
 
-def test_an_error_of_the_disk_is_not_taken_for_a_refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_error_is_raised_and_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(fd: int, data: memoryview, at: int) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -86,16 +84,16 @@ def test_an_error_of_the_disk_is_not_taken_for_a_refusal(
 
 
 @pytest.mark.parametrize("slow", ["_layer_pool", "_file_pool", "_write_pool"])
-def test_a_thread_that_lags_behind_still_gets_what_was_read(
+def test_slow_thread_still_gets_every_chunk(
     slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packing, "_CHUNK", PAGE)
-    real = packing._Packer._fill
+    original = packing._Packer._fill
 
     def lagging(self: packing._Packer, *args) -> memoryview:
         for _ in range(packing._WRITERS if slow == "_write_pool" else 1):
             getattr(self, slow).submit(time.sleep, 0.001)
-        return real(self, *args)
+        return original(self, *args)
 
     monkeypatch.setattr(packing._Packer, "_fill", lagging)
     out = tmp_path / "out"
@@ -108,6 +106,6 @@ def test_a_thread_that_lags_behind_still_gets_what_was_read(
         path.name: disk.file_digest(path) for path in out.iterdir()
     }
     store.verify(built.digest, deep=True)
-    other = ModelStore(tmp_path / "other")
+    second_store = ModelStore(tmp_path / "other")
     monkeypatch.undo()
-    assert capture(out, other, repository="r", lineage={}).digest == built.digest
+    assert capture(out, second_store, repository="r", lineage={}).digest == built.digest

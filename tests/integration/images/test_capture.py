@@ -1,4 +1,4 @@
-"""Capturing real directories: reproducible, bounded, whole or not at all, and never led out of the tree."""
+"""Captures of real directories are reproducible, bounded, atomic, and never leave the tree."""
 
 import io
 import json
@@ -41,18 +41,16 @@ def trained(tmp_path: Path) -> Path:
     return path
 
 
-def refused(path: Path, store: ModelStore, reason: str, says: str = "", **options) -> None:
+def refused(path: Path, store: ModelStore, reason: str, message: str = "", **options) -> None:
     with pytest.raises((errors.Permanent, errors.Temporary)) as caught:
         grab(path, store, **options)
     assert caught.value.reason == reason
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert not list((store.root / "trees").iterdir())
     assert not list((store.root / "tmp").iterdir())
 
 
-def test_what_is_captured_is_described_and_lies_read_only_in_the_tree(
-    trained: Path, store: ModelStore
-) -> None:
+def test_captured_image_is_described_and_its_files_are_read_only(trained: Path, store: ModelStore) -> None:
     built = grab(trained, store)
     assert built.image == f"{REPOSITORY}@{built.digest}"
     assert (built.framework, built.metrics, built.source_revision) == ("sklearn", {"accuracy": 0.9}, "r7")
@@ -73,23 +71,23 @@ def test_what_is_captured_is_described_and_lies_read_only_in_the_tree(
     assert store.verify(built.digest, deep=True) == built.files
 
 
-def test_the_same_files_give_the_same_digest_whatever_their_times_modes_and_job(
+def test_digest_depends_on_the_files_and_not_on_times_modes_or_job(
     trained: Path, store: ModelStore, tmp_path: Path
 ) -> None:
     first = grab(trained, store)
-    again = tmp_path / "again"
-    shutil.copytree(trained, again)
-    for path in again.rglob("*"):
+    copied = tmp_path / "again"
+    shutil.copytree(trained, copied)
+    for path in copied.rglob("*"):
         os.utime(path, (1, 1))
         path.chmod(0o700)
-    other = ModelStore(tmp_path / "other")
-    second = capture(again, other, repository="elsewhere/m", lineage={"kind": "Job", "uid": "u2"})
+    second_store = ModelStore(tmp_path / "other")
+    second = capture(copied, second_store, repository="elsewhere/m", lineage={"kind": "Job", "uid": "u2"})
     assert (second.digest, second.modelpack) == (first.digest, first.modelpack)
     assert second.lineage != first.lineage
 
 
-def test_capturing_again_changes_nothing(trained: Path, store: ModelStore) -> None:
-    def everything() -> dict[Path, tuple[int, int]]:
+def test_second_capture_of_the_same_files_changes_nothing(trained: Path, store: ModelStore) -> None:
+    def stamps() -> dict[Path, tuple[int, int]]:
         return {
             p: (p.stat().st_ino, p.stat().st_mtime_ns)
             for p in store.root.rglob("*")
@@ -97,21 +95,21 @@ def test_capturing_again_changes_nothing(trained: Path, store: ModelStore) -> No
         }
 
     first = grab(trained, store)
-    before = everything()
+    stamps_before = stamps()
     assert grab(trained, store) == first
-    assert everything() == before
+    assert stamps() == stamps_before
 
 
-def test_one_changed_small_file_makes_one_new_layer(trained: Path, store: ModelStore) -> None:
-    one = json.loads(store.read_manifest(grab(trained, store).digest))
+def test_changed_small_file_makes_one_new_layer(trained: Path, store: ModelStore) -> None:
+    first = json.loads(store.read_manifest(grab(trained, store).digest))
     (trained / "vocabulary" / "désert.txt").write_text("dune")
-    two = json.loads(store.read_manifest(grab(trained, store).digest))
-    old = {layer["digest"] for layer in one["layers"]}
-    assert len([layer for layer in two["layers"] if layer["digest"] not in old]) == 1
-    assert len(two["layers"]) == 2
+    second = json.loads(store.read_manifest(grab(trained, store).digest))
+    old = {layer["digest"] for layer in first["layers"]}
+    assert len([layer for layer in second["layers"] if layer["digest"] not in old]) == 1
+    assert len(second["layers"]) == 2
 
 
-def test_each_file_is_on_disk_once_and_layers_unpack_to_the_files(
+def test_files_are_stored_once_and_layers_unpack_to_them(
     trained: Path, store: ModelStore, tmp_path: Path
 ) -> None:
     built = grab(trained, store)
@@ -126,7 +124,7 @@ def test_each_file_is_on_disk_once_and_layers_unpack_to_the_files(
 
 
 @pytest.mark.parametrize("make", ["symlink", "dangling", "hardlink", "fifo", "socket", "directory link"])
-def test_anything_but_files_with_one_name_is_refused(make: str, trained: Path, store: ModelStore) -> None:
+def test_links_and_special_files_are_refused(make: str, trained: Path, store: ModelStore) -> None:
     odd = trained / "vocabulary" / "odd"
     if make == "symlink":
         odd.symlink_to("/etc/hostname")
@@ -140,9 +138,9 @@ def test_anything_but_files_with_one_name_is_refused(make: str, trained: Path, s
         os.mkfifo(odd)
     else:
         with socket.socket(socket.AF_UNIX) as listener:
-            here = os.open(odd.parent, os.O_RDONLY)
-            listener.bind(f"/proc/self/fd/{here}/odd")
-            os.close(here)
+            directory = os.open(odd.parent, os.O_RDONLY)
+            listener.bind(f"/proc/self/fd/{directory}/odd")
+            os.close(directory)
     refused(trained, store, "InvalidOutput")
 
 
@@ -151,7 +149,7 @@ def test_a_source_that_is_a_link_is_refused(trained: Path, store: ModelStore, tm
     refused(tmp_path / "link", store, "InvalidOutput", "link")
 
 
-def test_a_link_on_the_way_is_refused_below_the_volume(
+def test_link_in_the_path_below_the_volume_is_refused(
     trained: Path, store: ModelStore, tmp_path: Path
 ) -> None:
     volume = tmp_path / "volume"
@@ -165,7 +163,7 @@ def test_a_source_that_is_no_absolute_directory_is_refused(path: str, store: Mod
     refused(Path(path), store, "InvalidOutput")
 
 
-def test_nothing_but_a_manifest_is_an_empty_output(store: ModelStore, tmp_path: Path) -> None:
+def test_output_without_model_files_is_empty(store: ModelStore, tmp_path: Path) -> None:
     (tmp_path / "out" / "deep").mkdir(parents=True)
     refused(tmp_path / "out", store, "EmptyOutput")
     (tmp_path / "out" / "slipway.json").write_text("{}")
@@ -186,30 +184,30 @@ def test_a_name_that_is_not_utf8_is_refused(trained: Path, store: ModelStore) ->
     refused(trained, store, "InvalidOutput", "UTF-8")
 
 
-@pytest.mark.parametrize("what", ["grow", "rewrite", "add", "remove"])
+@pytest.mark.parametrize("change", ["grow", "rewrite", "add", "remove"])
 def test_a_tree_that_changes_while_it_is_read_is_not_captured(
-    what: str, trained: Path, store: ModelStore, monkeypatch: pytest.MonkeyPatch
+    change: str, trained: Path, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = source.open_file
+    original = source.open_file
 
-    def meddling(root: int, path: str, seen: disk.FileStamp):
+    def meddling(root: int, path: str, stamp: disk.FileStamp):
         if path == "weights.bin":
-            if what == "grow":
+            if change == "grow":
                 with (trained / path).open("ab") as file:
                     file.write(b"x")
-            elif what == "rewrite":
+            elif change == "rewrite":
                 (trained / "empty").write_bytes(b"")
-            elif what == "add":
+            elif change == "add":
                 (trained / "late").touch()
             else:
                 (trained / path).unlink()
-        return real(root, path, seen)
+        return original(root, path, stamp)
 
     monkeypatch.setattr(source, "open_file", meddling)
     refused(trained, store, "OutputStillChanging")
 
 
-def test_a_touched_tree_is_noticed_by_its_seal_and_replaced_by_the_next_capture(
+def test_changed_tree_breaks_its_seal_and_is_replaced_by_the_next_capture(
     trained: Path, store: ModelStore
 ) -> None:
     built = grab(trained, store)
@@ -235,7 +233,7 @@ def test_an_added_or_removed_file_breaks_the_seal(trained: Path, store: ModelSto
         store.verify(built.digest)
 
 
-def test_an_image_that_is_not_there_is_said_to_be_missing(store: ModelStore) -> None:
+def test_absent_image_is_reported_as_missing(store: ModelStore) -> None:
     with pytest.raises(errors.Permanent) as caught:
         store.verify("sha256:" + "0" * 64)
     assert caught.value.reason == "ImageMissing"
@@ -247,19 +245,20 @@ def test_a_digest_that_is_a_path_is_refused(store: ModelStore) -> None:
     assert caught.value.reason == "InvalidDigest"
 
 
-def test_captures_at_the_same_time_end_with_one_sound_image(trained: Path, store: ModelStore) -> None:
-    found: list[Built] = []
+def test_concurrent_captures_leave_one_valid_image(trained: Path, store: ModelStore) -> None:
+    captured: list[Built] = []
     threads = [
-        threading.Thread(target=lambda: found.append(grab(trained, ModelStore(store.root)))) for _ in range(6)
+        threading.Thread(target=lambda: captured.append(grab(trained, ModelStore(store.root))))
+        for _ in range(6)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({built.digest for built in found}) == 1
-    assert len(found) == 6
-    store.verify(found[0].digest, deep=True)
-    assert len(store.referrers(found[0].digest)) == 2
+    assert len({built.digest for built in captured}) == 1
+    assert len(captured) == 6
+    store.verify(captured[0].digest, deep=True)
+    assert len(store.referrers(captured[0].digest)) == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc: getrusage's figure includes the parent's")
@@ -275,16 +274,18 @@ def test_memory_does_not_grow_with_the_files(compression: str, tmp_path: Path) -
         "capture(Path(sys.argv[1]), ModelStore(Path(sys.argv[2])), repository='r', lineage={}, compression=sys.argv[3])\n"
         "print(re.search('VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program, out, tmp_path / "store", compression], cwd=ROOT, capture_output=True, text=True, check=True
     )  # fmt: skip
-    assert int(done.stdout) < 100_000, "KiB"
+    assert int(completed.stdout) < 100_000, "KiB"
 
 
 def test_modelpack_and_lineage_refer_to_the_image(trained: Path, store: ModelStore) -> None:
     built = grab(trained, store)
-    found = {described["digest"]: described["artifactType"] for described, _ in store.referrers(built.digest)}
-    assert found == {built.modelpack: oci.MODELPACK_TYPE, built.lineage: oci.LINEAGE_TYPE}
-    for described, document in store.referrers(built.digest):
-        assert oci.digest_of(document) == described["digest"]
-        assert b"".join(store.read_blob(described["digest"])) == document
+    types = {
+        descriptor["digest"]: descriptor["artifactType"] for descriptor, _ in store.referrers(built.digest)
+    }
+    assert types == {built.modelpack: oci.MODELPACK_TYPE, built.lineage: oci.LINEAGE_TYPE}
+    for descriptor, document in store.referrers(built.digest):
+        assert oci.digest_of(document) == descriptor["digest"]
+        assert b"".join(store.read_blob(descriptor["digest"])) == document

@@ -17,40 +17,40 @@ from tests.rig.registry_server import RegistryServer
 
 
 def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         pytest.skip(f"{name} is not installed (Debian package {name})")
-    return found
+    return path
 
 
 def run(*command: object, **environment: str) -> str:
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(part) for part in command],
         capture_output=True,
         text=True,
         check=False,
         env=os.environ | environment,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
-def same_files(one: Path, other: Path) -> bool:
-    names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
+def same_files(left: Path, right: Path) -> bool:
+    names = sorted(str(path.relative_to(left)) for path in left.rglob("*") if path.is_file())
     return (
-        names == sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
-        and filecmp.cmpfiles(one, other, names, shallow=False)[0] == names
+        names == sorted(str(path.relative_to(right)) for path in right.rglob("*") if path.is_file())
+        and filecmp.cmpfiles(left, right, names, shallow=False)[0] == names
     )
 
 
 @pytest.mark.usefixtures("pushed")
 def test_skopeo_reads_the_image(target: Reference, built: Built) -> None:
     skopeo = program("skopeo")
-    found = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{target}"))
-    assert found["Digest"] == built.digest
-    assert found["Os"] == "linux"
+    inspected = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{target}"))
+    assert inspected["Digest"] == built.digest
+    assert inspected["Os"] == "linux"
     config = json.loads(run(skopeo, "inspect", "--tls-verify=false", "--config", f"docker://{target}"))
-    assert config["rootfs"]["diff_ids"] == found["Layers"]
+    assert config["rootfs"]["diff_ids"] == inspected["Layers"]
 
 
 @pytest.mark.usefixtures("pushed")
@@ -75,8 +75,8 @@ def test_skopeo_copies_between_repositories_without_changing_the_digest(
         skopeo, "--insecure-policy", "copy", "--preserve-digests", "--src-tls-verify=false",
         "--dest-tls-verify=false", f"docker://{target}", f"docker://{copy}",
     )  # fmt: skip
-    found = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{copy}"))
-    assert found["Digest"] == built.digest
+    inspected = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{copy}"))
+    assert inspected["Digest"] == built.digest
 
 
 @pytest.mark.usefixtures("pushed")
@@ -123,7 +123,7 @@ def made_by_umoci(work: Path, files: dict[str, bytes]) -> str:
     ("form", "layer"),
     [("oci", "tar+gzip"), ("zstd", "tar+zstd"), ("v2s2", "docker.image.rootfs.diff.tar.gzip")],
 )
-async def test_image_that_another_builder_made_is_pulled_and_pushed_on(
+async def test_image_of_another_builder_is_pulled_and_pushed_unchanged(
     shared_registry: RegistryServer, tmp_path: Path, form: str, layer: str
 ) -> None:
     skopeo = program("skopeo")
@@ -142,16 +142,16 @@ async def test_image_that_another_builder_made_is_pulled_and_pushed_on(
     store = ModelStore(tmp_path / "store")
     copy = target.sibling(f"foreign/{form}-copy").tagged("v1")
     async with Registry(Credentials.none()) as registry:
-        found = await manifests.get(registry, target)
+        original = await manifests.get(registry, target)
         digest = await pull(registry, store, target)
         await push(registry, store, digest, copy)
         copied = await manifests.get(registry, copy)
-    assert found.document["layers"][0]["mediaType"].endswith(layer)
+    assert original.document["layers"][0]["mediaType"].endswith(layer)
     assert (store.tree(digest) / "models" / "model.bin").read_bytes() == weights
     assert (store.tree(digest) / "models" / "deep" / "config.json").read_bytes() == b"{}"
     assert not (store.tree(digest) / "etc").exists()
     store.verify(digest, deep=True)
-    assert copied == found
+    assert copied == original
     run(skopeo, "inspect", "--tls-verify=false", f"docker://{copy}")
 
 

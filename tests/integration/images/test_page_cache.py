@@ -1,4 +1,4 @@
-"""What is in the page cache, asked of the kernel."""
+"""Warming of the page cache, checked by mincore(2)."""
 
 import ctypes
 import mmap
@@ -50,10 +50,10 @@ def test_the_files_of_a_warmed_tree_are_in_the_page_cache(cold: Path) -> None:
         time.sleep(0.005)
 
 
-def test_a_tree_that_would_take_too_much_of_the_memory_stays_cold(cold: Path) -> None:
+def test_tree_larger_than_the_memory_share_is_not_warmed(cold: Path) -> None:
     assert page_cache.warm(cold.parents[1], 0.0) == 0
     assert resident(cold) == 0
 
 
-def test_a_tree_that_is_gone_is_no_error(tmp_path: Path) -> None:
+def test_missing_tree_is_no_error(tmp_path: Path) -> None:
     assert page_cache.warm(tmp_path / "gone", 1.0) == 0

@@ -72,11 +72,11 @@ def target(guarded: RegistryServer) -> Reference:
 def send(target: Reference, store: ModelStore, built: Built) -> Send:
     """Pushes the image by a client of its own with a login, arguments as for `push`."""
 
-    async def sent(to: Reference = target, credentials: Credentials | None = None, **options) -> Pushed:
+    async def push_image(to: Reference = target, credentials: Credentials | None = None, **options) -> Pushed:
         async with Registry(credentials or secret(to.host), QUICK) as registry:
             return await push(registry, store, built.digest, to, **options)
 
-    return sent
+    return push_image
 
 
 async def test_basic_login_of_a_secret_is_used(
@@ -89,7 +89,7 @@ async def test_basic_login_of_a_secret_is_used(
 
 
 @pytest.mark.parametrize("credentials", ["none", "wrong"])
-async def test_without_the_right_login_nothing_is_pushed_and_the_reason_is_said(
+async def test_push_without_a_valid_login_is_refused_with_the_reason(
     basic: RegistryServer, store: ModelStore, built: Built, credentials: str
 ) -> None:
     target = Reference.parse(f"{basic.host}/basic/refused:v1")
@@ -107,36 +107,34 @@ async def test_one_token_serves_a_whole_push(tokens: TokenServer, send: Send) ->
     assert len([scopes for scopes in tokens.asked if any(scope.endswith(",push") for scope in scopes)]) == 1
 
 
-async def test_mount_asks_for_both_repositories_in_one_token(
+async def test_mount_requests_both_repositories_in_one_token(
     tokens: TokenServer, target: Reference, send: Send
 ) -> None:
     await send()
-    again = await send(target.sibling("token/second").tagged("v1"), mount_from=["token/a"])
-    assert again.bytes_uploaded == 0
-    wanted = {"repository:token/second:pull,push", "repository:token/a:pull"}
-    assert any(wanted <= scopes for scopes in tokens.asked)
+    second_push = await send(target.sibling("token/second").tagged("v1"), mount_from=["token/a"])
+    assert second_push.bytes_uploaded == 0
+    scopes_needed = {"repository:token/second:pull,push", "repository:token/a:pull"}
+    assert any(scopes_needed <= scopes for scopes in tokens.asked)
 
 
-async def test_repository_that_may_not_be_read_is_not_mounted_from_but_uploaded(
+async def test_layers_are_uploaded_when_the_other_repository_is_not_readable(
     tokens: TokenServer, target: Reference, send: Send
 ) -> None:
     await send()
     tokens.denied.add("token/a")
-    again = await send(target.sibling("token/open").tagged("v1"), mount_from=["token/a"])
-    assert again.bytes_mounted == 0
-    assert again.bytes_uploaded > 3_000_000
+    second_push = await send(target.sibling("token/open").tagged("v1"), mount_from=["token/a"])
+    assert second_push.bytes_mounted == 0
+    assert second_push.bytes_uploaded > 3_000_000
 
 
-async def test_tokens_that_run_out_are_fetched_again_while_a_push_goes_on(
-    tokens: TokenServer, send: Send
-) -> None:
+async def test_expired_tokens_are_renewed_during_a_push(tokens: TokenServer, send: Send) -> None:
     tokens.lifetime = 60.0
     tokens.said_lifetime = 0.001
     await send()
     assert len(tokens.asked) > 10
 
 
-async def test_token_that_the_registry_no_longer_takes_is_dropped_and_asked_for_anew(
+async def test_token_that_the_registry_rejects_is_renewed(
     guarded: RegistryServer,
     target: Reference,
     tokens: TokenServer,
@@ -146,15 +144,15 @@ async def test_token_that_the_registry_no_longer_takes_is_dropped_and_asked_for_
 ) -> None:
     async with Registry(secret(guarded.host)) as registry:
         await push(registry, store, built.digest, target)
-        before = len(tokens.asked)
+        tokens_before = len(tokens.asked)
         tokens.new_key()
         guarded.stop()
         guarded.start()
         assert await pull(registry, ModelStore(tmp_path / "other"), target) == built.digest
-    assert len(tokens.asked) == before + 1
+    assert len(tokens.asked) == tokens_before + 1
 
 
-async def test_registry_that_takes_no_token_is_asked_once_more_only(
+async def test_pull_fails_after_one_retry_when_every_token_is_rejected(
     target: Reference, tokens: TokenServer, store: ModelStore
 ) -> None:
     tokens.lifetime, tokens.said_lifetime = -3600.0, 300.0
@@ -174,7 +172,7 @@ async def test_identity_token_is_exchanged(target: Reference, tokens: TokenServe
     assert tokens.asked
 
 
-async def test_busy_token_server_is_asked_again(tokens: TokenServer, send: Send) -> None:
+async def test_request_to_a_busy_token_server_is_retried(tokens: TokenServer, send: Send) -> None:
     tokens.failures[:] = [503, 429]
     await send()
     assert not tokens.failures
@@ -196,16 +194,16 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 REFERENCE = Reference.parse("r.example:5000/a")
 
 
-def test_helper_is_asked_for_the_host(helper: Path, tmp_path: Path) -> None:
-    answer = json.dumps({"ServerURL": "x", "Username": USER, "Secret": PASSWORD})
-    helper.write_text(f"#!/bin/sh\necho \"$1 $(cat)\" >> {tmp_path}/asked\necho '{answer}'\n")
+def test_helper_is_called_with_the_host(helper: Path, tmp_path: Path) -> None:
+    output = json.dumps({"ServerURL": "x", "Username": USER, "Secret": PASSWORD})
+    helper.write_text(f"#!/bin/sh\necho \"$1 $(cat)\" >> {tmp_path}/asked\necho '{output}'\n")
     login = asyncio.run(Credentials.from_docker().login(REFERENCE))
     assert login is not None
     assert (login.username, login.password) == (USER, PASSWORD)
     assert (tmp_path / "asked").read_text() == "get r.example:5000\n"
 
 
-def test_helper_may_know_an_identity_token_or_nothing(helper: Path) -> None:
+def test_helper_returns_an_identity_token_or_no_login(helper: Path) -> None:
     helper.write_text('#!/bin/sh\necho \'{"Username": "<token>", "Secret": "refresh"}\'\n')
     login = asyncio.run(Credentials.from_docker().login(REFERENCE))
     assert login is not None
@@ -214,7 +212,7 @@ def test_helper_may_know_an_identity_token_or_nothing(helper: Path) -> None:
     assert asyncio.run(Credentials.from_docker().login(REFERENCE)) is None
 
 
-def test_helper_that_hangs_or_fails_can_be_tried_again(helper: Path, tmp_path: Path) -> None:
+def test_helper_that_hangs_or_fails_is_a_temporary_error(helper: Path, tmp_path: Path) -> None:
     helper.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
     credentials = Credentials(lambda: DockerConfig(creds_store="test"), helper_seconds=0.3)
     with pytest.raises(errors.Temporary, match=r"did not answer within 0\.3 s"):
@@ -225,7 +223,7 @@ def test_helper_that_hangs_or_fails_can_be_tried_again(helper: Path, tmp_path: P
         asyncio.run(Credentials.from_docker().login(REFERENCE))
 
 
-def test_helper_that_is_not_there_or_answers_nonsense_is_an_error_of_the_configuration(
+def test_missing_or_malformed_helper_is_a_permanent_error(
     helper: Path,
 ) -> None:
     helper.write_text("#!/bin/sh\necho nonsense\n")

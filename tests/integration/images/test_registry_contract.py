@@ -1,4 +1,4 @@
-"""The client against a real registry: what is moved, what is not, and what comes back."""
+"""The client against a real registry: transferred, skipped and mounted blobs, and pulled images."""
 
 import asyncio
 import filecmp
@@ -19,11 +19,11 @@ from tests.rig.registry_server import RegistryServer
 SMALL_CHUNKS = replace(DEFAULTS.registry, chunk_bytes=400_000)
 
 
-def same_tree(one: Path, other: Path) -> bool:
-    names = sorted(str(path.relative_to(one)) for path in one.rglob("*"))
-    assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*"))
-    files = [name for name in names if (one / name).is_file()]
-    return filecmp.cmpfiles(one, other, files, shallow=False)[0] == files
+def same_tree(left: Path, right: Path) -> bool:
+    names = sorted(str(path.relative_to(left)) for path in left.rglob("*"))
+    assert names == sorted(str(path.relative_to(right)) for path in right.rglob("*"))
+    files = [name for name in names if (left / name).is_file()]
+    return filecmp.cmpfiles(left, right, files, shallow=False)[0] == files
 
 
 def blob_bytes(store: ModelStore, built: Built) -> int:
@@ -43,51 +43,55 @@ def layer_sizes(store: ModelStore, built: Built) -> dict[str, int]:
 async def test_pulled_image_is_the_pushed_one(
     target: Reference, store: ModelStore, built: Built, trained: Path, tmp_path: Path
 ) -> None:
-    other = ModelStore(tmp_path / "other")
+    second_store = ModelStore(tmp_path / "other")
     async with Registry(Credentials.none(), SMALL_CHUNKS) as registry:
         pushed = await push(registry, store, built.digest, target)
-        digest = await pull(registry, other, target)
+        digest = await pull(registry, second_store, target)
     assert pushed.image == f"{target.name}@{built.digest}"
     assert pushed.bytes_uploaded == blob_bytes(store, built)
     assert digest == built.digest
-    assert other.verify(digest, deep=True) == built.files
-    assert same_tree(trained, other.tree(digest) / "models")
-    assert other.origin(digest) == pushed.image
-    assert {data for _, data in other.referrers(digest)} == {data for _, data in store.referrers(digest)}
+    assert second_store.verify(digest, deep=True) == built.files
+    assert same_tree(trained, second_store.tree(digest) / "models")
+    assert second_store.origin(digest) == pushed.image
+    assert {data for _, data in second_store.referrers(digest)} == {
+        data for _, data in store.referrers(digest)
+    }
 
 
 @pytest.mark.usefixtures("pushed")
 async def test_second_push_uploads_nothing(
     registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    again = await push(registry, store, built.digest, target)
-    assert again.bytes_uploaded == again.bytes_mounted == 0
-    assert again.bytes_skipped == blob_bytes(store, built)
+    second_push = await push(registry, store, built.digest, target)
+    assert second_push.bytes_uploaded == second_push.bytes_mounted == 0
+    assert second_push.bytes_skipped == blob_bytes(store, built)
 
 
 @pytest.mark.usefixtures("pushed")
-async def test_one_changed_file_of_ten_uploads_only_its_layer(
+async def test_push_after_one_changed_file_uploads_only_its_layer(
     registry: Registry, target: Reference, store: ModelStore, trained: Path
 ) -> None:
     changed = trained / "weights" / "part-1.bin"
     changed.write_bytes(os.urandom(1_100_001))
-    second = capture(trained, store, repository="r", lineage={"job": "train-digits"})
-    sent = await push(registry, store, second.digest, target.tagged("v2"))
-    documents = blob_bytes(store, second) - sum(layer_sizes(store, second).values())
-    assert 1_100_001 < sent.bytes_uploaded <= 1_100_001 + 10_000 + documents
-    assert sent.bytes_skipped > 2_000_000
+    second_image = capture(trained, store, repository="r", lineage={"job": "train-digits"})
+    second_push = await push(registry, store, second_image.digest, target.tagged("v2"))
+    documents = blob_bytes(store, second_image) - sum(layer_sizes(store, second_image).values())
+    assert 1_100_001 < second_push.bytes_uploaded <= 1_100_001 + 10_000 + documents
+    assert second_push.bytes_skipped > 2_000_000
 
 
 @pytest.mark.usefixtures("pushed")
 async def test_layers_are_mounted_from_another_repository(
     registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    second = target.sibling("mount/second").tagged("v1")
-    sent = await push(registry, store, built.digest, second, mount_from=["mount/none", target.repository])
-    found = await manifests.get(registry, second)
-    assert sent.bytes_uploaded == 0
-    assert sent.bytes_mounted == blob_bytes(store, built)
-    assert found.digest == built.digest
+    second_target = target.sibling("mount/second").tagged("v1")
+    second_push = await push(
+        registry, store, built.digest, second_target, mount_from=["mount/none", target.repository]
+    )
+    manifest = await manifests.get(registry, second_target)
+    assert second_push.bytes_uploaded == 0
+    assert second_push.bytes_mounted == blob_bytes(store, built)
+    assert manifest.digest == built.digest
 
 
 async def test_only_changed_layers_are_downloaded(
@@ -100,37 +104,39 @@ async def test_only_changed_layers_are_downloaded(
     tmp_path: Path,
 ) -> None:
     (trained / "weights" / "part-2.bin").write_bytes(os.urandom(1_200_000))
-    second = capture(trained, store, repository="r", lineage={})
-    other = ModelStore(tmp_path / "other")
-    for version in (built, second):
+    second_image = capture(trained, store, repository="r", lineage={})
+    second_store = ModelStore(tmp_path / "other")
+    for version in (built, second_image):
         await push(registry, store, version.digest, target.at(version.digest))
-    await pull(registry, other, target.at(built.digest))
-    before = len(shared_registry.requests())
-    await pull(registry, other, target.at(second.digest))
-    assert other.verify(second.digest, deep=True) == second.files
+    await pull(registry, second_store, target.at(built.digest))
+    requests_before = len(shared_registry.requests())
+    await pull(registry, second_store, target.at(second_image.digest))
+    assert second_store.verify(second_image.digest, deep=True) == second_image.files
     fetched = [
-        line for line in shared_registry.requests()[before:] if line.startswith("GET") and "/blobs/" in line
+        line
+        for line in shared_registry.requests()[requests_before:]
+        if line.startswith("GET") and "/blobs/" in line
     ]
-    layers = layer_sizes(store, second)
+    layers = layer_sizes(store, second_image)
     assert [layers[line.rsplit("/", 1)[1]] for line in fetched if line.rsplit("/", 1)[1] in layers] == [
         max(layers.values())
     ]
 
 
 @pytest.mark.usefixtures("pushed")
-async def test_referrers_are_listed_at_the_tag_that_stands_in_for_the_api(
+async def test_referrers_are_listed_at_the_fallback_tag(
     registry: Registry, target: Reference, built: Built
 ) -> None:
-    found = await referrers.find(registry, target, built.digest)
+    listed = await referrers.find(registry, target, built.digest)
     index = await manifests.get(registry, target.tagged(built.digest.replace(":", "-")))
     pack = await manifests.get(registry, target.tagged("v1-modelpack"))
-    assert {entry["artifactType"] for entry in found} == {oci.MODELPACK_TYPE, oci.LINEAGE_TYPE}
+    assert {entry["artifactType"] for entry in listed} == {oci.MODELPACK_TYPE, oci.LINEAGE_TYPE}
     assert index.media_type == oci.INDEX_TYPE
     assert pack.digest == built.modelpack
 
 
 @pytest.mark.usefixtures("pushed")
-async def test_writers_at_the_same_time_keep_each_others_referrers(
+async def test_concurrent_writers_keep_each_others_referrers(
     registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:
     subject = oci.descriptor(oci.MANIFEST_TYPE, store.read_manifest(built.digest))
@@ -156,19 +162,17 @@ async def test_writers_at_the_same_time_keep_each_others_referrers(
 async def test_index_is_resolved_to_the_image_for_linux_amd64(
     registry: Registry, target: Reference, store: ModelStore, built: Built, tmp_path: Path
 ) -> None:
-    own = oci.descriptor(oci.MANIFEST_TYPE, store.read_manifest(built.digest))
+    descriptor = oci.descriptor(oci.MANIFEST_TYPE, store.read_manifest(built.digest))
     entries = [
-        own | {"digest": built.modelpack, "platform": {"os": "linux", "architecture": "arm64"}},
-        own | {"platform": {"os": "linux", "architecture": "amd64"}},
+        descriptor | {"digest": built.modelpack, "platform": {"os": "linux", "architecture": "arm64"}},
+        descriptor | {"platform": {"os": "linux", "architecture": "amd64"}},
     ]
     index = oci.encode({"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": entries})
     await manifests.put(registry, target.tagged("many"), index)
     assert await pull(registry, ModelStore(tmp_path / "other"), target.tagged("many")) == built.digest
 
 
-async def test_what_is_not_there_is_not_found(
-    registry: Registry, target: Reference, store: ModelStore
-) -> None:
+async def test_absent_image_is_not_found(registry: Registry, target: Reference, store: ModelStore) -> None:
     for missing in (target, target.at("sha256:" + "0" * 64)):
         with pytest.raises(errors.Permanent) as raised:
             await pull(registry, store, missing)
@@ -180,17 +184,17 @@ async def test_what_is_not_there_is_not_found(
 async def test_artifact_that_is_no_image_is_refused(
     registry: Registry, target: Reference, built: Built, tmp_path: Path
 ) -> None:
-    other = ModelStore(tmp_path / "other")
+    second_store = ModelStore(tmp_path / "other")
     with pytest.raises(errors.Permanent) as raised:
-        await pull(registry, other, target.tagged("v1-modelpack"))
+        await pull(registry, second_store, target.tagged("v1-modelpack"))
     assert raised.value.reason == "InvalidImage"
-    assert not other.has(built.modelpack)
+    assert not second_store.has(built.modelpack)
 
 
 async def test_reference_with_another_digest_is_refused_before_anything_is_sent(
     shared_registry: RegistryServer, registry: Registry, target: Reference, store: ModelStore, built: Built
 ) -> None:
-    before = len(shared_registry.requests())
+    requests_before = len(shared_registry.requests())
     with pytest.raises(errors.Permanent, match="another digest"):
         await push(registry, store, built.digest, target.at("sha256:" + "0" * 64))
-    assert len(shared_registry.requests()) == before
+    assert len(shared_registry.requests()) == requests_before

@@ -1,4 +1,4 @@
-"""Parts of the protocol that Debian's registry does not have: redirects, the referrers API, pages, and what is refused."""
+"""Parts of the protocol that Debian's registry lacks: redirects, the referrers API, pages, and refusals."""
 
 import datetime as dt
 import email.utils
@@ -53,13 +53,13 @@ async def target(fake: FakeRegistry) -> AsyncIterator[Reference]:
     await runner.cleanup()
 
 
-async def test_registry_that_lists_referrers_gets_no_tag_for_them(
+async def test_no_referrers_tag_is_written_when_the_registry_lists_referrers(
     registry: Registry, fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
 ) -> None:
     fake.page = 1
     await push(registry, store, built.digest, target)
-    found = await referrers.find(registry, target, built.digest)
-    assert {entry["digest"] for entry in found} == {built.modelpack, built.lineage}
+    listed = await referrers.find(registry, target, built.digest)
+    assert {entry["digest"] for entry in listed} == {built.modelpack, built.lineage}
     assert {name for name in fake.manifests if not name.startswith("sha256:")} == {"v1", "v1-modelpack"}
 
 
@@ -67,18 +67,18 @@ async def test_tag_is_written_last(
     registry: Registry, fake: FakeRegistry, target: Reference, store: ModelStore, built: Built
 ) -> None:
     await push(registry, store, built.digest, target)
-    written = [path for method, path in fake.log if method == "PUT"]
-    assert written.index("/v2/models/a/manifests/v1") == len(written) - 1
-    assert written.index("/v2/models/a/manifests/v1-modelpack") == len(written) - 2
+    put_paths = [path for method, path in fake.log if method == "PUT"]
+    assert put_paths.index("/v2/models/a/manifests/v1") == len(put_paths) - 1
+    assert put_paths.index("/v2/models/a/manifests/v1-modelpack") == len(put_paths) - 2
 
 
 async def test_another_host_never_sees_the_authorization(fake: FakeRegistry, target: Reference) -> None:
     data = b"layer"
     blob = Blob(oci.digest_of(data), len(data))
-    seen: list[str | None] = []
+    authorizations: list[str | None] = []
 
     async def give(request: web.Request) -> web.Response:
-        seen.append(request.headers.get("Authorization"))
+        authorizations.append(request.headers.get("Authorization"))
         return web.Response(body=data)
 
     store_app = web.Application()
@@ -92,19 +92,19 @@ async def test_another_host_never_sees_the_authorization(fake: FakeRegistry, tar
             assert await blobs.read(registry, target, blob) == data
     finally:
         await runner.cleanup()
-    assert seen == [None]
-    assert [bool(sent) for sent in fake.authorizations] == [False, True]
+    assert authorizations == [None]
+    assert [bool(authorization) for authorization in fake.authorizations] == [False, True]
 
 
-async def test_signed_address_that_has_run_out_is_asked_for_anew(
+async def test_expired_signed_url_is_requested_again(
     registry: Registry, fake: FakeRegistry, target: Reference
 ) -> None:
     data = b"layer"
     blob = Blob(oci.digest_of(data), len(data))
-    answers = [403, 200]
+    statuses = [403, 200]
 
     async def give(_: web.Request) -> web.Response:
-        return web.Response(status=answers.pop(0), body=data)
+        return web.Response(status=statuses.pop(0), body=data)
 
     store_app = web.Application()
     store_app.router.add_get("/{digest}", give)
@@ -117,32 +117,32 @@ async def test_signed_address_that_has_run_out_is_asked_for_anew(
     assert len(fake.log) == 2
 
 
-async def test_blob_that_is_longer_than_the_manifest_says_is_cut_off(
+async def test_blob_longer_than_its_descriptor_is_refused(
     registry: Registry, fake: FakeRegistry, target: Reference
 ) -> None:
     data = bytes(30_000_000)
     fake.blobs[oci.digest_of(data)] = data
-    came = bytearray()
+    received = bytearray()
 
     async def take(registry: Registry) -> None:
-        async for piece in blobs.chunks(registry, target, Blob(oci.digest_of(data), 5_000_000)):
-            came.extend(piece)
+        async for chunk in blobs.chunks(registry, target, Blob(oci.digest_of(data), 5_000_000)):
+            received.extend(chunk)
 
     with pytest.raises(errors.Temporary) as raised:
         await take(registry)
     assert raised.value.reason == "DigestMismatch"
-    assert len(came) <= 5_000_000
+    assert len(received) <= 5_000_000
 
 
-async def test_scopes_that_only_the_registry_knows_are_asked_for_too(
+async def test_additional_scopes_of_the_registry_are_requested(
     registry: Registry, fake: FakeRegistry, target: Reference, tmp_path: Path
 ) -> None:
     tokens = TokenServer(tmp_path, {})
     runner, host = await serve(tokens.app)
-    asks = (
+    challenge = (
         f'Bearer realm="http://{host}/token",service="s",scope="repository:models/a:pull special:thing:use"'
     )
-    fake.statuses[:] = [(401, {"WWW-Authenticate": asks})]
+    fake.statuses[:] = [(401, {"WWW-Authenticate": challenge})]
     try:
         assert not await blobs.exists(registry, target, "sha256:" + "0" * 64)
     finally:
@@ -170,7 +170,7 @@ async def test_manifest_with_other_bytes_than_its_digest_is_refused(
         {"manifests": [{"digest": "sha256:" + "a" * 64, "platform": {"os": "unknown"}}]},
     ],
 )  # fmt: skip
-async def test_index_without_an_image_for_us_is_refused(
+async def test_index_without_an_image_for_linux_amd64_is_refused(
     registry: Registry, fake: FakeRegistry, target: Reference, store: ModelStore, index: dict[str, object]
 ) -> None:
     fake.manifests["v1"] = json.dumps({"mediaType": oci.INDEX_TYPE, **index}).encode()
@@ -180,7 +180,7 @@ async def test_index_without_an_image_for_us_is_refused(
     assert "linux/amd64" in str(raised.value)
 
 
-def test_plain_http_is_for_this_machine() -> None:
+def test_plain_http_is_used_for_this_machine_only() -> None:
     def scheme(host: str) -> str:
         return Registry(Credentials.none()).base(Reference.parse(f"{host}/a")).scheme
 
@@ -188,7 +188,7 @@ def test_plain_http_is_for_this_machine() -> None:
     assert scheme("r.example") == scheme("10.0.0.1:5000") == "https"
 
 
-async def test_certificate_that_nobody_vouches_for_is_refused_for_good(
+async def test_untrusted_certificate_is_a_permanent_error(
     registry: Registry, fake: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificates.ensure(tmp_path, "127.0.0.1", DEFAULTS.api, clock.now())
@@ -209,7 +209,7 @@ async def test_certificate_that_nobody_vouches_for_is_refused_for_good(
     assert not fake.log
 
 
-def test_nobody_leads_out_of_tls() -> None:
+def test_redirect_to_plain_http_on_another_host_is_refused() -> None:
     registry = Registry(Credentials.none())
     call = RegistryRequest("GET", Reference.parse("r.example/a"))
     assert registry._secured(call, URL("https://cdn.example/x")) == URL("https://cdn.example/x")

@@ -1,4 +1,4 @@
-"""Signatures in a registry: where cosign looks for them, and what a pull that trusts keys refuses."""
+"""Signatures in a registry: stored where cosign looks for them, and required by pulls with trusted keys."""
 
 import base64
 import json
@@ -44,29 +44,29 @@ async def signed(
 
 
 @pytest.mark.usefixtures("signed")
-async def test_signature_lies_where_cosign_looks(
+async def test_signature_is_stored_where_cosign_looks_for_it(
     registry: Registry, target: Reference, built: Built, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    found = await manifests.get(registry, target.tagged(f"{built.digest.replace(':', '-')}.sig"))
-    (layer,) = found.document["layers"]
+    stored = await manifests.get(registry, target.tagged(f"{built.digest.replace(':', '-')}.sig"))
+    (layer,) = stored.document["layers"]
     payload = await blobs.read(registry, target, Blob(layer["digest"], layer["size"]))
-    config = found.document["config"]
+    config = stored.document["config"]
     listed = await referrers.find(registry, target, built.digest)
     diff_ids = json.loads(await blobs.read(registry, target, Blob(config["digest"], config["size"])))
     assert layer["mediaType"] == "application/vnd.dev.cosign.simplesigning.v1+json"
-    made = base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"])
-    key.public_key().verify(made, payload, signing._ALGORITHM)
+    signature = base64.b64decode(layer["annotations"]["dev.cosignproject.cosign/signature"])
+    key.public_key().verify(signature, payload, signing._ALGORITHM)
     critical = json.loads(payload)["critical"]
     assert critical["image"]["docker-manifest-digest"] == built.digest
     assert critical["identity"]["docker-reference"] == target.name
     assert diff_ids["rootfs"]["diff_ids"] == [layer["digest"]]
-    assert found.digest in {
+    assert stored.digest in {
         entry["digest"] for entry in listed if entry["artifactType"] == signing.SIGNATURE_ARTIFACT
     }
 
 
 @pytest.mark.usefixtures("signed")
-async def test_image_signed_by_a_trusted_key_is_pulled_and_stays_trusted_without_the_registry(
+async def test_image_signed_by_a_trusted_key_is_verified_offline_after_the_pull(
     registry: Registry,
     target: Reference,
     built: Built,
@@ -74,11 +74,11 @@ async def test_image_signed_by_a_trusted_key_is_pulled_and_stays_trusted_without
     stranger: ec.EllipticCurvePrivateKey,
     tmp_path: Path,
 ) -> None:
-    other = ModelStore(tmp_path / "other")
+    second_store = ModelStore(tmp_path / "other")
     trusted = [stranger.public_key(), key.public_key()]
-    assert await pull(registry, other, target, trusted_keys=trusted) == built.digest
+    assert await pull(registry, second_store, target, trusted_keys=trusted) == built.digest
     nowhere = Reference.parse(f"127.0.0.1:1/gone@{built.digest}")
-    assert await pull(registry, other, nowhere, trusted_keys=trusted) == built.digest
+    assert await pull(registry, second_store, nowhere, trusted_keys=trusted) == built.digest
 
 
 @pytest.mark.parametrize("by_a_stranger", [False, True])
@@ -92,12 +92,12 @@ async def test_image_without_a_trusted_signature_never_becomes_visible(
     tmp_path: Path,
     by_a_stranger: bool,  # noqa: FBT001 a parameter of the test
 ) -> None:
-    other = ModelStore(tmp_path / "other")
+    second_store = ModelStore(tmp_path / "other")
     await push(registry, store, built.digest, target, signing_key=stranger if by_a_stranger else None)
     with pytest.raises(errors.Permanent) as raised:
-        await pull(registry, other, target, trusted_keys=[key.public_key()])
+        await pull(registry, second_store, target, trusted_keys=[key.public_key()])
     assert raised.value.reason == ("SignatureInvalid" if by_a_stranger else "SignatureMissing")
-    assert other.images() == []
+    assert second_store.images() == []
     assert not list((tmp_path / "other").rglob("part-0.bin"))
 
 
@@ -111,7 +111,7 @@ async def test_stored_image_without_a_trusted_signature_is_refused_too(
 
 
 @pytest.mark.usefixtures("signed")
-async def test_signature_of_another_image_does_not_count(
+async def test_signature_of_another_image_is_invalid(
     registry: Registry,
     target: Reference,
     store: ModelStore,
@@ -132,7 +132,7 @@ async def test_signature_of_another_image_does_not_count(
     assert raised.value.reason == "SignatureInvalid"
 
 
-async def test_signing_again_adds_nothing_and_another_key_adds_its_own(
+async def test_each_key_adds_one_signature(
     registry: Registry,
     target: Reference,
     store: ModelStore,
@@ -142,13 +142,13 @@ async def test_signing_again_adds_nothing_and_another_key_adds_its_own(
 ) -> None:
     for signer in (key, key, stranger, key):
         await push(registry, store, built.digest, target, signing_key=signer)
-    found = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
-    assert len(found.document["layers"]) == 2
+    stored = await manifests.get(registry, target.tagged(signatures.tag(built.digest)))
+    assert len(stored.document["layers"]) == 2
     for signer in (key, stranger):
         await signatures.require(registry, target, built.digest, [signer.public_key()])
 
 
-async def test_signing_keeps_what_others_wrote_beside_their_signatures(
+async def test_signing_keeps_annotations_of_other_signatures(
     registry: Registry,
     target: Reference,
     store: ModelStore,
@@ -156,21 +156,21 @@ async def test_signing_keeps_what_others_wrote_beside_their_signatures(
     key: ec.EllipticCurvePrivateKey,
     stranger: ec.EllipticCurvePrivateKey,
 ) -> None:
-    place = target.tagged(signatures.tag(built.digest))
+    signature_tag = target.tagged(signatures.tag(built.digest))
     await push(registry, store, built.digest, target, signing_key=stranger)
-    written = (await manifests.get(registry, place)).document
-    written["layers"][0]["annotations"]["dev.sigstore.cosign/certificate"] = "a certificate"
-    del written["subject"], written["artifactType"]  # as cosign writes it
-    await manifests.put(registry, place, oci.encode(written))
+    foreign = (await manifests.get(registry, signature_tag)).document
+    foreign["layers"][0]["annotations"]["dev.sigstore.cosign/certificate"] = "a certificate"
+    del foreign["subject"], foreign["artifactType"]  # as cosign writes it
+    await manifests.put(registry, signature_tag, oci.encode(foreign))
     await signatures.require(registry, target, built.digest, [stranger.public_key()])
     await push(registry, store, built.digest, target, signing_key=key)
-    found = await manifests.get(registry, place)
-    assert found.document["layers"][0] == written["layers"][0]
-    assert len(found.document["layers"]) == 2
+    stored = await manifests.get(registry, signature_tag)
+    assert stored.document["layers"][0] == foreign["layers"][0]
+    assert len(stored.document["layers"]) == 2
 
 
 @pytest.mark.usefixtures("signed")
-async def test_signature_of_an_image_whose_tag_is_gone_is_found_among_its_referrers(
+async def test_signature_without_its_tag_is_found_among_the_referrers(
     registry: Registry, target: Reference, built: Built, key: ec.EllipticCurvePrivateKey
 ) -> None:
     empty = oci.encode(

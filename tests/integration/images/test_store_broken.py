@@ -1,4 +1,4 @@
-"""What the store says, and does, of what somebody else did to its files."""
+"""Detection and repair of images whose files another program has changed."""
 
 import os
 import shutil
@@ -29,11 +29,11 @@ def weights(store: ModelStore, built: Built) -> Path:
 
 def rewrite_with_its_time(store: ModelStore, built: Built) -> Path:
     path = weights(store, built)
-    before = path.stat()
+    old_stat = path.stat()
     path.chmod(0o644)
     with path.open("r+b") as file:
         file.write(b"evil")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, ns=(old_stat.st_atime_ns, old_stat.st_mtime_ns))
     path.chmod(0o444)
     return path
 
@@ -111,11 +111,11 @@ def restore_a_backup(store: ModelStore, built: Built) -> Path:
     return tree
 
 
-BYTES_ARE_THERE = (exchange, add, change_mode, change_seal, empty_seal, drop_seal, restore_a_backup)
-BYTES_ARE_GONE = (rewrite_with_its_time, delete, change_manifest, drop_manifest, link)
+REPAIRABLE = (exchange, add, change_mode, change_seal, empty_seal, drop_seal, restore_a_backup)
+DAMAGED = (rewrite_with_its_time, delete, change_manifest, drop_manifest, link)
 
 
-def named(act: Callable) -> str:
+def function_name(act: Callable) -> str:
     return act.__name__
 
 
@@ -127,8 +127,8 @@ def check_is_named(store: ModelStore, built: Built, touched: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-@pytest.mark.parametrize("meddle", BYTES_ARE_THERE, ids=named)
-def test_an_image_whose_bytes_are_all_there_is_made_sound_from_them(
+@pytest.mark.parametrize("meddle", REPAIRABLE, ids=function_name)
+def test_image_is_repaired_when_all_its_bytes_are_present(
     meddle: Callable[[ModelStore, Built], Path], compression: str, store: ModelStore, tmp_path: Path
 ) -> None:
     built = built_in(store, write_trained(tmp_path / "out"), compression=compression)
@@ -141,8 +141,8 @@ def test_an_image_whose_bytes_are_all_there_is_made_sound_from_them(
     assert len(store.referrers(built.digest)) == 2
 
 
-@pytest.mark.parametrize("meddle", BYTES_ARE_GONE, ids=named)
-def test_an_image_with_other_bytes_is_kept_until_it_can_be_fetched_again(
+@pytest.mark.parametrize("meddle", DAMAGED, ids=function_name)
+def test_damaged_image_is_kept_until_it_can_be_pulled_again(
     meddle: Callable[[ModelStore, Built], Path], store: ModelStore, built: Built, tmp_path: Path
 ) -> None:
     registry = ModelStore(tmp_path / "registry")
@@ -162,7 +162,7 @@ def test_an_image_with_other_bytes_is_kept_until_it_can_be_fetched_again(
     assert store.pins(built.digest) == {"pod/a"}
 
 
-def test_a_changed_blob_that_images_share_is_replaced_when_it_comes_again(
+def test_changed_shared_blob_is_replaced_when_it_is_imported_again(
     store: ModelStore, built: Built, tmp_path: Path
 ) -> None:
     registry = ModelStore(tmp_path / "registry")
@@ -175,18 +175,18 @@ def test_a_changed_blob_that_images_share_is_replaced_when_it_comes_again(
     assert store.verify(built.digest, deep=True) == built.files
 
 
-def test_bytes_that_changed_on_the_disk_itself_are_found_by_a_deep_look(
+def test_deep_verification_finds_bytes_changed_on_the_disk(
     store: ModelStore, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = disk.stat_tree(store.tree(built.digest))
+    stamps = disk.stat_tree(store.tree(built.digest))
     rewrite_with_its_time(store, built)
-    monkeypatch.setattr(disk, "stat_tree", lambda _: seen)
+    monkeypatch.setattr(disk, "stat_tree", lambda _: stamps)
     store.verify(built.digest)
     with pytest.raises(errors.Permanent, match=r"weights\.bin does not have the digest"):
         store.verify(built.digest, deep=True)
 
 
-def test_a_layer_of_changed_files_is_not_passed_off_as_the_layer(store: ModelStore, built: Built) -> None:
+def test_layer_with_changed_files_cannot_be_read(store: ModelStore, built: Built) -> None:
     rewrite_with_its_time(store, built)
     layer = image.parse(store.read_manifest(built.digest)).layers[1]
     chunks = store.read_blob(layer.digest)
@@ -197,7 +197,7 @@ def test_a_layer_of_changed_files_is_not_passed_off_as_the_layer(store: ModelSto
         list(store.read_blob(layer.digest))
 
 
-def test_a_kept_blob_that_is_gone_is_found_by_a_deep_look(store: ModelStore, built: Built) -> None:
+def test_deep_verification_finds_a_missing_blob(store: ModelStore, built: Built) -> None:
     config = image.parse(store.read_manifest(built.digest)).config.digest
     (store.root / "blobs" / "sha256" / config.removeprefix("sha256:")).unlink()
     store.verify(built.digest)

@@ -1,4 +1,4 @@
-"""What the store keeps and what it gives up."""
+"""Pins, removal and eviction of images."""
 
 import gc
 import os
@@ -35,16 +35,14 @@ def used_at(store: ModelStore, digest: str, seconds: int) -> None:
     os.utime(store.root / "images" / digest.removeprefix("sha256:") / "used", (seconds, seconds))
 
 
-def test_what_is_pinned_stays_until_the_last_owner_has_gone_over_restarts(
-    store: ModelStore, built: Built
-) -> None:
+def test_pinned_image_stays_until_its_last_owner_unpins_it(store: ModelStore, built: Built) -> None:
     store.pin(built.digest, "pod/a")
     store.pin(built.digest, "modelversion/default/ä b")
-    again = ModelStore(store.root)
-    assert again.pins(built.digest) == again.owners() == {"pod/a", "modelversion/default/ä b"}
-    assert not again.remove(built.digest)
-    again.unpin(built.digest, "pod/a")
-    again.unpin(built.digest, "never there")
+    reopened = ModelStore(store.root)
+    assert reopened.pins(built.digest) == reopened.owners() == {"pod/a", "modelversion/default/ä b"}
+    assert not reopened.remove(built.digest)
+    reopened.unpin(built.digest, "pod/a")
+    reopened.unpin(built.digest, "never there")
     assert not store.remove(built.digest)
     store.unpin(built.digest, "modelversion/default/ä b")
     assert store.remove(built.digest)
@@ -52,10 +50,10 @@ def test_what_is_pinned_stays_until_the_last_owner_has_gone_over_restarts(
     assert store.size() == 0
 
 
-def test_an_image_that_is_not_there_cannot_be_pinned_or_given_an_origin(store: ModelStore) -> None:
-    for act in (store.pin, store.set_origin):
+def test_absent_image_cannot_be_pinned_or_given_an_origin(store: ModelStore) -> None:
+    for operation in (store.pin, store.set_origin):
         with pytest.raises(errors.Permanent) as caught:
-            act("sha256:" + "0" * 64, "x")
+            operation("sha256:" + "0" * 64, "x")
         assert caught.value.reason == "ImageMissing"
     assert not list((store.root / "images").iterdir())
 
@@ -66,7 +64,7 @@ def test_an_owner_that_is_no_file_name_is_refused(owner: str, store: ModelStore,
         store.pin(built.digest, owner)
 
 
-def test_removal_leaves_what_another_image_needs(store: ModelStore, tmp_path: Path) -> None:
+def test_removal_keeps_blobs_shared_with_another_image(store: ModelStore, tmp_path: Path) -> None:
     first = built_in(store, write_trained(tmp_path / "out"), compression="zstd")
     (tmp_path / "out" / "vocabulary" / "désert.txt").write_text("dune")
     second = built_in(store, tmp_path / "out", compression="zstd")
@@ -83,7 +81,9 @@ def test_removal_leaves_what_another_image_needs(store: ModelStore, tmp_path: Pa
     assert store.size() == 0
 
 
-def test_the_least_recently_used_go_first_and_no_more_than_needed(store: ModelStore, tmp_path: Path) -> None:
+def test_eviction_removes_the_least_recently_used_and_no_more_than_needed(
+    store: ModelStore, tmp_path: Path
+) -> None:
     digests = several(store, tmp_path, 4)
     store.pin(digests[0], "now")
     store.unpin(digests[0], "now")
@@ -93,9 +93,7 @@ def test_the_least_recently_used_go_first_and_no_more_than_needed(store: ModelSt
     assert store.evict(0) == [digests[2], digests[3], digests[0]]
 
 
-def test_neither_what_is_pinned_nor_what_is_nowhere_else_is_evicted(
-    store: ModelStore, tmp_path: Path
-) -> None:
+def test_pinned_images_and_those_without_an_origin_are_not_evicted(store: ModelStore, tmp_path: Path) -> None:
     digests = several(store, tmp_path, 3)
     only_here = built_in(store, write_trained(tmp_path / "only", seed=9)).digest
     used_at(store, only_here, 1)
@@ -104,7 +102,7 @@ def test_neither_what_is_pinned_nor_what_is_nowhere_else_is_evicted(
     assert set(store.images()) == {digests[0], only_here}
 
 
-def test_a_store_with_a_bound_makes_room_for_what_comes_in(tmp_path: Path, store: ModelStore) -> None:
+def test_bounded_store_evicts_to_make_room_for_an_import(tmp_path: Path, store: ModelStore) -> None:
     digests = several(store, tmp_path, 3)
     size = disk.size(store.tree(digests[0]))
     small = ModelStore(tmp_path / "small", StoreSettings(max_bytes=size * 5 // 2))
@@ -118,7 +116,7 @@ def test_a_store_with_a_bound_makes_room_for_what_comes_in(tmp_path: Path, store
 
 
 @pytest.mark.parametrize("moment", ["found", "read"])
-def test_what_is_removed_while_it_is_asked_for_is_missing(
+def test_image_removed_during_a_read_is_missing(
     moment: str, store: ModelStore, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = image.parse(store.read_manifest(built.digest)).config.digest
@@ -129,9 +127,9 @@ def test_what_is_removed_while_it_is_asked_for_is_missing(
         assert store.remove(built.digest)
 
     def find_then_remove(path: Path) -> bool:
-        found = find(path)
+        is_file = find(path)
         removed()
-        return found
+        return is_file
 
     def remove_then_read(path: Path) -> bytes:
         removed()
@@ -147,30 +145,30 @@ def test_what_is_removed_while_it_is_asked_for_is_missing(
         assert store.referrers(built.digest) == []
 
 
-def test_what_was_read_of_an_image_goes_with_it(store: ModelStore, built: Built) -> None:
+def test_catalog_drops_a_removed_image(store: ModelStore, built: Built) -> None:
     catalog = Catalog(store.root / "trees")
-    found = weakref.ref(catalog.image(built.digest))
+    reference = weakref.ref(catalog.image(built.digest))
     assert catalog.digests() == [built.digest]
-    assert found() is not None
+    assert reference() is not None
     assert store.remove(built.digest)
     assert catalog.digests() == []
     gc.collect()
-    assert found() is None
+    assert reference() is None
 
 
-def at_once(*acts: Callable[[], object]) -> list[object]:
+def concurrently(*operations: Callable[[], object]) -> list[object]:
     """Run all at the same time; an error of one of them is its result."""
-    results: list[object] = [None] * len(acts)
-    gate = threading.Barrier(len(acts))
+    results: list[object] = [None] * len(operations)
+    gate = threading.Barrier(len(operations))
 
     def run(number: int) -> None:
         gate.wait()
         try:
-            results[number] = acts[number]()
+            results[number] = operations[number]()
         except errors.SlipwayError as error:
             results[number] = error
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(acts))]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(operations))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -178,15 +176,18 @@ def at_once(*acts: Callable[[], object]) -> list[object]:
     return results
 
 
-def test_a_pin_and_an_eviction_at_once_leave_a_pinned_image_or_none(
+def test_concurrent_pin_and_eviction_leave_a_pinned_image_or_none(
     store: ModelStore, built: Built, tmp_path: Path
 ) -> None:
     registry = ModelStore(tmp_path / "registry")
     carry(store, registry, built.digest)
     for _ in range(12):
         carry(registry, store, built.digest, origin=ORIGIN)
-        other = ModelStore(store.root)
-        pinned, evicted = at_once(lambda: store.pin(built.digest, "pod/a"), lambda: other.evict(0))  # noqa: B023 run at once
+        second_store = ModelStore(store.root)
+        pinned, evicted = concurrently(
+            lambda: store.pin(built.digest, "pod/a"),
+            lambda: second_store.evict(0),  # noqa: B023 called in this iteration
+        )
         if isinstance(pinned, errors.Permanent):
             assert pinned.reason == "ImageMissing"
             assert (evicted, store.has(built.digest)) == ([built.digest], False)
@@ -196,19 +197,19 @@ def test_a_pin_and_an_eviction_at_once_leave_a_pinned_image_or_none(
         store.unpin(built.digest, "pod/a")
 
 
-def test_captures_and_evictions_at_once_lose_nothing_that_is_nowhere_else(
+def test_concurrent_captures_and_evictions_lose_no_image_without_an_origin(
     store: ModelStore, tmp_path: Path
 ) -> None:
     outs = [write_trained(tmp_path / f"out-{seed}", seed=seed) for seed in (5, 6)]
     for _ in range(4):
         removable = several(store, tmp_path / os.urandom(4).hex(), 1)
-        acts = [lambda out=out: built_in(ModelStore(store.root), out) for out in (*outs, *outs)]
-        *captured, _ = at_once(*acts, lambda: store.evict(0))
-        assert all(isinstance(found, Built) for found in captured)
-        for found in captured:
-            assert store.verify(found.digest, deep=True) == found.files
-            assert len(store.referrers(found.digest)) == 2
+        operations = [lambda out=out: built_in(ModelStore(store.root), out) for out in (*outs, *outs)]
+        *captured, _ = concurrently(*operations, lambda: store.evict(0))
+        assert all(isinstance(built, Built) for built in captured)
+        for built in captured:
+            assert store.verify(built.digest, deep=True) == built.files
+            assert len(store.referrers(built.digest)) == 2
         assert not store.has(removable[0])
-        for found in captured:
-            store.remove(found.digest)
+        for built in captured:
+            store.remove(built.digest)
     assert not list((store.root / "tmp").iterdir())

@@ -1,4 +1,4 @@
-"""What the activator does with requests, over real sockets: holds, releases, retries, refuses and forgets them."""
+"""The activator holds, releases, retries, refuses and drops requests, over real sockets."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ PORT = 8080
 FIRST, SECOND, ABSENT = (Endpoint(own(n), PORT) for n in (60, 61, 62))
 
 
-class World:
+class BackendsRig:
     """One activator's backends, each with its socket, and clients of them."""
 
     def __init__(self, root: Path, clients: aiohttp.ClientSession, **settings: Any) -> None:
@@ -37,49 +37,52 @@ class World:
 
     async def backend(self, name: str = "default/digits-a/8080") -> Backend:
         observer = RequestObserver(
-            queue_changed=lambda found: self.events.append(f"{len(found.queue)} wait"),
+            queue_changed=lambda new_backend: self.events.append(f"{len(new_backend.queue)} wait"),
             woken=lambda _backend, to, _since: self.events.append(f"woken {to.address}"),
             answered=lambda _seconds: self.events.append("answered"),
             refused=self.events.append,
             held=lambda _backend: self.cold.append(-1.0),
             released=lambda _backend, seconds: self.cold.append(seconds),
         )
-        found = Backend(name, self.settings, self.budget, self.clients, observer)
-        self.listeners.append(Listener(found, self.root / str(len(self.listeners)), self.settings))
+        new_backend = Backend(name, self.settings, self.budget, self.clients, observer)
+        self.listeners.append(Listener(new_backend, self.root / str(len(self.listeners)), self.settings))
         await self.listeners[-1].open()
-        return found
+        return new_backend
 
-    def ask(self, number: int = 0, **more: Any) -> asyncio.Task[tuple[int, dict[str, str], Any]]:
-        return asyncio.create_task(self._ask(number, **more))
+    def ask(self, number: int = 0, **options: Any) -> asyncio.Task[tuple[int, dict[str, str], Any]]:
+        return asyncio.create_task(self._ask(number, **options))
 
     async def _ask(
-        self, number: int, path: str = "/v2/models/m/infer", **more: Any
+        self, number: int, path: str = "/v2/models/m/infer", **options: Any
     ) -> tuple[int, dict[str, str], Any]:
         connector = aiohttp.UnixConnector(str(self.root / str(number)))
         url = f"http://digits{path}"
-        async with aiohttp.ClientSession(connector=connector) as session, session.post(url, **more) as answer:
-            return answer.status, dict(answer.headers), await answer.json(content_type=None)
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.post(url, **options) as response,
+        ):
+            return response.status, dict(response.headers), await response.json(content_type=None)
 
-    async def until_waiting(self, found: Backend, count: int) -> None:
-        await until(lambda: len(found.queue) == count)
+    async def until_waiting(self, backend: Backend, count: int) -> None:
+        await until(lambda: len(backend.queue) == count)
 
 
 @contextlib.asynccontextmanager
-async def world(root: Path, **settings: Any) -> AsyncIterator[World]:
+async def backends_rig(root: Path, **settings: Any) -> AsyncIterator[BackendsRig]:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as clients:
-        found = World(root, clients, **settings)
+        rig = BackendsRig(root, clients, **settings)
         try:
-            yield found
+            yield rig
         finally:
-            await asyncio.gather(*(listener.close() for listener in found.listeners))
+            await asyncio.gather(*(listener.close() for listener in rig.listeners))
 
 
-async def test_requests_wait_and_are_answered_by_the_first_replica_with_all_that_they_said(
+async def test_held_requests_reach_the_first_replica_with_path_headers_and_body(
     tmp_path: Path,
 ) -> None:
-    async with world(tmp_path) as here:
-        backend = await here.backend()
+    async with backends_rig(tmp_path) as rig:
+        backend = await rig.backend()
         headers = {
             "x-user": "u",
             "connection": "x-hop",
@@ -87,38 +90,38 @@ async def test_requests_wait_and_are_answered_by_the_first_replica_with_all_that
             "te": "trailers",
             "content-encoding": "gzip",
         }
-        asked = [here.ask(data=b"body", headers=headers, path="/v2/a%2Fb?q=%20&r=") for _ in range(3)]
-        await here.until_waiting(backend, 3)
-        assert here.budget.bytes == 12
+        requests = [rig.ask(data=b"body", headers=headers, path="/v2/a%2Fb?q=%20&r=") for _ in range(3)]
+        await rig.until_waiting(backend, 3)
+        assert rig.budget.bytes == 12
         async with replica(FIRST.address, PORT, name="one"):
             backend.set_replicas([FIRST])
-            for status, _, said in await asyncio.gather(*asked):
-                assert (status, said["path"]) == (200, "/v2/a%2Fb?q=%20&r=")
-                assert said["headers"]["host"] == "digits"
-                assert (said["headers"]["x-user"], said["headers"]["content-encoding"]) == ("u", "gzip")
-                assert said["headers"]["content-length"] == "4"
-                assert said["headers"].keys().isdisjoint({"x-hop", "te"})
-        assert (here.budget.count, here.budget.bytes) == (0, 0)
-        assert here.events.count("answered") == 3
-        assert here.events.count(f"woken {FIRST.address}") == 1
+            for status, _, body in await asyncio.gather(*requests):
+                assert (status, body["path"]) == (200, "/v2/a%2Fb?q=%20&r=")
+                assert body["headers"]["host"] == "digits"
+                assert (body["headers"]["x-user"], body["headers"]["content-encoding"]) == ("u", "gzip")
+                assert body["headers"]["content-length"] == "4"
+                assert body["headers"].keys().isdisjoint({"x-hop", "te"})
+        assert (rig.budget.count, rig.budget.bytes) == (0, 0)
+        assert rig.events.count("answered") == 3
+        assert rig.events.count(f"woken {FIRST.address}") == 1
 
 
 async def test_a_replica_gets_no_more_than_its_permits_at_once(tmp_path: Path) -> None:
-    async with world(tmp_path, permits=2) as here:
-        backend = await here.backend()
-        asked = [here.ask() for _ in range(8)]
-        await here.until_waiting(backend, 8)
-        most = 0
-        async with replica(FIRST.address, PORT, seconds=0.02) as seen:
+    async with backends_rig(tmp_path, permits=2) as rig:
+        backend = await rig.backend()
+        requests = [rig.ask() for _ in range(8)]
+        await rig.until_waiting(backend, 8)
+        most_active = 0
+        async with replica(FIRST.address, PORT, seconds=0.02) as counts:
             backend.set_replicas([FIRST])
-            while not all(task.done() for task in asked):
-                most = max(most, seen["active"])
+            while not all(task.done() for task in requests):
+                most_active = max(most_active, counts["active"])
                 await asyncio.sleep(0.002)
-        assert {task.result()[0] for task in asked} == {200}
-        assert most == 2
+        assert {task.result()[0] for task in requests} == {200}
+        assert most_active == 2
 
 
-async def test_an_answer_is_streamed_as_it_comes_and_frees_its_place_when_it_begins(tmp_path: Path) -> None:
+async def test_response_is_streamed_and_frees_its_permit_when_it_begins(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
     async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -129,59 +132,65 @@ async def test_an_answer_is_streamed_as_it_comes_and_frees_its_place_when_it_beg
         await go_on.wait()
         writer.write(b"4\r\nlast\r\n0\r\n\r\n")
 
-    async with world(tmp_path, permits=1) as here, await asyncio.start_server(stream, FIRST.address, PORT):
-        (backend := await here.backend()).set_replicas([FIRST])
+    async with (
+        backends_rig(tmp_path, permits=1) as rig,
+        await asyncio.start_server(stream, FIRST.address, PORT),
+    ):
+        (backend := await rig.backend()).set_replicas([FIRST])
         connector = aiohttp.UnixConnector(str(tmp_path / "0"))
         async with aiohttp.ClientSession(connector=connector) as session:
-            answers = [await session.get("http://digits/stream") for _ in range(2)]
-            assert [await answer.content.readany() for answer in answers] == [b"first", b"first"]
-            assert answers[0].headers.getall("x-a") == ["1", "2"]
-            assert len(backend.queue) == here.budget.count == 0
+            responses = [await session.get("http://digits/stream") for _ in range(2)]
+            assert [await response.content.readany() for response in responses] == [b"first", b"first"]
+            assert responses[0].headers.getall("x-a") == ["1", "2"]
+            assert len(backend.queue) == rig.budget.count == 0
             go_on.set()
-            assert [await answer.content.read() for answer in answers] == [b"last", b"last"]
+            assert [await response.content.read() for response in responses] == [b"last", b"last"]
 
 
-async def test_one_that_cannot_be_handed_over_is_tried_elsewhere_and_again(tmp_path: Path) -> None:
-    async with world(tmp_path, permits=1) as here:
-        backend = await here.backend()
+async def test_undelivered_request_is_retried_on_another_replica(tmp_path: Path) -> None:
+    async with backends_rig(tmp_path, permits=1) as rig:
+        backend = await rig.backend()
         backend.set_replicas([ABSENT])
-        asked = [here.ask(data=b"x") for _ in range(3)]
-        await here.until_waiting(backend, 3)
+        requests = [rig.ask(data=b"x") for _ in range(3)]
+        await rig.until_waiting(backend, 3)
         async with replica(SECOND.address, PORT, name="two"):
             backend.set_replicas([ABSENT, SECOND])
-            assert {(status, said["name"]) for status, _, said in await asyncio.gather(*asked)} == {
+            assert {(status, body["name"]) for status, _, body in await asyncio.gather(*requests)} == {
                 (200, "two")
             }
 
 
-async def test_a_replica_that_takes_requests_and_answers_none_is_asked_a_few_times_only(
+async def test_request_fails_after_a_few_attempts_when_no_replica_answers(
     tmp_path: Path,
 ) -> None:
-    taken = []
+    received = []
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        taken.append(await reader.readuntil(b"\r\n\r\n"))
+        received.append(await reader.readuntil(b"\r\n\r\n"))
         writer.close()
 
-    async with world(tmp_path, attempts=3) as here, await asyncio.start_server(hang_up, FIRST.address, PORT):
-        (await here.backend()).set_replicas([FIRST])
-        status, _, said = await here.ask(data=b"x")
-    assert (status, said["reason"], len(taken)) == (502, "ReplicaFailed", 3)
-    assert here.budget.count == 0
+    async with (
+        backends_rig(tmp_path, attempts=3) as rig,
+        await asyncio.start_server(hang_up, FIRST.address, PORT),
+    ):
+        (await rig.backend()).set_replicas([FIRST])
+        status, _, body = await rig.ask(data=b"x")
+    assert (status, body["reason"], len(received)) == (502, "ReplicaFailed", 3)
+    assert rig.budget.count == 0
 
 
-async def test_a_client_that_hangs_up_is_forgotten_and_its_request_never_sent(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
-        backend = await here.backend()
-        leaving, staying = here.ask(data=b"leaving"), here.ask(data=b"staying")
-        await here.until_waiting(backend, 2)
+async def test_request_of_a_client_that_hangs_up_is_never_sent(tmp_path: Path) -> None:
+    async with backends_rig(tmp_path) as rig:
+        backend = await rig.backend()
+        leaving, staying = rig.ask(data=b"leaving"), rig.ask(data=b"staying")
+        await rig.until_waiting(backend, 2)
         leaving.cancel()
-        await here.until_waiting(backend, 1)
-        assert here.budget.bytes == len("staying")
-        async with replica(FIRST.address, PORT) as seen:
+        await rig.until_waiting(backend, 1)
+        assert rig.budget.bytes == len("staying")
+        async with replica(FIRST.address, PORT) as counts:
             backend.set_replicas([FIRST])
             assert (await staying)[0] == 200
-            assert seen["requests"] == 1
+            assert counts["requests"] == 1
 
 
 @pytest.mark.parametrize(
@@ -194,107 +203,109 @@ async def test_a_client_that_hangs_up_is_forgotten_and_its_request_never_sent(tm
     ],
     ids=["count", "count-of-all", "bytes", "bytes-of-all"],
 )
-async def test_what_is_beyond_a_bound_is_refused_with_the_reason_and_the_others_are_not(
+async def test_only_the_request_beyond_a_bound_is_refused(
     tmp_path: Path, bounds: dict[str, int], body: bytes, reason: str, status: int
 ) -> None:
-    async with world(tmp_path, **bounds) as here:
-        backend = await here.backend()
-        asked = [here.ask(data=body) for _ in range(2)]
-        await here.until_waiting(backend, 2)
-        await until(lambda: here.budget.bytes == 2 * len(body))
-        refused, headers, said = await here.ask(data=body)
-        assert (refused, said["reason"]) == (status, reason)
-        assert "default/digits-a/8080" in said["error"]
-        assert headers["Retry-After"] == str(here.settings.retry_after_seconds)
+    async with backends_rig(tmp_path, **bounds) as rig:
+        backend = await rig.backend()
+        requests = [rig.ask(data=body) for _ in range(2)]
+        await rig.until_waiting(backend, 2)
+        await until(lambda: rig.budget.bytes == 2 * len(body))
+        refused, headers, answer_body = await rig.ask(data=body)
+        assert (refused, answer_body["reason"]) == (status, reason)
+        assert "default/digits-a/8080" in answer_body["error"]
+        assert headers["Retry-After"] == str(rig.settings.retry_after_seconds)
         async with replica(FIRST.address, PORT):
             backend.set_replicas([FIRST])
-            assert {answer[0] for answer in await asyncio.gather(*asked)} == {200}
-        assert reason in here.events
+            assert {response[0] for response in await asyncio.gather(*requests)} == {200}
+        assert reason in rig.events
 
 
-async def test_a_body_that_is_too_large_is_refused_for_good(tmp_path: Path) -> None:
-    async with world(tmp_path, body_bytes=1000) as here:
-        await here.backend()
-        status, headers, said = await here.ask(data=b"x" * 1001)
-    assert (status, said["reason"]) == (413, "BodyTooLarge")
+async def test_oversized_body_is_refused_without_retry_after(tmp_path: Path) -> None:
+    async with backends_rig(tmp_path, body_bytes=1000) as rig:
+        await rig.backend()
+        status, headers, body = await rig.ask(data=b"x" * 1001)
+    assert (status, body["reason"]) == (413, "BodyTooLarge")
     assert "Retry-After" not in headers
 
 
-async def test_a_request_that_waited_too_long_is_told_why(tmp_path: Path) -> None:
-    async with world(tmp_path, deadline_seconds=0.05) as here:
-        await here.backend()
-        status, headers, said = await here.ask()
-    assert (status, said["reason"]) == (503, "NoReplicaInTime")
+async def test_request_past_its_deadline_is_answered_with_the_reason(tmp_path: Path) -> None:
+    async with backends_rig(tmp_path, deadline_seconds=0.05) as rig:
+        await rig.backend()
+        status, headers, body = await rig.ask()
+    assert (status, body["reason"]) == (503, "NoReplicaInTime")
     assert "Retry-After" in headers
-    assert here.budget.count == 0
+    assert rig.budget.count == 0
 
 
-@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"])
-async def test_a_slow_answer_has_no_deadline_once_a_replica_works_on_it(first: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"])
+async def test_slow_response_has_no_deadline_once_a_replica_has_the_request(
+    beginning: bytes, tmp_path: Path
+) -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(first)
+        writer.write(beginning)
         await asyncio.sleep(0.3)
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".removeprefix(first))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".removeprefix(beginning))
 
     async with (
-        world(tmp_path, deadline_seconds=0.1) as here,
+        backends_rig(tmp_path, deadline_seconds=0.1) as rig,
         await asyncio.start_server(slow, FIRST.address, PORT),
     ):
-        (await here.backend()).set_replicas([FIRST])
-        assert (await here.ask())[0] == 200
+        (await rig.backend()).set_replicas([FIRST])
+        assert (await rig.ask())[0] == 200
 
 
-async def test_a_replica_that_takes_no_connection_is_tried_until_the_deadline(tmp_path: Path) -> None:
-    async with world(tmp_path, deadline_seconds=0.2) as here:
-        (await here.backend()).set_replicas([FIRST])
-        status, _, said = await here.ask()
-    assert (status, said["reason"]) == (503, "NoReplicaInTime")
+async def test_unreachable_replica_is_retried_until_the_deadline(tmp_path: Path) -> None:
+    async with backends_rig(tmp_path, deadline_seconds=0.2) as rig:
+        (await rig.backend()).set_replicas([FIRST])
+        status, _, body = await rig.ask()
+    assert (status, body["reason"]) == (503, "NoReplicaInTime")
 
 
-async def test_requests_of_a_backend_that_goes_wait_on_at_its_successor_or_are_told(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
-        old, new = await here.backend("default/old/8080"), await here.backend("default/new/8080")
-        moving = here.ask(data=b"x")
-        await here.until_waiting(old, 1)
+async def test_requests_of_a_removed_backend_move_to_its_successor_or_are_refused(tmp_path: Path) -> None:
+    async with backends_rig(tmp_path) as rig:
+        old, new = await rig.backend("default/old/8080"), await rig.backend("default/new/8080")
+        moving = rig.ask(data=b"x")
+        await rig.until_waiting(old, 1)
         old.end(new)
-        await here.until_waiting(new, 1)
-        late = here.ask(data=b"x")
-        await here.until_waiting(new, 2)
+        await rig.until_waiting(new, 1)
+        second = rig.ask(data=b"x")
+        await rig.until_waiting(new, 2)
         async with replica(FIRST.address, PORT):
             new.set_replicas([FIRST])
-            assert [(await task)[0] for task in (moving, late)] == [200, 200]
+            assert [(await task)[0] for task in (moving, second)] == [200, 200]
         new.set_replicas([])
-        told = here.ask(1)
-        await here.until_waiting(new, 1)
+        refused = rig.ask(1)
+        await rig.until_waiting(new, 1)
         new.end(None, Refusal("BackendGone", "gone"))
-        status, _, said = await told
-        assert (status, said["reason"]) == (503, "BackendGone")
+        status, _, body = await refused
+        assert (status, body["reason"]) == (503, "BackendGone")
 
 
-async def test_a_request_that_met_no_replica_is_counted_once_wherever_it_waits(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
-        old, new = await here.backend("old"), await here.backend("new")
-        asked = here.ask()
-        await here.until_waiting(old, 1)
-        assert here.cold == [-1]
+async def test_cold_request_is_counted_once_when_it_moves_to_another_backend(tmp_path: Path) -> None:
+    async with backends_rig(tmp_path) as rig:
+        old, new = await rig.backend("old"), await rig.backend("new")
+        request = rig.ask()
+        await rig.until_waiting(old, 1)
+        assert rig.cold == [-1]
         old.end(new)
-        await here.until_waiting(new, 1)
+        await rig.until_waiting(new, 1)
         async with replica(FIRST.address, PORT):
             new.set_replicas([FIRST])
-            assert (await asked)[0] == 200
-            assert (await here.ask(1))[0] == 200
-    assert here.cold[0] == -1
-    assert here.cold[1] > 0
-    assert len(here.cold) == 2
+            assert (await request)[0] == 200
+            assert (await rig.ask(1))[0] == 200
+    assert rig.cold[0] == -1
+    assert rig.cold[1] > 0
+    assert len(rig.cold) == 2
 
 
-async def test_a_backend_that_is_full_holds_up_no_other(tmp_path: Path) -> None:
-    async with world(tmp_path, held_per_backend=1) as here, replica(FIRST.address, PORT):
-        full, other = await here.backend("default/full/8080"), await here.backend("default/other/8080")
-        waiting = here.ask()
-        await here.until_waiting(full, 1)
-        other.set_replicas([FIRST])
-        assert (await here.ask(1))[0] == 200
-        assert (await here.ask(0))[0] == 503
+async def test_full_backend_blocks_no_other(tmp_path: Path) -> None:
+    async with backends_rig(tmp_path, held_per_backend=1) as rig, replica(FIRST.address, PORT):
+        full, free = await rig.backend("default/full/8080"), await rig.backend("default/other/8080")
+        waiting = rig.ask()
+        await rig.until_waiting(full, 1)
+        free.set_replicas([FIRST])
+        assert (await rig.ask(1))[0] == 200
+        assert (await rig.ask(0))[0] == 503
         waiting.cancel()

@@ -1,4 +1,4 @@
-"""Envoy's own reading of our messages: a wrong field number is a field that Envoy does not have, or another one."""
+"""Our messages as Envoy itself reads them: a wrong field number would be an unknown or another field."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +18,7 @@ from serving.router.plan.route_table import RouteTable
 from serving.router.plan.service import service_of
 from serving.settings import GatewaySettings
 from tests.rig.envoy_json import as_json, decoded, message_in, parsed
-from tests.rig.gateway import endpoint_slice, replaced, route, world
+from tests.rig.gateway import endpoint_slice, gateway_rig, replaced, route
 
 SETTINGS = GatewaySettings(upstream_idle_seconds=7.25, retry_budget_percent=12.5)
 OF_THE_PROTOCOL = {
@@ -55,11 +55,11 @@ def changes_with_every_field() -> ResourceChanges:
 
 def contents(changes: ResourceChanges) -> dict[tuple[str, str], bytes]:
     """Everything that is sent, by the names that Envoy's dump has for types and resources."""
-    found = {("cluster", name): item.content for name, item in changes.clusters.items() if item}
-    found |= {("endpoint_config", name): item.content for name, item in changes.endpoints.items() if item}
-    found |= {("route_config", name): item.content for name, (item, _) in changes.routes.items()}
+    sent = {("cluster", name): item.content for name, item in changes.clusters.items() if item}
+    sent |= {("endpoint_config", name): item.content for name, item in changes.endpoints.items() if item}
+    sent |= {("route_config", name): item.content for name, (item, _) in changes.routes.items()}
     layer = weights.layer({prefix: entries for prefix, entries in changes.weights.items() if entries})
-    return found | {("runtime", weights.LAYER): encoded_resource(envoy.Runtime, layer).content}
+    return sent | {("runtime", weights.LAYER): encoded_resource(envoy.Runtime, layer).content}
 
 
 def in_dump(value: Any) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
@@ -75,12 +75,12 @@ def in_dump(value: Any) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
                 yield from in_dump(item)
 
 
-def only(value: Any, wanted: Any) -> Any:
+def only(value: Any, pattern: Any) -> Any:
     """The part of JSON that has the keys of other JSON."""
-    if isinstance(value, dict) and isinstance(wanted, dict):
-        return {key: only(value[key], wanted[key]) for key in wanted if key in value}
-    if isinstance(value, list) and isinstance(wanted, list):
-        return [only(*pair) for pair in zip(value, wanted, strict=True)]
+    if isinstance(value, dict) and isinstance(pattern, dict):
+        return {key: only(value[key], pattern[key]) for key in pattern if key in value}
+    if isinstance(value, list) and isinstance(pattern, list):
+        return [only(*pair) for pair in zip(value, pattern, strict=True)]
     return value
 
 
@@ -107,10 +107,10 @@ def declared(messages: Iterator[Descriptor]) -> Iterator[str]:
 
 async def test_envoy_reads_every_field_as_it_was_sent(tmp_path: Path) -> None:
     changes = changes_with_every_field()
-    async with world(tmp_path) as w:
-        await w.xds.apply(changes)
-        dump = orjson.loads(await w.admin._request("GET", "/config_dump?include_eds"))
-        runtime = await w.admin.runtime()
+    async with gateway_rig(tmp_path) as rig:
+        await rig.xds.apply(changes)
+        dump = orjson.loads(await rig.admin._request("GET", "/config_dump?include_eds"))
+        runtime = await rig.admin.runtime()
     read = dict(in_dump(dump))
     for (kind, name), content in contents(changes).items():
         sent = decoded(content)

@@ -12,7 +12,7 @@ from serving import errors
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
 from serving.router.xds.server import Rejected
 from tests.rig.addresses import own
-from tests.rig.gateway import World, backend, endpoint_slice, route, world
+from tests.rig.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 
 STABLE, CANDIDATE = own(0), own(1)
 SLICES = [endpoint_slice("digits-stable", [STABLE]), endpoint_slice("digits-candidate", [CANDIDATE])]
@@ -30,17 +30,17 @@ async def replicas() -> Any:
 
 
 async def get(session: aiohttp.ClientSession, url: str, **headers: str) -> tuple[int, Any, Any]:
-    async with session.get(url, headers={k.replace("_", "-"): v for k, v in headers.items()}) as answer:
-        return answer.status, answer.headers, await answer.json(content_type=None)
+    async with session.get(url, headers={k.replace("_", "-"): v for k, v in headers.items()}) as response:
+        return response.status, response.headers, await response.json(content_type=None)
 
 
-async def test_a_service_is_reached_by_host_and_by_path_and_says_who_served(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, replicas(), aiohttp.ClientSession() as session:
-        await w.serve([digits(10_000 - 1)], SLICES)
+async def test_service_is_reached_by_host_or_path_and_names_the_serving_revision(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path) as rig, replicas(), aiohttp.ClientSession() as session:
+        await rig.serve([digits(10_000 - 1)], SLICES)
         for url, host in (
-            (f"{w.url}/default/digits/v2/health/ready?a=1", "localhost"),
-            (f"{w.url}/v2/health/ready?a=1", "digits.default.slipway.local"),
-            (f"{w.url}/v2/health/ready?a=1", "digits.default.slipway.local:8080"),
+            (f"{rig.url}/default/digits/v2/health/ready?a=1", "localhost"),
+            (f"{rig.url}/v2/health/ready?a=1", "digits.default.slipway.local"),
+            (f"{rig.url}/v2/health/ready?a=1", "digits.default.slipway.local:8080"),
         ):
             status, headers, body = await get(session, url, host=host, x_request_id="mine")
             assert (status, body["path"]) == (200, "/v2/health/ready?a=1")
@@ -57,98 +57,98 @@ ENVOY_HEADERS = [
         "upstream-alt-stat-name", "upstream-rq-per-try-timeout-ms", "upstream-stream-duration-ms",
     )
 ]  # fmt: skip
-"""Request headers by which Envoy's router and connection manager are told what to do: envoyproxy.io, "HTTP headers"."""
+"""Request headers that control Envoy's router and connection manager: envoyproxy.io, "HTTP headers"."""
 
 
 async def test_a_client_cannot_choose_its_arm_its_host_or_our_timeouts(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, replicas(), aiohttp.ClientSession() as session:
-        await w.serve([route("digits", [("stable", 10_000)], unweighted=["candidate"])], SLICES)
+    async with gateway_rig(tmp_path) as rig, replicas(), aiohttp.ClientSession() as session:
+        await rig.serve([route("digits", [("stable", 10_000)], unweighted=["candidate"])], SLICES)
         forged = {
             ARM_HEADER: "candidate", "x-gateway-destination-endpoint": f"{CANDIDATE}:8080",
             "x-envoy-original-dst-host": f"{CANDIDATE}:8080", "x-envoy-upstream-rq-timeout-ms": "1",
             "x-slipway-caller": "me", **dict.fromkeys(ENVOY_HEADERS, "1"),
         }  # fmt: skip
-        status, headers, body = await get(session, f"{w.url}/default/digits/v2/x", **forged)
+        status, headers, body = await get(session, f"{rig.url}/default/digits/v2/x", **forged)
         assert (status, headers[ARM_HEADER], body["name"]) == (200, "stable", "stable")
         assert sorted(set(forged) & set(body["headers"])) == []
 
 
-async def test_a_path_cannot_climb_into_another_service(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, replicas():
-        other = route("other", [("stable", 10_000)])
-        other["spec"]["backends"][0]["service"] = "digits-candidate"
-        await w.serve([route("digits", [("stable", 10_000)]), other], SLICES)
-        answer = await w.raw(b"GET /default/digits/../other/v2/x HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert b"candidate" in answer
-        assert b'"path":"/v2/x"' in answer
+async def test_dot_segments_cannot_reach_another_service(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path) as rig, replicas():
+        second_route = route("other", [("stable", 10_000)])
+        second_route["spec"]["backends"][0]["service"] = "digits-candidate"
+        await rig.serve([route("digits", [("stable", 10_000)]), second_route], SLICES)
+        response = await rig.raw(b"GET /default/digits/../other/v2/x HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert b"candidate" in response
+        assert b'"path":"/v2/x"' in response
 
 
-async def test_the_unknown_is_404_and_the_unready_503_with_a_reason_in_json(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, aiohttp.ClientSession() as session:
-        await w.serve([digits()], [])
-        status, headers, body = await get(session, f"{w.url}/default/none/v2/x")
+async def test_unknown_service_is_404_and_unready_service_503_as_json(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path) as rig, aiohttp.ClientSession() as session:
+        await rig.serve([digits()], [])
+        status, headers, body = await get(session, f"{rig.url}/default/none/v2/x")
         assert (status, headers["content-type"]) == (404, "application/json")
         assert "no service" in body["error"]
-        status, headers, body = await get(session, f"{w.url}/default/digits/v2/x")
+        status, headers, body = await get(session, f"{rig.url}/default/digits/v2/x")
         assert (status, headers["retry-after"]) == (503, "1")
         assert body == {"error": "default/digits: no replica of this service is ready"}
 
 
 async def test_a_client_that_trickles_its_headers_is_cut_off(tmp_path: Path) -> None:
-    async with world(tmp_path, stream_idle_seconds=0.5) as w:
-        reader, writer = await asyncio.open_connection("127.0.0.1", w.settings.gateway.port)
+    async with gateway_rig(tmp_path, stream_idle_seconds=0.5) as rig:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.settings.gateway.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n")
-        answer = asyncio.ensure_future(reader.readline())
+        status_line = asyncio.ensure_future(reader.readline())
         async with asyncio.timeout(10):
-            while not answer.done():
+            while not status_line.done():
                 writer.write(b"x-more: 1\r\n")
                 await asyncio.sleep(0.05)
-        assert answer.result().split()[1] == b"408"
+        assert status_line.result().split()[1] == b"408"
         writer.close()
 
 
-async def test_callers_without_the_header_get_an_identity_that_sticks(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, replicas():
-        await w.serve([digits(5000, sticky=STICKY)], SLICES)
-        seen: Counter[str] = Counter()
+async def test_caller_without_the_header_gets_a_sticky_identity(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path) as rig, replicas():
+        await rig.serve([digits(5000, sticky=STICKY)], SLICES)
+        arm_counts: Counter[str] = Counter()
         for _ in range(30):
             async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
-                url = f"{w.url}/default/digits/v2/x"
-                _, first, body = await get(browser, url)
+                url = f"{rig.url}/default/digits/v2/x"
+                _, first_headers, body = await get(browser, url)
                 arms = {(await get(browser, url))[1][ARM_HEADER] for _ in range(4)}
-                assert arms == {first[ARM_HEADER]}
+                assert arms == {first_headers[ARM_HEADER]}
                 assert "x-slipway-caller" not in body["headers"]
-            async with aiohttp.ClientSession() as other:  # the id means the same in the header
-                _, headers, _ = await get(other, url, x_user_id=first["x-slipway-caller"])
-                assert headers[ARM_HEADER] == first[ARM_HEADER]
+            async with aiohttp.ClientSession() as cookieless:  # the id means the same in the header
+                _, headers, _ = await get(cookieless, url, x_user_id=first_headers["x-slipway-caller"])
+                assert headers[ARM_HEADER] == first_headers[ARM_HEADER]
                 assert "set-cookie" not in headers
-            seen[first[ARM_HEADER]] += 1
-    assert len(seen) == 2
+            arm_counts[first_headers[ARM_HEADER]] += 1
+    assert len(arm_counts) == 2
 
 
-async def test_a_draining_replica_and_a_moving_split_fail_no_request(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, contextlib.AsyncExitStack() as going, replicas():
+async def test_no_request_fails_when_a_replica_drains_and_weights_change(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path) as rig, contextlib.AsyncExitStack() as leaving_replica, replicas():
         leaving = own(2)
-        await going.enter_async_context(backend(leaving, 8080, name="leaving", seconds=0.05))
-        both = [endpoint_slice("digits-stable", [STABLE, leaving]), SLICES[1]]
-        await w.serve([digits()], both)
+        await leaving_replica.enter_async_context(backend(leaving, 8080, name="leaving", seconds=0.05))
+        with_leaving = [endpoint_slice("digits-stable", [STABLE, leaving]), SLICES[1]]
+        await rig.serve([digits()], with_leaving)
         statuses: Counter[int] = Counter()
         stop = asyncio.Event()
 
         async def load(session: aiohttp.ClientSession) -> None:
             while not stop.is_set():
-                status, _, _ = await get(session, f"{w.url}/default/digits/v2/x")
+                status, _, _ = await get(session, f"{rig.url}/default/digits/v2/x")
                 statuses[status] += 1
 
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
             for _ in range(8):
                 group.create_task(load(session))
             for _ in range(10):
-                await w.serve([digits()], SLICES)
-                await w.serve([digits(2000)], both)
-                await w.serve([digits(2000)], SLICES[1:])
-                await w.serve([digits()], SLICES)
-            await going.aclose()
+                await rig.serve([digits()], SLICES)
+                await rig.serve([digits(2000)], with_leaving)
+                await rig.serve([digits(2000)], SLICES[1:])
+                await rig.serve([digits()], SLICES)
+            await leaving_replica.aclose()
             served = statuses.total()
             while statuses.total() < served + 200:
                 await asyncio.sleep(0.01)
@@ -156,26 +156,26 @@ async def test_a_draining_replica_and_a_moving_split_fail_no_request(tmp_path: P
     assert set(statuses) == {200}
 
 
-async def test_a_stream_lives_through_changes_of_clusters_and_routes(tmp_path: Path) -> None:
+async def test_open_stream_survives_changes_of_clusters_and_routes(tmp_path: Path) -> None:
     async with (
-        world(tmp_path) as w,
+        gateway_rig(tmp_path) as rig,
         backend(STABLE, 8080, name="slow", seconds=1.0),
         aiohttp.ClientSession() as s,
     ):
-        await w.serve([route("digits", [("stable", 10_000)])], SLICES)
-        running = asyncio.create_task(get(s, f"{w.url}/default/digits/v2/x"))
-        while not await w.admin.active():
+        await rig.serve([route("digits", [("stable", 10_000)])], SLICES)
+        running = asyncio.create_task(get(s, f"{rig.url}/default/digits/v2/x"))
+        while not await rig.admin.active():
             await asyncio.sleep(0.005)
-        await w.serve([], [])
+        await rig.serve([], [])
         assert not running.done()
         assert (await running)[0] == 200
-        assert (await get(s, f"{w.url}/default/digits/v2/x"))[0] == 404
+        assert (await get(s, f"{rig.url}/default/digits/v2/x"))[0] == 404
 
 
 async def test_the_private_listener_reaches_one_backend_without_weight(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, replicas():
-        await w.serve([route("digits", [("stable", 10_000)], unweighted=["candidate"])], SLICES)
-        socket = w.data_dir.probe_socket
+    async with gateway_rig(tmp_path) as rig, replicas():
+        await rig.serve([route("digits", [("stable", 10_000)], unweighted=["candidate"])], SLICES)
+        socket = rig.data_dir.probe_socket
         assert stat.S_IMODE(socket.stat().st_mode) == 0o600
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as private:
             status, _, body = await get(private, "http://x/default/digits-candidate/v2/health/ready")
@@ -183,30 +183,34 @@ async def test_the_private_listener_reaches_one_backend_without_weight(tmp_path:
             assert (await get(private, "http://x/default/none/v2/health/ready"))[0] == 404
 
 
-async def test_a_rejected_update_says_why_and_keeps_the_last_good_one(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, replicas(), aiohttp.ClientSession() as session:
-        await w.serve([digits()], SLICES)
-        bad = [endpoint_slice("digits-stable", ["not an address"])]
+async def test_rejected_update_raises_the_reason_and_keeps_the_last_good_one(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path) as rig, replicas(), aiohttp.ClientSession() as session:
+        await rig.serve([digits()], SLICES)
+        rejected = [endpoint_slice("digits-stable", ["not an address"])]
         with pytest.raises(Rejected, match="malformed IP address"):
-            await w.serve([digits()], bad)
-        assert (await get(session, f"{w.url}/default/digits/v2/x"))[0] == 200
-        await w.serve([digits()], SLICES)
-        assert (await get(session, f"{w.url}/default/digits/v2/x"))[0] == 200
+            await rig.serve([digits()], rejected)
+        assert (await get(session, f"{rig.url}/default/digits/v2/x"))[0] == 200
+        await rig.serve([digits()], SLICES)
+        assert (await get(session, f"{rig.url}/default/digits/v2/x"))[0] == 200
 
 
-async def test_a_port_in_use_is_the_users_error(tmp_path: Path) -> None:
-    async with world(tmp_path / "one") as first:
-        second = World(tmp_path / "two", first.settings)
+async def test_port_in_use_is_a_user_error(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path / "one") as first:
+        second = GatewayRig(tmp_path / "two", first.settings)
         with pytest.raises(errors.UserError, match=r"cannot listen on 127\.0\.0\.1"):
             await second.start()
 
 
 async def test_stopping_lets_requests_in_flight_finish(tmp_path: Path) -> None:
-    async with world(tmp_path) as w, backend(STABLE, 8080, seconds=0.6), aiohttp.ClientSession() as session:
-        await w.serve([route("digits", [("stable", 10_000)])], SLICES)
-        running = asyncio.create_task(get(session, f"{w.url}/default/digits/v2/x"))
-        while not await w.admin.active():
+    async with (
+        gateway_rig(tmp_path) as rig,
+        backend(STABLE, 8080, seconds=0.6),
+        aiohttp.ClientSession() as session,
+    ):
+        await rig.serve([route("digits", [("stable", 10_000)])], SLICES)
+        running = asyncio.create_task(get(session, f"{rig.url}/default/digits/v2/x"))
+        while not await rig.admin.active():
             await asyncio.sleep(0.005)
-        await w.stop(drain_seconds=5.0)
+        await rig.stop(drain_seconds=5.0)
         assert (await running)[0] == 200
-        assert w.process.running() is None
+        assert rig.process.running() is None

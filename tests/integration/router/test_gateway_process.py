@@ -32,24 +32,24 @@ def gateway_of(
 
 
 def entry(kube: FakeKube, name: str = "digits") -> dict[str, Any]:
-    found = [r for r in kube.find(kinds.ROUTE) if r["metadata"]["name"] == name]
-    gateways = (found[0].get("status") or {}).get("gateways") or [{}]
+    routes = [r for r in kube.find(kinds.ROUTE) if r["metadata"]["name"] == name]
+    gateways = (routes[0].get("status") or {}).get("gateways") or [{}]
     return dict(gateways[0])
 
 
 def new_route(name: str, weights: list[tuple[str, int]], **kwargs: Any) -> dict[str, Any]:
-    found = route(name, weights, **kwargs)
-    found["metadata"] = {"name": name, "namespace": "default"}
-    return found
+    route_object = route(name, weights, **kwargs)
+    route_object["metadata"] = {"name": name, "namespace": "default"}
+    return route_object
 
 
 def new_slice(service: str, addresses: list[str]) -> dict[str, Any]:
-    found = endpoint_slice(service, addresses)
-    del found["metadata"]["resourceVersion"]
-    return found
+    slice_object = endpoint_slice(service, addresses)
+    del slice_object["metadata"]["resourceVersion"]
+    return slice_object
 
 
-async def test_a_route_is_reported_once_envoy_serves_it_and_its_weights_are_the_effective_ones(
+async def test_route_status_reports_effective_weights_once_envoy_serves_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kube, settings = FakeKube(), settings_for_test()
@@ -80,29 +80,29 @@ async def test_a_route_is_reported_once_envoy_serves_it_and_its_weights_are_the_
         await gateway.stop_everything(data_dir, settings)
 
 
-@pytest.mark.parametrize("bad", ["bad", "very-bad"], ids=["first", "last"])
-async def test_a_route_that_envoy_rejects_holds_up_no_other_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str
+@pytest.mark.parametrize("rejected", ["rejected", "very-bad"], ids=["first", "last"])
+async def test_route_rejected_by_envoy_reports_the_reason_and_blocks_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: str
 ) -> None:
     kube, settings = FakeKube(), settings_for_test()
     try:
-        for name, address in ((bad, "300.1.2.3"), ("digits", STABLE), ("more", STABLE)):
+        for name, address in ((rejected, "300.1.2.3"), ("digits", STABLE), ("more", STABLE)):
             kube.add(kinds.ENDPOINT_SLICE, new_slice(f"{name}-stable", [STABLE]))
-            # The API would refuse the bad address: Envoy has to be given it by somebody who writes past the rules.
+            # The API would refuse this address, so it is written past validation for Envoy to reject it.
             endpoints = [{"addresses": [address], "conditions": {"ready": True}}]
             kube.change(kinds.ENDPOINT_SLICE, "default", f"{name}-stable-1", {"endpoints": endpoints})
             await kube.create(kinds.ROUTE, new_route(name, [("stable", 10_000)]))
         async with gateway_of(tmp_path, kube, settings, monkeypatch):
-            await until(lambda: "malformed IP address" in entry(kube, bad).get("message", ""))
+            await until(lambda: "malformed IP address" in entry(kube, rejected).get("message", ""))
             await until(lambda: entry(kube, "digits").get("acceptedGeneration") == 1)
             await until(lambda: entry(kube, "more").get("acceptedGeneration") == 1)
-            assert entry(kube, bad)["acceptedGeneration"] == 0
+            assert entry(kube, rejected)["acceptedGeneration"] == 0
             await until(lambda: [e for e in kube.find(kinds.EVENT_V1) if e["type"] == "Warning"])
     finally:
         await gateway.stop_everything(DataDir(tmp_path), settings)
 
 
-async def test_a_second_gateway_adopts_the_running_envoy_and_a_killed_one_is_back_with_its_routes(
+async def test_restarted_gateway_adopts_envoy_and_a_killed_envoy_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kube, settings = FakeKube(), settings_for_test()
@@ -112,31 +112,31 @@ async def test_a_second_gateway_adopts_the_running_envoy_and_a_killed_one_is_bac
         await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
         async with gateway_of(tmp_path, kube, settings, monkeypatch):
             await until(lambda: entry(kube).get("acceptedGeneration") == 1)
-        first = process.running()
-        assert first is not None, "Envoy must outlive the gateway's process"
+        first_envoy = process.running()
+        assert first_envoy is not None, "Envoy must outlive the gateway's process"
         kube.change(kinds.ROUTE, "default", "digits", {"spec": {"segments": []}})
         async with gateway_of(tmp_path, kube, settings, monkeypatch):
             await until(lambda: "proven" in entry(kube)["message"])
-            assert process.running() == first
+            assert process.running() == first_envoy
     finally:
         await gateway.stop_everything(DataDir(tmp_path), settings)
 
 
-async def test_what_envoy_has_counted_outlives_the_gateway_that_serves_it(
+async def test_request_counts_survive_a_restart_of_the_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kube, settings, where = FakeKube(), settings_for_test(), DataDir(tmp_path)
+    kube, settings, data_dir = FakeKube(), settings_for_test(), DataDir(tmp_path)
     url = f"http://127.0.0.1:{settings.gateway.port}/default/digits/v2/x"
     await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
     await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
 
     async def page(session: aiohttp.ClientSession) -> str:
-        """From the first answer that is one: who has just started knows no Route."""
+        """Return the first page that is served: a gateway that has just started knows no Route."""
         while True:
             with contextlib.suppress(aiohttp.ClientError, IndexError):
-                async with session.get(metrics.pages(where.pages)[0].url) as answer:
-                    if answer.status == 200:
-                        return await answer.text()
+                async with session.get(metrics.pages(data_dir.pages)[0].url) as response:
+                    if response.status == 200:
+                        return await response.text()
             await asyncio.sleep(0.01)
 
     try:
@@ -144,13 +144,13 @@ async def test_what_envoy_has_counted_outlives_the_gateway_that_serves_it(
             async with gateway_of(tmp_path, kube, settings, monkeypatch):
                 await until(lambda: entry(kube).get("acceptedGeneration"))
                 for _ in range(3):
-                    async with session.get(url) as answer:
-                        assert answer.status == 200
+                    async with session.get(url) as response:
+                        assert response.status == 200
                 assert "slipway_requests_received_total" in await page(session)
-            async with session.get(url) as answer:
-                assert answer.status == 200
+            async with session.get(url) as response:
+                assert response.status == 200
             async with gateway_of(tmp_path, kube, settings, monkeypatch), asyncio.timeout(10):
                 labels = 'namespace="default",inference="digits",predictor="stable",revision="digits-stable"'
                 assert f"slipway_requests_received_total{{{labels}}} 4\n" in await page(session)
     finally:
-        await gateway.stop_everything(where, settings)
+        await gateway.stop_everything(data_dir, settings)

@@ -1,4 +1,4 @@
-"""Sticky arms through a real Envoy, exactly: which caller is where is computed beforehand, and nothing is a sample."""
+"""Sticky arms through a real Envoy: the arm of every caller is computed beforehand, so the checks are exact."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from serving.planning.inference import traffic
 from serving.resources.names import ARM_HEADER
 from tests.reference.xxh64 import xxh64
 from tests.rig.addresses import own
-from tests.rig.gateway import World, endpoint_slice, route, world
+from tests.rig.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
 ARMS = {"stable": own(0), "candidate": own(1), "third": own(2)}
 SLICES = [endpoint_slice(f"digits-{arm}", [address]) for arm, address in ARMS.items()]
@@ -28,7 +28,7 @@ PIPELINED = 100
 
 
 def units_of(callers: Sequence[str], sticky: Mapping[str, str] = STICKY) -> list[int]:
-    """Return the unit of the ring on which Envoy places each of these callers, whose names are of one length."""
+    """Return the ring unit on which Envoy places each of these callers; their names have the same length."""
     salt = hashlib.sha256(sticky["salt"].encode()).hexdigest()[:16]
     hashed = np.array([f"{salt}:{caller}".encode() for caller in callers])
     return [int(unit) for unit in xxh64(hashed) % np.uint64(RING_UNITS)]
@@ -37,12 +37,12 @@ def units_of(callers: Sequence[str], sticky: Mapping[str, str] = STICKY) -> list
 def one_caller_per_unit() -> list[str]:
     """Return 10,000 callers, the n-th of whom stands on the n-th unit of the ring."""
     callers = [f"user-{number:06}" for number in range(200_000)]
-    found = dict(zip(units_of(callers), callers, strict=True))
-    return [found[unit] for unit in range(RING_UNITS)]
+    caller_of = dict(zip(units_of(callers), callers, strict=True))
+    return [caller_of[unit] for unit in range(RING_UNITS)]
 
 
 class Replica(asyncio.Protocol):
-    """Answers with nothing, and remembers the last request."""
+    """Answers with an empty body, and keeps the last request."""
 
     last = b""
 
@@ -56,37 +56,40 @@ class Replica(asyncio.Protocol):
 
 
 @contextlib.asynccontextmanager
-async def envoy(root: Path) -> AsyncIterator[World]:
+async def envoy(root: Path) -> AsyncIterator[GatewayRig]:
     """Envoy, with one replica for each arm."""
     loop = asyncio.get_running_loop()
     servers = [await loop.create_server(Replica, address, 8080) for address in ARMS.values()]
     try:
-        async with world(root) as w:
-            yield w
+        async with gateway_rig(root) as rig:
+            yield rig
     finally:
         for server in servers:
             server.close()
 
 
 async def serve(
-    w: World, ring: Sequence[traffic.Segment], weights: Mapping[str, int], sticky: dict[str, str] = STICKY
+    rig: GatewayRig,
+    ring: Sequence[traffic.Segment],
+    weights: Mapping[str, int],
+    sticky: dict[str, str] = STICKY,
 ) -> tuple[traffic.Segment, ...]:
-    """Serve these weights with as few units of the ring reassigned as can be; returns the ring."""
-    after = traffic.reassign(ring, apportion_at_least_one(weights))
-    await w.serve([route("digits", [*after], sticky=sticky)], SLICES)
-    return after
+    """Serve these weights with as few reassigned ring units as possible; return the new ring."""
+    new_ring = traffic.reassign(ring, apportion_at_least_one(weights))
+    await rig.serve([route("digits", [*new_ring], sticky=sticky)], SLICES)
+    return new_ring
 
 
-async def arms_of(w: World, callers: Sequence[str]) -> list[str]:
+async def arms_of(rig: GatewayRig, callers: Sequence[str]) -> list[str]:
     """Return the arm that served each caller."""
     share = -(-len(callers) // CONNECTIONS)
     parts = (callers[start : start + share] for start in range(0, len(callers), share))
-    return [arm for part in await asyncio.gather(*(_ask(w, part) for part in parts)) for arm in part]
+    return [arm for part in await asyncio.gather(*(_ask(rig, part) for part in parts)) for arm in part]
 
 
-async def _ask(w: World, callers: Sequence[str]) -> list[str]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", w.settings.gateway.port)
-    found: list[str] = []
+async def _ask(rig: GatewayRig, callers: Sequence[str]) -> list[str]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.settings.gateway.port)
+    arms: list[str] = []
     for start in range(0, len(callers), PIPELINED):
         batch = callers[start : start + PIPELINED]
         writer.write(
@@ -95,18 +98,18 @@ async def _ask(w: World, callers: Sequence[str]) -> list[str]:
                 for caller in batch
             )
         )
-        answers = b""
-        while answers.count(b"\r\n\r\n") < len(batch):
-            answers += await reader.read(65536)
-        found += [arm.decode() for arm in re.findall(rb"x-slipway-arm: ([^\r]*)", answers)]
+        received = b""
+        while received.count(b"\r\n\r\n") < len(batch):
+            received += await reader.read(65536)
+        arms += [arm.decode() for arm in re.findall(rb"x-slipway-arm: ([^\r]*)", received)]
     writer.close()
-    return found
+    return arms
 
 
-async def test_of_ten_thousand_callers_exactly_the_change_in_weight_moves_and_none_back(
+async def test_exactly_the_changed_share_of_callers_moves_and_none_moves_back(
     tmp_path: Path,
 ) -> None:
-    """One caller stands on each of the ring's 10,000 units, so shares are exact: the tolerance is nothing.
+    """One caller stands on each of the ring's 10,000 units, so shares are exact, without tolerance.
 
     Any other 10,000 callers are a sample of the ring. Which share of them moves differs from the ring's by chance
     alone, with a standard error of 0.5 % where 40 % move; the test after this one says where each of them is.
@@ -116,46 +119,48 @@ async def test_of_ten_thousand_callers_exactly_the_change_in_weight_moves_and_no
         {"stable": 90, "candidate": 10}, {"stable": 50, "candidate": 50}, {"stable": 10, "candidate": 60, "third": 30},
     ]  # fmt: skip
     ring: tuple[traffic.Segment, ...] = ()
-    seen: list[list[str]] = []
-    async with envoy(tmp_path) as w:
+    arms_by_step: list[list[str]] = []
+    async with envoy(tmp_path) as rig:
         for step in steps:
-            ring = await serve(w, ring, step)
-            seen.append(await arms_of(w, callers))
-            assert Counter(seen[-1]) == apportion_at_least_one(step)
-    for (old, new), (before, after) in zip(pairwise(steps), pairwise(seen), strict=True):
-        moves = Counter((b, a) for b, a in zip(before, after, strict=True) if a != b)
+            ring = await serve(rig, ring, step)
+            arms_by_step.append(await arms_of(rig, callers))
+            assert Counter(arms_by_step[-1]) == apportion_at_least_one(step)
+    for (old, new), (old_arms, new_arms) in zip(pairwise(steps), pairwise(arms_by_step), strict=True):
+        moves = Counter((b, a) for b, a in zip(old_arms, new_arms, strict=True) if a != b)
         change = sum(max(0, weight - new.get(arm, 0)) for arm, weight in old.items())
         assert moves.total() == change * RING_UNITS // 100
-        assert all(new.get(left, 0) < old.get(left, 0) and new[to] > old.get(to, 0) for left, to in moves)
-    for arms in zip(*seen, strict=True):
+        assert all(
+            new.get(origin, 0) < old.get(origin, 0) and new[to] > old.get(to, 0) for origin, to in moves
+        )
+    for arms in zip(*arms_by_step, strict=True):
         assert sum(a != b for a, b in pairwise(arms)) == len(set(arms)) - 1, "somebody moved back"
 
 
-async def test_any_caller_is_where_the_ring_says_and_another_salt_deals_anew(tmp_path: Path) -> None:
+async def test_caller_is_served_by_its_ring_position_and_salt(tmp_path: Path) -> None:
     callers = [f"somebody-{n:03}" for n in range(1000)]
-    seen = []
-    async with envoy(tmp_path) as w:
+    arms_by_salt = []
+    async with envoy(tmp_path) as rig:
         for sticky in (STICKY, STICKY, {**STICKY, "salt": "autumn"}):
-            await serve(w, (), HALVES, sticky)
-            seen.append(await arms_of(w, callers))
-            assert seen[-1] == [
+            await serve(rig, (), HALVES, sticky)
+            arms_by_salt.append(await arms_of(rig, callers))
+            assert arms_by_salt[-1] == [
                 "stable" if unit < 5000 else "candidate" for unit in units_of(callers, sticky)
             ]
-    assert seen[0] == seen[1] != seen[2]
+    assert arms_by_salt[0] == arms_by_salt[1] != arms_by_salt[2]
 
 
-async def test_a_caller_cannot_name_its_arm_or_be_another(tmp_path: Path) -> None:
-    async with envoy(tmp_path) as w, aiohttp.ClientSession() as session:
-        await serve(w, (), HALVES)
+async def test_caller_cannot_choose_its_arm_or_forge_an_identity(tmp_path: Path) -> None:
+    async with envoy(tmp_path) as rig, aiohttp.ClientSession() as session:
+        await serve(rig, (), HALVES)
         callers = [f"user-{n}" for n in range(10)]
         half = [unit // 5000 for unit in units_of(callers)]
-        first, second = callers[half.index(0)], callers[half.index(1)]
-        for caller, arm, other, forged in (
-            (first, "stable", second, "candidate"),
-            (second, "candidate", first, "stable"),
+        stable_caller, candidate_caller = callers[half.index(0)], callers[half.index(1)]
+        for caller, arm, impersonated, forged in (
+            (stable_caller, "stable", candidate_caller, "candidate"),
+            (candidate_caller, "candidate", stable_caller, "stable"),
         ):
-            headers = {"x-user-id": caller, ARM_HEADER: forged, "x-slipway-caller": other}
-            async with session.get(f"{w.url}/default/digits/v2/x", headers=headers) as answer:
-                assert (answer.status, answer.headers[ARM_HEADER]) == (200, arm)
+            headers = {"x-user-id": caller, ARM_HEADER: forged, "x-slipway-caller": impersonated}
+            async with session.get(f"{rig.url}/default/digits/v2/x", headers=headers) as response:
+                assert (response.status, response.headers[ARM_HEADER]) == (200, arm)
             assert ARM_HEADER.encode() not in Replica.last
             assert b"x-slipway-caller" not in Replica.last

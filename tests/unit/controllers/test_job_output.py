@@ -28,14 +28,14 @@ def pod(output: str = "/out/model", volume: dict[str, Any] | None = None, **moun
     }
 
 
-def test_an_empty_dir_lies_below_the_pods_directory() -> None:
+def test_empty_dir_is_located_below_the_directory_of_the_pod() -> None:
     assert locate(JOB, [pod()], DATA).path == Path("/data/pods/u1/volumes/out/model")
     assert locate(JOB, [pod(subPath="a")], DATA).path == Path("/data/pods/u1/volumes/out/a/model")
 
 
-def test_a_host_path_is_itself() -> None:
-    found = locate(JOB, [pod(volume={"hostPath": {"path": "/srv/x"}})], DATA)
-    assert found == (Path("/srv/x/model"), Path("/srv/x"))
+def test_host_path_is_located_as_it_is() -> None:
+    output = locate(JOB, [pod(volume={"hostPath": {"path": "/srv/x"}})], DATA)
+    assert output == (Path("/srv/x/model"), Path("/srv/x"))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,9 @@ def test_a_host_path_is_itself() -> None:
         ([pod(volume={"configMap": {"name": "x"}})], "OutputNotOnVolume"),
     ],
 )
-def test_what_cannot_be_captured_is_refused_with_the_reason(pods: list[dict[str, Any]], reason: str) -> None:
+def test_output_that_cannot_be_captured_is_refused_with_a_reason(
+    pods: list[dict[str, Any]], reason: str
+) -> None:
     with pytest.raises(errors.Permanent) as refused:
         locate(JOB, pods, DATA)
     assert refused.value.reason == reason

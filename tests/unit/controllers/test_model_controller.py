@@ -20,7 +20,7 @@ async def test_model_is_created_when_only_its_version_was_written() -> None:
     kube = FakeKube()
     watches = Watches(kube)
     controller = ModelController(kube, ControllerSettings(backoff_base_seconds=0.001), watches)
-    tasks = [asyncio.create_task(each.run()) for each in (controller, watches)]
+    tasks = [asyncio.create_task(component.run()) for component in (controller, watches)]
     try:
         await kube.create(kinds.MODEL_VERSION, VERSION)
         async with asyncio.timeout(5):

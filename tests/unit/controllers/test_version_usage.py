@@ -1,4 +1,4 @@
-"""Who uses a version, and what that means for the release of its image, from caches that are filled by hand."""
+"""The users of a version, and the release of its image when there are none, from caches filled by hand."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def show(informer: Informer, obj: Object | None, key: Key | None = None) -> None
     informer._store(key or Key.of(obj or {}), obj)
 
 
-def test_only_the_first_user_and_the_end_of_the_last_are_news() -> None:
+def test_usage_changes_with_the_first_user_and_without_the_last() -> None:
     watches, news = Watches(FakeKube()), []
     usage = VersionUsage(watches, news.append)
     inferences, deployments = watches.of(kinds.INFERENCE), watches.of(kinds.DEPLOYMENT)
@@ -65,7 +65,7 @@ def version(name: str, digest: str, *, going: bool) -> Object:
 @pytest.mark.parametrize(
     ("going", "used", "stays"), [(False, False, True), (True, False, False), (True, True, True)]
 )
-async def test_an_image_goes_unless_another_version_of_its_digest_stays(
+async def test_image_is_released_unless_another_version_keeps_its_digest(
     tmp_path: Path, *, going: bool, used: bool, stays: bool
 ) -> None:
     """A version whose deletion the watch has not shown to the end does not keep the image for ever."""
@@ -77,14 +77,14 @@ async def test_an_image_goes_unless_another_version_of_its_digest_stays(
     usage = VersionUsage(watches, lambda key: None)
     versions = watches.of(kinds.MODEL_VERSION)
     images = ImageRetention(kube, ImageBuilder(kube, store, data, DEFAULTS), usage, versions, DEFAULTS)
-    mine, other = version("v1", digest, going=True), version("v2", digest, going=going)
-    for each in (mine, other):
-        show(versions, each)
+    deleted, sharing = version("v1", digest, going=True), version("v2", digest, going=going)
+    for stored in (deleted, sharing):
+        show(versions, stored)
     if used:
         show(watches.of(kinds.INFERENCE), inference("a", "v2"))
-    kube.add(kinds.MODEL_VERSION, mine)
-    mine["metadata"]["resourceVersion"] = kube.find(kinds.MODEL_VERSION)[0]["metadata"]["resourceVersion"]
-    store.pin(digest, pin_owner(mine))
-    assert await images.release(mine) is None
+    kube.add(kinds.MODEL_VERSION, deleted)
+    deleted["metadata"]["resourceVersion"] = kube.find(kinds.MODEL_VERSION)[0]["metadata"]["resourceVersion"]
+    store.pin(digest, pin_owner(deleted))
+    assert await images.release(deleted) is None
     assert store.has(digest) == stays
     assert store.pins(digest) == set()

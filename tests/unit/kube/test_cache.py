@@ -1,4 +1,4 @@
-"""Own writes are seen at once, and their echo is no news."""
+"""Own writes are visible at once, and their watch events are not reported as changes."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ OWNED = deployment("a")
 OWNED["metadata"]["ownerReferences"] = [OWNER_REFERENCE]
 
 
-async def test_the_echo_of_an_own_write_is_no_news_and_what_others_change_is() -> None:
+async def test_cache_reports_the_changes_of_others_and_not_own_writes() -> None:
     api = FakeKube()
     informer = Informer(api.client("mine"), kinds.DEPLOYMENT)
     cache = Cache(informer)
@@ -49,13 +49,13 @@ async def followed() -> AsyncIterator[tuple[FakeKube, Informer, Cache]]:
         yield api, informer, cache
 
 
-async def test_write_is_forgotten_when_the_watch_has_shown_that_its_object_is_gone() -> None:
+async def test_write_is_dropped_when_the_watch_already_showed_the_deletion() -> None:
     async with followed() as (api, informer, cache):
-        written = api.add(kinds.DEPLOYMENT, OWNED)
+        stored = api.add(kinds.DEPLOYMENT, OWNED)
         api.remove(kinds.DEPLOYMENT, "default", "a")
-        await until(lambda: informer.has_seen(written))
+        await until(lambda: informer.has_seen(stored))
         await until(lambda: informer.get("default", "a") is None)
-        cache.wrote(kinds.DEPLOYMENT, written)  # the answer comes after the events
+        cache.wrote(kinds.DEPLOYMENT, stored)  # the answer comes after the events
         assert cache.get(kinds.DEPLOYMENT, "default", "a") is None
 
 

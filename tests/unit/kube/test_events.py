@@ -10,7 +10,7 @@ INFERENCE = {
 }  # fmt: skip
 
 
-async def test_an_event_that_is_new_takes_one_request() -> None:
+async def test_new_event_takes_one_request() -> None:
     api = FakeKube()
     await EventRecorder(api, "inference").emit(INFERENCE, "Ready", "all is well")
     assert len(api.writes) == 1
@@ -18,7 +18,7 @@ async def test_an_event_that_is_new_takes_one_request() -> None:
     assert (event["reason"], event["count"]) == ("Ready", 1)
 
 
-async def test_the_same_event_again_raises_its_count() -> None:
+async def test_repeated_event_raises_its_count() -> None:
     api = FakeKube()
     recorder = EventRecorder(api, "inference")
     for _ in range(3):

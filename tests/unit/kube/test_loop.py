@@ -1,4 +1,4 @@
-"""The keyed queue: one worker a key, nothing forgotten, failures again with back-off."""
+"""The keyed queue: one worker per key, no key lost, failures retried with back-off."""
 
 import asyncio
 import contextlib
@@ -42,27 +42,27 @@ async def test_key_added_many_times_is_reconciled_once() -> None:
     assert calls == 1
 
 
-async def test_key_is_worked_on_by_one_worker_and_again_when_added_meanwhile() -> None:
-    active = most = calls = 0
-    release, second = asyncio.Event(), asyncio.Event()
+async def test_key_added_during_its_reconciliation_is_reconciled_once_more() -> None:
+    active = most_active = calls = 0
+    release, reconciled_again = asyncio.Event(), asyncio.Event()
 
     async def reconcile(key: Key) -> None:
-        nonlocal active, most, calls
+        nonlocal active, most_active, calls
         active, calls = active + 1, calls + 1
-        most = max(most, active)
+        most_active = max(most_active, active)
         if calls == 1:
             reconciler.add(KEY)
             release.set()
             await asyncio.sleep(0)
         else:
-            second.set()
+            reconciled_again.set()
         active -= 1
 
     reconciler = Reconciler("test", reconcile, FAST)
     reconciler.add(KEY)
     async with running(reconciler), asyncio.timeout(2):
-        await second.wait()
-    assert (calls, most) == (2, 1)
+        await reconciled_again.wait()
+    assert (calls, most_active) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def test_key_is_reconciled_again_when_it_fails(error: Exception) -> None:
     assert calls == 4
 
 
-async def test_key_comes_back_when_requeue_is_asked_for() -> None:
+async def test_key_is_reconciled_again_when_requeue_is_requested() -> None:
     calls = 0
     done = asyncio.Event()
 
@@ -110,12 +110,12 @@ async def test_key_comes_back_when_requeue_is_asked_for() -> None:
         await done.wait()
 
 
-async def test_a_look_at_a_key_is_the_one_that_its_timer_waited_for() -> None:
-    looks: list[Key] = []
-    other = Key("default", "b")
+async def test_reconciliation_of_a_key_cancels_its_timer() -> None:
+    reconciled: list[Key] = []
+    other_key = Key("default", "b")
 
     async def reconcile(key: Key) -> None:
-        looks.append(key)
+        reconciled.append(key)
 
     reconciler = Reconciler("test", reconcile, FAST)
     async with running(reconciler), asyncio.timeout(2):
@@ -123,10 +123,10 @@ async def test_a_look_at_a_key_is_the_one_that_its_timer_waited_for() -> None:
         reconciler.add_after(KEY, 0.01)  # a burst: the earliest stays
         reconciler.add_after(KEY, 0.03)
         reconciler.add(KEY)
-        reconciler.add_after(other, 0.06)
-        while other not in looks:
+        reconciler.add_after(other_key, 0.06)
+        while other_key not in reconciled:
             await asyncio.sleep(0.001)
-    assert looks == [KEY, other]
+    assert reconciled == [KEY, other_key]
 
 
 async def test_no_traceback_is_logged_when_the_api_forbids_a_write(caplog: pytest.LogCaptureFixture) -> None:

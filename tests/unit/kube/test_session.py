@@ -1,4 +1,4 @@
-"""What the connection takes from the environment."""
+"""Proxy settings of the connection from the environment."""
 
 import asyncio
 import base64
@@ -16,12 +16,12 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def test_the_environment_is_not_read_again_at_every_request() -> None:
+def test_session_does_not_read_the_environment_at_every_request() -> None:
     assert _session_options("https://127.0.0.1:7443") == {"trust_env": False, "proxy": None}
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_the_proxy_of_the_environment_is_used_with_its_login(
+async def test_proxy_from_the_environment_is_used_with_its_login(
     monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> None:
     heads: list[str] = []
@@ -44,7 +44,7 @@ async def test_the_proxy_of_the_environment_is_used_with_its_login(
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'ann:s@cret').decode()}" in head.splitlines()
 
 
-def test_hosts_that_the_environment_excepts_have_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_in_no_proxy_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("no_proxy", "127.0.0.1,cluster.example")
     assert _session_options("https://cluster.example:6443")["proxy"] is None

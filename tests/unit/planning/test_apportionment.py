@@ -9,23 +9,23 @@ weights = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 1000), min_s
 
 
 @given(weights, st.integers(1, 20_000))
-def test_apportioned_units_sum_to_the_total_and_differ_from_the_exact_share_by_less_than_one(
-    given_: dict[str, int], units: int
+def test_apportioned_units_sum_to_the_total_and_are_within_one_of_exact(
+    weights_by_owner: dict[str, int], units: int
 ) -> None:
-    shares = apportion(given_, units)
+    shares = apportion(weights_by_owner, units)
     assert sum(shares.values()) == units
-    for owner, weight in given_.items():
+    for owner, weight in weights_by_owner.items():
         assert (owner in shares) == (weight > 0)
-        assert abs(shares.get(owner, 0) - weight * units / sum(given_.values())) < 1
+        assert abs(shares.get(owner, 0) - weight * units / sum(weights_by_owner.values())) < 1
 
 
 @given(weights)
-def test_every_positive_weight_has_a_unit_of_the_ring(given_: dict[str, int]) -> None:
-    shares = apportion_at_least_one(given_)
+def test_every_positive_weight_has_a_unit_of_the_ring(weights_by_owner: dict[str, int]) -> None:
+    shares = apportion_at_least_one(weights_by_owner)
     assert sum(shares.values()) == RING_UNITS
-    for owner, weight in given_.items():
+    for owner, weight in weights_by_owner.items():
         assert (owner in shares) == (weight > 0)
-        assert abs(shares.get(owner, 0) - weight * RING_UNITS / sum(given_.values())) < 6
+        assert abs(shares.get(owner, 0) - weight * RING_UNITS / sum(weights_by_owner.values())) < 6
 
 
 def test_ties_go_to_the_earlier_owner() -> None:

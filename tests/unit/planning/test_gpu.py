@@ -1,4 +1,4 @@
-"""A share of a GPU as each mechanism has it: exact names, values that are legal, and never less than was asked."""
+"""GPU shares in each mechanism: exact names, valid values, and never less than requested."""
 
 import json
 from typing import Any, get_args
@@ -36,15 +36,15 @@ def _revision(share: Gpu | None, **template: Any) -> revision.Revision:
 
 def _parts(share: Gpu) -> dict[str, Any]:
     """Return what a share adds to a Pod."""
-    found, without = _revision(share), _revision(None)
-    container = found.template["spec"]["containers"][0]
-    before = without.template["spec"]["containers"][0]
-    env = {e["name"]: e["value"] for e in container["env"] if e not in before["env"]}
+    with_share, without = _revision(share), _revision(None)
+    container = with_share.template["spec"]["containers"][0]
+    plain_container = without.template["spec"]["containers"][0]
+    env = {e["name"]: e["value"] for e in container["env"] if e not in plain_container["env"]}
     assert env.pop(names.DEVICE_ENV) == "cuda"
     limits = {k: v for k, v in container["resources"]["limits"].items() if k != "cpu"}
     assert container["resources"]["requests"] == container["resources"]["limits"]
     parts: dict[str, Any] = {"limits": limits, "env": env}
-    parts |= {k: v for k, v in found.template["spec"].items() if k not in without.template["spec"]}
+    parts |= {k: v for k, v in with_share.template["spec"].items() if k not in without.template["spec"]}
     return {name: part for name, part in parts.items() if part}
 
 
@@ -91,14 +91,14 @@ GOLDEN: dict[str, tuple[Gpu, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", GOLDEN)
-def test_a_pod_says_what_the_mechanism_reads(case: str) -> None:
+def test_pod_carries_the_limits_and_environment_of_its_mechanism(case: str) -> None:
     share, parts = GOLDEN[case]
     assert _parts(share) == parts
 
 
-def test_dra_has_a_claim_template_of_the_revisions_name() -> None:
-    found = _revision(_gpu("dra", "4000Mi", 30))
-    assert found.claim == {
+def test_dra_claim_template_is_named_after_the_revision() -> None:
+    rendered = _revision(_gpu("dra", "4000Mi", 30))
+    assert rendered.claim == {
         "spec": {
             "devices": {
                 "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
@@ -124,35 +124,35 @@ def test_dra_has_a_claim_template_of_the_revisions_name() -> None:
             }
         }
     }
-    spec = found.template["spec"]
-    assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": found.name}]
+    spec = rendered.template["spec"]
+    assert spec["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": rendered.name}]
     assert spec["containers"][0]["resources"]["claims"] == [{"name": "gpu"}]
-    assert found.name != _revision(_gpu("dra", "4000Mi", 31)).name, "the claim is part of what is hashed"
+    assert rendered.name != _revision(_gpu("dra", "4000Mi", 31)).name, "the claim is part of what is hashed"
 
 
-def test_a_revision_without_a_gpu_is_what_it_was() -> None:
+def test_revision_without_a_gpu_has_no_claim_and_no_annotation() -> None:
     assert _revision(None).claim is None
     assert names.GPU_ANNOTATION not in _revision(None).template["metadata"]["annotations"]
 
 
-def test_what_a_container_says_itself_counts_more() -> None:
-    mine = {"name": "predictor", "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"}]}
-    container = _revision(_gpu("mps"), containers=[mine]).template["spec"]["containers"][0]
+def test_environment_of_the_container_overrides_that_of_the_mechanism() -> None:
+    overriding = {"name": "predictor", "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"}]}
+    container = _revision(_gpu("mps"), containers=[overriding]).template["spec"]["containers"][0]
     assert {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"} in container["env"]
 
 
-def test_the_annotation_says_what_was_asked_granted_and_must_hold() -> None:
-    told = json.loads(
+def test_annotation_lists_requested_and_granted_share_and_preconditions() -> None:
+    annotation = json.loads(
         _revision(_gpu("ack", "4100Mi", 31)).template["metadata"]["annotations"][names.GPU_ANNOTATION]
     )
-    assert told["mechanism"] == "ack"
-    assert told["asked"] == {"memoryMiB": 4100, "coresPercent": 31}
-    assert told["granted"] == {"memoryMiB": 5120, "coresPercent": 35}
-    assert told["snapped"] == "memory 4100Mi became 5120Mi; cores 31% became 35%"
-    assert "cGPU" in told["enforcedIf"][0]
+    assert annotation["mechanism"] == "ack"
+    assert annotation["asked"] == {"memoryMiB": 4100, "coresPercent": 31}
+    assert annotation["granted"] == {"memoryMiB": 5120, "coresPercent": 35}
+    assert annotation["snapped"] == "memory 4100Mi became 5120Mi; cores 31% became 35%"
+    assert "cGPU" in annotation["enforcedIf"][0]
 
 
-def test_a_share_that_no_profile_has_is_refused_with_what_there_is() -> None:
+def test_share_larger_than_every_profile_is_refused_with_the_largest() -> None:
     with pytest.raises(
         errors.Permanent, match=r"resources.gpu.memory: 39Gi; of a whole A100-40GB \(7g.40gb\) 38Gi"
     ):
@@ -164,14 +164,14 @@ def test_ack_without_memory_is_refused() -> None:
         pod.render(_gpu("ack", None, 30))
 
 
-def test_every_type_of_gpu_that_can_be_named_has_a_ladder_that_only_rises() -> None:
+def test_every_gpu_type_has_a_ladder_of_rising_profiles() -> None:
     annotation = Gpu.model_fields["type"].annotation
-    named = next(option for option in get_args(annotation) if option is not type(None))
-    assert set(get_args(named)) == set(mig.LADDERS)
+    gpu_types = next(option for option in get_args(annotation) if option is not type(None))
+    assert set(get_args(gpu_types)) == set(mig.LADDERS)
     for ladder in mig.LADDERS.values():
-        for less, more in zip(ladder.profiles, ladder.profiles[1:], strict=False):
-            assert less[0] <= more[0]
-            assert less[1] <= more[1]
+        for smaller, larger in zip(ladder.profiles, ladder.profiles[1:], strict=False):
+            assert smaller[0] <= larger[0]
+            assert smaller[1] <= larger[1]
 
 
 MECHANISMS = st.sampled_from(
@@ -194,35 +194,35 @@ def _render(kind: tuple[str, str | None], memory: int | None, cores: int | None)
     )
 
 
-def _at_least(granted: GpuShare, asked: GpuShare) -> bool:
-    def enough(got: int | None, wanted: int | None) -> bool:
-        return wanted is None or (got is not None and got >= wanted)
+def _at_least(granted: GpuShare, requested: GpuShare) -> bool:
+    def enough(granted_amount: int | None, requested_amount: int | None) -> bool:
+        return requested_amount is None or (granted_amount is not None and granted_amount >= requested_amount)
 
-    return enough(granted.memory, asked.memory) and enough(granted.cores, asked.cores)
+    return enough(granted.memory, requested.memory) and enough(granted.cores, requested.cores)
 
 
 @given(MECHANISMS, MEMORIES, st.none() | CORES)
-def test_never_less_than_asked_and_granting_what_was_granted_changes_nothing(
+def test_granted_share_covers_the_request_and_is_granted_unchanged(
     kind: tuple[str, str | None], memory: int, cores: int | None
 ) -> None:
-    once = _render(kind, memory, cores)
-    assert _at_least(once.granted, GpuShare(memory, cores))
-    again = _render(kind, once.granted.memory, once.granted.cores)
-    assert again.granted == once.granted
-    assert again == once, "the Pod says the same"
-    assert not describe_rounding(once.granted, again.granted)
+    rendered = _render(kind, memory, cores)
+    assert _at_least(rendered.granted, GpuShare(memory, cores))
+    rendered_again = _render(kind, rendered.granted.memory, rendered.granted.cores)
+    assert rendered_again.granted == rendered.granted
+    assert rendered_again == rendered, "the Pod says the same"
+    assert not describe_rounding(rendered.granted, rendered_again.granted)
 
 
 @given(MECHANISMS, MEMORIES, CORES, MEMORIES, CORES)
-def test_who_asks_for_more_never_gets_less(
+def test_larger_request_never_gets_a_smaller_share(
     kind: tuple[str, str | None], memory: int, cores: int, more_memory: int, more_cores: int
 ) -> None:
-    less = _render(kind, min(memory, more_memory), min(cores, more_cores)).granted
-    assert _at_least(_render(kind, max(memory, more_memory), max(cores, more_cores)).granted, less)
+    smaller_share = _render(kind, min(memory, more_memory), min(cores, more_cores)).granted
+    assert _at_least(_render(kind, max(memory, more_memory), max(cores, more_cores)).granted, smaller_share)
 
 
 @given(MEMORIES)
-def test_memory_is_granted_in_whole_units_with_less_than_one_over(memory: int) -> None:
+def test_memory_is_rounded_up_to_the_next_whole_unit(memory: int) -> None:
     for kind, unit in (("mps", MIB), ("hami", MIB), ("dra", MIB), ("ack", GIB)):
         granted = _render((kind, None), memory, None).granted.memory
         assert granted is not None

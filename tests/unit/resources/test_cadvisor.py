@@ -1,4 +1,4 @@
-"""Reading what kubelets say of containers."""
+"""Parsing of the kubelet's cAdvisor metrics."""
 
 from serving.resources import cadvisor
 from serving.resources.cadvisor import ContainerKey
@@ -19,14 +19,14 @@ container_spec_cpu_period{container="main",namespace="ns",pod="p"} 100000
 """
 
 
-def test_kubelet_text_gives_the_containers_and_neither_pods_nor_sandboxes() -> None:
-    found = cadvisor.containers(KUBELET)
-    assert set(found) == {ContainerKey("ns", "p", "main"), ContainerKey("ns", "p", "side")}
-    main = found[ContainerKey("ns", "p", "main")]
+def test_containers_are_read_without_pods_and_sandboxes() -> None:
+    usage = cadvisor.containers(KUBELET)
+    assert set(usage) == {ContainerKey("ns", "p", "main"), ContainerKey("ns", "p", "side")}
+    main = usage[ContainerKey("ns", "p", "main")]
     assert (main.cpu_seconds, main.working_set, main.at) == (12.0, 1.5e8, 1700000009.5)
 
 
-def test_machine_is_empty_where_the_node_is_a_clusters() -> None:
+def test_machine_is_read_only_from_the_embedded_node() -> None:
     assert cadvisor.machine(KUBELET) == {}
-    ours = 'slipway_machine_info{cores="2",cpu="AMD EPYC",gpu=""} 1.0\n'
-    assert cadvisor.machine(ours) == {"cores": "2", "cpu": "AMD EPYC", "gpu": ""}
+    embedded = 'slipway_machine_info{cores="2",cpu="AMD EPYC",gpu=""} 1.0\n'
+    assert cadvisor.machine(embedded) == {"cores": "2", "cpu": "AMD EPYC", "gpu": ""}

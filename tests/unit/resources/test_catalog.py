@@ -1,4 +1,4 @@
-"""Our kinds' schemas are structural, as a cluster demands of CRDs."""
+"""The schemas of our kinds are structural, as a cluster requires of CRDs."""
 
 import re
 from collections.abc import Iterator
@@ -37,14 +37,14 @@ def test_schema_is_structural_for_every_kind(definition: catalog.Definition) -> 
 
 
 @pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
-def test_every_list_says_how_it_merges(definition: catalog.Definition) -> None:
+def test_every_list_declares_its_list_type(definition: catalog.Definition) -> None:
     for path, node in nodes(catalog.schema(definition)):
         if node.get("type") == "array":
             assert node.get("x-kubernetes-list-type"), path
 
 
 @pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
-def test_no_time_has_a_default_as_an_empty_text_is_none(definition: catalog.Definition) -> None:
+def test_no_date_time_field_has_a_default(definition: catalog.Definition) -> None:
     for path, node in nodes(catalog.schema(definition)):
         assert node.get("format") != "date-time" or "default" not in node, path
 
@@ -53,13 +53,13 @@ def test_every_own_kind_has_a_definition() -> None:
     assert {d.kind for d in catalog.DEFINITIONS} == set(kinds.OWN)
 
 
-def test_no_two_kinds_answer_to_the_same_word() -> None:
+def test_no_two_kinds_share_a_name() -> None:
     words = [word for kind in kinds.ALL for word in {kind.plural, kind.singular, *kind.short}]
     assert len(words) == len(set(words))
 
 
 def rules_of(definition: catalog.Definition) -> Iterator[tuple[str, dict[str, Any], str, bool]]:
-    """Path, schema, rule, and whether every list on the way there has a bound."""
+    """Yield path, schema, rule, and whether every list on the path has a maximum length."""
 
     def below(
         node: dict[str, Any], path: str, *, bounded: bool
@@ -74,24 +74,25 @@ def rules_of(definition: catalog.Definition) -> Iterator[tuple[str, dict[str, An
     yield from below(catalog.schema(definition), definition.kind.kind, bounded=True)
 
 
-def found_at(node: dict[str, Any], path: str) -> dict[str, Any]:
+def schema_at(node: dict[str, Any], path: str) -> dict[str, Any]:
     for name in path.split(".")[1:]:
         node = node["properties"][name]
     return node
 
 
 @pytest.mark.parametrize("definition", catalog.DEFINITIONS, ids=lambda d: d.kind.kind)
-def test_a_cluster_can_bound_what_every_rule_costs(definition: catalog.Definition) -> None:
-    """It refuses a CRD whose rules could cost more than a budget: it reckons with what lists and strings have at most.
+def test_every_validation_rule_has_a_bounded_cost(definition: catalog.Definition) -> None:
+    """A cluster refuses a CRD whose rules could cost more than a budget, estimated from maximum lengths.
 
-    k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel: a list or text without a bound counts as a whole request.
+    A list or text without a maximum counts as a whole request (k8s.io/apiextensions-apiserver,
+    pkg/apiserver/schema/cel).
     """
     for path, node, rule, bounded in rules_of(definition):
         assert bounded, f"{path}: a list above {rule!r} has no maxItems"
         for over in re.findall(r"\b(self(?:\.\w+)+)\.(?:all|exists|exists_one|filter|map)\(", rule):
-            assert "maxItems" in found_at(node, over), f"{path}: {over} in {rule!r}"
+            assert "maxItems" in schema_at(node, over), f"{path}: {over} in {rule!r}"
         for text in re.findall(r"\b(self(?:\.\w+)+)\.(?:matches|contains|startsWith|endsWith)\(", rule):
-            assert "maxLength" in found_at(node, text), f"{path}: {text} in {rule!r}"
+            assert "maxLength" in schema_at(node, text), f"{path}: {text} in {rule!r}"
         for item in re.findall(
             r"\b(?!self|oldSelf)\w+\.\w+\.(?:matches|contains|startsWith|endsWith)\(", rule
         ):

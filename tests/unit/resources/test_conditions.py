@@ -25,7 +25,7 @@ def test_transition_time_moves_when_status_changes() -> None:
     assert second[0]["lastTransitionTime"] == "t2"
 
 
-def test_condition_is_dropped_when_nobody_says_it_any_more() -> None:
+def test_condition_is_dropped_when_it_is_no_longer_given() -> None:
     first = merge(
         None, [Condition("Old", "True", "X"), Condition("Ready", "True", "X")], generation=1, now="t1"
     )
@@ -40,7 +40,7 @@ def test_aggregate_is_true_only_when_every_part_is(statuses: list[str]) -> None:
     assert (ready.status == "False") == ("False" in statuses)
 
 
-def test_aggregate_speaks_with_the_first_false_part() -> None:
+def test_aggregate_repeats_the_first_false_part() -> None:
     parts = [
         Condition("A", "Unknown", "Asking"),
         Condition("B", "False", "Broken", "why"),

@@ -19,14 +19,14 @@ def test_a_duration_is_a_number_of_its_unit(text: str, seconds: float) -> None:
 
 
 @given(st.from_regex(PATTERN, fullmatch=True))
-def test_every_duration_that_the_kinds_take_is_read(text: str) -> None:
+def test_every_duration_of_the_schema_pattern_is_parsed(text: str) -> None:
     assert duration.seconds(text) >= 0
 
 
 @given(
     st.text(max_size=8) | st.sampled_from(["", "1", "ms", "1 s", "-1s", "1.s", ".5s", "1d", "1e3s", "1s\n"])
 )
-def test_what_the_kinds_refuse_is_no_duration(text: str) -> None:
+def test_text_outside_the_schema_pattern_is_refused(text: str) -> None:
     if re.search(PATTERN, text) is None or text.endswith("\n"):
         with pytest.raises(ValueError, match="is not a duration such as"):
             duration.seconds(text)

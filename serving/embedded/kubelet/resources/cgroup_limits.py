@@ -40,13 +40,13 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
     """Parse /proc/mounts and the unified hierarchy's cgroup.controllers (empty where there is none)."""
     unified = memory = cpu = None
     for line in mounts.splitlines():
-        _, point, kind, options = line.split(" ")[:4]
-        named = options.split(",")
+        _, mount_point, kind, options = line.split(" ")[:4]
+        mount_options = options.split(",")
         if kind == "cgroup2":
-            unified = unified or point
+            unified = unified or mount_point
         elif kind == "cgroup":
-            memory = point if "memory" in named else memory
-            cpu = point if "cpu" in named else cpu
+            memory = mount_point if "memory" in mount_options else memory
+            cpu = mount_point if "cpu" in mount_options else cpu
     in_unified = frozenset(controllers.split()) & {"cpu", "memory"}
     return CgroupLayout(
         unified,
@@ -102,31 +102,31 @@ def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLi
     return replace(requested, memory=remaining)
 
 
-def settings(where: CgroupLayout, group: str, requested: ContainerLimits) -> list[tuple[str, str]]:
+def settings(cgroups: CgroupLayout, group: str, requested: ContainerLimits) -> list[tuple[str, str]]:
     """Return the (file, text) to write, in order; `group` is the path below each root.
 
     The container gets no swap beyond the memory limit, where the kernel accounts for swap.
     """
     writes: list[tuple[str, str]] = []
-    if requested.memory is not None and "memory" in where.unified_controllers:
-        base = f"{where.unified}/{group}"
+    if requested.memory is not None and "memory" in cgroups.unified_controllers:
+        base = f"{cgroups.unified}/{group}"
         writes += [
             (f"{base}/memory.max", str(requested.memory)),
             (f"{base}/memory.swap.max", "0"),
             (f"{base}/memory.oom.group", "1"),
         ]
-    elif requested.memory is not None and where.memory_v1:
-        base = f"{where.memory_v1}/{group}"
+    elif requested.memory is not None and cgroups.memory_v1:
+        base = f"{cgroups.memory_v1}/{group}"
         writes += [
             (f"{base}/memory.limit_in_bytes", str(requested.memory)),
             (f"{base}/memory.memsw.limit_in_bytes", str(requested.memory)),
         ]
     if requested.cpu is not None:
         quota = max(int(requested.cpu * PERIOD_MICROSECONDS), 1000)
-        if "cpu" in where.unified_controllers:
-            writes.append((f"{where.unified}/{group}/cpu.max", f"{quota} {PERIOD_MICROSECONDS}"))
-        elif where.cpu_v1:
-            base = f"{where.cpu_v1}/{group}"
+        if "cpu" in cgroups.unified_controllers:
+            writes.append((f"{cgroups.unified}/{group}/cpu.max", f"{quota} {PERIOD_MICROSECONDS}"))
+        elif cgroups.cpu_v1:
+            base = f"{cgroups.cpu_v1}/{group}"
             writes += [
                 (f"{base}/cpu.cfs_period_us", str(PERIOD_MICROSECONDS)),
                 (f"{base}/cpu.cfs_quota_us", str(quota)),
@@ -138,11 +138,11 @@ OPTIONAL_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes", "memory.oom.
 """Files that some kernels do not have; the limit holds without them."""
 
 
-def oom_file(where: CgroupLayout, group: str) -> str | None:
+def oom_file(cgroups: CgroupLayout, group: str) -> str | None:
     """Return the file that counts OOM kills."""
-    if "memory" in where.unified_controllers:
-        return f"{where.unified}/{group}/memory.events"
-    return f"{where.memory_v1}/{group}/memory.oom_control" if where.memory_v1 else None
+    if "memory" in cgroups.unified_controllers:
+        return f"{cgroups.unified}/{group}/memory.events"
+    return f"{cgroups.memory_v1}/{group}/memory.oom_control" if cgroups.memory_v1 else None
 
 
 def not_enforced(requested: Sequence[ContainerLimits], missing: Mapping[str, str]) -> str:

@@ -25,12 +25,12 @@ class CgroupPaths(NamedTuple):
     cpu_v1: str | None = None
 
 
-def places(text: str, where: CgroupLayout, top: str) -> CgroupPaths:
+def places(text: str, layout: CgroupLayout, top: str) -> CgroupPaths:
     """Return the cgroups that account for a process's container.
 
     Args:
         text: /proc/PID/cgroup of the process.
-        where: the mounted hierarchies.
+        layout: the mounted hierarchies.
         top: the name of the directory that has all containers' cgroups.
     """
     paths: dict[str, str] = {}
@@ -40,10 +40,14 @@ def places(text: str, where: CgroupLayout, top: str) -> CgroupPaths:
         if start >= 0:
             paths |= dict.fromkeys(controllers.split(","), path[start:])
 
-    def at(root: str | None, name: str) -> str | None:
+    def container_path(root: str | None, name: str) -> str | None:
         return f"{root}{paths[name]}" if root and name in paths else None
 
-    return CgroupPaths(at(where.unified, ""), at(where.memory_v1, "memory"), at(where.cpu_v1, "cpu"))
+    return CgroupPaths(
+        container_path(layout.unified, ""),
+        container_path(layout.memory_v1, "memory"),
+        container_path(layout.cpu_v1, "cpu"),
+    )
 
 
 class Cpu(NamedTuple):
@@ -149,9 +153,9 @@ class Resident(NamedTuple):
 def resident(status: str) -> Resident:
     """Parse /proc/PID/status."""
     sizes = {
-        name: int(rest.split()[0]) * KIB
-        for name, _, rest in (line.partition(":") for line in status.splitlines())
-        if rest.endswith("kB")
+        name: int(value.split()[0]) * KIB
+        for name, _, value in (line.partition(":") for line in status.splitlines())
+        if value.endswith("kB")
     }
     total = sizes.get("VmRSS", 0)
     return Resident(total, sizes.get("RssAnon", 0) + sizes.get("RssShmem", 0), sizes.get("VmHWM", total))
@@ -168,8 +172,8 @@ def rollup(text: str) -> Rollup:
     """Parse /proc/PID/smaps_rollup."""
     sizes: dict[str, int] = {}
     for line in text.splitlines()[1:]:
-        name, _, rest = line.partition(":")
-        sizes[name] = int(rest.split()[0]) * KIB
+        name, _, value = line.partition(":")
+        sizes[name] = int(value.split()[0]) * KIB
     private = sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0)
     return Rollup(private, sizes.get("Shared_Clean", 0) + sizes.get("Shared_Dirty", 0))
 

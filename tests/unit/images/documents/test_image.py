@@ -1,4 +1,4 @@
-"""Manifests and configs of others: read or refused by their field, and never anything else."""
+"""Manifests and configs of other builders are read, or refused with their field."""
 
 import json
 from typing import Any
@@ -20,38 +20,38 @@ JSON = st.recursive(
 )
 
 
-def ours(compression: str = "") -> bytes:
+def own_manifest(compression: str = "") -> bytes:
     return oci.documents(
         [oci.BuiltLayer(A, 10, (FILE,), A if not compression else B, compression)], OutputManifest()
     ).image
 
 
 def changed(path: list[Any], value: Any) -> bytes:
-    document = json.loads(ours())
-    at = document
+    document = json.loads(own_manifest())
+    parent = document
     for step in path[:-1]:
-        at = at[step]
-    at[path[-1]] = value
+        parent = parent[step]
+    parent[path[-1]] = value
     return oci.encode(document)
 
 
-def test_our_own_layers_follow_from_their_files_unless_they_are_compressed() -> None:
-    plain, packed = image.parse(ours()), image.parse(ours("zstd"))
-    assert plain.layers[0].is_reproducible
-    assert plain.layers[0].plan() == layers.LayerPlan((layers.Entry("w", 3),))
-    assert plain.kept == {plain.config.digest}
-    assert not packed.layers[0].is_reproducible
-    assert packed.kept == {packed.config.digest, A}
+def test_own_layers_are_reproducible_unless_they_are_compressed() -> None:
+    uncompressed, compressed = image.parse(own_manifest()), image.parse(own_manifest("zstd"))
+    assert uncompressed.layers[0].is_reproducible
+    assert uncompressed.layers[0].plan() == layers.LayerPlan((layers.Entry("w", 3),))
+    assert uncompressed.kept == {uncompressed.config.digest}
+    assert not compressed.layers[0].is_reproducible
+    assert compressed.kept == {compressed.config.digest, A}
 
 
 def test_the_layer_of_another_builder_is_kept() -> None:
-    found = image.parse(changed(["layers", 0, "annotations"], None))
-    assert found.layers[0].files is None
-    assert A in found.kept
+    parsed = image.parse(changed(["layers", 0, "annotations"], None))
+    assert parsed.layers[0].files is None
+    assert A in parsed.kept
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "says"),
+    ("path", "value", "message"),
     [
         (["config", "mediaType"], oci.MODELPACK_CONFIG_TYPE, "config.mediaType"),
         (["config", "digest"], "sha256:../../x", "config.digest"),
@@ -68,13 +68,11 @@ def test_the_layer_of_another_builder_is_kept() -> None:
         (["layers", 0, "annotations", oci.FILES], '[{"path":"../x","digest":"' + A + '","size":1}]', "`..`"),
     ],
 )
-def test_a_manifest_that_cannot_be_honoured_is_refused_by_its_field(
-    path: list[Any], value: Any, says: str
-) -> None:
+def test_unsupported_manifest_is_refused_with_its_field(path: list[Any], value: Any, message: str) -> None:
     with pytest.raises(errors.Permanent) as caught:
         image.parse(changed(path, value))
     assert caught.value.reason == "InvalidImage"
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_index_is_no_image() -> None:
@@ -83,7 +81,7 @@ def test_an_index_is_no_image() -> None:
 
 
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_refused_with_invalid_image(data: bytes) -> None:
     for read in (image.parse, lambda config: image.diff_ids(config, 1)):
         with pytest.raises(errors.Permanent) as caught:
             read(data)
@@ -95,31 +93,31 @@ def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
     JSON,
     st.sampled_from([["config"], ["layers"], ["layers", 0], ["layers", 0, "annotations"], ["annotations"]]),
 )
-def test_whatever_stands_in_a_field_is_read_or_refused(value: Any, path: list[Any]) -> None:
+def test_any_value_in_a_field_is_read_or_refused(value: Any, path: list[Any]) -> None:
     try:
         image.parse(changed(path, value))
     except errors.Permanent as error:
         assert error.reason == "InvalidImage"  # noqa: PT017 both outcomes are right
 
 
-def test_diff_ids_are_as_many_as_the_layers() -> None:
+def test_config_lists_one_diff_id_per_layer() -> None:
     config = oci.encode({"rootfs": {"diff_ids": [A, B]}})
     assert image.diff_ids(config, 2) == (A, B)
     with pytest.raises(errors.Permanent, match="must list 3"):
         image.diff_ids(config, 3)
 
 
-def test_a_document_says_what_it_refers_to_and_names() -> None:
-    manifest, _ = oci.lineage(ours(), "r", {})
-    assert image.subject(manifest) == oci.digest_of(ours())
+def test_subject_and_referred_blobs_are_read_from_a_document() -> None:
+    manifest, _ = oci.lineage(own_manifest(), "r", {})
+    assert image.subject(manifest) == oci.digest_of(own_manifest())
     assert oci.digest_of(oci.EMPTY) in image.referred(manifest)
-    assert image.subject(ours()) is None
+    assert image.subject(own_manifest()) is None
 
 
 @pytest.mark.parametrize(
     "digest", ["", "a" * 64, "sha256:" + "a" * 63, "sha512:" + "a" * 64, A + "\n", A.upper()]
 )
-def test_what_is_no_digest_never_becomes_a_file_name(digest: str) -> None:
+def test_malformed_digest_is_refused_as_a_file_name(digest: str) -> None:
     with pytest.raises(errors.Permanent) as caught:
         image.hexadecimal(digest)
     assert caught.value.reason == "InvalidDigest"

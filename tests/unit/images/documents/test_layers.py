@@ -1,4 +1,4 @@
-"""Layer plans and tar bytes: the same files, the same bytes, and nothing that unpacks elsewhere."""
+"""Layer plans and tars: the same files give the same bytes, and no path unpacks elsewhere."""
 
 import io
 import re
@@ -31,19 +31,19 @@ TREES = st.dictionaries(PATHS, st.binary(max_size=1500), min_size=1, max_size=8)
 
 
 @given(TREES)
-def test_a_layer_unpacks_to_the_files_that_went_in(tree: dict[str, bytes]) -> None:
+def test_layer_unpacks_to_the_files_it_was_built_from(tree: dict[str, bytes]) -> None:
     (layer,) = layers.plan(Entry(path, len(data)) for path, data in tree.items())
     with tarfile.open(fileobj=io.BytesIO(layer_tar(layer, tree)), mode="r:") as tar:
         members = tar.getmembers()
-        found = {m.name: tar.extractfile(m).read() for m in members if m.isreg()}  # type: ignore[union-attr]
-    assert found == {f"models/{path}": data for path, data in tree.items()}
+        unpacked = {m.name: tar.extractfile(m).read() for m in members if m.isreg()}  # type: ignore[union-attr]
+    assert unpacked == {f"models/{path}": data for path, data in tree.items()}
     assert {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in members} == {(0, 0, 0, "", "")}
     assert {m.mode for m in members if m.isdir()} == {0o755}
     assert {m.mode for m in members if m.isreg()} == {0o644}
 
 
 @given(TREES, st.randoms())
-def test_the_order_of_listing_changes_no_byte(tree: dict[str, bytes], random) -> None:
+def test_layer_plan_is_independent_of_listing_order(tree: dict[str, bytes], random) -> None:
     entries = [Entry(path, len(data)) for path, data in tree.items()]
     shuffled = random.sample(entries, len(entries))
     assert layers.plan(entries) == layers.plan(shuffled)
@@ -58,18 +58,21 @@ def test_every_file_is_in_exactly_one_of_at_most_sixty_layers(sizes: list[int]) 
 
 
 def test_a_big_file_has_its_own_layer_and_small_ones_share_the_first() -> None:
-    big, small, other = Entry("b", layers.BIG_FILE), Entry("a", 10), Entry("c", 20)
-    assert layers.plan([big, small, other]) == (layers.LayerPlan((small, other)), layers.LayerPlan((big,)))
+    big, small, second_small = Entry("b", layers.BIG_FILE), Entry("a", 10), Entry("c", 20)
+    assert layers.plan([big, small, second_small]) == (
+        layers.LayerPlan((small, second_small)),
+        layers.LayerPlan((big,)),
+    )
 
 
-def test_where_there_are_too_many_big_files_the_smallest_share_the_first_layer() -> None:
+def test_smallest_files_share_the_first_layer_when_too_many_are_big() -> None:
     entries = [Entry(f"f{i:03}", layers.BIG_FILE + i) for i in range(100)]
     planned = layers.plan(entries)
     assert len(planned) == 60
     assert planned[0].files == tuple(entries[:41])
 
 
-def test_a_file_of_nine_gigabytes_has_a_header() -> None:
+def test_file_of_nine_gigabytes_has_a_valid_header() -> None:
     ((_, _), (header, entry)) = layers.entries(layers.LayerPlan((Entry("w", 9 * 2**30),)))
     with tarfile.open(fileobj=io.BytesIO(header + bytes(1024)), mode="r:") as tar:
         assert tar.next().size == 9 * 2**30  # type: ignore[union-attr]

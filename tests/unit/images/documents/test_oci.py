@@ -1,4 +1,4 @@
-"""The image's JSON documents: what they must contain, and what must not change their digest."""
+"""The JSON documents of an image: their contents, and the inputs that must not change their digest."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def test_modelpack_names_the_same_blobs_and_refers_to_the_image() -> None:
     assert pack["config"] == oci.descriptor(oci.MODELPACK_CONFIG_TYPE, documents.modelpack_config)
 
 
-def test_annotations_say_framework_metrics_and_sizes() -> None:
+def test_annotations_carry_framework_metrics_and_size() -> None:
     annotations = json.loads(oci.documents(BUILT, OUTPUT).image)["annotations"]
     assert annotations["dev.slipway.framework"] == "sklearn"
     assert json.loads(annotations["dev.slipway.metrics"]) == {"accuracy": 0.5}
@@ -50,16 +50,16 @@ def test_annotations_say_framework_metrics_and_sizes() -> None:
 
 def test_lineage_differs_by_job_without_changing_the_image() -> None:
     built = oci.documents(BUILT, OUTPUT).image
-    one, _ = oci.lineage(built, "slipway.local/a/m", {"uid": "1"})
-    two, blob = oci.lineage(built, "slipway.local/a/m", {"uid": "2"})
-    assert one != two
-    assert json.loads(two)["subject"]["digest"] == oci.digest_of(built)
+    first, _ = oci.lineage(built, "slipway.local/a/m", {"uid": "1"})
+    second, blob = oci.lineage(built, "slipway.local/a/m", {"uid": "2"})
+    assert first != second
+    assert json.loads(second)["subject"]["digest"] == oci.digest_of(built)
     assert json.loads(blob) == {"repository": "slipway.local/a/m", "uid": "2"}
 
 
 def test_files_are_read_back_from_the_image_manifest() -> None:
-    found = image.parse(oci.documents(BUILT, OUTPUT).image)
-    assert sorted((f for layer in found.layers for f in layer.files or ()), key=lambda f: f.path) == list(
+    parsed = image.parse(oci.documents(BUILT, OUTPUT).image)
+    assert sorted((f for layer in parsed.layers for f in layer.files or ()), key=lambda f: f.path) == list(
         FILES
     )
 
@@ -72,15 +72,15 @@ def test_a_manifest_that_names_a_path_outside_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("fields", "artifact_type"),
     [({"artifactType": "test/a"}, "test/a"), ({}, oci.CONFIG_TYPE), ({"config": None}, None)],
 )
-def test_a_document_is_listed_by_its_kind_or_else_by_its_configs(
-    said: dict[str, Any], kind: str | None
+def test_referrer_has_the_artifact_type_of_the_document_or_its_config(
+    fields: dict[str, Any], artifact_type: str | None
 ) -> None:
-    document = {"mediaType": oci.MANIFEST_TYPE, "config": {"mediaType": oci.CONFIG_TYPE}} | said
+    document = {"mediaType": oci.MANIFEST_TYPE, "config": {"mediaType": oci.CONFIG_TYPE}} | fields
     listed = oci.referrer(document, oci.encode(document))
-    assert listed.get("artifactType") == kind
+    assert listed.get("artifactType") == artifact_type
     assert (listed["digest"], listed["mediaType"]) == (
         oci.digest_of(oci.encode(document)),
         oci.MANIFEST_TYPE,

@@ -26,12 +26,12 @@ def test_every_field_is_read() -> None:
     )
 
 
-def test_an_empty_object_says_nothing() -> None:
+def test_empty_object_is_an_empty_manifest() -> None:
     assert output_manifest.parse(b"{}") == output_manifest.OutputManifest()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[]", "must be an object, got []"),
         ("{", "must be JSON"),
@@ -51,14 +51,14 @@ def test_an_empty_object_says_nothing() -> None:
         ('{"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 0]}]}', "inputs[0].shape: must be"),
     ],
 )  # fmt: skip
-def test_a_broken_rule_is_named_with_field_and_value(text: str, said: str) -> None:
+def test_a_broken_rule_is_named_with_field_and_value(text: str, message: str) -> None:
     with pytest.raises(errors.Permanent) as caught:
         output_manifest.parse(text.encode())
     assert caught.value.reason == "InvalidManifest"
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_more_than_the_limit_is_refused_before_it_is_parsed() -> None:
+def test_oversized_manifest_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(errors.Permanent, match="at most"):
         output_manifest.parse(b" " * (output_manifest.MAX_BYTES + 1))
 

@@ -1,4 +1,4 @@
-"""Signatures: ours are what openssl and cosign's format say, and only of the digest that they name."""
+"""Signatures follow cosign's format, verify with openssl, and are valid for their digest only."""
 
 import base64
 import json
@@ -35,20 +35,20 @@ def key() -> ec.EllipticCurvePrivateKey:
 
 
 def test_signature_is_valid_for_its_digest_and_key_only(key: ec.EllipticCurvePrivateKey) -> None:
-    made = signing.sign(signing.payload("r.example/m", DIGEST), key)
+    signature = signing.sign(signing.payload("r.example/m", DIGEST), key)
     stranger = ec.generate_private_key(ec.SECP256R1())
-    assert signing.verify(made, DIGEST, [stranger.public_key(), key.public_key()])
-    assert not signing.verify(made, OTHER, [key.public_key()])
-    assert not signing.verify(made, DIGEST, [stranger.public_key()])
-    assert not signing.verify(made, DIGEST, [])
+    assert signing.verify(signature, DIGEST, [stranger.public_key(), key.public_key()])
+    assert not signing.verify(signature, OTHER, [key.public_key()])
+    assert not signing.verify(signature, DIGEST, [stranger.public_key()])
+    assert not signing.verify(signature, DIGEST, [])
 
 
 def test_changed_payload_or_signature_is_not_valid(key: ec.EllipticCurvePrivateKey) -> None:
-    made = signing.sign(signing.payload("r.example/m", DIGEST), key)
+    signed = signing.sign(signing.payload("r.example/m", DIGEST), key)
     forged = signing.payload("r.example/m", OTHER)
-    assert not signing.verify(replace(made, payload=forged), OTHER, [key.public_key()])
-    for signature in ("", "%", base64.b64encode(b"x").decode(), made.signature[:-8]):
-        assert not signing.verify(replace(made, signature=signature), DIGEST, [key.public_key()])
+    assert not signing.verify(replace(signed, payload=forged), OTHER, [key.public_key()])
+    for invalid in ("", "%", base64.b64encode(b"x").decode(), signed.signature[:-8]):
+        assert not signing.verify(replace(signed, signature=invalid), DIGEST, [key.public_key()])
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,17 @@ def test_signed_document_that_is_no_image_signature_is_not_valid(
     assert not signing.verify(signing.sign(document, key), DIGEST, [key.public_key()])
 
 
-def test_openssl_verifies_what_we_signed(key: ec.EllipticCurvePrivateKey, tmp_path: Path) -> None:
+def test_openssl_verifies_our_signature(key: ec.EllipticCurvePrivateKey, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
-    made = signing.sign(signing.payload("r.example/m", DIGEST), key)
+    signature = signing.sign(signing.payload("r.example/m", DIGEST), key)
     for name, data in {
-        "key": public_pem(key), "payload": made.payload, "sig": base64.b64decode(made.signature),
+        "key": public_pem(key), "payload": signature.payload, "sig": base64.b64decode(signature.signature),
     }.items():  # fmt: skip
         (tmp_path / name).write_bytes(data)
     command = ["openssl", "dgst", "-sha256", "-verify", "key", "-signature", "sig", "payload"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "Verified OK\n"
+    verification = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert verification.stdout == "Verified OK\n"
 
 
 def test_payload_has_the_form_of_simple_signing() -> None:
@@ -89,8 +89,8 @@ def test_payload_has_the_form_of_simple_signing() -> None:
 
 
 def test_keys_are_read_with_and_without_a_password(key: ec.EllipticCurvePrivateKey) -> None:
-    for found in (signing.private_key(pem(key)), signing.private_key(pem(key, b"pw"), b"pw")):
-        assert found.private_numbers() == key.private_numbers()
+    for private_key in (signing.private_key(pem(key)), signing.private_key(pem(key, b"pw"), b"pw")):
+        assert private_key.private_numbers() == key.private_numbers()
     assert signing.public_key(public_pem(key)) == key.public_key()
 
 

@@ -1,4 +1,4 @@
-"""What documents of a registry say is checked before it is used."""
+"""Descriptors in documents of a registry are validated before they are used."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ JSON = st.recursive(
 )
 
 
-def test_descriptor_is_digest_and_size() -> None:
+def test_descriptor_is_read_as_digest_and_size() -> None:
     assert descriptors.blob({"digest": DIGEST, "size": 7, "mediaType": "x"}) == Blob(DIGEST, 7)
 
 
@@ -29,7 +29,7 @@ def test_descriptor_is_digest_and_size() -> None:
         {"digest": "sha256:../../x", "size": 1}, {"digest": DIGEST + "/", "size": 1}, {"digest": 1, "size": 1},
     ],
 )  # fmt: skip
-def test_anything_else_is_refused(descriptor: Any) -> None:
+def test_malformed_descriptor_is_refused(descriptor: Any) -> None:
     with pytest.raises(errors.Permanent) as raised:
         descriptors.blob(descriptor)
     assert raised.value.reason == "InvalidImage"
@@ -40,9 +40,9 @@ def test_any_document_is_read_or_refused(document: dict[str, Any]) -> None:
     assert all(entry["digest"] == DIGEST for entry in descriptors.entries_of(document))
     descriptors.mapping(document, "subject")
     try:
-        found = descriptors.blobs_of(document)
+        blobs = descriptors.blobs_of(document)
     except errors.Permanent as error:
         if error.reason != "InvalidImage":
             raise
     else:
-        assert all(blob.digest == DIGEST and blob.size >= 0 for blob in found)
+        assert all(blob.digest == DIGEST and blob.size >= 0 for blob in blobs)

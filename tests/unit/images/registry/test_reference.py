@@ -21,7 +21,9 @@ PART = st.from_regex(r"[a-z0-9]+([._-][a-z0-9]+)?", fullmatch=True)
         ("docker.io/busybox:1", "docker.io", "library/busybox", "1", ""),
     ],
 )
-def test_parts_of_a_reference(text: str, host: str, repository: str, tag: str, digest: str) -> None:
+def test_reference_is_split_into_its_parts(
+    text: str, host: str, repository: str, tag: str, digest: str
+) -> None:
     assert Reference.parse(text) == Reference(host, repository, tag, digest)
 
 
@@ -48,7 +50,7 @@ def test_parts_of_a_reference(text: str, host: str, repository: str, tag: str, d
         (f"registry.example/{'a' * 250}", "at most 255 characters"),
     ],
 )
-def test_wrong_reference_is_told_the_rule_and_the_value(text: str, rule: str) -> None:
+def test_invalid_reference_is_refused_with_rule_and_value(text: str, rule: str) -> None:
     with pytest.raises(errors.Permanent) as raised:
         Reference.parse(text)
     assert raised.value.reason == "InvalidReference"
@@ -59,7 +61,7 @@ def test_wrong_reference_is_told_the_rule_and_the_value(text: str, rule: str) ->
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:5000", "127.0.0.1:5000", "127.9.9.9", "[::1]:5000", "[::1]"]
 )
-def test_this_machine_is_loopback(host: str) -> None:
+def test_addresses_of_this_machine_are_loopback(host: str) -> None:
     assert Reference.parse(f"{host}/a").loopback
 
 
@@ -82,7 +84,7 @@ def test_text_of_a_reference_is_parsed_back(host: str, parts: list[str], tag: st
 
 
 @given(st.text(max_size=60) | st.from_regex(r"[a-z.:/@\[\]%]{0,40}", fullmatch=True))
-def test_any_text_is_a_reference_or_refused_with_a_reason(text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_a_reason(text: str) -> None:
     try:
         found = Reference.parse(text)
     except errors.Permanent as error:

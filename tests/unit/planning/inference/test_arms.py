@@ -13,8 +13,8 @@ def test_a_replacement_needs_all_its_replicas_and_a_first_revision_one() -> None
     bounds = {"autoScale": {"minReplicas": 2, "maxReplicas": 2}}
     world = InferenceWorld(predictor("a", "v1", **bounds))
     world.plan()
-    (first,) = world.deployments.values()
-    first["status"] = {"readyReplicas": 1}
+    (first_revision,) = world.deployments.values()
+    first_revision["status"] = {"readyReplicas": 1}
     world.accept()
     (arm,) = _read(world)
     assert arm.is_probe_due
@@ -22,17 +22,17 @@ def test_a_replacement_needs_all_its_replicas_and_a_first_revision_one() -> None
     world.edit(predictor("a", "v2", **bounds))
     world.plan()
     world.accept()
-    second = next(d for d in world.deployments.values() if d is not first)
-    second["status"] = {"readyReplicas": 1}
+    replacement = next(d for d in world.deployments.values() if d is not first_revision)
+    replacement["status"] = {"readyReplicas": 1}
     (arm,) = _read(world)
     assert arm.rollout_problem is not None
     assert arm.rollout_problem.reason == "ReplicasNotReady"
-    assert arm.serving == first["metadata"]["name"]
+    assert arm.serving == first_revision["metadata"]["name"]
     assert arm.candidate is not None
-    assert arm.candidate.name == second["metadata"]["name"]
+    assert arm.candidate.name == replacement["metadata"]["name"]
 
 
-def test_a_probe_that_is_due_waits_for_the_gateways_once_the_route_is_rewritten() -> None:
+def test_due_probe_waits_for_the_gateways_when_the_route_is_rewritten() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.plan()
     world.ready()
@@ -65,20 +65,20 @@ def _version(**status: Any) -> Object:
         (_version(framework="torch"), "FrameworkMismatch"),
     ],
 )
-def test_a_version_that_cannot_be_served_has_a_reason(version: Object | None, reason: str) -> None:
+def test_version_that_cannot_be_served_has_a_reason(version: Object | None, reason: str) -> None:
     problem = arms.model_problem("sklearn", "v1", version)
     assert problem is not None
     assert problem.reason == reason
     assert "v1" in problem.message
 
 
-def test_a_ready_version_is_served_and_by_a_custom_container_whatever_its_framework() -> None:
+def test_custom_container_serves_a_ready_version_of_any_framework() -> None:
     assert arms.model_problem("sklearn", "v1", _version()) is None
     assert arms.model_problem("sklearn", "v1", _version(framework="")) is None
     assert arms.model_problem("custom", "v1", _version(framework="torch")) is None
 
 
-def test_the_message_of_the_builder_is_passed_on() -> None:
+def test_problem_repeats_the_message_of_the_image_builder() -> None:
     ready = {"type": "Ready", "status": "False", "message": "Job train has not completed yet"}
     problem = arms.model_problem("sklearn", "v1", _version(phase="Pending", conditions=[ready]))
     assert problem is not None

@@ -22,7 +22,7 @@ def route(world: InferenceWorld) -> Object:
     return world.children["Route"]["digits"]
 
 
-def test_a_route_is_accepted_when_every_live_gateway_has_its_generation_and_there_is_one() -> None:
+def test_route_is_accepted_when_every_live_gateway_has_its_generation() -> None:
     world = settled(predictor("a", "v1"))
     assert derive(world).is_accepted
     generation = route(world)["metadata"]["generation"]
@@ -35,11 +35,11 @@ def test_a_route_is_accepted_when_every_live_gateway_has_its_generation_and_ther
     assert not derive(world).is_accepted, "without a gateway nothing has been accepted"
 
 
-def test_without_a_route_every_gateway_lags() -> None:
+def test_every_gateway_lags_when_there_is_no_route() -> None:
     assert derive(InferenceWorld(predictor("a", "v1"))).lagging == {GATEWAY: ""}
 
 
-def test_serving_backends_are_in_the_ring_and_those_without_weight_in_the_status() -> None:
+def test_serving_backends_come_from_the_ring_or_from_the_status() -> None:
     world = settled(predictor("a", "v1", 1), predictor("b", "v2", 0))
     serving = derive(world).serving
     assert {name: backend.startswith(f"digits-{name}-") for name, backend in serving.items()} == {
@@ -50,30 +50,30 @@ def test_serving_backends_are_in_the_ring_and_those_without_weight_in_the_status
     assert list(derive(world).serving) == ["a"], "a lost status costs only another proof"
 
 
-def test_an_arm_that_left_the_spec_serves_until_it_has_left_the_ring() -> None:
+def test_removed_arm_serves_until_it_has_left_the_ring() -> None:
     world = settled(predictor("a", "v1"), predictor("b", "v2"))
     world.edit(predictor("a", "v1"))
     assert set(derive(world).serving) == {"a", "b"}
 
 
-def test_a_written_deployment_has_its_first_replicas_and_an_existing_one_keeps_its_own() -> None:
+def test_new_deployment_has_initial_replicas_and_an_existing_one_keeps_its() -> None:
     world = settled(predictor("a", "v1"))
     (name,) = world.deployments
     writes = [
         Ensure(kinds.DEPLOYMENT, {"metadata": {"name": n}}, at_creation={"spec": {"replicas": 3}})
         for n in (name, "new")
     ]
-    after = derive(world).after(writes)
-    assert after.replicas == {name: ReplicaState(1, 1, 1), "new": ReplicaState(desired=3)}
-    assert after.is_accepted
+    updated = derive(world).after(writes)
+    assert updated.replicas == {name: ReplicaState(1, 1, 1), "new": ReplicaState(desired=3)}
+    assert updated.is_accepted
 
 
-def test_no_gateway_has_accepted_a_written_route_unless_only_its_labels_changed() -> None:
+def test_written_route_is_not_accepted_unless_only_its_labels_changed() -> None:
     world = settled(predictor("a", "v1"))
     spec = route(world)["spec"]
-    before = derive(world)
-    same = before.after([Ensure(kinds.ROUTE, {"metadata": {"labels": {"x": "y"}}, "spec": spec})])
-    assert same.is_accepted
-    changed = before.after([Ensure(kinds.ROUTE, {"metadata": {}, "spec": {**spec, "segments": []}})])
+    derived = derive(world)
+    relabelled = derived.after([Ensure(kinds.ROUTE, {"metadata": {"labels": {"x": "y"}}, "spec": spec})])
+    assert relabelled.is_accepted
+    changed = derived.after([Ensure(kinds.ROUTE, {"metadata": {}, "spec": {**spec, "segments": []}})])
     assert changed.lagging == {GATEWAY: ""}
     assert changed.segments == []

@@ -12,14 +12,14 @@ def _arm(name: str, **gpu: object) -> Object:
 
 
 def _deployments(world: InferenceWorld) -> dict[str, Ensure]:
-    found = [a for a in world.plan().actions if isinstance(a, Ensure) and a.kind is kinds.DEPLOYMENT]
-    return {action.object["metadata"]["name"]: action for action in found}
+    ensured = [a for a in world.plan().actions if isinstance(a, Ensure) and a.kind is kinds.DEPLOYMENT]
+    return {action.object["metadata"]["name"]: action for action in ensured}
 
 
-def test_a_share_that_cannot_be_had_is_the_arms_reason_and_holds_up_no_other() -> None:
+def test_impossible_share_fails_its_arm_and_blocks_no_other() -> None:
     world = InferenceWorld(_arm("good"), _arm("bad", memory="99Gi", mechanism="mig", type="A30"))
-    made = _deployments(world)
-    assert len(made) == 1
+    deployments = _deployments(world)
+    assert len(deployments) == 1
     status = world.plan().status or world.inference["status"]
     reasons = {p["name"]: (p["reason"], p["message"]) for p in status["predictors"]}
     assert reasons["bad"][0] == "GpuShareInvalid"
@@ -28,7 +28,7 @@ def test_a_share_that_cannot_be_had_is_the_arms_reason_and_holds_up_no_other() -
     assert model["status"] == "True", "it is not the model's fault"
 
 
-def test_a_claim_has_its_template_made_before_the_deployment() -> None:
+def test_claim_template_is_written_before_the_deployment() -> None:
     world = InferenceWorld(_arm("a", cores=30, mechanism="dra"))
     ((name, action),) = _deployments(world).items()
     template = action.claim_template

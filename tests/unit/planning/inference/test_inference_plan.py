@@ -1,4 +1,4 @@
-"""The Inference planner, by what its plans do to a world in which anything may happen between two of them."""
+"""The Inference planner, tested by the effect of its plans with arbitrary changes in between."""
 
 from collections.abc import Callable
 
@@ -51,14 +51,14 @@ steps = st.one_of(
 
 
 def segments(world: InferenceWorld) -> dict[str, int]:
-    """Arm → units."""
+    """Return the ring units of each arm."""
     assert world.route is not None
     arm_of = {b["name"]: b["arm"] for b in world.route["spec"]["backends"]}
-    found: dict[str, int] = {}
+    units: dict[str, int] = {}
     for segment in world.route["spec"]["segments"]:
         arm = arm_of[segment["backend"]]
-        found[arm] = found.get(arm, 0) + segment["size"]
-    return found
+        units[arm] = units.get(arm, 0) + segment["size"]
+    return units
 
 
 def ready(world: InferenceWorld) -> Object:
@@ -67,12 +67,12 @@ def ready(world: InferenceWorld) -> Object:
 
 @settings(max_examples=100, deadline=None)
 @given(predictors, st.lists(steps, max_size=30))
-def test_whatever_happens_traffic_has_its_replicas_and_it_all_ends_as_the_spec_says(
-    first: list[Object], happens: list[Callable[[InferenceWorld], object]]
+def test_any_sequence_of_changes_keeps_traffic_served_and_reaches_the_spec(
+    initial: list[Object], changes: list[Callable[[InferenceWorld], object]]
 ) -> None:
-    world = InferenceWorld(*first)
-    for happen in happens:
-        happen(world)
+    world = InferenceWorld(*initial)
+    for change in changes:
+        change(world)
     world.alive = True
     world.unready, world.broken, world.sick = set(), set(), set()
     world.settle()
@@ -95,32 +95,32 @@ def test_whatever_happens_traffic_has_its_replicas_and_it_all_ends_as_the_spec_s
 
 @settings(max_examples=30, deadline=None)
 @given(predictors)
-def test_nothing_is_left_to_do_once_it_is_done(first: list[Object]) -> None:
-    world = InferenceWorld(*first)
+def test_plan_of_a_settled_inference_is_empty(initial: list[Object]) -> None:
+    world = InferenceWorld(*initial)
     world.settle()
-    again = planner.plan(world.now(), "2030-01-01T00:00:00Z")
-    assert (again.actions, again.status, again.probes, again.events) == ((), None, (), ())
+    plan = planner.plan(world.now(), "2030-01-01T00:00:00Z")
+    assert (plan.actions, plan.status, plan.probes, plan.events) == ((), None, (), ())
 
 
-def test_a_bad_revision_gets_nothing_and_the_good_one_stays_until_the_version_is_mended() -> None:
+def test_broken_revision_gets_no_traffic_and_the_old_one_keeps_serving() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.settle()
-    good = set(world.deployments)
+    old_revision = set(world.deployments)
     world.broken = {"v2"}
     world.edit(predictor("a", "v2"))
     for _ in range(5):
         world.go_on()
-    assert good < set(world.deployments)
-    assert {s["backend"] for s in world.served["segments"]} == good
+    assert old_revision < set(world.deployments)
+    assert {s["backend"] for s in world.served["segments"]} == old_revision
     assert ready(world)["reason"] == "ReplicasNotReady"
-    assert f"revision {next(iter(good))} serves" in ready(world)["message"]
+    assert f"revision {next(iter(old_revision))} serves" in ready(world)["message"]
     world.edit(predictor("a", "v3"))
     world.settle()
     assert len(world.deployments) == 1
-    assert not good & set(world.deployments)
+    assert not old_revision & set(world.deployments)
 
 
-def test_a_revision_that_does_not_answer_the_probe_is_asked_again_and_gets_nothing() -> None:
+def test_failed_probe_is_repeated_and_its_revision_gets_no_traffic() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.sick = {"v1"}
     for _ in range(5):
@@ -130,39 +130,39 @@ def test_a_revision_that_does_not_answer_the_probe_is_asked_again_and_gets_nothi
     assert planner.plan(world.now(), NOW).probes
 
 
-def test_the_last_answer_of_a_failed_probe_holds_while_it_is_asked_again() -> None:
+def test_probe_result_is_kept_while_the_probe_is_repeated() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.sick = {"v1"}
     for _ in range(3):
         world.go_on()
-    again = planner.plan(world.now(), NOW)
-    assert (again.status, [probe.backend for probe in again.probes]) == (None, list(world.deployments))
+    plan = planner.plan(world.now(), NOW)
+    assert (plan.status, [probe.backend for probe in plan.probes]) == (None, list(world.deployments))
     world.edit(predictor("a", "v2"))
     world.go_on()
     assert ready(world)["reason"] != "ProbeFailed", "it says nothing of another candidate"
 
 
-def test_a_status_that_says_only_that_things_are_on_their_way_may_wait() -> None:
+def test_status_that_only_reports_progress_may_wait() -> None:
     world = InferenceWorld(predictor("a", "v1"))
-    seen = []
-    while not seen or seen[-1][0] != "Ready":
+    statuses = []
+    while not statuses or statuses[-1][0] != "Ready":
         for plan in (planner.plan(world.now(), NOW), world.go_on()):
             if plan.status is not None:
-                found = conditions.find(plan.status["conditions"], "Ready") or {}
-                seen.append((found["reason"], plan.status_may_wait))
-    assert set(seen) == {
+                condition = conditions.find(plan.status["conditions"], "Ready") or {}
+                statuses.append((condition["reason"], plan.status_may_wait))
+    assert set(statuses) == {
         ("ReplicasNotReady", True),
         ("RouteNotAccepted", True),
         ("Ready", False),
     }
 
 
-def test_a_status_is_as_of_after_the_writes_of_its_plan() -> None:
+def test_status_describes_the_state_after_the_writes_of_its_plan() -> None:
     world = InferenceWorld(predictor("a", "v1", autoScale={"minReplicas": 3, "maxReplicas": 3}))
     plan = planner.plan(world.now(), NOW)
     assert plan.status is not None
-    (said,) = plan.status["predictors"]
-    assert "0 of 3 replicas ready" in said["message"]
+    (arm_status,) = plan.status["predictors"]
+    assert "0 of 3 replicas ready" in arm_status["message"]
     routes = conditions.find(plan.status["conditions"], "RoutesReady") or {}
     assert (routes["reason"], routes["message"]) == ("RouteNotAccepted", "not accepted yet by gateway gw")
     world.settle()
@@ -171,7 +171,7 @@ def test_a_status_is_as_of_after_the_writes_of_its_plan() -> None:
     assert [p["reason"] for p in (plan.status or {})["predictors"]] == ["Ready", "ReplicasNotReady"]
 
 
-def test_the_proof_of_an_arm_without_weight_does_not_wait() -> None:
+def test_status_with_the_proof_of_an_arm_without_weight_does_not_wait() -> None:
     """The Route names only arms with traffic, so this one's proof is in the status alone."""
     world = InferenceWorld(predictor("a", "v1", 1), predictor("b", "v2", 0))
     world.broken = {"v1"}
@@ -186,7 +186,7 @@ def test_the_proof_of_an_arm_without_weight_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hit", "may_wait"),
+    ("cause_problem", "may_wait"),
     [
         pytest.param(lambda world: setattr(world, "broken", {"v2"}), True, id="slow"),
         pytest.param(lambda world: setattr(world, "sick", {"v2"}), False, id="fails its probe"),
@@ -194,31 +194,31 @@ def test_the_proof_of_an_arm_without_weight_does_not_wait() -> None:
         pytest.param(lambda world: setattr(world, "alive", False), False, id="no gateway"),
     ],
 )
-def test_what_will_not_pass_by_itself_does_not_wait(
-    hit: Callable[[InferenceWorld], object], *, may_wait: bool
+def test_status_with_a_problem_that_needs_action_does_not_wait(
+    cause_problem: Callable[[InferenceWorld], object], *, may_wait: bool
 ) -> None:
     world = InferenceWorld(predictor("a", "v1"), predictor("b", "v1"))
     world.settle()
-    hit(world)
+    cause_problem(world)
     world.edit(predictor("a", "v1"), predictor("b", "v2"))
     plans = [world.go_on() for _ in range(3)]
     assert [plan.status_may_wait for plan in plans if plan.status is not None][-1] is may_wait
 
 
-def test_weights_that_are_in_effect_do_not_wait_for_an_arm_that_is_slow() -> None:
+def test_status_with_effective_weights_does_not_wait_for_a_slow_arm() -> None:
     world = InferenceWorld(predictor("a", "v1", 1), predictor("b", "v2", 1))
     world.settle()
     world.broken, world.is_patient = {"v3"}, True
     world.edit(predictor("a", "v1", 3), predictor("b", "v3", 1))
-    first = world.go_on()
-    assert first.status_may_wait
+    plan = world.go_on()
+    assert plan.status_may_wait
     world.go_on()
     routes = conditions.find(world.inference["status"]["conditions"], "RoutesReady") or {}
     assert (routes["status"], routes["observedGeneration"]) == ("True", 2)
     assert ready(world)["reason"] == "ReplicasNotReady"
 
 
-def test_an_arm_whose_version_is_not_ready_waits_and_holds_up_no_other() -> None:
+def test_arm_whose_version_is_not_ready_blocks_no_other() -> None:
     world = InferenceWorld(predictor("a", "v1", 50), predictor("b", "v2", 50))
     world.unready = {"v2"}
     for _ in range(6):
@@ -230,20 +230,20 @@ def test_an_arm_whose_version_is_not_ready_waits_and_holds_up_no_other() -> None
     assert segments(world) == {"a": 5_000, "b": 5_000}
 
 
-def test_a_refused_revision_is_not_written_again_and_holds_up_no_other() -> None:
+def test_refused_revision_is_not_written_again_and_blocks_no_other() -> None:
     world = InferenceWorld(predictor("a", "v1"), predictor("b", "v2"))
-    first = [
+    revisions = [
         a.object["metadata"]["name"] for a in planner.plan(world.now(), NOW).actions if isinstance(a, Ensure)
     ]
-    bad = next(name for name in first if name.startswith("digits-b-"))
-    plan = planner.plan(world.now(refused={bad: "spec.template: no"}), NOW)
-    written = [action.object["metadata"]["name"] for action in plan.actions if isinstance(action, Ensure)]
-    assert bad not in written
-    assert any(name.startswith("digits-a-") for name in written)
+    refused_revision = next(name for name in revisions if name.startswith("digits-b-"))
+    plan = planner.plan(world.now(refused={refused_revision: "spec.template: no"}), NOW)
+    rewritten = [action.object["metadata"]["name"] for action in plan.actions if isinstance(action, Ensure)]
+    assert refused_revision not in rewritten
+    assert any(name.startswith("digits-a-") for name in rewritten)
     assert plan.status is not None
-    said = {p["name"]: (p["reason"], p["message"]) for p in plan.status["predictors"]}
-    assert said["b"] == ("RevisionRefused", f"revision {bad} was refused: spec.template: no")
-    assert said["a"][0] == "ReplicasNotReady"
+    reasons = {p["name"]: (p["reason"], p["message"]) for p in plan.status["predictors"]}
+    assert reasons["b"] == ("RevisionRefused", f"revision {refused_revision} was refused: spec.template: no")
+    assert reasons["a"][0] == "ReplicasNotReady"
 
 
 def test_a_new_revision_starts_with_as_many_replicas_as_the_one_it_replaces() -> None:
@@ -260,21 +260,21 @@ def test_a_new_revision_starts_with_as_many_replicas_as_the_one_it_replaces() ->
     assert sorted(d["spec"]["replicas"] for d in world.deployments.values()) == [2, 4, 4]
 
 
-def test_deletion_takes_the_route_first_and_lets_go_last() -> None:
+def test_deletion_removes_the_route_first_and_the_finalizer_last() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.settle()
     world.inference["metadata"]["deletionTimestamp"] = NOW
-    (first,) = planner.plan(world.now(), NOW).actions
-    assert isinstance(first, Remove)
-    assert first.kind.kind == "Route"
+    (route_removal,) = planner.plan(world.now(), NOW).actions
+    assert isinstance(route_removal, Remove)
+    assert route_removal.kind.kind == "Route"
     world.children["Route"].clear()
-    *rest, last = planner.plan(world.now(), NOW).actions
-    assert {action.kind.kind for action in rest if isinstance(action, Remove)} == {
+    *removals, final_action = planner.plan(world.now(), NOW).actions
+    assert {action.kind.kind for action in removals if isinstance(action, Remove)} == {
         "Autoscaler",
         "Deployment",
         "Service",
     }
-    assert last == SetFinalizers(())
+    assert final_action == SetFinalizers(())
 
 
 def test_deletion_in_the_foreground_waits_for_the_pods_of_its_deployments() -> None:
@@ -312,7 +312,7 @@ def test_other_finalizers_are_kept() -> None:
         ("fine", {"framework": "unheard-of"}, "InvalidSpec"),
     ],
 )
-def test_what_cannot_be_planned_is_said_and_nothing_is_touched(name: str, spec: Object, reason: str) -> None:
+def test_invalid_inference_gets_a_condition_and_no_action(name: str, spec: Object, reason: str) -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.inference["metadata"]["name"] = name
     world.inference["spec"] |= spec
@@ -324,7 +324,7 @@ def test_what_cannot_be_planned_is_said_and_nothing_is_touched(name: str, spec: 
     assert [c["reason"] for c in plan.status["conditions"]] == [reason]
 
 
-def test_an_invalid_spec_is_said_by_the_path_that_the_api_uses() -> None:
+def test_message_of_an_invalid_spec_starts_with_the_field_path() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.inference["spec"]["predictors"][0]["trafficWeight"] = -1
     plan = planner.plan(world.now(), NOW)
@@ -332,17 +332,17 @@ def test_an_invalid_spec_is_said_by_the_path_that_the_api_uses() -> None:
     assert plan.status["conditions"][0]["message"].startswith("spec.predictors[0].trafficWeight: ")
 
 
-def test_standby_replicas_are_said_of_a_deployment_and_taken_back() -> None:
-    def said() -> list[str | None]:
-        found = world.deployments.values()
-        return [(d["metadata"].get("annotations") or {}).get(names.STANDBY_ANNOTATION) for d in found]
+def test_standby_replicas_are_annotated_on_the_deployment_and_reset() -> None:
+    def annotations() -> list[str | None]:
+        deployments = world.deployments.values()
+        return [(d["metadata"].get("annotations") or {}).get(names.STANDBY_ANNOTATION) for d in deployments]
 
     world = InferenceWorld(predictor("a", "v1"))
     world.settle()
-    assert said() == [None]
+    assert annotations() == [None]
     world.edit(predictor("a", "v1", autoScale={"standby": 2}))
     world.settle()
-    assert said() == ["2"]
+    assert annotations() == ["2"]
     world.edit(predictor("a", "v1"))
     world.settle()
-    assert said() == ["0"]
+    assert annotations() == ["0"]

@@ -5,18 +5,20 @@ from serving.planning.inference import replicas
 from serving.resources.conditions import StatusReason
 
 
-def pod(name: str = "p", *, ready: bool = False, last: Object | None = None, **state: Object) -> Object:
-    container = {"name": "predictor", "ready": ready, "state": state, "lastState": last or {}}
+def pod(name: str = "p", *, ready: bool = False, last_state: Object | None = None, **state: Object) -> Object:
+    container = {"name": "predictor", "ready": ready, "state": state, "lastState": last_state or {}}
     return {"metadata": {"name": name}, "status": {"containerStatuses": [container]}}
 
 
-def ended(code: int = 3, reason: str = "Error", **more: str) -> Object:
-    return {"terminated": {"exitCode": code, "reason": reason, **more}}
+def terminated(code: int = 3, reason: str = "Error", **fields: str) -> Object:
+    return {"terminated": {"exitCode": code, "reason": reason, **fields}}
 
 
-def deployment(wanted: int, ready: int, **conditions: tuple[str, str]) -> Object:
-    said = [{"type": t, "status": status, "message": text} for t, (status, text) in conditions.items()]
-    return {"spec": {"replicas": wanted}, "status": {"readyReplicas": ready, "conditions": said}}
+def deployment(desired: int, ready: int, **conditions: tuple[str, str]) -> Object:
+    condition_list = [
+        {"type": t, "status": status, "message": text} for t, (status, text) in conditions.items()
+    ]
+    return {"spec": {"replicas": desired}, "status": {"readyReplicas": ready, "conditions": condition_list}}
 
 
 def problem(deployment: Object | None, *pods: Object, all_ready: bool = False) -> StatusReason | None:
@@ -28,18 +30,22 @@ BACK_OFF = {"reason": "CrashLoopBackOff", "message": "back-off"}
 
 
 @pytest.mark.parametrize(
-    ("found", "reason", "message"),
+    ("failed_pod", "reason", "message"),
     [
         (
-            pod(waiting=BACK_OFF, last=ended()),
+            pod(waiting=BACK_OFF, last_state=terminated()),
             "CrashLoopBackOff",
             "container predictor ended with exit code 3",
         ),
-        (pod(running={}, last=ended()), "CrashLoopBackOff", "container predictor ended with exit code 3"),
-        (pod(**ended()), "CrashLoopBackOff", "container predictor ended with exit code 3"),
-        (pod(**ended(0, "Completed")), "CrashLoopBackOff", "container predictor ended with exit code 0"),
         (
-            pod(waiting=BACK_OFF, last=ended(137, "OOMKilled", message="over its limit")),
+            pod(running={}, last_state=terminated()),
+            "CrashLoopBackOff",
+            "container predictor ended with exit code 3",
+        ),
+        (pod(**terminated()), "CrashLoopBackOff", "container predictor ended with exit code 3"),
+        (pod(**terminated(0, "Completed")), "CrashLoopBackOff", "container predictor ended with exit code 0"),
+        (
+            pod(waiting=BACK_OFF, last_state=terminated(137, "OOMKilled", message="over its limit")),
             "OOMKilled",
             "container predictor ended with exit code 137: over its limit",
         ),
@@ -51,50 +57,50 @@ BACK_OFF = {"reason": "CrashLoopBackOff", "message": "back-off"}
     ],
 )
 def test_the_problem_of_a_failed_container_names_it_and_its_reason(
-    found: Object, reason: str, message: str
+    failed_pod: Object, reason: str, message: str
 ) -> None:
-    assert replicas.pod_problem(found) == StatusReason(reason, message)
+    assert replicas.pod_problem(failed_pod) == StatusReason(reason, message)
 
 
 @pytest.mark.parametrize(
-    "found",
+    "healthy_pod",
     [
         pod(running={}),
         pod(waiting={"reason": "ContainerCreating"}),
-        pod(running={}, last=ended(), ready=True),
-        pod(running={}, last=ended(137, "ContainerStatusUnknown")),
+        pod(running={}, last_state=terminated(), ready=True),
+        pod(running={}, last_state=terminated(137, "ContainerStatusUnknown")),
         {"metadata": {"name": "new"}},
-        pod(**ended()) | {"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        pod(**terminated()) | {"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
     ],
 )
-def test_a_container_that_starts_serves_or_is_being_stopped_has_no_problem(found: Object) -> None:
-    assert replicas.pod_problem(found) is None
+def test_container_that_starts_serves_or_stops_has_no_problem(healthy_pod: Object) -> None:
+    assert replicas.pod_problem(healthy_pod) is None
 
 
-def test_a_pod_that_cannot_be_scheduled_has_the_schedulers_reason() -> None:
+def test_unschedulable_pod_has_the_reason_of_the_scheduler() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
-    found = {"metadata": {"name": "p"}, "status": {"conditions": [condition]}}
-    assert replicas.pod_problem(found) == StatusReason("Unschedulable", "no room")
+    unschedulable = {"metadata": {"name": "p"}, "status": {"conditions": [condition]}}
+    assert replicas.pod_problem(unschedulable) == StatusReason("Unschedulable", "no room")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "ready", "all_ready", "fine"),
+    ("desired", "ready", "all_ready", "fine"),
     [(3, 1, False, True), (3, 1, True, False), (3, 3, True, True), (0, 0, True, False), (0, 1, True, True)],
 )
-def test_one_ready_replica_is_enough_unless_the_revision_takes_over_the_whole_load(
-    wanted: int, ready: int, *, all_ready: bool, fine: bool
+def test_one_ready_replica_suffices_unless_all_are_required(
+    desired: int, ready: int, *, all_ready: bool, fine: bool
 ) -> None:
-    found = problem(deployment(wanted, ready), all_ready=all_ready)
-    assert (found is None) == fine
+    rollout_problem = problem(deployment(desired, ready), all_ready=all_ready)
+    assert (rollout_problem is None) == fine
 
 
-def test_the_reason_is_the_first_failed_pods_else_the_deployments() -> None:
+def test_reason_comes_from_the_first_failed_pod_else_the_deployment() -> None:
     slow = deployment(2, 0)
     assert problem(slow, pod("a", running={})) == StatusReason(
         "ReplicasNotReady", "revision r: 0 of 2 replicas ready"
     )
-    found = problem(slow, pod("a", running={}), pod("b", **ended()))
-    assert found == StatusReason(
+    pod_failure = problem(slow, pod("a", running={}), pod("b", **terminated()))
+    assert pod_failure == StatusReason(
         "CrashLoopBackOff",
         "revision r: 0 of 2 replicas ready (container predictor ended with exit code 3)",
     )
@@ -105,9 +111,11 @@ def test_the_reason_is_the_first_failed_pods_else_the_deployments() -> None:
     assert problem(None) == StatusReason("ReplicasNotReady", "revision r: 0 of 0 replicas ready")
 
 
-def test_a_revision_past_its_deadline_has_failed_and_keeps_the_pods_message() -> None:
-    late = deployment(1, 0, Progressing=("False", "timed out"))
-    assert problem(late) == StatusReason("RevisionFailed", "revision r: 0 of 1 replicas ready (timed out)")
-    found = problem(late, pod(**ended()))
-    assert found is not None
-    assert (found.reason, "exit code 3" in found.message) == ("RevisionFailed", True)
+def test_revision_past_its_deadline_fails_with_the_message_of_its_pod() -> None:
+    timed_out = deployment(1, 0, Progressing=("False", "timed out"))
+    assert problem(timed_out) == StatusReason(
+        "RevisionFailed", "revision r: 0 of 1 replicas ready (timed out)"
+    )
+    pod_failure = problem(timed_out, pod(**terminated()))
+    assert pod_failure is not None
+    assert (pod_failure.reason, "exit code 3" in pod_failure.message) == ("RevisionFailed", True)

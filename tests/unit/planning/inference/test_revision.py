@@ -14,9 +14,9 @@ ARM = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?", fullmatch=True)
 
 
 def rendered(
-    version: str = "v1", framework: str = "sklearn", name: str = "digits", **more: object
+    version: str = "v1", framework: str = "sklearn", name: str = "digits", **fields: object
 ) -> revision.Revision:
-    predictor = Predictor.model_validate({"name": "stable", "modelVersion": version, **more})
+    predictor = Predictor.model_validate({"name": "stable", "modelVersion": version, **fields})
     return revision.render(name, framework, predictor, ready_version(version))
 
 
@@ -34,13 +34,13 @@ def test_two_inferences_never_share_an_autoscaler() -> None:
     assert revision.autoscaler_name("digits", "stable") == "digits-stable"
 
 
-def test_the_name_changes_with_the_template_and_only_with_it() -> None:
+def test_revision_name_changes_only_with_the_pod_template() -> None:
     assert rendered("v1").name == rendered("v1", trafficWeight=7, autoScale={"maxReplicas": 3}).name
     assert rendered("v1").name != rendered("v2").name
     assert rendered("v1").name != rendered("v1", resources={"cpu": "1"}).name
 
 
-def test_requests_equal_limits() -> None:
+def test_resource_requests_equal_limits() -> None:
     container = rendered(resources={"cpu": "500m", "memory": "1Gi"}).template["spec"]["containers"][0]
     assert (
         container["resources"]["requests"]
@@ -49,38 +49,40 @@ def test_requests_equal_limits() -> None:
     )
 
 
-def env_of(found: revision.Revision) -> dict[str, str]:
-    return {item["name"]: item["value"] for item in found.template["spec"]["containers"][0]["env"]}
+def env_of(rendered_revision: revision.Revision) -> dict[str, str]:
+    return {
+        item["name"]: item["value"] for item in rendered_revision.template["spec"]["containers"][0]["env"]
+    }
 
 
-def test_the_runtime_is_told_how_to_gather_requests_where_it_should() -> None:
+def test_batching_is_passed_to_the_runtime_as_environment() -> None:
     env = env_of(rendered(batching={"batchSize": 32, "timeout": "2ms"}))
     assert (env["SLIPWAY_BATCH_SIZE"], env["SLIPWAY_BATCH_TIMEOUT"]) == ("32", "2ms")
     assert env_of(rendered(batching={"batchSize": 2}))["SLIPWAY_BATCH_TIMEOUT"] == "0ms"
 
 
 @pytest.mark.parametrize("nothing", [{}, {"batchSize": 1}, {"timeout": "5ms"}, None])
-def test_a_predictor_that_gathers_nothing_keeps_its_revision(nothing: object) -> None:
+def test_batching_without_effect_keeps_the_revision(nothing: object) -> None:
     assert rendered(batching=nothing) == rendered()
 
 
 def test_resources_of_the_template_are_merged_by_name() -> None:
-    own = {"name": "predictor", "resources": {"limits": {"cpu": "2", "example.com/disk": "1"}}}
-    container = rendered(resources={"cpu": "1", "memory": "1Gi"}, template={"containers": [own]}).template[
-        "spec"
-    ]["containers"][0]
+    container_override = {"name": "predictor", "resources": {"limits": {"cpu": "2", "example.com/disk": "1"}}}
+    container = rendered(
+        resources={"cpu": "1", "memory": "1Gi"}, template={"containers": [container_override]}
+    ).template["spec"]["containers"][0]
     assert container["resources"]["limits"] == {"cpu": "2", "memory": "1Gi", "example.com/disk": "1"}
 
 
-def test_own_containers_are_merged_by_name_and_their_lists_by_key() -> None:
-    own = [
+def test_template_containers_are_merged_by_name_and_their_lists_by_key() -> None:
+    container_overrides = [
         {
             "name": "predictor",
             "env": [{"name": "THREADS", "value": "2"}, {"name": "SLIPWAY_MODEL_NAME", "value": "x"}],
         },
         {"name": "beside", "image": "busybox"},
     ]
-    containers = rendered(template={"containers": own}).template["spec"]["containers"]
+    containers = rendered(template={"containers": container_overrides}).template["spec"]["containers"]
     assert [c["name"] for c in containers] == ["predictor", "beside"]
     env = {item["name"]: item["value"] for item in containers[0]["env"]}
     assert env["THREADS"] == "2"
@@ -89,20 +91,20 @@ def test_own_containers_are_merged_by_name_and_their_lists_by_key() -> None:
     assert containers[0]["image"] == "slipway.dev/runtimes/sklearn"
 
 
-def test_a_custom_container_has_its_own_image_and_is_probed_where_it_says() -> None:
-    own = [
+def test_custom_container_keeps_its_image_and_readiness_probe_path() -> None:
+    custom_containers = [
         {"name": "predictor", "image": "mine", "readinessProbe": {"httpGet": {"path": "/up", "port": 8080}}}
     ]
-    found = rendered(framework="custom", template={"containers": own})
-    assert found.probe_paths == ("/up",)
-    container = found.template["spec"]["containers"][0]
+    custom_revision = rendered(framework="custom", template={"containers": custom_containers})
+    assert custom_revision.probe_paths == ("/up",)
+    container = custom_revision.template["spec"]["containers"][0]
     assert container["image"] == "mine"
     assert "livenessProbe" not in container
 
 
-def test_annotations_of_the_template_are_the_pods_and_cannot_say_another_version() -> None:
-    said = {"slipway.dev/zygote": "disabled", "slipway.dev/model-version": "another"}
-    template = rendered("v1", template={"metadata": {"annotations": said}}).template
+def test_template_annotations_are_kept_except_the_model_version() -> None:
+    annotations = {"slipway.dev/zygote": "disabled", "slipway.dev/model-version": "another"}
+    template = rendered("v1", template={"metadata": {"annotations": annotations}}).template
     assert template["metadata"]["annotations"] == {
         "slipway.dev/zygote": "disabled",
         "slipway.dev/model-version": "v1",
@@ -111,7 +113,7 @@ def test_annotations_of_the_template_are_the_pods_and_cannot_say_another_version
 
 
 @pytest.mark.parametrize("framework", [name for name in get_args(Framework) if name != "custom"])
-def test_every_framework_runs_in_an_image_that_this_machine_knows(framework: str) -> None:
+def test_every_framework_has_a_runtime_image_on_a_single_machine(framework: str) -> None:
     (container,) = rendered(framework=framework).template["spec"]["containers"]
     assert container["image"] == f"slipway.dev/runtimes/{framework}"
     assert container["image"] in RUNTIMES

@@ -1,4 +1,4 @@
-"""What an Inference's children are, and what its status says, where predictors may be at zero."""
+"""The children and status of an Inference whose predictors scale to zero."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def replicas(world: InferenceWorld) -> list[int]:
     return sorted(d["spec"]["replicas"] for d in world.deployments.values())
 
 
-def test_a_predictor_that_may_be_at_zero_is_started_once_to_be_proven() -> None:
+def test_scale_to_zero_predictor_starts_one_replica_until_it_is_proven() -> None:
     world = InferenceWorld(predictor("a", "v1", **ON_DEMAND))
     world.plan()
     assert replicas(world) == [1]
@@ -61,7 +61,7 @@ def test_a_predictor_that_may_be_at_zero_is_started_once_to_be_proven() -> None:
     assert (backend["onDemand"], backend["autoscaler"]) == (True, scaler["metadata"]["name"])
 
 
-def test_a_schedule_may_have_it_at_zero_but_not_before_it_is_proven() -> None:
+def test_schedule_scales_to_zero_only_once_the_revision_is_proven() -> None:
     night = {"name": "night", "start": "0 22 * * *", "duration": "8h", "minReplicas": 0}
     world = InferenceWorld(predictor("a", "v1", autoScale={"maxReplicas": 4, "schedules": [night]}))
     world.plan()
@@ -71,9 +71,9 @@ def test_a_schedule_may_have_it_at_zero_but_not_before_it_is_proven() -> None:
     assert labelled(world) == {"Route", "Service", "Autoscaler"}
 
 
-def test_what_a_predictor_no_longer_asks_for_is_taken_back_from_its_autoscaler() -> None:
-    asked = {"risk": 2, "metrics": [{"type": "QPS", "target": 50}], "behavior": {"scaleDown": {}}}
-    world = InferenceWorld(predictor("a", "v1", autoScale={"maxReplicas": 4, **asked}))
+def test_field_removed_from_a_predictor_is_removed_from_its_autoscaler() -> None:
+    fields = {"risk": 2, "metrics": [{"type": "QPS", "target": 50}], "behavior": {"scaleDown": {}}}
+    world = InferenceWorld(predictor("a", "v1", autoScale={"maxReplicas": 4, **fields}))
     world.settle()
     assert scaling(world)["metrics"] == [{"type": "QPS", "name": "", "target": "50"}]
     world.edit(predictor("a", "v1", autoScale={"maxReplicas": 4}))
@@ -81,26 +81,26 @@ def test_what_a_predictor_no_longer_asks_for_is_taken_back_from_its_autoscaler()
     assert scaling(world).keys() == {"scaleTargetRef", "minReplicas", "maxReplicas", "prediction"}
 
 
-def test_without_such_predictors_nothing_is_marked() -> None:
+def test_no_child_is_labelled_without_a_scale_to_zero_predictor() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.settle()
     assert labelled(world) == set()
     assert world.served["backends"][0].keys().isdisjoint({"onDemand", "autoscaler"})
 
 
-def test_at_zero_an_inference_stays_ready_and_says_so() -> None:
+def test_inference_stays_ready_when_all_arms_are_at_zero() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND), predictor("b", "v1", **ON_DEMAND))
     assert (ready(world)["status"], ready(world)["reason"]) == ("True", "ScaledToZero")
     assert arms(world) == {"a": "ScaledToZero", "b": "ScaledToZero"}
 
 
-def test_with_one_arm_at_zero_an_inference_is_ready_as_any_other() -> None:
+def test_inference_is_ready_as_usual_when_only_one_arm_is_at_zero() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND), predictor("b", "v1"))
     assert (ready(world)["status"], ready(world)["reason"]) == ("True", "Ready")
     assert arms(world) == {"a": "ScaledToZero", "b": "Ready"}
 
 
-def test_on_its_way_back_it_stays_ready_and_says_what_keeps_it_from_coming() -> None:
+def test_waking_arm_stays_ready_until_its_pod_has_a_problem() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND))
     (deployment,) = world.deployments.values()
     deployment["spec"]["replicas"] = 1
@@ -113,11 +113,11 @@ def test_on_its_way_back_it_stays_ready_and_says_what_keeps_it_from_coming() -> 
     }
     plan = planner.plan(world.now(pods={deployment["metadata"]["name"]: [pod]}), NOW)
     assert plan.status is not None
-    said = conditions.find(plan.status["conditions"], "Ready") or {}
-    assert (said["status"], said["reason"]) == ("False", "ErrImagePull")
+    condition = conditions.find(plan.status["conditions"], "Ready") or {}
+    assert (condition["status"], condition["reason"]) == ("False", "ErrImagePull")
 
 
-def test_that_it_is_on_its_way_is_only_said_if_that_lasts() -> None:
+def test_status_of_a_waking_arm_may_wait_and_that_of_a_ready_one_may_not() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND))
     (deployment,) = world.deployments.values()
     deployment["spec"]["replicas"] = 1
@@ -126,7 +126,7 @@ def test_that_it_is_on_its_way_is_only_said_if_that_lasts() -> None:
     assert not planner.plan(world.now(), NOW).status_may_wait
 
 
-def test_a_new_revision_of_a_predictor_at_zero_is_started_proven_and_takes_over() -> None:
+def test_new_revision_of_a_predictor_at_zero_is_proven_and_takes_over() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND))
     (old,) = world.deployments
     world.edit(predictor("a", "v2", **ON_DEMAND))
@@ -138,7 +138,7 @@ def test_a_new_revision_of_a_predictor_at_zero_is_started_proven_and_takes_over(
     assert ready(world)["status"] == "True"
 
 
-def test_a_revision_at_zero_that_is_wanted_again_before_it_was_retired_is_started_anew() -> None:
+def test_replaced_revision_at_zero_restarts_when_the_spec_returns_to_it() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND))
     (old,) = world.deployments
     world.edit(predictor("a", "v2", **ON_DEMAND))
@@ -156,7 +156,7 @@ def test_a_revision_at_zero_that_is_wanted_again_before_it_was_retired_is_starte
     assert {s["backend"] for s in world.served["segments"]} == {old}
 
 
-def test_arms_at_zero_come_and_go_like_others() -> None:
+def test_removed_arm_at_zero_is_deleted() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND), predictor("b", "v1", **ON_DEMAND))
     world.edit(predictor("b", "v1", **ON_DEMAND))
     world.settle()
@@ -165,7 +165,7 @@ def test_arms_at_zero_come_and_go_like_others() -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "unheard-of"])
-def test_requests_still_wait_until_the_first_replica_when_a_predictor_at_zero_no_longer_may_be(
+def test_requests_wait_for_the_first_replica_when_scale_to_zero_is_removed(
     version: str,
 ) -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND))
@@ -183,7 +183,7 @@ def test_requests_still_wait_until_the_first_replica_when_a_predictor_at_zero_no
     assert replicas(world) == [1]
 
 
-def test_a_service_keeps_its_mark_until_the_route_has_lost_its_own() -> None:
+def test_service_keeps_its_label_until_the_route_has_lost_its_own() -> None:
     world = at_zero(predictor("a", "v1", **ON_DEMAND))
     world.edit(predictor("a", "v1"))
     world.plan()
@@ -197,7 +197,7 @@ def test_a_service_keeps_its_mark_until_the_route_has_lost_its_own() -> None:
     assert labelled(world) == set()
 
 
-def test_the_service_of_a_revision_that_serves_is_marked_while_another_is_being_proven() -> None:
+def test_service_of_the_serving_revision_is_labelled_during_a_rollout() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.settle()
     (old,) = world.deployments

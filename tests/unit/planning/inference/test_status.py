@@ -16,12 +16,12 @@ def settled(*predictors: Object) -> InferenceWorld:
     return world
 
 
-def said(world: InferenceWorld, type_: str) -> tuple[str, str, str]:
+def planned_condition(world: InferenceWorld, type_: str) -> tuple[str, str, str]:
     plan = planner.plan(world.now(), NOW)
     status = plan.status or world.inference["status"]
-    found = conditions.find(status["conditions"], type_)
-    assert found is not None
-    return found["status"], found["reason"], found["message"]
+    condition = conditions.find(status["conditions"], type_)
+    assert condition is not None
+    return condition["status"], condition["reason"], condition["message"]
 
 
 def ready(status: str, reason: str, message: str = "") -> Object:
@@ -29,7 +29,7 @@ def ready(status: str, reason: str, message: str = "") -> Object:
     return {"conditions": [condition]}
 
 
-def test_a_settled_inference_says_its_address_its_split_and_the_state_of_every_arm() -> None:
+def test_status_of_a_settled_inference_has_url_traffic_and_arm_states() -> None:
     status = settled(predictor("a", "v1", 90), predictor("b", "v2", 10)).inference["status"]
     assert status["url"] == "http://127.0.0.1:8080/default/digits"
     assert status["traffic"] == "a 90%, b 10%"
@@ -44,7 +44,7 @@ def test_a_settled_inference_says_its_address_its_split_and_the_state_of_every_a
     } == dict.fromkeys(("Ready", "ModelReady", "PredictorsReady", "RoutesReady"), "True")
 
 
-def test_the_split_is_what_the_gateway_says_it_serves() -> None:
+def test_effective_percent_is_what_a_live_gateway_reports() -> None:
     world = settled(predictor("a", "v1", 90), predictor("b", "v2", 10))
     weights = [{"arm": "a", "percent": 0.0}, {"arm": "b", "percent": 100.0}]
     entry = world.children["Route"]["digits"]["status"]["gateways"][0]
@@ -56,34 +56,34 @@ def test_the_split_is_what_the_gateway_says_it_serves() -> None:
     )
 
 
-def test_ready_is_the_first_part_that_is_not() -> None:
+def test_ready_repeats_the_first_condition_that_is_not_true() -> None:
     world = settled(predictor("a", "v1"))
     world.alive = False
-    assert said(world, "Ready") == ("False", "NoGateway", "no gateway is alive")
+    assert planned_condition(world, "Ready") == ("False", "NoGateway", "no gateway is alive")
     world.alive = True
     world.unready = {"v2"}
     world.edit(predictor("a", "v2"))
-    assert said(world, "Ready")[1] == "ModelVersionNotFound"
-    assert said(world, "PredictorsReady")[1] == "ModelVersionNotFound"
+    assert planned_condition(world, "Ready")[1] == "ModelVersionNotFound"
+    assert planned_condition(world, "PredictorsReady")[1] == "ModelVersionNotFound"
 
 
-def test_what_a_gateway_refuses_is_said_in_its_words() -> None:
+def test_route_condition_repeats_the_message_of_the_gateway() -> None:
     world = settled(predictor("a", "v1"))
     entry = world.children["Route"]["digits"]["status"]["gateways"][0]
     entry |= {"acceptedGeneration": 0, "message": "malformed address"}
-    status, reason, message = said(world, "RoutesReady")
+    status, reason, message = planned_condition(world, "RoutesReady")
     assert (status, reason) == ("False", "RouteNotAccepted")
     assert message == f"not accepted yet by gateway {GATEWAY} (malformed address)"
 
 
-def test_a_crashed_last_replica_makes_it_not_ready_though_the_revision_is_proven() -> None:
+def test_inference_is_not_ready_when_its_only_proven_replica_crashed() -> None:
     world = settled(predictor("a", "v1"))
     next(iter(world.deployments.values()))["status"] = {"replicas": 1, "readyReplicas": 0}
-    assert said(world, "Ready")[:2] == ("False", "ReplicasNotReady")
+    assert planned_condition(world, "Ready")[:2] == ("False", "ReplicasNotReady")
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "reason", "warning"),
+    ("old_status", "new_status", "reason", "warning"),
     [
         ({}, ready("True", "Ready"), "Ready", False),
         (ready("True", "Ready"), ready("False", "CrashLoopBackOff", "why"), "CrashLoopBackOff", True),
@@ -91,15 +91,15 @@ def test_a_crashed_last_replica_makes_it_not_ready_though_the_revision_is_proven
         (ready("False", "Probing"), ready("False", "ProbeFailed", "503"), "ProbeFailed", True),
     ],
 )
-def test_a_transition_is_announced_and_as_a_warning_if_it_will_not_pass_by_itself(
-    before: Object, after: Object, reason: str, *, warning: bool
+def test_transition_emits_an_event_and_a_warning_when_it_needs_action(
+    old_status: Object, new_status: Object, reason: str, *, warning: bool
 ) -> None:
-    (announced,) = statuses.events(before, after)
-    assert (announced.reason, announced.type == "Warning") == (reason, warning)
-    assert announced.message
+    (event,) = statuses.events(old_status, new_status)
+    assert (event.reason, event.type == "Warning") == (reason, warning)
+    assert event.message
 
 
-def test_the_same_reason_again_is_not_announced_and_a_proven_revision_is() -> None:
+def test_repeated_reason_emits_no_event_and_a_proven_revision_does() -> None:
     old = ready("False", "ReplicasNotReady", "0 of 2") | {"predictors": [{"name": "a", "revision": "r1"}]}
     new = ready("False", "ReplicasNotReady", "1 of 2") | {"predictors": [{"name": "a", "revision": "r1"}]}
     assert statuses.events(old, new) == ()
@@ -108,25 +108,25 @@ def test_the_same_reason_again_is_not_announced_and_a_proven_revision_is() -> No
     assert statuses.events(old, {**new, "predictors": [{"name": "a", "revision": ""}]}) == ()
 
 
-@pytest.mark.parametrize("before", [{}, ready("False", "ReplicasNotReady")])
-def test_what_is_on_its_way_from_the_beginning_is_not_announced(before: Object) -> None:
-    assert statuses.events(before, ready("False", "RouteNotAccepted")) == ()
-    assert [a.reason for a in statuses.events(before, ready("False", "NoGateway"))] == ["NoGateway"]
+@pytest.mark.parametrize("old_status", [{}, ready("False", "ReplicasNotReady")])
+def test_first_rollout_in_progress_emits_no_event(old_status: Object) -> None:
+    assert statuses.events(old_status, ready("False", "RouteNotAccepted")) == ()
+    assert [a.reason for a in statuses.events(old_status, ready("False", "NoGateway"))] == ["NoGateway"]
     assert [a.reason for a in statuses.events(ready("False", "NoGateway"), ready("False", "Probing"))] == [
         "Probing"
     ]
 
 
-def test_revisions_that_are_proven_as_all_gets_ready_are_named_there_and_not_announced_apart() -> None:
+def test_ready_event_names_the_revisions_proven_at_the_same_time() -> None:
     new = ready("True", "Ready") | {"predictors": [{"name": "a", "revision": "r1"}]}
-    (announced,) = statuses.events({}, new)
-    assert (announced.reason, announced.type == "Warning") == ("Ready", False)
-    assert announced.message == "all predictors are proven and routed; a: revision r1"
+    (event,) = statuses.events({}, new)
+    assert (event.reason, event.type == "Warning") == ("Ready", False)
+    assert event.message == "all predictors are proven and routed; a: revision r1"
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=6).filter(any))
-def test_the_shares_of_the_arms_sum_to_a_hundred(weights: list[int]) -> None:
+def test_traffic_percentages_of_the_arms_sum_to_a_hundred(weights: list[int]) -> None:
     world = settled(*(predictor(f"a{i}", "v1", weight) for i, weight in enumerate(weights)))
     shares = [p["trafficPercent"] for p in world.inference["status"]["predictors"]]
     assert sum(shares) == pytest.approx(100.0)

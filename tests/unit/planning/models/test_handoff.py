@@ -9,13 +9,13 @@ HELD = [names.HANDOFF_FINALIZER]
 
 def job(*, finalizers: list[str] | None = None, condition: str = "", **meta: Any) -> dict[str, Any]:
     annotations = {names.MODEL_ANNOTATION: "digits"} | meta.pop("annotations", {})
-    found = [{"type": condition, "status": "True"}] if condition else []
+    job_conditions = [{"type": condition, "status": "True"}] if condition else []
     return {
         "metadata": {
             "name": "train", "namespace": "default", "uid": "abcde-123", "annotations": annotations,
             "finalizers": finalizers or [], **meta,
         },
-        "status": {"conditions": found},
+        "status": {"conditions": job_conditions},
     }  # fmt: skip
 
 
@@ -27,15 +27,15 @@ def version(phase: str, uid: str = "abcde-123") -> dict[str, Any]:
     }
 
 
-def test_a_job_with_the_annotation_is_held_before_anything_else() -> None:
+def test_annotated_job_first_gets_the_finalizer() -> None:
     assert handoff.next_step(job(), None) == HoldJob()
     assert handoff.next_step(job(condition="Complete"), None) == HoldJob()
 
 
-def test_other_jobs_are_left_alone() -> None:
-    other = job()
-    other["metadata"]["annotations"] = {}
-    assert handoff.next_step(other, None) is None
+def test_job_without_the_annotation_is_ignored() -> None:
+    unannotated = job()
+    unannotated["metadata"]["annotations"] = {}
+    assert handoff.next_step(unannotated, None) is None
 
 
 def test_a_complete_job_becomes_a_version_named_by_job_and_uid() -> None:
@@ -45,25 +45,25 @@ def test_a_complete_job_becomes_a_version_named_by_job_and_uid() -> None:
     assert step.version["spec"]["source"]["job"] == {"name": "train", "uid": "abcde-123"}
 
 
-def test_the_job_is_held_while_its_version_is_building_even_if_it_is_deleted() -> None:
-    done = job(finalizers=HELD, condition="Complete", deletionTimestamp="2026-01-01T00:00:00Z")
-    assert handoff.next_step(done, version("Building")) is None
-    assert handoff.next_step(done, version("Ready")) == ReleaseJob("train-abcde")
-    assert handoff.next_step(done, version("Failed")) == ReleaseJob("train-abcde")
+def test_deleted_job_is_held_until_its_version_is_finished() -> None:
+    completed = job(finalizers=HELD, condition="Complete", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert handoff.next_step(completed, version("Building")) is None
+    assert handoff.next_step(completed, version("Ready")) == ReleaseJob("train-abcde")
+    assert handoff.next_step(completed, version("Failed")) == ReleaseJob("train-abcde")
 
 
-def test_a_failed_job_and_one_deleted_before_its_end_are_released() -> None:
+def test_job_that_failed_or_was_deleted_early_is_released() -> None:
     assert handoff.next_step(job(finalizers=HELD, condition="Failed"), None) == ReleaseJob("")
-    gone = job(finalizers=HELD, deletionTimestamp="2026-01-01T00:00:00Z")
-    assert handoff.next_step(gone, None) == ReleaseJob("")
+    deleted = job(finalizers=HELD, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert handoff.next_step(deleted, None) == ReleaseJob("")
 
 
-def test_a_version_that_was_deleted_later_is_not_built_again() -> None:
-    done = job(condition="Complete", annotations={handoff.HANDED_OFF_ANNOTATION: "train-abcde"})
-    assert handoff.next_step(done, None) is None
+def test_deleted_version_is_not_created_again() -> None:
+    completed = job(condition="Complete", annotations={handoff.HANDED_OFF_ANNOTATION: "train-abcde"})
+    assert handoff.next_step(completed, None) is None
 
 
-def test_a_name_that_another_jobs_version_has_is_refused() -> None:
+def test_version_name_taken_by_another_job_is_refused() -> None:
     step = handoff.next_step(job(finalizers=HELD, condition="Complete"), version("Ready", uid="other"))
     assert isinstance(step, ReleaseJob)
     assert "not from this Job" in step.warning

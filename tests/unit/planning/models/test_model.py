@@ -17,12 +17,12 @@ def version(name: str, created: int, phase: str) -> Object:
 
 
 def ready(status: Object) -> tuple[str, str]:
-    found = conditions.find(status["conditions"], "Ready")
-    assert found is not None
-    return found["status"], found["reason"]
+    condition = conditions.find(status["conditions"], "Ready")
+    assert condition is not None
+    return condition["status"], condition["reason"]
 
 
-def test_the_latest_is_the_newest_that_is_ready_and_never_one_that_builds_or_failed() -> None:
+def test_latest_version_is_the_newest_ready_one() -> None:
     versions = [version("v1", 1, "Ready"), version("v2", 2, "Ready"), version("v3", 3, "Building")]
     status = planner.status(MODEL, [*versions, version("v4", 4, "Failed")], NOW)
     assert status["latestVersion"] == {"name": "v2", "image": "image-of-v2"}
@@ -34,22 +34,22 @@ def test_the_latest_is_the_newest_that_is_ready_and_never_one_that_builds_or_fai
     )
 
 
-def test_versions_of_the_same_second_are_told_apart_by_name() -> None:
+def test_versions_of_the_same_second_are_ordered_by_name() -> None:
     status = planner.status(MODEL, [version("v2", 1, "Ready"), version("v1", 1, "Ready")], NOW)
     assert status["latestVersion"]["name"] == "v2"
 
 
-def test_without_a_ready_version_there_is_no_latest() -> None:
+def test_there_is_no_latest_version_when_none_is_ready() -> None:
     status = planner.status(MODEL, [version("v1", 1, "Building")], NOW)
     assert "latestVersion" not in status
     assert ready(status) == ("False", "NoReadyVersion")
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), phases), max_size=6))
-def test_the_status_depends_neither_on_the_order_nor_on_being_computed_again(
-    seen: list[tuple[int, str]],
+def test_status_is_independent_of_order_and_stable_when_recomputed(
+    created_phases: list[tuple[int, str]],
 ) -> None:
-    versions = [version(f"v{i}", created, phase) for i, (created, phase) in enumerate(seen)]
+    versions = [version(f"v{i}", created, phase) for i, (created, phase) in enumerate(created_phases)]
     status = planner.status(MODEL, versions, NOW)
     assert planner.status(MODEL, reversed(versions), NOW) == status
     assert planner.status(MODEL | {"status": status}, versions, "2030-01-01T00:00:00Z") == status
@@ -58,19 +58,19 @@ def test_the_status_depends_neither_on_the_order_nor_on_being_computed_again(
     assert status.get("latestVersion", {}).get("name") == (newest and newest["metadata"]["name"])
 
 
-def test_a_model_is_made_for_versions_that_nobody_owns_only() -> None:
-    free = version("v1", 1, "Ready")
+def test_model_is_missing_only_for_versions_without_an_owner() -> None:
+    orphan = version("v1", 1, "Ready")
     owned = version("v2", 1, "Ready")
     owned["metadata"]["ownerReferences"] = [{"kind": "Model", "name": "digits", "uid": "gone"}]
-    going = version("v3", 1, "Ready")
-    going["metadata"]["deletionTimestamp"] = NOW
-    assert planner.is_missing([owned, free])
-    assert not planner.is_missing([owned, going])
+    being_deleted = version("v3", 1, "Ready")
+    being_deleted["metadata"]["deletionTimestamp"] = NOW
+    assert planner.is_missing([owned, orphan])
+    assert not planner.is_missing([owned, being_deleted])
     assert not planner.is_missing([])
 
 
 def test_a_version_that_is_being_deleted_is_not_the_latest() -> None:
-    going = version("v2", 2, "Ready")
-    going["metadata"]["deletionTimestamp"] = NOW
-    status = planner.status(MODEL, [version("v1", 1, "Ready"), going], NOW)
+    being_deleted = version("v2", 2, "Ready")
+    being_deleted["metadata"]["deletionTimestamp"] = NOW
+    status = planner.status(MODEL, [version("v1", 1, "Ready"), being_deleted], NOW)
     assert status["latestVersion"]["name"] == "v1"

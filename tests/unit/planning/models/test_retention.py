@@ -22,7 +22,7 @@ def retired(versions: list[Object], keep: int, used: list[str]) -> list[str]:
     return [v["metadata"]["name"] for v in retention.surplus(versions, keep, used)]
 
 
-def test_the_oldest_ready_versions_beyond_the_number_go() -> None:
+def test_oldest_ready_versions_beyond_the_limit_are_surplus() -> None:
     versions = [
         version("a", 1),
         version("b", 3),
@@ -34,7 +34,7 @@ def test_the_oldest_ready_versions_beyond_the_number_go() -> None:
     assert retired(versions, 1, []) == ["a", "c"]
 
 
-def test_one_in_use_stays_beside_the_newest() -> None:
+def test_version_in_use_is_kept_in_addition_to_the_newest() -> None:
     assert retired([version("a", 1), version("b", 2), version("c", 3)], 1, ["a"]) == ["b"]
 
 
@@ -46,23 +46,24 @@ def test_one_in_use_stays_beside_the_newest() -> None:
     st.integers(1, 8),
     st.sets(st.integers(0, 7)),
 )
-def test_retention_never_takes_the_newest_the_used_or_what_is_not_ready(
-    seen: list[tuple[int, str, bool]], keep: int, used: set[int]
+def test_surplus_excludes_the_newest_the_used_and_those_not_ready(
+    version_fields: list[tuple[int, str, bool]], keep: int, used: set[int]
 ) -> None:
     versions = [
-        version(f"v{i}", created, phase, going=going) for i, (created, phase, going) in enumerate(seen)
+        version(f"v{i}", created, phase, going=going)
+        for i, (created, phase, going) in enumerate(version_fields)
     ]
-    gone = retired(versions, keep, [f"v{i}" for i in used])
+    surplus = retired(versions, keep, [f"v{i}" for i in used])
     ready = {v["metadata"]["name"] for v in versions if is_ready(v)}
-    left = ready - set(gone)
-    assert set(gone) <= ready
-    assert not set(gone) & {f"v{i}" for i in used}
-    assert len(left) >= min(keep, len(ready))
+    remaining = ready - set(surplus)
+    assert set(surplus) <= ready
+    assert not set(surplus) & {f"v{i}" for i in used}
+    assert len(remaining) >= min(keep, len(ready))
     order = {
         v["metadata"]["name"]: (v["metadata"]["creationTimestamp"], v["metadata"]["name"]) for v in versions
     }
     newest = sorted(ready, key=lambda name: order[name])[-keep:]
-    assert not set(gone) & set(newest)
+    assert not set(surplus) & set(newest)
 
 
 @pytest.mark.parametrize(
@@ -77,18 +78,18 @@ def test_retention_never_takes_the_newest_the_used_or_what_is_not_ready(
         (["c", "b", "a", "d", "e"], [], [], KeepImage("used by a, b, c and 2 more")),
     ],
 )
-def test_a_deleted_version_goes_when_nobody_uses_it_and_its_image_when_nobody_shares_it(
+def test_deletion_keeps_a_used_version_and_a_shared_image(
     users: list[str], pinned: list[str], shared: list[str], step: KeepImage | ReleaseImage
 ) -> None:
     assert retention.on_deletion(version("v"), users, pinned, shared) == step
 
 
-def test_a_version_that_made_nothing_takes_nothing_with_it() -> None:
+def test_deleting_a_version_without_an_image_releases_no_digest() -> None:
     assert retention.on_deletion({"metadata": {"name": "v"}}, [], [], []) == ReleaseImage()
 
 
-def test_who_keeps_a_deleted_version_is_said_beside_what_was_said() -> None:
-    found = version("v") | {"metadata": {"name": "v", "generation": 1}}
+def test_users_of_a_deleted_version_are_reported_in_an_added_condition() -> None:
+    deleted_version = version("v") | {"metadata": {"name": "v", "generation": 1}}
     ready = {
         "type": "Ready",
         "status": "True",
@@ -96,21 +97,25 @@ def test_who_keeps_a_deleted_version_is_said_beside_what_was_said() -> None:
         "message": "image",
         "observedGeneration": 1,
     }
-    found["status"]["conditions"] = [ready | {"lastTransitionTime": "2025-01-01T00:00:00Z"}]
-    found["status"]["observedGeneration"] = 1
-    status = retention.kept_status(found, "used by Inference digits", NOW)
-    said = conditions.find(status["conditions"], retention.RELEASED)
-    assert said is not None
-    assert (said["status"], said["reason"], said["message"]) == ("False", "InUse", "used by Inference digits")
-    assert status["conditions"][0] == found["status"]["conditions"][0]
+    deleted_version["status"]["conditions"] = [ready | {"lastTransitionTime": "2025-01-01T00:00:00Z"}]
+    deleted_version["status"]["observedGeneration"] = 1
+    status = retention.kept_status(deleted_version, "used by Inference digits", NOW)
+    condition = conditions.find(status["conditions"], retention.RELEASED)
+    assert condition is not None
+    assert (condition["status"], condition["reason"], condition["message"]) == (
+        "False",
+        "InUse",
+        "used by Inference digits",
+    )
+    assert status["conditions"][0] == deleted_version["status"]["conditions"][0]
     assert status["digest"] == "sha256:v"
-    after = found | {"status": status}
-    assert retention.is_reported(after, "used by Inference digits")
-    assert not retention.is_reported(after, "used by Pod p")
-    assert retention.kept_status(after, "used by Inference digits", "2027-01-01T00:00:00Z") == status
+    reported = deleted_version | {"status": status}
+    assert retention.is_reported(reported, "used by Inference digits")
+    assert not retention.is_reported(reported, "used by Pod p")
+    assert retention.kept_status(reported, "used by Inference digits", "2027-01-01T00:00:00Z") == status
 
 
-def test_who_uses_a_version_is_read_from_specs_revisions_and_living_pods() -> None:
+def test_used_versions_are_read_from_specs_revisions_and_running_pods() -> None:
     annotated = {"annotations": {names.MODEL_VERSION_ANNOTATION: "v1"}}
     assert retention.versions_of_inference(
         {"spec": {"predictors": [{"modelVersion": "v1"}, {"modelVersion": "v2"}]}}

@@ -40,12 +40,12 @@ def of_job(uid: str = "", phase: str = "") -> Object:
 
 
 def job(condition: str = "", uid: str = "u1") -> Object:
-    found = [{"type": condition, "status": "True"}] if condition else []
-    return {"metadata": {"name": "train", "uid": uid}, "status": {"conditions": found}}
+    job_conditions = [{"type": condition, "status": "True"}] if condition else []
+    return {"metadata": {"name": "train", "uid": uid}, "status": {"conditions": job_conditions}}
 
 
 @pytest.mark.parametrize(
-    ("found", "source", "step", "reason"),
+    ("model_version", "source", "step", "reason"),
     [
         (version(), None, BuildImage, ""),
         (of_job(), None, WaitForSource, "JobNotFound"),
@@ -62,12 +62,12 @@ def job(condition: str = "", uid: str = "u1") -> Object:
         (of_job("u1", phase="Failed"), job("Complete"), VersionFinished, ""),
     ],
 )
-def test_what_is_next_follows_from_the_source(
-    found: Object, source: Object | None, step: type, reason: str
+def test_next_step_follows_from_the_source(
+    model_version: Object, source: Object | None, step: type, reason: str
 ) -> None:
-    decided = planner.next_step(found, source, MODEL)
-    assert isinstance(decided, step)
-    assert getattr(decided, "reason", "") == reason
+    next_step = planner.next_step(model_version, source, MODEL)
+    assert isinstance(next_step, step)
+    assert getattr(next_step, "reason", "") == reason
 
 
 @given(
@@ -75,7 +75,7 @@ def test_what_is_next_follows_from_the_source(
     st.sampled_from(["", "u1", "u2"]),
     st.sampled_from([None, job(), job("Complete"), job("Failed"), job("Complete", uid="u2")]),
 )
-def test_a_finished_version_is_never_touched_again(phase: str, uid: str, source: Object | None) -> None:
+def test_finished_version_has_no_further_step(phase: str, uid: str, source: Object | None) -> None:
     assert planner.next_step(of_job(uid, phase), source, MODEL) == VersionFinished()
     assert planner.is_finished(of_job(uid, phase))
 
@@ -87,16 +87,16 @@ def test_an_unfinished_version_is_not_finished() -> None:
 
 
 @given(st.sampled_from(["Pending", "Building", "Ready", "Failed"]))
-def test_ready_is_true_in_its_phase_alone_and_only_the_end_has_a_time(phase: Any) -> None:
+def test_ready_is_true_only_in_phase_ready_and_finish_time_only_at_the_end(phase: Any) -> None:
     status = planner.status(version(), phase, ("Why", "words"), NOW)
-    found = conditions.find(status["conditions"], "Ready")
-    assert found is not None
-    assert (found["status"] == "True") == (phase == "Ready")
+    condition = conditions.find(status["conditions"], "Ready")
+    assert condition is not None
+    assert (condition["status"] == "True") == (phase == "Ready")
     assert ("finishTime" in status) == (phase in ("Ready", "Failed"))
     assert status["phase"] == phase
 
 
-def test_what_was_built_is_in_the_status_with_where_it_came_from() -> None:
+def test_status_lists_the_built_image_and_its_lineage() -> None:
     origin = planner.lineage(of_job("u1"), job("Complete"))
     built = planner.describe(
         image="slipway.local/default/digits@sha256:1", digest="sha256:1", size=3, framework="sklearn",
@@ -109,18 +109,18 @@ def test_what_was_built_is_in_the_status_with_where_it_came_from() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "lineage"),
     [
         ({"path": "/models/digits"}, {"kind": "Path", "path": "/models/digits"}),
         ({"uri": "s3://b/digits"}, {"kind": "URI", "uri": "s3://b/digits"}),
         ({"image": "r.example/digits:v1"}, {"kind": "Image", "image": "r.example/digits:v1"}),
     ],
 )
-def test_what_is_no_job_is_its_own_lineage(source: Object, said: Object) -> None:
-    assert planner.lineage(version(**source), None) == said
+def test_lineage_of_a_source_other_than_a_job_is_the_source_itself(source: Object, lineage: Object) -> None:
+    assert planner.lineage(version(**source), None) == lineage
 
 
-def test_a_version_is_held_and_owned_before_anything_is_made_of_it() -> None:
+def test_version_gets_finalizer_and_owner_before_its_image_is_built() -> None:
     bare = version() | {"metadata": {"name": "v1", "namespace": "default", "finalizers": ["other/one"]}}
     step = planner.next_step(bare, None, MODEL)
     assert step == AdoptVersion(
@@ -131,43 +131,47 @@ def test_a_version_is_held_and_owned_before_anything_is_made_of_it() -> None:
 
 
 def test_a_version_keeps_another_controller_as_its_owner() -> None:
-    other = {"kind": "Pipeline", "name": "p", "uid": "p1", "controller": True}
-    found = version()
-    found["metadata"]["ownerReferences"] = [other]
-    assert planner.next_step(found, None, MODEL) == BuildImage(None)
+    pipeline = {"kind": "Pipeline", "name": "p", "uid": "p1", "controller": True}
+    owned_version = version()
+    owned_version["metadata"]["ownerReferences"] = [pipeline]
+    assert planner.next_step(owned_version, None, MODEL) == BuildImage(None)
 
 
-def test_a_model_that_is_going_gets_no_more_versions() -> None:
-    found = version()
-    found["metadata"]["ownerReferences"] = []
-    going = {**MODEL, "metadata": {**MODEL["metadata"], "deletionTimestamp": NOW}}
-    assert planner.next_step(found, None, going) == BuildImage(None)
+def test_model_being_deleted_adopts_no_version() -> None:
+    orphan = version()
+    orphan["metadata"]["ownerReferences"] = []
+    deleted_model = {**MODEL, "metadata": {**MODEL["metadata"], "deletionTimestamp": NOW}}
+    assert planner.next_step(orphan, None, deleted_model) == BuildImage(None)
 
 
-def test_nothing_is_built_before_the_policy_is_known() -> None:
+def test_version_waits_until_its_model_exists() -> None:
     assert isinstance(planner.next_step(version(), None, None), WaitForSource)
     assert planner.next_step(version("Ready"), None, None) == VersionFinished()
 
 
-def failed(attempts: int, asked: float | None = None) -> RetryBuild | FailVersion:
-    return planner.after_failure(attempts, "Down", "no answer", asked, limit=10, base=2.0, cap=300.0)
+def failed(attempts: int, requested_delay: float | None = None) -> RetryBuild | FailVersion:
+    return planner.after_failure(
+        attempts, "Down", "no answer", requested_delay, limit=10, base=2.0, cap=300.0
+    )
 
 
-def test_tries_are_delayed_twice_as_long_each_time_up_to_a_bound_and_end() -> None:
+def test_retry_delay_doubles_up_to_a_bound_and_retries_end() -> None:
     delays = [failed(n) for n in range(1, 10)]
     assert [d.seconds for d in delays if isinstance(d, RetryBuild)] == [2, 4, 8, 16, 32, 64, 128, 256, 300]
-    last = failed(10)
-    assert isinstance(last, FailVersion)
-    assert (last.reason, last.message) == ("Down", "no answer; given up after 10 attempts")
+    final_step = failed(10)
+    assert isinstance(final_step, FailVersion)
+    assert (final_step.reason, final_step.message) == ("Down", "no answer; given up after 10 attempts")
 
 
 @given(st.integers(1, 9), st.floats(0, 1e6))
-def test_whoever_refuses_may_ask_for_a_longer_delay_but_not_for_any(attempts: int, asked: float) -> None:
-    plain, delayed = failed(attempts), failed(attempts, asked)
-    assert isinstance(plain, RetryBuild)
+def test_requested_delay_lengthens_the_retry_delay_up_to_the_bound(
+    attempts: int, requested_delay: float
+) -> None:
+    standard, delayed = failed(attempts), failed(attempts, requested_delay)
+    assert isinstance(standard, RetryBuild)
     assert isinstance(delayed, RetryBuild)
-    assert plain.seconds <= delayed.seconds <= 300
+    assert standard.seconds <= delayed.seconds <= 300
 
 
-def test_failed_tries_are_counted_in_the_status() -> None:
+def test_failed_attempts_are_counted_in_the_status() -> None:
     assert planner.status(version(), "Building", ("Down", "words"), NOW, attempts=3)["attempts"] == 3

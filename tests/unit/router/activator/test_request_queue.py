@@ -1,4 +1,4 @@
-"""Which requests are held, and which replica gets the next one."""
+"""The bounds of held requests, and the choice of the replica for the next one."""
 
 from dataclasses import replace
 
@@ -68,7 +68,7 @@ def test_a_removed_request_frees_its_place() -> None:
     assert [ticket for ticket, _ in dispatched(queue)] == [2, 3]
 
 
-def test_count_and_bytes_are_bounded_per_backend_and_in_all() -> None:
+def test_count_and_bytes_are_bounded_per_backend_and_in_total() -> None:
     budget = Budget()
     first, second = queue_of(1, 2, 3, 4, budget=budget), queue_of(1, 2, budget=budget)
     refused = [
@@ -89,7 +89,7 @@ def test_count_and_bytes_are_bounded_per_backend_and_in_all() -> None:
 
 
 class Queues(RuleBasedStateMachine):
-    """Two backends, and everything that can happen to their requests."""
+    """Two backends, and all events of their requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,61 +100,61 @@ class Queues(RuleBasedStateMachine):
         self.sent: list[dict[int, Endpoint]] = [{}, {}]
         self.next = 0
 
-    @rule(which=st.integers(0, 1))
-    def arrive(self, which: int) -> None:
+    @rule(backend=st.integers(0, 1))
+    def arrive(self, backend: int) -> None:
         self.next += 1
-        if self.queues[which].admit(self.next) is None:
-            self.held[which][self.next] = 0
+        if self.queues[backend].admit(self.next) is None:
+            self.held[backend][self.next] = 0
 
-    @rule(which=st.integers(0, 1), data=st.data(), size=st.integers(1, 35))
-    def read(self, which: int, data: st.DataObject, size: int) -> None:
-        if fresh := sorted(self.held[which].keys() - self.waiting[which] - self.sent[which].keys()):
+    @rule(backend=st.integers(0, 1), data=st.data(), size=st.integers(1, 35))
+    def read(self, backend: int, data: st.DataObject, size: int) -> None:
+        if fresh := sorted(self.held[backend].keys() - self.waiting[backend] - self.sent[backend].keys()):
             ticket = data.draw(st.sampled_from(fresh))
-            if self.queues[which].add_bytes(ticket, size) is None:
-                self.held[which][ticket] += size
+            if self.queues[backend].add_bytes(ticket, size) is None:
+                self.held[backend][ticket] += size
 
-    @rule(which=st.integers(0, 1), data=st.data())
-    def submit(self, which: int, data: st.DataObject) -> None:
-        if fresh := sorted(self.held[which].keys() - self.waiting[which] - self.sent[which].keys()):
+    @rule(backend=st.integers(0, 1), data=st.data())
+    def submit(self, backend: int, data: st.DataObject) -> None:
+        if fresh := sorted(self.held[backend].keys() - self.waiting[backend] - self.sent[backend].keys()):
             ticket = data.draw(st.sampled_from(fresh))
-            self.queues[which].submit(ticket)
-            self.waiting[which].add(ticket)
+            self.queues[backend].submit(ticket)
+            self.waiting[backend].add(ticket)
 
-    @rule(which=st.integers(0, 1), replicas=st.sets(st.sampled_from([A, B])))
-    def set_replicas(self, which: int, replicas: set[Endpoint]) -> None:
-        self.queues[which].set_replicas(sorted(replicas))
+    @rule(backend=st.integers(0, 1), replicas=st.sets(st.sampled_from([A, B])))
+    def set_replicas(self, backend: int, replicas: set[Endpoint]) -> None:
+        self.queues[backend].set_replicas(sorted(replicas))
 
-    @rule(which=st.integers(0, 1))
-    def dispatch(self, which: int) -> None:
-        dispatches = self.queues[which].dispatch()
+    @rule(backend=st.integers(0, 1))
+    def dispatch(self, backend: int) -> None:
+        dispatches = self.queues[backend].dispatch()
         tickets = [ticket for ticket, _ in dispatches]
-        waiting = sorted(self.waiting[which] - self.sent[which].keys())
+        waiting = sorted(self.waiting[backend] - self.sent[backend].keys())
         assert tickets == waiting[: len(tickets)], "a request was overtaken"
         for ticket, replica in dispatches:
-            assert replica in self.queues[which].replicas
-            self.sent[which][ticket] = replica
+            assert replica in self.queues[backend].replicas
+            self.sent[backend][ticket] = replica
 
-    @rule(which=st.integers(0, 1), data=st.data(), well=st.booleans())
+    @rule(backend=st.integers(0, 1), data=st.data(), succeeded=st.booleans())
     @precondition(lambda self: any(self.sent))
-    def answer(self, which: int, data: st.DataObject, *, well: bool) -> None:
-        if self.sent[which]:
-            ticket = data.draw(st.sampled_from(sorted(self.sent[which])))
-            del self.sent[which][ticket]
-            self.waiting[which].discard(ticket)
-            if well:
-                self.queues[which].remove(ticket)
-                del self.held[which][ticket]
+    def answer(self, backend: int, data: st.DataObject, *, succeeded: bool) -> None:
+        if self.sent[backend]:
+            ticket = data.draw(st.sampled_from(sorted(self.sent[backend])))
+            del self.sent[backend][ticket]
+            self.waiting[backend].discard(ticket)
+            if succeeded:
+                self.queues[backend].remove(ticket)
+                del self.held[backend][ticket]
             else:
-                self.queues[which].mark_failed(ticket)
+                self.queues[backend].mark_failed(ticket)
 
-    @rule(which=st.integers(0, 1), data=st.data())
-    def hang_up(self, which: int, data: st.DataObject) -> None:
-        if self.held[which]:
-            ticket = data.draw(st.sampled_from(sorted(self.held[which])))
-            self.queues[which].remove(ticket)
-            del self.held[which][ticket]
-            self.waiting[which].discard(ticket)
-            self.sent[which].pop(ticket, None)
+    @rule(backend=st.integers(0, 1), data=st.data())
+    def hang_up(self, backend: int, data: st.DataObject) -> None:
+        if self.held[backend]:
+            ticket = data.draw(st.sampled_from(sorted(self.held[backend])))
+            self.queues[backend].remove(ticket)
+            del self.held[backend][ticket]
+            self.waiting[backend].discard(ticket)
+            self.sent[backend].pop(ticket, None)
 
     @invariant()
     def nothing_is_counted_twice_or_forgotten(self) -> None:

@@ -75,9 +75,9 @@ def test_weights_that_envoy_has_are_parsed_as_they_were_rendered() -> None:
     assert weights.parse({key: round(value) for key, value in entries.items()}) == rendered_weights()
 
 
-def test_the_same_plan_has_the_same_versions_and_another_has_others() -> None:
-    first, again = (Renderer(SETTINGS, "/activator").render(plan()) for _ in range(2))
-    assert first == again
+def test_versions_change_only_with_the_plan() -> None:
+    first, second = (Renderer(SETTINGS, "/activator").render(plan()) for _ in range(2))
+    assert first == second
     assert first.routes["public"] != Renderer(SETTINGS, "/activator").render(RoutePlan()).routes["public"]
 
 
@@ -91,14 +91,14 @@ def test_a_change_of_endpoints_renders_only_those_endpoints() -> None:
     assert (list(changes.endpoints), changes.weights, changes.routes) == (["default/digits-a/8080"], {}, {})
 
 
-def test_from_zero_to_a_replica_and_back_is_one_change_of_endpoints() -> None:
+def test_scaling_from_zero_and_back_changes_only_one_set_of_endpoints() -> None:
     table, renderer = RouteTable(), Renderer(SETTINGS, "/data/activator")
     digits = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")
     socket = f"/data/activator/{Cluster('default/digits-a/8080', ()).socket}"
     up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
     first = renderer.render(replaced(table, [service_of(digits, {})]))
     assert NO_ENDPOINTS not in {item and item.version for item in first.endpoints.values()}
-    seen = []
+    addresses = []
     for slices in (up, {}):
         changes = renderer.render(replaced(table, [service_of(digits, slices)]))
         assert (list(changes.endpoints), changes.weights, changes.routes) == (
@@ -108,14 +108,16 @@ def test_from_zero_to_a_replica_and_back_is_one_change_of_endpoints() -> None:
         )
         changed = changes.endpoints["default/digits-a/8080"]
         assert changed is not None
-        first_choice, last = decoded(changed.content)["endpoints"]
-        seen.append([endpoint["endpoint"]["address"] for endpoint in first_choice.get("lb_endpoints", [])])
-        assert last["priority"] == 1
-        assert [e["endpoint"]["address"] for e in last["lb_endpoints"]] == [{"pipe": {"path": socket}}]
-    assert seen == [[{"socket_address": {"address": "127.77.0.2", "port_value": 8080}}], []]
+        first_choice, fallback = decoded(changed.content)["endpoints"]
+        addresses.append(
+            [endpoint["endpoint"]["address"] for endpoint in first_choice.get("lb_endpoints", [])]
+        )
+        assert fallback["priority"] == 1
+        assert [e["endpoint"]["address"] for e in fallback["lb_endpoints"]] == [{"pipe": {"path": socket}}]
+    assert addresses == [[{"socket_address": {"address": "127.77.0.2", "port_value": 8080}}], []]
 
 
-def test_a_salt_is_only_ever_a_digest_in_the_pattern() -> None:
+def test_salt_appears_in_the_pattern_only_as_a_digest() -> None:
     digits = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user", "salt": "\\9 (.*"})
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
     changes = Renderer(SETTINGS, "/activator").render(replaced(RouteTable(), [service_of(digits, slices)]))

@@ -1,4 +1,4 @@
-"""Envoy's page of statistics read, and the gateway's page of metrics written."""
+"""Envoy's statistics are parsed, and the gateway's metrics page is rendered."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,18 +10,18 @@ from serving.router.metrics.page import EnvoyCounts, RequestCounts
 from tests.rig.gateway import route
 
 A, B = "default/digits-a/8080", "team/other-b/9000"
-WHO = Labels("default", "digits", "a", "digits-a")
+LABELS = Labels("default", "digits", "a", "digits-a")
 
 
 def histogram(cluster: str, *at_most: int, total: int, sum_ms: float) -> str:
     counts = [*at_most, *[total] * (len(BOUNDS_MS) + 1 - len(at_most))]
     name = "envoy_cluster_upstream_rq_time"
-    where = f'envoy_cluster_name="{cluster}"'
+    label = f'envoy_cluster_name="{cluster}"'
     lines = [
-        f'{name}_bucket{{{where},le="{bound}"}} {count}'
+        f'{name}_bucket{{{label},le="{bound}"}} {count}'
         for bound, count in zip([*(f"{b:g}" for b in BOUNDS_MS), "+Inf"], counts, strict=True)
     ]
-    return "\n".join([*lines, f"{name}_sum{{{where}}} {sum_ms}", f"{name}_count{{{where}}} {total}", ""])
+    return "\n".join([*lines, f"{name}_sum{{{label}}} {sum_ms}", f"{name}_count{{{label}}} {total}", ""])
 
 
 PAGE = f"""# TYPE envoy_cluster_upstream_rq_total counter
@@ -46,11 +46,11 @@ def samples(page: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def counted(**counts: int) -> dict[str, Statistics]:
+def counts_of(**counts: int) -> dict[str, Statistics]:
     return {A: Statistics(counts)}
 
 
-def test_envoys_page_is_read_by_cluster() -> None:
+def test_envoy_statistics_are_parsed_by_cluster() -> None:
     found = statistics.parse(PAGE)
     assert {name: said.counts for name, said in found.items()} == {
         A: {"total": 12, "2xx": 9, "5xx": 2, "cx_none_healthy": 4, "active": 1},
@@ -63,7 +63,7 @@ def test_envoys_page_is_read_by_cluster() -> None:
     assert statistics.parse_durations(found[B].durations).at_most[-1] == "0"
 
 
-def test_a_page_without_requests_says_nothing() -> None:
+def test_empty_page_has_no_statistics() -> None:
     assert statistics.parse("") == {}
 
 
@@ -75,7 +75,7 @@ def test_a_page_without_requests_says_nothing() -> None:
         'envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix="public"} 3\n',
     ],
 )
-def test_what_is_no_page_of_statistics_is_refused(page: str) -> None:
+def test_text_that_is_no_statistics_page_is_refused(page: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 the words are Python's here and there
         statistics.parse(page)
 
@@ -87,7 +87,7 @@ def test_a_histogram_with_other_bounds_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "came"),
+    ("counts", "received"),
     [
         ({"total": 5}, 5),
         ({"total": 5, "active": 2, "pending_active": 1}, 6),
@@ -96,35 +96,35 @@ def test_a_histogram_with_other_bounds_is_refused() -> None:
         ({"cx_none_healthy": 1, "cancelled": 1, "pending_overflow": 1}, 3),
     ],
 )
-def test_each_request_has_come_once_however_often_it_was_tried(counts: dict[str, int], came: int) -> None:
-    assert statistics.received(counts) == came
+def test_request_is_counted_once_however_often_it_was_retried(counts: dict[str, int], received: int) -> None:
+    assert statistics.received(counts) == received
 
 
-def test_the_page_has_what_came_what_was_answered_and_how_long_it_took() -> None:
+def test_page_has_received_and_answered_requests_and_durations() -> None:
     envoy = EnvoyCounts(started=50.0)
     envoy.update(statistics.parse(PAGE), 100.0)
-    found = samples(envoy.page("local", {A: WHO}))
-    assert found[("slipway_requests_received_total",)] == 16
-    assert found[("slipway_requests_in_flight",)] == 1
-    assert found[("slipway_requests_total", "2xx")] == 9
-    assert found[("slipway_requests_total", "5xx")] == 2
-    assert ("slipway_requests_total", "4xx") not in found
-    assert found[("slipway_request_duration_seconds_bucket", "0.005")] == 3
-    assert found[("slipway_request_duration_seconds_bucket", "0.01")] == 11
-    assert found[("slipway_request_duration_seconds_count",)] == 11
-    assert found[("slipway_request_duration_seconds_sum",)] == pytest.approx(0.42, abs=0.001)
-    assert found[("slipway_gateway_reading_timestamp_seconds",)] == 100
-    assert found[("slipway_envoy_start_time_seconds",)] == 50
+    values = samples(envoy.page("local", {A: LABELS}))
+    assert values[("slipway_requests_received_total",)] == 16
+    assert values[("slipway_requests_in_flight",)] == 1
+    assert values[("slipway_requests_total", "2xx")] == 9
+    assert values[("slipway_requests_total", "5xx")] == 2
+    assert ("slipway_requests_total", "4xx") not in values
+    assert values[("slipway_request_duration_seconds_bucket", "0.005")] == 3
+    assert values[("slipway_request_duration_seconds_bucket", "0.01")] == 11
+    assert values[("slipway_request_duration_seconds_count",)] == 11
+    assert values[("slipway_request_duration_seconds_sum",)] == pytest.approx(0.42, abs=0.001)
+    assert values[("slipway_gateway_reading_timestamp_seconds",)] == 100
+    assert values[("slipway_envoy_start_time_seconds",)] == 50
 
 
-def test_a_cluster_that_the_gateway_does_not_have_is_not_on_the_page() -> None:
+def test_cluster_unknown_to_the_gateway_is_not_on_the_page() -> None:
     envoy = EnvoyCounts(0.0)
     envoy.update(statistics.parse(PAGE), 100.0)
-    assert "other" not in envoy.page("local", {A: WHO})
+    assert "other" not in envoy.page("local", {A: LABELS})
     assert "digits" not in envoy.page("local", {})
 
 
-def test_a_count_does_not_go_back_between_a_retry_and_its_attempt() -> None:
+def test_count_does_not_decrease_between_a_retry_and_its_attempt() -> None:
     envoy = EnvoyCounts(0.0)
     for counts, total in (
         ({"total": 5}, 5),
@@ -132,47 +132,47 @@ def test_a_count_does_not_go_back_between_a_retry_and_its_attempt() -> None:
         ({"total": 6, "retry": 1}, 5),
         ({"total": 7, "retry": 1}, 6),
     ):
-        envoy.update(counted(**counts), 1.0)
+        envoy.update(counts_of(**counts), 1.0)
         assert envoy.counts[A] == RequestCounts(total, 0)
 
 
-def test_a_cluster_that_was_made_again_counts_from_nothing() -> None:
+def test_recreated_cluster_counts_from_zero() -> None:
     envoy = EnvoyCounts(0.0)
-    envoy.update(counted(total=5), 1.0)
-    envoy.update(counted(total=2), 2.0)
+    envoy.update(counts_of(total=5), 1.0)
+    envoy.update(counts_of(total=2), 2.0)
     assert envoy.counts[A].total == 2
     envoy.update({}, 3.0)
-    envoy.update(counted(total=3), 4.0)
+    envoy.update(counts_of(total=3), 4.0)
     assert envoy.counts[A].total == 3
 
 
-def test_durations_stay_while_only_counts_are_read_and_go_with_their_cluster() -> None:
+def test_durations_are_kept_between_readings_and_reset_with_the_cluster() -> None:
     envoy = EnvoyCounts(0.0)
     envoy.update({A: Statistics({"total": 5}, histogram(A, total=5, sum_ms=1))}, 1.0)
     for total, durations in ((6, 5), (2, 0)):
-        envoy.update(counted(total=total), 2.0, durations=False)
-        found = samples(envoy.page("local", {A: WHO}))
-        assert found[("slipway_request_duration_seconds_count",)] == durations
+        envoy.update(counts_of(total=total), 2.0, durations=False)
+        values = samples(envoy.page("local", {A: LABELS}))
+        assert values[("slipway_request_duration_seconds_count",)] == durations
 
 
-def test_what_is_written_again_is_what_changed() -> None:
+def test_only_changed_lines_of_the_page_are_rendered_again() -> None:
     envoy = EnvoyCounts(0.0)
-    envoy.update(counted(total=5), 1.0)
-    first = envoy.page("local", {A: WHO})
-    envoy.update(counted(total=5), 2.0)
-    assert envoy.page("local", {A: WHO}) == first.replace("seconds 1.000", "seconds 2.000")
-    envoy.update(counted(total=6), 2.0)
-    assert "} 6\n" in envoy.page("local", {A: WHO})
-    assert 'predictor="other"' in envoy.page("local", {A: WHO._replace(predictor="other")})
+    envoy.update(counts_of(total=5), 1.0)
+    first_page = envoy.page("local", {A: LABELS})
+    envoy.update(counts_of(total=5), 2.0)
+    assert envoy.page("local", {A: LABELS}) == first_page.replace("seconds 1.000", "seconds 2.000")
+    envoy.update(counts_of(total=6), 2.0)
+    assert "} 6\n" in envoy.page("local", {A: LABELS})
+    assert 'predictor="other"' in envoy.page("local", {A: LABELS._replace(predictor="other")})
 
 
-def test_labels_are_the_routes_backends() -> None:
+def test_labels_are_read_from_the_backends_of_a_route() -> None:
     assert labels_of(route("digits", [("a", 5000), ("b", 5000)], unweighted=["c"], namespace="team")) == {
         f"team/digits-{arm}/8080": Labels("team", "digits", arm, f"digits-{arm}") for arm in "abc"
     }
 
 
-def test_labels_are_written_as_prometheus_reads_them() -> None:
+def test_label_values_are_escaped_for_prometheus() -> None:
     odd = Labels("a", 'b"c', "d\\e", "f\ng")
     page = f"# TYPE x gauge\nx{{{odd.text}}} 1\n"
     [family] = text_string_to_metric_families(page)

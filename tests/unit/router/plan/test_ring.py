@@ -36,7 +36,7 @@ _segments = st.lists(st.tuples(_names, st.integers(1, 4000)), min_size=1, max_si
 
 
 @given(_segments, st.sets(_names))
-def test_reassignment_keeps_the_ring_whole_and_every_ready_unit_in_its_position(
+def test_reassignment_fills_the_ring_and_keeps_every_ready_unit_in_place(
     segments: list[tuple[str, int]], up: set[str]
 ) -> None:
     before = [name for name, size in segments for _ in range(size)]

@@ -8,22 +8,26 @@ from serving.router.plan.service import Service, service_of
 from tests.rig.gateway import endpoint_slice, replaced, route
 
 
-def named(name: str, created: str, address: str = "digits", *, up: bool = True, header: str = "") -> Service:
-    """A Route of this name and age, for this address."""
-    found = route(address, [("only", 10_000)], sticky={"header": header, "salt": "s"} if header else None)
-    found["metadata"] |= {"name": name, "creationTimestamp": created}
+def service_named(
+    name: str, created: str, address: str = "digits", *, up: bool = True, header: str = ""
+) -> Service:
+    """Return the service of a Route with this name, creation time and address."""
+    route_object = route(
+        address, [("only", 10_000)], sticky={"header": header, "salt": "s"} if header else None
+    )
+    route_object["metadata"] |= {"name": name, "creationTimestamp": created}
     return service_of(
-        found, {f"{address}-only": [endpoint_slice(f"{address}-only", ["127.77.0.2"] if up else [])]}
+        route_object, {f"{address}-only": [endpoint_slice(f"{address}-only", ["127.77.0.2"] if up else [])]}
     )
 
 
-def whole(services: dict[Any, Service]) -> RoutePlan:
-    """All at once."""
+def full_plan(services: dict[Any, Service]) -> RoutePlan:
+    """Return the plan of all services in one change."""
     return replaced(RouteTable(), services.values())
 
 
 _services = st.builds(
-    named,
+    service_named,
     st.sampled_from("abc"),
     st.sampled_from(["2026-01-01", "2026-01-02"]),
     st.sampled_from(["x", "y"]),
@@ -33,34 +37,34 @@ _services = st.builds(
 
 
 @given(st.lists(st.one_of(_services, st.sampled_from("abc")), max_size=12), st.data())
-def test_changes_add_up_to_what_is_there_whatever_came_before(steps: list[Any], data: st.DataObject) -> None:
+def test_changes_add_up_to_the_current_routes(steps: list[Any], data: st.DataObject) -> None:
     table, have = RouteTable(), RoutePlan({}, {}, {}, {})
-    there: dict[Any, Service] = {}
+    services: dict[Any, Service] = {}
     for step in steps:
         key = ("default", step if isinstance(step, str) else step.route)
         service = None if isinstance(step, str) else step
         table.put(key, service)
-        there.pop(key, None)
+        services.pop(key, None)
         if service is not None:
-            there[key] = service
+            services[key] = service
         if data.draw(st.booleans()):
-            _add(have, table.take_changes(), there)
-    _add(have, table.take_changes(), there)
-    assert have == whole(there)
+            _add(have, table.take_changes(), services)
+    _add(have, table.take_changes(), services)
+    assert have == full_plan(services)
 
 
-def _add(have: RoutePlan, change: RoutePlan, there: dict[Any, Service]) -> None:
+def _add(have: RoutePlan, change: RoutePlan, services: dict[Any, Service]) -> None:
     for part in ("services", "clusters", "probes", "routes"):
         table: dict[Any, Any] = getattr(have, part)
         table.update(getattr(change, part))
         for name in [name for name, value in table.items() if value is None]:
             del table[name]
-    for key in have.routes.keys() - there.keys():
+    for key in have.routes.keys() - services.keys():
         del have.routes[key]
 
 
-def test_the_older_route_keeps_an_address_that_two_want() -> None:
-    old, new = named("digits", "2026-01-01"), named("aaa", "2026-02-01")
+def test_older_route_keeps_an_address_that_two_routes_claim() -> None:
+    old, new = service_named("digits", "2026-01-01"), service_named("aaa", "2026-02-01")
     for services in ([old, new], [new, old]):
         table = RouteTable()
         plan = replaced(table, services)
@@ -69,8 +73,8 @@ def test_the_older_route_keeps_an_address_that_two_want() -> None:
         assert plan.routes["default", "digits"] == ""
 
 
-def test_the_younger_route_gets_the_address_when_the_older_one_goes() -> None:
-    old, new = named("digits", "2026-01-01"), named("aaa", "2026-02-01", up=False)
+def test_newer_route_gets_the_address_when_the_older_one_is_deleted() -> None:
+    old, new = service_named("digits", "2026-01-01"), service_named("aaa", "2026-02-01", up=False)
     table = RouteTable()
     replaced(table, [old, new])
     table.put(("default", "digits"), None)
@@ -81,6 +85,6 @@ def test_the_younger_route_gets_the_address_when_the_older_one_goes() -> None:
 
 
 def test_a_route_with_a_problem_is_left_out_with_its_reason() -> None:
-    plan = replaced(RouteTable(), [named("digits", "2026-01-01", header="not a header")])
+    plan = replaced(RouteTable(), [service_named("digits", "2026-01-01", header="not a header")])
     assert (plan.services, plan.clusters) == ({}, {})
     assert plan.routes["default", "digits"].startswith("spec.sticky.header")

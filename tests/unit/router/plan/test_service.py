@@ -33,7 +33,7 @@ def test_an_arm_without_ready_replicas_gives_its_share_to_the_others() -> None:
     assert service.weights == (("candidate", 100.0), ("stable", 0.0))
 
 
-def test_an_arm_on_demand_keeps_its_share_without_a_replica_and_counts_as_serving() -> None:
+def test_on_demand_arm_keeps_its_share_without_a_replica() -> None:
     digits = two_arms(on_demand=["stable"])
     service = plan_one(digits, digits_candidate=ready("digits-candidate", "127.77.0.3"))
     assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
@@ -41,31 +41,31 @@ def test_an_arm_on_demand_keeps_its_share_without_a_replica_and_counts_as_servin
     assert plan_one(two_arms(on_demand=["stable", "candidate"])).unavailable == ""
 
 
-def test_an_arm_on_demand_that_was_never_proven_gets_nothing() -> None:
+def test_unproven_on_demand_arm_gets_no_share() -> None:
     service = plan_one(route("digits", [("stable", RING_UNITS)], unweighted=["next"], on_demand=["next"]),
                        digits_stable=ready("digits-stable", "127.77.0.2"))  # fmt: skip
     assert [(s.arm, s.size) for s in service.ring] == [("stable", RING_UNITS), ("next", 0)]
 
 
-def test_sockets_of_clusters_are_short_and_their_own() -> None:
+def test_cluster_socket_names_are_short_and_unique() -> None:
     names = [f"n{n}/{'s' * 60}{m}/8080" for n in range(20) for m in range(20)]
     sockets = {Cluster(name, ()).socket for name in names}
     assert len(sockets) == len(names)
     assert {len(socket) for socket in sockets} == {12}
 
 
-def test_an_endpoint_that_is_not_ready_gets_nothing_and_one_that_does_not_say_is_ready() -> None:
-    quiet = endpoint_slice("digits-stable", ["127.77.0.2"])
-    del quiet["endpoints"][0]["conditions"]
-    busy = [endpoint_slice("digits-candidate", ["127.77.0.3"], ready=False)]
-    service = plan_one(two_arms(), digits_stable=[quiet], digits_candidate=busy)
+def test_endpoint_without_a_ready_condition_counts_as_ready() -> None:
+    without_condition = endpoint_slice("digits-stable", ["127.77.0.2"])
+    del without_condition["endpoints"][0]["conditions"]
+    unready = [endpoint_slice("digits-candidate", ["127.77.0.3"], ready=False)]
+    service = plan_one(two_arms(), digits_stable=[without_condition], digits_candidate=unready)
     assert {c.name.split("/")[1]: c.endpoints != () for c in service.clusters} == {
         "digits-stable": True,
         "digits-candidate": False,
     }
 
 
-def test_a_backend_without_weight_gets_no_traffic_when_the_others_are_away() -> None:
+def test_backend_without_weight_gets_no_traffic_when_others_are_unready() -> None:
     digits = route("digits", [("stable", RING_UNITS)], unweighted=["next"])
     service = plan_one(digits, digits_next=ready("digits-next", "127.77.0.9"))
     assert service.ring == ()
@@ -73,7 +73,7 @@ def test_a_backend_without_weight_gets_no_traffic_when_the_others_are_away() -> 
     assert [p.prefix for p in service.probes] == ["/default/digits-stable/", "/default/digits-next/"]
 
 
-def test_without_segments_the_service_says_that_nothing_is_proven() -> None:
+def test_service_without_segments_reports_that_nothing_is_proven() -> None:
     assert "proven" in plan_one(route("digits", [], unweighted=["stable"])).unavailable
 
 
@@ -83,13 +83,13 @@ def test_a_service_port_is_mapped_to_the_only_target_port() -> None:
     assert service.clusters[0].endpoints[0].port == 8080
 
 
-def test_a_header_that_is_not_one_is_refused_with_its_path() -> None:
+def test_invalid_header_name_is_refused_with_its_path() -> None:
     for header in ("x user", "x-slipway-arm", "", ":authority"):
         problem = plan_one(two_arms(sticky={"header": header, "salt": "1"})).problem
         assert problem.startswith("spec.sticky.header"), header
 
 
-def test_every_cluster_that_a_ring_or_a_probe_names_is_in_the_service() -> None:
+def test_service_has_every_cluster_of_its_ring_and_probes() -> None:
     service = plan_one(two_arms(), digits_stable=ready("digits-stable", "127.77.0.2"))
-    named = {s.cluster for s in service.ring} | {p.cluster for p in service.probes}
-    assert named == {cluster.name for cluster in service.clusters}
+    referenced = {s.cluster for s in service.ring} | {p.cluster for p in service.probes}
+    assert referenced == {cluster.name for cluster in service.clusters}

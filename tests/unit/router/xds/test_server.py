@@ -1,4 +1,4 @@
-"""DeltaXdsServer against an Envoy that reads late: whatever it has at any moment, no request of it meets what is missing."""
+"""DeltaXdsServer with an Envoy that reads late: at no moment does a request need a resource that is missing."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ Arms = dict[str, tuple[int, bool]]
 
 
 def plan(services: dict[str, Arms], *, sticky: bool = False) -> list[Service]:
-    """Services of arms, each with its own weight and readiness."""
+    """Return services whose arms have these weights and readiness."""
     planned = []
     for name, arms in services.items():
         total = sum(weight for weight, _ in arms.values()) or 1
@@ -42,7 +42,7 @@ def plan(services: dict[str, Arms], *, sticky: bool = False) -> list[Service]:
 
 
 class PlanServer(DeltaXdsServer):
-    """A server whose target is set by whole plans."""
+    """A server whose target is set by full plans."""
 
     def __init__(self, envoy: FakeEnvoy) -> None:
         self.time = 0.0
@@ -53,7 +53,7 @@ class PlanServer(DeltaXdsServer):
         return self.set_target(self._renderer.render(replaced(self._table, services)))
 
 
-def world() -> tuple[FakeEnvoy, PlanServer]:
+def envoy_and_server() -> tuple[FakeEnvoy, PlanServer]:
     envoy = FakeEnvoy()
     return envoy, PlanServer(envoy)
 
@@ -64,14 +64,14 @@ async def settle(envoy: FakeEnvoy) -> None:
 
 
 def has_exactly(envoy: FakeEnvoy, services: list[Service]) -> None:
-    wanted = Renderer(GatewaySettings(), "/activator").render(replaced(RouteTable(), services))
+    expected = Renderer(GatewaySettings(), "/activator").render(replaced(RouteTable(), services))
     versions = {kind: {n: v for n, (v, _) in resources.items()} for kind, resources in envoy.has.items()}
-    assert versions["clusters"] == {n: r.version for n, r in wanted.clusters.items() if r}
-    assert versions["endpoints"] == {n: r.version for n, r in wanted.endpoints.items() if r}
-    assert versions["routes"] == {n: r.version for n, (r, _) in wanted.routes.items()}
+    assert versions["clusters"] == {n: r.version for n, r in expected.clusters.items() if r}
+    assert versions["endpoints"] == {n: r.version for n, r in expected.endpoints.items() if r}
+    assert versions["routes"] == {n: r.version for n, (r, _) in expected.routes.items()}
     assert envoy.weights == {
         key: value
-        for w in wanted.weights.values()
+        for w in expected.weights.values()
         if w
         for key, value in messages_pb2.Runtime.FromString(w.entries).layer.items()
     }
@@ -88,7 +88,7 @@ def test_no_request_lacks_a_resource_whenever_envoy_reads_or_either_side_reconne
     steps: list[Any],
 ) -> None:
     async def walk() -> None:
-        envoy, server = world()
+        envoy, server = envoy_and_server()
         target = plan({})
         server.set_services(target)
         await envoy.connect(server)
@@ -112,19 +112,19 @@ def test_no_request_lacks_a_resource_whenever_envoy_reads_or_either_side_reconne
 
 
 async def test_resources_of_a_service_are_removed_after_its_routes() -> None:
-    envoy, server = world()
-    both: Arms = {"p": (9, True), "q": (1, True)}
-    server.set_services(plan({"a": both, "b": both}))
+    envoy, server = envoy_and_server()
+    two_arms: Arms = {"p": (9, True), "q": (1, True)}
+    server.set_services(plan({"a": two_arms, "b": two_arms}))
     await envoy.connect(server)
     await settle(envoy)
-    for left in ({"a": {"p": (1, True), "r": (1, True)}}, {"a": {"r": (1, True)}}, {}):
-        server.set_services(plan(left))
+    for remaining in ({"a": {"p": (1, True), "r": (1, True)}}, {"a": {"r": (1, True)}}, {}):
+        server.set_services(plan(remaining))
         await settle(envoy)
-        has_exactly(envoy, plan(left))
+        has_exactly(envoy, plan(remaining))
 
 
 async def test_a_target_is_acknowledged_once_envoy_has_its_routes_and_weights() -> None:
-    envoy, server = world()
+    envoy, server = envoy_and_server()
     first = server.set_services(plan({"a": {"p": (9, True), "q": (1, True)}}))
     await envoy.connect(server)
     assert server.acknowledged_version < first
@@ -139,75 +139,75 @@ async def test_a_target_is_acknowledged_once_envoy_has_its_routes_and_weights() 
 
 
 async def test_a_change_of_weights_alone_sends_weights_alone() -> None:
-    envoy, server = world()
+    envoy, server = envoy_and_server()
     arms: Arms = {"p": (9, True), "q": (1, True), "r": (0, True)}
     server.set_services(plan({"a": arms}))
     await envoy.connect(server)
     await settle(envoy)
-    before = {kind: dict(resources) for kind, resources in envoy.has.items()}
+    old_resources = {kind: dict(resources) for kind, resources in envoy.has.items()}
     for weights in ((5, 5, 0), (0, 0, 1), (9, 1, 0)):
         server.set_services(plan({"a": {arm: (w, True) for arm, w in zip(arms, weights, strict=True)}}))
         assert await envoy.read()
         assert not await envoy.read()
         for kind in ("clusters", "endpoints", "routes"):
-            assert envoy.has[kind] == before[kind]
+            assert envoy.has[kind] == old_resources[kind]
     assert sorted(envoy.weights.values()) == [0, 1000, 9000]
 
 
 async def test_an_envoy_that_reconnects_gets_only_what_it_lacks() -> None:
-    envoy, server = world()
+    envoy, server = envoy_and_server()
     server.set_services(plan({"a": {"p": (9, True), "q": (1, True)}}))
     await envoy.connect(server)
     await settle(envoy)
-    again = PlanServer(envoy)
-    await envoy.connect(again)
-    again.set_services(plan({"a": {"p": (9, True), "q": (1, True)}, "b": {"p": (1, True)}}))
-    sent: list[str] = []
+    new_server = PlanServer(envoy)
+    await envoy.connect(new_server)
+    new_server.set_services(plan({"a": {"p": (9, True), "q": (1, True)}, "b": {"p": (1, True)}}))
+    names: list[str] = []
     while response := envoy.next_response():
-        sent += [r.name for r in response.resources if r.name.startswith("default/")]
+        names += [r.name for r in response.resources if r.name.startswith("default/")]
         await envoy.read()
-    assert set(sent) == {"default/b-p/8080"}
+    assert set(names) == {"default/b-p/8080"}
 
 
-async def test_routes_wait_when_envoy_took_long_to_read_the_last_ones() -> None:
-    envoy, server = world()
-    one: Arms = {"p": (1, True)}
+async def test_routes_wait_after_envoy_was_slow_to_read_the_last_ones() -> None:
+    envoy, server = envoy_and_server()
+    arms: Arms = {"p": (1, True)}
     await envoy.connect(server)
-    target = server.set_services(plan({"a": one}))
+    target = server.set_services(plan({"a": arms}))
     while server.acknowledged_version < target:
         server.time += 1
         await envoy.read()
-        target = server.set_services(plan({"a": one}))
+        target = server.set_services(plan({"a": arms}))
     server.time += LONGEST_ROUTES_PAUSE / 2
-    server.set_services(plan({"a": one, "b": one}))
+    server.set_services(plan({"a": arms, "b": arms}))
     await settle(envoy)
     assert "default/b-p/8080" in envoy.has["endpoints"]
     assert server.acknowledged_version == target
     server.time += LONGEST_ROUTES_PAUSE / 2
-    server.set_services(plan({"a": one, "b": one}))
+    server.set_services(plan({"a": arms, "b": arms}))
     await settle(envoy)
-    has_exactly(envoy, plan({"a": one, "b": one}))
+    has_exactly(envoy, plan({"a": arms, "b": arms}))
 
 
 async def test_a_rejected_update_raises_envoys_message_and_the_next_target_is_sent() -> None:
-    envoy, server = world()
-    good, bad = {"a": {"p": (1, True)}}, {"a": {"p": (1, True)}, "b": {"p": (1, True)}}
-    server.set_services(plan(good))
+    envoy, server = envoy_and_server()
+    accepted, rejected = {"a": {"p": (1, True)}}, {"a": {"p": (1, True)}, "b": {"p": (1, True)}}
+    server.set_services(plan(accepted))
     await envoy.connect(server)
     await settle(envoy)
     envoy.rejects = {"default/b-p/8080"}
-    server.set_services(plan(bad))
+    server.set_services(plan(rejected))
     await settle(envoy)
     with pytest.raises(Rejected, match="no default/b-p/8080"):
         await server.wait_acknowledged()
-    server.set_services(plan(good))
+    server.set_services(plan(accepted))
     await settle(envoy)
     await server.wait_acknowledged()
-    has_exactly(envoy, plan(good))
+    has_exactly(envoy, plan(accepted))
 
 
 async def test_a_later_plan_overtakes_one_that_was_not_sent() -> None:
-    envoy, server = world()
+    envoy, server = envoy_and_server()
     server.set_services(plan({}))
     await envoy.connect(server)
     for n in range(1, 9):

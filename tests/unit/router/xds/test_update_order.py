@@ -1,4 +1,4 @@
-"""Single decisions; `test_server` has the property test of all of them."""
+"""Single ordering decisions; `test_server` has the property test of all of them."""
 
 from serving.router.envoy.render import Dependencies
 from serving.router.envoy.resource import NO_ENDPOINTS
@@ -7,7 +7,7 @@ from serving.router.xds.update_order import UpdateOrder
 
 
 def order(arms: str, up: str) -> UpdateOrder:
-    """An Envoy that has one service over the backends `arms`, of which those in `up` have endpoints."""
+    """Return the state of an Envoy with one service over the backends `arms`; those in `up` have endpoints."""
     updates = UpdateOrder()
     set_target(updates, arms, up)
     for state in (updates.clusters, updates.endpoints, updates.weights, updates.routes):
@@ -37,13 +37,13 @@ def test_weight_goes_to_a_backend_only_when_envoy_has_its_endpoints() -> None:
 def test_routes_wait_for_clusters_endpoints_and_weights_alike() -> None:
     updates = order("a", "a")
     set_target(updates, "ab", "ab")
-    for state, sent in (
+    for state, to_send in (
         (updates.clusters, updates.clusters_to_send),
         (updates.endpoints, lambda: updates.endpoints_to_send("ab")),
         (updates.weights, updates.weights_to_send),
     ):
         assert updates.routes_to_send() == {}
-        state.mark_sent(sent())
+        state.mark_sent(to_send())
         assert updates.routes_to_send() == {}
         state.mark_answered(accepted=True)
     assert updates.routes_to_send() == {"public": "ab"}

@@ -10,10 +10,10 @@ WORD = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
 
 def test_bearer_with_several_scopes() -> None:
     header = 'Bearer realm="https://a.example/token",service="r",scope="repository:x/y:pull,push repository:a:pull"'
-    (found,) = parse(header)
-    assert found.scheme == "bearer"
-    assert found.parameters["realm"] == "https://a.example/token"
-    assert found.scopes == {"repository:x/y:pull,push", "repository:a:pull"}
+    (challenge,) = parse(header)
+    assert challenge.scheme == "bearer"
+    assert challenge.parameters["realm"] == "https://a.example/token"
+    assert challenge.scopes == {"repository:x/y:pull,push", "repository:a:pull"}
 
 
 def test_two_challenges_in_one_header() -> None:
@@ -24,10 +24,13 @@ def test_two_challenges_in_one_header() -> None:
 
 
 def test_challenge_with_opaque_credentials_does_not_hide_the_next() -> None:
-    assert [found.scheme for found in parse('Negotiate abc==, Basic realm="x"')] == ["negotiate", "basic"]
+    assert [challenge.scheme for challenge in parse('Negotiate abc==, Basic realm="x"')] == [
+        "negotiate",
+        "basic",
+    ]
 
 
-def test_names_of_parameters_ignore_case_and_the_first_counts() -> None:
+def test_parameter_names_ignore_case_and_the_first_value_wins() -> None:
     assert parse("BEARER Realm=a, realm=b") == (Challenge("bearer", {"realm": "a"}),)
 
 

@@ -21,13 +21,13 @@ def auth(text: str) -> dict[str, str]:
 
 
 def test_login_is_found_by_host_and_port() -> None:
-    found = config({"auths": {"r.example:5000": auth("alice:pa:ss")}})
-    assert found.login("r.example:5000", "a") == Login("alice", "pa:ss")
-    assert found.login("r.example", "a") is None
+    docker_config = config({"auths": {"r.example:5000": auth("alice:pa:ss")}})
+    assert docker_config.login("r.example:5000", "a") == Login("alice", "pa:ss")
+    assert docker_config.login("r.example", "a") is None
 
 
 @pytest.mark.parametrize("key", ["https://r.example", "http://r.example/v2/", "r.example", "R.example/v1/"])
-def test_keys_may_be_urls(key: str) -> None:
+def test_keys_of_auths_may_be_urls(key: str) -> None:
     assert config({"auths": {key: auth("a:b")}}).login("r.example", "m") == Login("a", "b")
 
 
@@ -37,35 +37,37 @@ def test_docker_hub_has_many_names(key: str) -> None:
 
 
 def test_longest_prefix_of_the_repository_wins() -> None:
-    found = config(
+    docker_config = config(
         {"auths": {"r.example": auth("a:1"), "r.example/team": auth("b:2"), "r.example/team/x": auth("c:3")}}
     )
-    assert found.login("r.example", "other") == Login("a", "1")
-    assert found.login("r.example", "team/y") == Login("b", "2")
-    assert found.login("r.example", "team/x/deep") == Login("c", "3")
-    assert found.login("r.example", "teams") == Login("a", "1")
+    assert docker_config.login("r.example", "other") == Login("a", "1")
+    assert docker_config.login("r.example", "team/y") == Login("b", "2")
+    assert docker_config.login("r.example", "team/x/deep") == Login("c", "3")
+    assert docker_config.login("r.example", "teams") == Login("a", "1")
 
 
-def test_star_stands_for_one_label() -> None:
-    found = config({"auths": {"*.r.example": auth("a:1")}})
-    assert found.login("x.r.example", "m") == Login("a", "1")
-    assert found.login("x.y.r.example", "m") is None
-    assert found.login("r.example", "m") is None
+def test_wildcard_matches_one_dns_label() -> None:
+    docker_config = config({"auths": {"*.r.example": auth("a:1")}})
+    assert docker_config.login("x.r.example", "m") == Login("a", "1")
+    assert docker_config.login("x.y.r.example", "m") is None
+    assert docker_config.login("r.example", "m") is None
 
 
 def test_identity_token_is_a_login() -> None:
-    found = config({"auths": {"r.example": {**auth("<token>:"), "identitytoken": "refresh"}}})
-    login = found.login("r.example", "m")
+    docker_config = config({"auths": {"r.example": {**auth("<token>:"), "identitytoken": "refresh"}}})
+    login = docker_config.login("r.example", "m")
     assert login is not None
     assert login.identity_token == "refresh"
     assert "refresh" not in repr(login)
 
 
 def test_empty_entry_is_left_to_the_helper() -> None:
-    found = config({"auths": {"r.example": {}}, "credsStore": "desktop", "credHelpers": {"gcr.io": "gcloud"}})
-    assert found.login("r.example", "m") is None
-    assert found.helper("r.example") == "desktop"
-    assert found.helper("gcr.io") == "gcloud"
+    docker_config = config(
+        {"auths": {"r.example": {}}, "credsStore": "desktop", "credHelpers": {"gcr.io": "gcloud"}}
+    )
+    assert docker_config.login("r.example", "m") is None
+    assert docker_config.helper("r.example") == "desktop"
+    assert docker_config.helper("gcr.io") == "gcloud"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_empty_entry_is_left_to_the_helper() -> None:
         ({"credHelpers": {"r": "a b"}}, "credHelpers['r']: must match"),
     ],
 )
-def test_wrong_configuration_is_told_where(value: Any, part: str) -> None:
+def test_invalid_configuration_is_refused_with_its_field(value: Any, part: str) -> None:
     with pytest.raises(errors.Permanent, match=r"config\.json: ") as raised:
         config(value)
     assert raised.value.reason == "InvalidCredentials"
@@ -103,19 +105,19 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["auths", "credsStore", "credHelpers", "x"]), JSON))
-def test_any_json_is_a_configuration_or_refused_with_a_reason(value: dict[str, Any]) -> None:
+def test_any_json_is_parsed_or_refused_with_a_reason(value: dict[str, Any]) -> None:
     try:
-        found = config(value)
+        docker_config = config(value)
     except errors.Permanent as error:
         if error.reason != "InvalidCredentials":
             raise
     else:
-        found.login("r.example", "m")
-        found.helper("r.example")
+        docker_config.login("r.example", "m")
+        docker_config.helper("r.example")
 
 
 @given(st.text(), st.text())
-def test_users_and_passwords_of_any_characters(user: str, password: str) -> None:
+def test_user_and_password_of_any_characters_are_read(user: str, password: str) -> None:
     password = password.rstrip("\0")
     user = user.replace(":", "")
     login = config({"auths": {"r": auth(f"{user}:{password}")}}).login("r", "m")
