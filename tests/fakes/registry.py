@@ -60,7 +60,7 @@ class FakeRegistry:
         return None
 
     async def _blobs(self, request: web.Request) -> web.StreamResponse:
-        if (scripted := self._seen(request)) is not None:
+        if (scripted := self._scripted_answer(request)) is not None:
             return scripted
         digest = request.match_info["digest"]
         if self.redirect_blobs_to and request.method == "GET":
@@ -70,7 +70,7 @@ class FakeRegistry:
         return web.Response(body=self.blobs[digest])
 
     async def _uploads(self, request: web.Request) -> web.StreamResponse:
-        if (scripted := self._seen(request)) is not None:
+        if (scripted := self._scripted_answer(request)) is not None:
             return scripted
         if request.method == "POST":
             name = uuid.uuid4().hex
@@ -136,7 +136,7 @@ class FakeRegistry:
         return web.Response(status=201)
 
     async def _manifests(self, request: web.Request) -> web.Response:
-        if (scripted := self._seen(request)) is not None:
+        if (scripted := self._scripted_answer(request)) is not None:
             return scripted
         name = request.match_info["name"]
         if request.method == "PUT":
@@ -153,7 +153,7 @@ class FakeRegistry:
         return web.Response(body=data, content_type=json.loads(data)["mediaType"])
 
     async def _referrers(self, request: web.Request) -> web.Response:
-        if (scripted := self._seen(request)) is not None:
+        if (scripted := self._scripted_answer(request)) is not None:
             return scripted
         digest = request.match_info["digest"]
         referrers = [
