@@ -166,7 +166,7 @@ def test_import_killed_at_any_call_leaves_the_image_or_nothing(store_rig: StoreR
     killed_at_every_call(store_rig.bring, check_state, at_least=40)
 
 
-@pytest.mark.parametrize("how", ["remove", "evict"])
+@pytest.mark.parametrize("operation", ["remove", "evict"])
 def test_removal_killed_at_any_call_leaves_the_image_or_nothing(operation: str, store_rig: StoreRig) -> None:
     store_rig.bring()
 
