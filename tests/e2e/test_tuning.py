@@ -71,18 +71,16 @@ async def test_an_experiment_is_measured_explained_and_applied(stack: Stack, tmp
     arms = [{**arm, "resources": resources} for arm in light(predictors(only=("v-1", 1)))]
     async with deployed(stack, "tiny", arms, models=1, framework="custom") as kube:
         await until(kube, kinds.INFERENCE, "tiny", settled)
-        told = await run(stack, "tune", "-f", str(manifest), "--watch")
-        assert "tiny-1 Measured" in told, told
-        assert told.splitlines()[-1].split(maxsplit=1)[1].startswith("Succeeded"), told
-        found = json.loads(await run(stack, "tune", "status", "tiny", "-o", "json"))["status"][
-            "recommendation"
-        ]
-        spec = {setting["name"]: setting["value"] for setting in found["settings"]}
+        output = await run(stack, "tune", "-f", str(manifest), "--watch")
+        assert "tiny-1 Measured" in output, output
+        assert output.splitlines()[-1].split(maxsplit=1)[1].startswith("Succeeded"), output
+        status = json.loads(await run(stack, "tune", "status", "tiny", "-o", "json"))["status"]
+        spec = {setting["name"]: setting["value"] for setting in status["recommendation"]["settings"]}
 
         page = tmp_path / "tiny.html"
         await run(stack, "tune", "report", "tiny", "--out", str(page))
-        assert f"cpu {spec['cpu']}" in page.read_text()
-        assert f"cpu {spec['cpu']}" in await run(stack, "tune", "report", "tiny")
+        assert f"cpu={spec['cpu']}" in page.read_text()
+        assert f"cpu={spec['cpu']}" in await run(stack, "tune", "report", "tiny")
 
         await run(stack, "tune", "apply", "tiny")
         stored = await until(kube, kinds.INFERENCE, "tiny", settled)
