@@ -57,10 +57,6 @@ class ApiSettings(Section):
     """Remaining lifetime at which the certificate is replaced."""
     event_ttl_seconds: Interval = 3600.0
     """Lifetime of Events, an hour as on kube-apiserver."""
-    sweep_seconds: Interval = 60.0
-    """Between searches for expired Events."""
-    collect_retry_seconds: Interval = 1.0
-    """Pause after garbage collection failed because the disk refused a write."""
     watch_seconds: Interval = 3600.0
     """Longest watch; kube-apiserver ends a watch after 30 to 60 minutes."""
     stalled_seconds: Interval = 30.0
@@ -144,8 +140,6 @@ class GatewaySettings(Section):
     """Age of a gateway's Lease from which the gateway counts as dead."""
     lease_renew_seconds: Interval = 5.0
     """Between renewals of the Lease: three attempts within its lifetime."""
-    envoy_check_seconds: Interval = 0.2
-    """Between checks that Envoy lives; a killed Envoy is back within a second."""
     metrics_port: Port = 0
     """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/gateway.json` names."""
 
@@ -180,10 +174,6 @@ class ActivatorSettings(Section):
     idle_seconds: Interval = 0.5
     """Idle time after which, or after twice which, the activator closes a connection to a replica: within a
     burst none is idle for so long, and a replica that stops waits until its connections are closed."""
-    report_seconds: Interval = 1.0
-    """Between reports of the number of held requests; the first and the last are reported at once."""
-    report_retry_seconds: Interval = 0.1
-    """Pause after a report that the API did not take; the API restarts within a second."""
     metrics_port: Port = 0
     """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/activator.json`
     names."""
@@ -264,8 +254,6 @@ class RegistrySettings(Section):
     worker."""
     helper_seconds: Interval = 30.0
     """Longest run of a credential helper: it may ask a keychain or a cloud, not a person."""
-    token_seconds: Interval = 60.0
-    """Lifetime of a token whose server names none (distribution's token specification)."""
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,6 @@ class LoadSettings(Section):
     anybody's."""
     most_unanswered: Count = 10_000
     """Unanswered requests of an open loop at which the target has failed; each costs a file descriptor."""
-    late_seconds: Interval = 0.01
-    """Delay behind the schedule from which a request counts as sent late: ten times what the event loop needs
-    between two requests."""
     late_share: Share = 0.05
     """Share of late requests from which the generator was the limit and not the target."""
     generator_busy: Share = 0.9

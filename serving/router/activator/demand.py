@@ -12,9 +12,13 @@ from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Result
 from serving.resources import kinds, names
 from serving.router.route_status import NAME
-from serving.settings import FIELD_MANAGER_PREFIX, ActivatorSettings, ControllerSettings
+from serving.settings import FIELD_MANAGER_PREFIX, ControllerSettings
 
 REPORTER = f"{names.ACTIVATOR_REPORTER}{NAME}"
+_REPORT_SECONDS = 1.0
+"""Between reports of the number of waiting requests; the first and the last are reported at once."""
+_RETRY_SECONDS = 0.1
+"""Pause after a report that the API did not take; the API restarts within a second."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +42,17 @@ class DemandReporter:
         self,
         kube: Kube,
         read: Callable[[Key], WaitingRequests],
-        settings: ActivatorSettings,
         controllers: ControllerSettings,
     ) -> None:
         """Args: read: returns the present state of an Autoscaler."""
         self._kube = kube
         self._read = read
-        self._settings = settings
         self._manager = f"{FIELD_MANAGER_PREFIX}{REPORTER}"
         self._reported: dict[Key, WaitingRequests] = {}
-        retry = settings.report_retry_seconds
         self._loop = Reconciler(
-            "demand", self._write, replace(controllers, backoff_base_seconds=retry, backoff_cap_seconds=retry)
+            "demand",
+            self._write,
+            replace(controllers, backoff_base_seconds=_RETRY_SECONDS, backoff_cap_seconds=_RETRY_SECONDS),
         )
 
     async def run(self) -> None:
@@ -71,7 +74,7 @@ class DemandReporter:
 
     async def _write(self, key: Key) -> Result | None:
         waiting = self._read(key)
-        again = Result(self._settings.report_seconds) if waiting.count else None
+        again = Result(_REPORT_SECONDS) if waiting.count else None
         if self._reported.get(key) == waiting:
             return again
         entry: dict[str, Any] = {"reporter": REPORTER, "inFlight": waiting.count}

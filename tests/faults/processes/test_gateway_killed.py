@@ -77,7 +77,7 @@ async def test_traffic_continues_and_envoy_is_adopted_when_its_starter_is_killed
 async def test_killed_envoy_restarts_within_a_second_with_its_routes(tmp_path: Path) -> None:
     rig = GatewayRig(tmp_path, settings_for_test())
     await rig.start()
-    keeper = asyncio.create_task(_keep_alive(rig.process, rig.config(), rig.settings))
+    keeper = asyncio.create_task(_keep_alive(rig.process, rig.config()))
     try:
         async with backend(STABLE, 8080), aiohttp.ClientSession() as session:
             await rig.serve(ROUTES, SLICES)

@@ -23,6 +23,10 @@ _KINDS = {identifier(kind): kind for kind in kinds.ALL}
 _OPTIONS = WriteOptions("slipway-garbage-collector")
 _BATCH = 200
 """Objects checked before the event loop serves requests again."""
+_SWEEP_SECONDS = 60.0
+"""Between searches for expired Events: short beside their lifetime of an hour."""
+_RETRY_SECONDS = 1.0
+"""Pause after the disk refused a write."""
 
 
 class GarbageCollector:
@@ -48,7 +52,7 @@ class GarbageCollector:
         sweep = clock.monotonic()
         while True:
             if clock.monotonic() >= sweep:
-                sweep = clock.monotonic() + self._settings.sweep_seconds
+                sweep = clock.monotonic() + _SWEEP_SECONDS
                 await self._take_steps(self._expired_events())
             try:
                 async with asyncio.timeout(max(0.0, sweep - clock.monotonic())):
@@ -157,7 +161,7 @@ class GarbageCollector:
                 await write.committed()
             except errors.ApiError as error:
                 log.warning("%s %s could not be collected, it is tried again: %s", *object_id, error)
-                await asyncio.sleep(self._settings.collect_retry_seconds)
+                await asyncio.sleep(_RETRY_SECONDS)
                 self._enqueue(object_id)
 
     def _write(self, kind: Kind, key: Key, step: garbage.Step) -> PendingWrite | None:

@@ -27,6 +27,8 @@ _USED_SHARE = 0.8
 """Of a token's lifetime: the rest allows for the duration of a request and for clocks that differ."""
 _LONGEST = 30 * 86_400
 """Seconds; longer lifetimes are ignored as mistakes."""
+_DEFAULT_LIFETIME = 60.0
+"""Seconds; of a token whose server names no lifetime (distribution's token specification)."""
 _MAX_ANSWER = 256 * 1024
 
 
@@ -135,7 +137,7 @@ class Tokens:
             raise errors.Permanent("Unauthorized", f"the token server of {target.host} sent no token")
         lifetime = answer.get("expires_in")
         is_known = isinstance(lifetime, int | float) and 0 <= lifetime < _LONGEST
-        seconds = float(lifetime) if is_known else self._settings.token_seconds
+        seconds = float(lifetime) if is_known else _DEFAULT_LIFETIME
         return _CachedHeader(f"Bearer {token}", clock.monotonic() + seconds * _USED_SHARE, scopes)
 
 
