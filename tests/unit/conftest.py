@@ -1,7 +1,9 @@
 """Limits for unit tests: their time, warnings as errors, and no process or task left behind."""
 
 import asyncio
+import gc
 import inspect
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -24,6 +26,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.filterwarnings("error"), append=False)
         if item.get_closest_marker("timeout") is None and not limited_by_the_command_line:
             item.add_marker(pytest.mark.timeout(SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_garbage_of_other_tests() -> None:
+    """Collect what tests outside this folder left: its ResourceWarnings would fail a unit test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

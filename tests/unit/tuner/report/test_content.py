@@ -35,7 +35,7 @@ def test_schema_is_the_one_that_was_agreed():
 
 
 def test_the_same_objects_give_the_same_report_whatever_their_order():
-    experiment, trials = made.story(many=4)
+    experiment, trials = made.story(count=4)
     one, other = (
         content.of(experiment, trials, NOW, DEFAULTS),
         content.of(experiment, trials[::-1], NOW, DEFAULTS),
@@ -184,7 +184,7 @@ def test_surfaces_show_every_pair_around_the_recommended_spec(report: Object):
 
 
 def test_an_impossible_bound_names_the_nearest_and_what_could_have_been_met():
-    experiment, trials = made.story(many=6, bound=0.001)
+    experiment, trials = made.story(count=6, bound=0.001)
     found = content.of(experiment, trials, NOW, DEFAULTS)
     answer = found["answer"]
     assert answer["kind"] == "Impossible"
@@ -226,7 +226,7 @@ def test_what_no_space_describes_is_refused_by_its_field():
 
 
 def test_a_spec_of_today_beside_the_space_is_compared_all_the_same():
-    experiment, trials = made.story(many=6)
+    experiment, trials = made.story(count=6)
     today = trials[0]
     today["spec"]["settings"] = [s for s in today["spec"]["settings"] if s["name"] != "cpu"]
     found = content.of(experiment, trials, NOW, DEFAULTS)
@@ -236,7 +236,7 @@ def test_a_spec_of_today_beside_the_space_is_compared_all_the_same():
 
 
 def test_notes_of_trials_are_cautions_once_with_all_their_trials():
-    experiment, trials = made.story(many=4)
+    experiment, trials = made.story(count=4)
     for trial in trials:
         trial["status"]["notes"] = ["GeneratorLimited", "LimitNotEnforced: gpu.cores"]
     found = content.of(experiment, trials, NOW, DEFAULTS)
@@ -246,7 +246,7 @@ def test_notes_of_trials_are_cautions_once_with_all_their_trials():
 
 
 def test_notes_of_a_kind_with_other_numbers_each_time_are_one_caution():
-    experiment, trials = made.story(many=4)
+    experiment, trials = made.story(count=4)
     for number, trial in enumerate(trials):
         trial["status"]["notes"] = [f"MachineBusy: others used {number} cores", "FewerCores: 1 of 2"]
     (fewer, busy) = [

@@ -124,7 +124,7 @@ def test_something_that_is_no_report_is_refused_by_field(report: Object):
 @pytest.fixture(scope="module")
 def small() -> Object:
     """A report of few trials: quick to render."""
-    experiment, trials = measured_experiments.story(many=3)
+    experiment, trials = measured_experiments.story(count=3)
     return content.of(experiment, trials[:2], NOW, DEFAULTS)
 
 

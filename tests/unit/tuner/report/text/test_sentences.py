@@ -130,7 +130,7 @@ def test_a_price_that_decides_nothing_is_said_to(report: Object):
 
 
 def test_impossible_says_which_constraint_the_nearest_and_what_could_be_met():
-    found = told(content.of(*made.story(many=6, bound=0.001), NOW, DEFAULTS))
+    found = told(content.of(*made.story(count=6, bound=0.001), NOW, DEFAULTS))
     assert found["headline"] == ["No measured spec meets p99 latency <= 1 ms: nothing can be recommended."]
     nearest, reach = found["impossible"]
     assert nearest.startswith("Nearest came cpu=")
@@ -199,7 +199,7 @@ def test_nothing_is_said_of_today_where_nothing_runs(report: Object):
 
 
 def test_cautions_name_trials_by_number_and_whether_they_count():
-    experiment, trials = made.story(many=4)
+    experiment, trials = made.story(count=4)
     for trial in trials:
         trial["status"]["notes"] = []
     trials[1]["status"]["notes"] = ["NotSteady"]
