@@ -5,7 +5,8 @@ from typing import Any, Protocol
 
 from autoscaler.observation import Capacity
 from serving.objects import Object
-from serving.resources import names, quantity
+from serving.resources import names
+from serving.resources.formats import quantity
 
 DIGEST = "digest"
 """Name of the index of profiles by their models' digest."""

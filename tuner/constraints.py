@@ -1,7 +1,7 @@
 """The bound of a constraint and its measured value, as trials, search and report read them. Pure."""
 
-from serving.resources import duration
 from serving.resources.experiment import Constraint
+from serving.resources.formats import duration
 from serving.resources.trial import Estimate, Window
 
 

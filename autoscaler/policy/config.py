@@ -10,7 +10,7 @@ from autoscaler.policy.cron import Cron
 from autoscaler.policy.schedules import Schedule
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from serving import errors
-from serving.resources import duration
+from serving.resources.formats import duration
 
 MetricType = Literal[
     "QPS", "Concurrency", "Latency", "TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"

@@ -13,7 +13,7 @@ from autoscaler.signals.board import Health
 from serving import clock, errors
 from serving.kube import Key, Kube
 from serving.objects import Object
-from serving.resources import cadvisor
+from serving.resources.formats import cadvisor
 
 PAUSE_SECONDS = 10.0
 """Seconds between readings: kubelets refresh every 10 to 15 s, and an engine's page has a thousand lines."""

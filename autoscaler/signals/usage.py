@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serving.resources import quantity
-from serving.resources.cadvisor import ContainerKey, ContainerUsage
+from serving.resources.formats import quantity
+from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 
 PERCENT = 100.0
 

@@ -27,7 +27,7 @@ without a sign.
 Kubernetes' own pattern is looser and accepts `1.5.2`, which then fails later, without a message for the user.
 """
 Duration = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)$")]
-"""A number and one unit: `250ms`, `1.5s`, `2h`; parsed by `serving.resources.duration`."""
+"""A number and one unit: `250ms`, `1.5s`, `2h`; parsed by `serving.resources.formats.duration`."""
 Amount = Annotated[
     str,
     Field(

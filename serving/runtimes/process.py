@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from serving import errors, runtime_variables
-from serving.resources import duration, names
+from serving.resources import names
+from serving.resources.formats import duration
 from serving.runtimes import loading, threads
 from serving.runtimes.startup import Startup, Stopwatch
 from serving.settings import RuntimeSettings

@@ -12,8 +12,9 @@ import numpy as np
 
 from serving import errors
 from serving.objects import Object
-from serving.resources import kinds, quantity
-from serving.resources.cadvisor import ContainerUsage
+from serving.resources import kinds
+from serving.resources.formats import quantity
+from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.trial import TrialSpec
 from tests.fakes.kube import FakeKube
 from tuner.load.plan import LoadPlan, LoadRequest

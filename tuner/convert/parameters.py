@@ -10,7 +10,7 @@ from typing import Any
 
 from serving.errors import UserError
 from serving.objects import Object
-from serving.resources import quantity
+from serving.resources.formats import quantity
 from tuner.convert.manifest_reader import Notes, items, mapping, shown, text
 
 _CATEGORIES = ("resource", "env", "args")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.objects import Object
-from serving.resources import duration, quantity
 from serving.resources.experiment import Setting
+from serving.resources.formats import duration, quantity
 from tuner.planning.snapshot import ExperimentSnapshot, Settings
 from tuner.search.problem import Budget
 from tuner.trial_record import TrialRecord

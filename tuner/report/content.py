@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.objects import Object
-from serving.resources import duration
+from serving.resources.formats import duration
 from serving.resources.load import Load
 from tuner.report import (
     cautions,

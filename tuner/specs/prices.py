@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from serving.errors import Permanent
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference.revision import CONTAINER
-from serving.resources import quantity
 from serving.resources.experiment import Prices, ProfilingExperimentSpec
+from serving.resources.formats import quantity
 from serving.resources.inference import Gpu, Resources
 from tuner.specs.space import Space
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from serving.errors import SpaceInvalid
-from serving.resources import duration, quantity
 from serving.resources.experiment import FeasibleSpace
+from serving.resources.formats import duration, quantity
 
 POINTS = 100_000
 """Most specs of a space: a search can score so many between two trials."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from serving.resources import quantity
+from serving.resources.formats import quantity
 
 
 @dataclass(frozen=True)

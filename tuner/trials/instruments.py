@@ -13,7 +13,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.cadvisor import ContainerUsage
+from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.load import KeyOf
 from serving.resources.trial import TrialSpec, TrialStatus
 from tuner.load import requests

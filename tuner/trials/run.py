@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 from serving import clock, errors
 from serving.objects import Object
-from serving.resources import duration
-from serving.resources.cadvisor import ContainerUsage
+from serving.resources.formats import duration
+from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.trial import Reason, TrialSpec, TrialStatus, Usage, Window
 from tuner.load.level_search import highest_load
 from tuner.load.level_search.state import Finished, Measure, State

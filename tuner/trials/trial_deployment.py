@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from serving.objects import Object
-from serving.resources import kinds, names, quantity
+from serving.resources import kinds, names
+from serving.resources.formats import quantity
 from serving.resources.trial import TrialSpec, Window
 from tuner.trials import gpu_notes
 from tuner.trials.cores import Cores, wanted

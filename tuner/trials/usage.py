@@ -9,8 +9,8 @@ from dataclasses import fields
 from serving import errors
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import cadvisor
-from serving.resources.cadvisor import ContainerUsage
+from serving.resources.formats import cadvisor
+from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.trial import Usage
 
 NODES = "/api/v1/nodes"

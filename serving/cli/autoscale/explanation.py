@@ -8,7 +8,7 @@ from serving.cli.objects.sections import titled
 from serving.cli.output import tables
 from serving.objects import Object
 from serving.pages import figures
-from serving.resources import ages
+from serving.resources.formats import ages
 
 _SOURCES: Mapping[str, str] = {
     "Profile": "measured, in a CapacityProfile",

@@ -16,7 +16,8 @@ from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.objects import Object
 from serving.planning.models import retention
-from serving.resources import ages, conditions, kinds
+from serving.resources import conditions, kinds
+from serving.resources.formats import ages
 
 if TYPE_CHECKING:
     from serving.kube import Kube

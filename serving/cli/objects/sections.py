@@ -9,8 +9,9 @@ import yaml
 
 from serving.cli.output import tables
 from serving.objects import Object
-from serving.resources import ages, names
+from serving.resources import names
 from serving.resources.conditions import find
+from serving.resources.formats import ages
 from serving.resources.kinds import Kind
 
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "generation", "deletionTimestamp", "finalizers")

@@ -12,7 +12,8 @@ from serving.cli.output.printing import print_rows
 from serving.cli.session import with_kube
 from serving.cli.target import Target, named
 from serving.objects import Object
-from serving.resources import kinds, names, quantity
+from serving.resources import kinds, names
+from serving.resources.formats import quantity
 
 if TYPE_CHECKING:
     from serving.kube import Kube

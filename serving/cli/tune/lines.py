@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from serving.cli.tune import summary
 from serving.objects import Object
-from serving.resources import ages
+from serving.resources.formats import ages
 
 _TIME_WIDTH = 7
 """Characters of the column with the time since the experiment began, such as `59m30s`."""

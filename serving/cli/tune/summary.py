@@ -8,8 +8,9 @@ from rich.filesize import decimal
 from serving.cli.output import tables
 from serving.objects import Object
 from serving.pages import figures
-from serving.resources import ages, conditions
+from serving.resources import conditions
 from serving.resources.experiment import Constraint, Objective, Setting
+from serving.resources.formats import ages
 from serving.resources.trial import FINISHED, Estimate
 from tuner import notation
 from tuner.constraints import bound_of

@@ -5,7 +5,8 @@ import json
 from serving.objects import Object
 from serving.planning.gpu import ack, dra, hami, mig, mps
 from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, describe_rounding
-from serving.resources import names, quantity
+from serving.resources import names
+from serving.resources.formats import quantity
 from serving.resources.inference import Gpu
 
 CLAIM = "gpu"

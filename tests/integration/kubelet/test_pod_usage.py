@@ -16,7 +16,7 @@ from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.kube import Kube
 from serving.resources import kinds
-from serving.resources.cadvisor import ContainerKey, ContainerUsage
+from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from tests.rig.kubectl import Space, needs_kubectl
 from tests.rig.node_process import (
     STARTS,

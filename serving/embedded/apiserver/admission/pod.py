@@ -13,7 +13,7 @@ from serving.embedded.apiserver.admission import unsupported
 from serving.embedded.apiserver.schema import schemas
 from serving.errors import Cause
 from serving.objects import Object
-from serving.resources import quantity
+from serving.resources.formats import quantity
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")

@@ -15,7 +15,8 @@ from serving.embedded.apiserver.pods.pod_metrics import Sample
 from serving.embedded.apiserver.requests.paths import Address
 from serving.embedded.apiserver.storage.history import Key
 from serving.embedded.apiserver.storage.store import Store
-from serving.resources import cadvisor, kinds
+from serving.resources import kinds
+from serving.resources.formats import cadvisor
 
 MIN_WINDOW_SECONDS = 0.5
 """Between the two samples: CPU time is counted in hundredths of a second."""

@@ -11,7 +11,7 @@ import orjson
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.resources import cadvisor
+from serving.resources.formats import cadvisor
 
 PATHS = ("metrics", cadvisor.PATH)
 """Paths of the kubelet; here both have all metrics."""

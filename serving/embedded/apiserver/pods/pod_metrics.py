@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from serving.objects import Object
-from serving.resources.cadvisor import ContainerKey, ContainerUsage
+from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.resources.kinds import Kind
 
 KIND = Kind("metrics.k8s.io", "v1beta1", "PodMetrics", "pods", status=False)

@@ -17,7 +17,7 @@ from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.errors import Cause
-from serving.resources import quantity
+from serving.resources.formats import quantity
 
 Mode = Literal["complete", "partial", "sent"]
 """What counts as a fault beside wrong values.

@@ -8,7 +8,8 @@ from typing import Any
 from serving.embedded.apiserver.tables import pod_columns
 from serving.embedded.apiserver.writes import scale
 from serving.objects import Object
-from serving.resources import ages, kinds
+from serving.resources import kinds
+from serving.resources.formats import ages
 from serving.resources.kinds import Kind
 
 NONE = "<none>"

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from serving.objects import Object
-from serving.resources import ages
+from serving.resources.formats import ages
 
 
 def ready(obj: Object, _now: datetime) -> str:

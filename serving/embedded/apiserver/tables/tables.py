@@ -6,7 +6,8 @@ from typing import Any
 
 from serving.embedded.apiserver.tables import columns, jsonpath
 from serving.objects import Object
-from serving.resources import ages, catalog, kinds
+from serving.resources import catalog, kinds
+from serving.resources.formats import ages
 from serving.resources.kinds import Kind
 
 API_VERSION = "meta.k8s.io/v1"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from serving.errors import Cause
-from serving.resources import quantity
+from serving.resources.formats import quantity
 
 RESOURCE = "nvidia.com/gpu"
 """https://github.com/NVIDIA/k8s-device-plugin. With MPS it is a share, whose size the container's environment

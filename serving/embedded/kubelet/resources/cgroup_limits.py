@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from serving.embedded.kubelet.devices import gpu_limits
-from serving.resources import quantity
+from serving.resources.formats import quantity
 
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""

@@ -18,8 +18,8 @@ from serving.embedded.kubelet.resources import machine, usage_parsing
 from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.cgroups import TOP
 from serving.embedded.kubelet.resources.usage_parsing import CgroupPaths, Process, Resident
-from serving.resources import cadvisor
-from serving.resources.cadvisor import ContainerKey, ContainerUsage
+from serving.resources.formats import cadvisor
+from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.system import processes
 
 TICKS = os.sysconf("SC_CLK_TCK")

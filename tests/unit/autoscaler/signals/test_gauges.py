@@ -13,7 +13,7 @@ from autoscaler.signals import engines, prometheus, usage
 from autoscaler.signals.gauges import Gauges, Request
 from serving import clock, errors
 from serving.kube import Key
-from serving.resources.cadvisor import ContainerKey, ContainerUsage
+from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from tests.fakes.kube import FakeKube
 
 VLLM = """# TYPE vllm:num_requests_waiting gauge

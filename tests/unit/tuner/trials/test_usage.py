@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.resources import cadvisor
-from serving.resources.cadvisor import ContainerUsage
+from serving.resources.formats import cadvisor
+from serving.resources.formats.cadvisor import ContainerUsage
 from tuner.trials import usage
 
 TEXT = "".join(

@@ -6,7 +6,7 @@ from typing import Any
 from serving.embedded.apiserver.discovery import api_groups
 from serving.embedded.apiserver.pods import pod_metrics
 from serving.embedded.apiserver.pods.pod_metrics import Sample
-from serving.resources.cadvisor import ContainerKey, ContainerUsage
+from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 
 NOW = datetime(2026, 11, 22, 5, 0, tzinfo=UTC)
 MAIN = ContainerKey("ns", "p", "main")

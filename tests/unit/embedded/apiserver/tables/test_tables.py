@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from serving.embedded.apiserver.tables import jsonpath, tables
-from serving.resources import ages, kinds
+from serving.resources import kinds
+from serving.resources.formats import ages
 from tests.objects.written import NOW, create, deployment, inference, job, pod
 
 AT = datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC)

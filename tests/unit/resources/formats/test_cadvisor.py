@@ -1,7 +1,7 @@
 """Parsing of the kubelet's cAdvisor metrics."""
 
-from serving.resources import cadvisor
-from serving.resources.cadvisor import ContainerKey
+from serving.resources.formats import cadvisor
+from serving.resources.formats.cadvisor import ContainerKey
 
 KUBELET = """\
 # HELP container_cpu_usage_seconds_total Cumulative cpu time consumed in seconds.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.resources import quantity
+from serving.resources.formats import quantity
 
 
 @pytest.mark.parametrize(
