@@ -1,12 +1,11 @@
 """Drives load at a replica and finds the highest load that meets the constraints.
 
-Only the generator does I/O.
-The loop of a trial, comments in brackets:
+Only the generator does I/O. The loop of a trial, comments in brackets:
 
     plan = requests.plan(load, description, model_name, parameters, recorded, locustfile, seed)
     state = highest_load.begin(load, constraints, settings, stop_below_throughput)
     async with Generator.start(url, plan, settings, cores) as generator:
-        while isinstance(step := highest_load.next_step(state), Measure):
+        while isinstance(step := highest_load.next_step(state), MeasureLevel):
             await generator.window(step.level, step.warmup)              (dropped; only if step.warmup > 0)
             samples = await generator.window(step.level, step.seconds)
             samples = joined([before, samples]) if step.extends else samples

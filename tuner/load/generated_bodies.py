@@ -11,9 +11,9 @@ from serving.errors import Permanent
 
 _BODIES = 16
 _BYTES = 4_000_000
-"""Of all bodies together: large inputs get fewer bodies."""
+"""Most bytes of all bodies together: large inputs get fewer bodies."""
 _ELEMENTS = 2_000_000
-"""Of one input: as JSON, tens of megabytes."""
+"""Most elements of one input: as JSON, tens of megabytes."""
 _INTEGERS = {"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"}
 _FLOATS = {"FP16", "FP32", "FP64"}
 _WORDS = ("a", "small", "text", "of", "no", "meaning")
@@ -22,7 +22,7 @@ _WORDS = ("a", "small", "text", "of", "no", "meaning")
 def bodies(inputs: object, *, batch: int, seed: int) -> list[bytes]:
     """Return bodies for the inputs of a model's metadata.
 
-    A size of -1 is the batch in the first axis, else 1.
+    A size of -1 means the batch in the first axis, and 1 in others.
 
     Raises:
         Permanent: `LoadFailed`, not a list, or an input without a name, or a datatype or shape that JSON
@@ -31,20 +31,20 @@ def bodies(inputs: object, *, batch: int, seed: int) -> list[bytes]:
     if not isinstance(inputs, list):
         raise _invalid("inputs", "is not a list", inputs)
     draw = np.random.default_rng(seed)
-    first = _body(inputs, batch, draw)
-    count = max(1, min(_BODIES, _BYTES // len(first)))
-    return [first, *(_body(inputs, batch, draw) for _ in range(count - 1))]
+    body = _body(inputs, batch, draw)
+    count = max(1, min(_BODIES, _BYTES // len(body)))
+    return [body, *(_body(inputs, batch, draw) for _ in range(count - 1))]
 
 
 def _body(inputs: Sequence[Any], batch: int, draw: np.random.Generator) -> bytes:
-    tensors = [_tensor(f"inputs[{index}]", described, batch, draw) for index, described in enumerate(inputs)]
+    tensors = [_tensor(f"inputs[{index}]", metadata, batch, draw) for index, metadata in enumerate(inputs)]
     return json.dumps({"inputs": tensors}, separators=(",", ":")).encode()
 
 
-def _tensor(field: str, described: Any, batch: int, draw: np.random.Generator) -> dict[str, Any]:
-    if not isinstance(described, dict) or not isinstance(described.get("name"), str):
-        raise _invalid(field, "has no name", described)
-    sizes = described.get("shape")
+def _tensor(field: str, metadata: Any, batch: int, draw: np.random.Generator) -> dict[str, Any]:
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise _invalid(field, "has no name", metadata)
+    sizes = metadata.get("shape")
     if not isinstance(sizes, list) or not all(isinstance(size, int) and size >= -1 for size in sizes):
         raise _invalid(f"{field}.shape", "is not a list of sizes", sizes)
     shape = [size if size >= 0 else (batch if axis == 0 else 1) for axis, size in enumerate(sizes)]
@@ -52,9 +52,11 @@ def _tensor(field: str, described: Any, batch: int, draw: np.random.Generator) -
     if count > _ELEMENTS:
         raise _invalid(f"{field}.shape", f"has more than {_ELEMENTS} elements", shape)
     return {
-        "name": described["name"], "datatype": described.get("datatype"), "shape": shape,
-        "data": _values(f"{field}.datatype", described.get("datatype"), count, draw),
-    }  # fmt: skip
+        "name": metadata["name"],
+        "datatype": metadata.get("datatype"),
+        "shape": shape,
+        "data": _values(f"{field}.datatype", metadata.get("datatype"), count, draw),
+    }
 
 
 def _values(field: str, datatype: Any, count: int, draw: np.random.Generator) -> list[Any]:
@@ -77,5 +79,6 @@ def _values(field: str, datatype: Any, count: int, draw: np.random.Generator) ->
 def _invalid(field: str, why: str, value: object) -> Permanent:
     return Permanent(
         "LoadFailed",
-        f"the model's {field} {why}: {json.dumps(value, default=str)[:100]}; give load.requestTemplate or load.requests",
+        f"the model's {field} {why}: {json.dumps(value, default=str)[:100]};"
+        " give load.requestTemplate or load.requests",
     )

@@ -1,8 +1,7 @@
 """The load generator: locust processes, one on each core, that hold a level and record its requests.
 
-It decides nothing. Locust is never imported here, as it patches the process that imports it. Each process has
-a share of the users or the rate. Their unrounded records are merged here; locust's own master would round
-them to two digits.
+Locust is never imported here, as it patches the process that imports it. Each process has a share of the
+users or the rate. Their unrounded records are merged here; locust's master would round them to two digits.
 """
 
 import asyncio
@@ -15,20 +14,19 @@ import numpy as np
 
 from serving import clock
 from tuner.load import wire
-from tuner.load.locust_process import Locust
+from tuner.load.locust_process import LocustProcess
 from tuner.load.plan import LoadPlan
 from tuner.load.windows.samples import Samples
 from tuner.settings import LoadSettings
 
 _LATE_SECONDS = 0.01
-"""Delay behind the schedule from which a request counts as sent late: ten times what the event loop needs
-between two requests."""
+"""Delay after which a request counts as sent late: ten times that of the event loop."""
 
 
 class Generator:
     """A running load generator; see `start`."""
 
-    def __init__(self, locusts: Sequence[Locust], plan: LoadPlan, settings: LoadSettings) -> None:
+    def __init__(self, locusts: Sequence[LocustProcess], plan: LoadPlan, settings: LoadSettings) -> None:
         """Take over processes that are ready."""
         self._locusts = locusts
         self._plan = plan
@@ -40,7 +38,7 @@ class Generator:
     async def start(
         cls, url: str, plan: LoadPlan, settings: LoadSettings, cores: Sequence[int] = ()
     ) -> AsyncIterator[Self]:
-        """Start locust without load; every process is gone when the block is left.
+        """Start locust without load; every process has ended when the block is left.
 
         Args:
             url: scheme, host and port of the target; the requests have the paths.
@@ -56,7 +54,7 @@ class Generator:
         async with contextlib.AsyncExitStack() as stack:
             locusts = []
             for number, core in enumerate(pins):
-                locust = await Locust.begin(plan, url, settings, core=core, share=(number, len(pins)))
+                locust = await LocustProcess.begin(plan, url, settings, core=core, share=(number, len(pins)))
                 stack.push_async_callback(locust.end)
                 locusts.append(locust)
             await asyncio.gather(*(locust.ready() for locust in locusts))
@@ -100,8 +98,8 @@ class Generator:
         count = len(self._locusts)
         if self._plan.mode == "open":
             return [level / count] * count
-        whole, more = divmod(round(level), count)
-        return [float(whole + (number < more)) for number in range(count)]
+        users, more = divmod(round(level), count)
+        return [float(users + (number < more)) for number in range(count)]
 
     async def _wait(self, seconds: float) -> None:
         """Wait for some seconds.
@@ -124,10 +122,7 @@ class Generator:
     def _samples(
         self, level: float, begin: float, seconds: float, unanswered: np.ndarray, cpu: float
     ) -> Samples:
-        """Merge the requests that ended within the window.
-
-        Those that ended just after it were unanswered at its end.
-        """
+        """Merge the requests that ended within the window; later ones were unanswered at its end."""
         end = begin + seconds
         parts, errors = [], Counter[str]()
         for locust in self._locusts:
@@ -145,14 +140,22 @@ class Generator:
             [done - begin for done, _ in gaps], [len(content) // itl.itemsize for _, content in gaps]
         )
         return Samples(
-            mode=self._plan.mode, level=level, seconds=seconds,
-            intended=rows["intended"] - begin, latency=rows["done"] - rows["intended"], ok=rows["error"] == 0,
-            tokens=rows["tokens"].astype(np.int64), ttft=rows["ttft"], itl=itl, itl_done=itl_done,
-            unfinished=end - open_at_end[open_at_end < end], longest=self._settings.request_timeout,
+            mode=self._plan.mode,
+            level=level,
+            seconds=seconds,
+            intended=rows["intended"] - begin,
+            latency=rows["done"] - rows["intended"],
+            ok=rows["error"] == 0,
+            tokens=rows["tokens"].astype(np.int64),
+            ttft=rows["ttft"],
+            itl=itl,
+            itl_done=itl_done,
+            unfinished=end - open_at_end[open_at_end < end],
+            longest=self._settings.request_timeout,
             generator_cpu=cpu,
             late=float(np.mean(rows["behind"] > _LATE_SECONDS)) if len(rows) else 0.0,
             errors=tuple(errors.most_common()),
-        )  # fmt: skip
+        )
 
 
 def _within(moments: np.ndarray, begin: float, end: float) -> np.ndarray:

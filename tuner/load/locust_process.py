@@ -1,4 +1,4 @@
-"""A locust process as its parent sees it: start, commands, records, end."""
+"""The parent's side of a locust process: start, commands, records, end."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,12 @@ from tuner.settings import LoadSettings
 LOAD_FAILED = "LoadFailed"
 _READ = 1 << 18
 _TAIL = 2000
-"""Bytes of its standard error to keep, for the message when it dies."""
+"""Bytes of standard error to keep for the message of a failure."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
-"""Inherited variables: none that lead to the API or its token."""
+"""Inherited variables; none gives access to the API."""
 
 
-class Locust:
+class LocustProcess:
     """A process started by `begin`. It ends with this process, with its socket, or by `end`."""
 
     def __init__(self, process: asyncio.subprocess.Process, settings: LoadSettings) -> None:
@@ -36,7 +36,7 @@ class Locust:
         self._tasks: list[asyncio.Task[None]] = []
         self._writer: asyncio.StreamWriter | None = None
         self.ended = asyncio.Event()
-        """Set once it takes no more commands."""
+        """Set when the process takes no more commands."""
         self.records = bytearray()
         """In the form of `wire.RECORD`, since the last `forget`."""
         self.gaps: list[tuple[float, bytes]] = []
@@ -54,11 +54,19 @@ class Locust:
             unless_started.enter_context(ours)
             arguments = (theirs.fileno(), os.getpid(), -1 if core is None else core, settings.user)
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "tuner.load.driver", *map(str, arguments),
-                pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment(), cwd="/",
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+                sys.executable,
+                "-P",
+                "-m",
+                "tuner.load.driver",
+                *map(str, arguments),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=_environment(),
+                cwd="/",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+            )
             unless_started.pop_all()
         locust = cls(process, settings)
         reader, locust._writer = await asyncio.open_connection(sock=ours)
@@ -68,18 +76,21 @@ class Locust:
         ]
         locust._writer.write(
             wire.plan_line(
-                plan, url=url, share=share, timeout=settings.request_timeout,
+                plan,
+                url=url,
+                share=share,
+                timeout=settings.request_timeout,
                 most_unanswered=settings.most_unanswered // share[1],
             )
-        )  # fmt: skip
+        )
         return locust
 
     async def ready(self) -> None:
-        """Wait until it takes commands.
+        """Wait until the process takes commands.
 
         Raises:
             Permanent: the locustfile cannot be run.
-            Temporary: it died, or did not start in time.
+            Temporary: the process died, or did not start in time.
         """
         reply = await self._reply(self._settings.start_timeout)
         if "wrong" in reply:
@@ -89,7 +100,7 @@ class Locust:
         """Send a command, and return the intended times of the unanswered requests.
 
         Raises:
-            Temporary: it died, or did not answer in time.
+            Temporary: the process died, or did not answer in time.
         """
         assert self._writer is not None
         self._commands += 1
@@ -125,10 +136,10 @@ class Locust:
         self.gaps.clear()
 
     def busy_seconds(self) -> float:
-        """Return the seconds that it ran or waited for its core; 0 if it has ended.
+        """Return the seconds that the process ran or waited for its core; 0 if it has ended.
 
-        Waiting for a core that others use delays requests as much as using it up: proc(5),
-        /proc/pid/schedstat, of the one thread that does all the work.
+        Waiting for a core delays requests as much as using it. Source: proc(5), /proc/pid/schedstat, of the
+        one thread that does all the work.
         """
         try:
             ran, waited, _ = Path(f"/proc/{self._process.pid}/schedstat").read_text().split()
@@ -137,7 +148,7 @@ class Locust:
         return (int(ran) + int(waited)) / 1e9
 
     async def end(self) -> None:
-        """Let it stop its users within `stop_timeout`; then kill it and its children."""
+        """Let the process stop its users within `stop_timeout`; then kill it and its children."""
         try:
             if self._writer is not None:
                 self._writer.close()
@@ -145,7 +156,7 @@ class Locust:
         except TimeoutError:
             pass
         finally:
-            # Its children outlive it if it ended by itself.
+            # Its children may still run.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             for task in self._tasks:

@@ -19,7 +19,7 @@ _METHODS = get_args(RequestTemplate.model_fields["method"].annotation)
 _TARGET = re.compile(r"/[^\x00-\x20\x7f]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-"""RFC 9110: a target has no blank, a header value no line break."""
+"""RFC 9110: no blanks in a target, no line breaks in a header value."""
 _FIELDS = {"method", "path", "headers", "body", "at"}
 
 
@@ -38,11 +38,11 @@ def plan(
     Args:
         load: of the trial.
         description: the model's metadata, if `needs_description`.
-        model_name: as clients of the trial call the model.
-        parameters: that `${...}` may name in a template, in addition to `model`: `batch` and the settings.
+        model_name: the model's name in requests.
+        parameters: of a template, in addition to `model`: `batch` and the settings.
         recorded: the text of `load.requests`.
         locustfile: the text of `load.locustfile`.
-        seed: of arrivals, and of generated values.
+        seed: of arrivals and generated values.
 
     Raises:
         Permanent: `LoadFailed`, with field (or line), rule and value.
@@ -66,7 +66,7 @@ def plan(
 
 
 def needs_description(load: Load) -> bool:
-    """Return whether requests are generated from the model's metadata, as the load has none itself."""
+    """Return whether the load has no requests, so that they are generated from the model's metadata."""
     return load.locustfile is None and load.requests is None and load.request_template is None
 
 
@@ -145,7 +145,7 @@ def _check_order(where: str, before: list[LoadRequest], request: LoadRequest) ->
 def described(
     description: Mapping[str, Any] | None, model_name: str, *, batch: int, seed: int
 ) -> tuple[LoadRequest, ...]:
-    """Return requests with small random values for the model's inputs; several, so that no cache answers all.
+    """Return several requests with small random values for the model's inputs.
 
     Raises:
         Permanent: `LoadFailed`, the metadata has no inputs, or JSON cannot hold them.
@@ -153,8 +153,8 @@ def described(
     if not description or not description.get("inputs"):
         raise Permanent(
             "LoadFailed",
-            f"GET /v2/models/{model_name} has no inputs of the model: give load.requestTemplate, load.requests"
-            " or load.locustfile",
+            f"GET /v2/models/{model_name} has no inputs of the model:"
+            " give load.requestTemplate, load.requests or load.locustfile",
         )
     where = "POST", f"/v2/models/{model_name}/infer", {"content-type": "application/json"}
     return tuple(LoadRequest(*where, body) for body in bodies(description["inputs"], batch=batch, seed=seed))

@@ -1,10 +1,10 @@
-"""The protocol on the socket between a locust process and its parent; nothing here reads or writes one.
+"""The protocol on the socket between a locust process and its parent. Pure.
 
 To locust: JSON lines. First the plan, then numbered commands: {"level": ..., "number": n, "patience":
 seconds} sets a level within so many seconds; {"number": n, "patience": 0} sets none. Each reply has the
-number and the requests that are unanswered then. From locust: frames of type, length and content: records as
-in `RECORD`, gaps between tokens, error texts, and JSON. Times are seconds on the monotonic clock, which all
-processes of a machine share.
+number and the intended times of the unanswered requests. From locust: frames of type, length and content:
+records as in `RECORD`, gaps between tokens, error texts, and JSON. Times are seconds on the monotonic clock,
+which all processes of a machine share.
 """
 
 import base64
@@ -28,7 +28,7 @@ FIELDS = (
     ("error", "<u4"),  # 0, or the number of its text
 )
 GAPS = struct.Struct("<dI")
-"""End of the stream, and the number of doubles that follow."""
+"""End of the stream, and the number of gaps that follow as doubles."""
 
 RECORDS, TOKEN_GAPS, ERROR, REPLY = b"R", b"G", b"E", b"S"
 
@@ -47,10 +47,15 @@ def plan_line(
     ]
     return line(
         {
-            **asdict(plan), "requests": requests, "url": url, "number": share[0], "processes": share[1],
-            "timeout": timeout, "most_unanswered": most_unanswered,
+            **asdict(plan),
+            "requests": requests,
+            "url": url,
+            "number": share[0],
+            "processes": share[1],
+            "timeout": timeout,
+            "most_unanswered": most_unanswered,
         }
-    )  # fmt: skip
+    )
 
 
 def read_requests(plan: dict[str, Any]) -> list[LoadRequest]:

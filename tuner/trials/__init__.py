@@ -1,4 +1,1 @@
-"""Measures one spec for real: starts its replica, drives load, watches it, removes it.
-
-It searches nothing.
-"""
+"""Measures one spec: starts its replica, drives load, observes it, removes it."""

@@ -1,7 +1,7 @@
 """The Trial controller: measures trials as cores allow, one task each, and removes their replicas.
 
-A trial that was being measured when the controller died begins again, after its replica was removed. The code
-that measures is imported with the first trial, as it needs NumPy.
+A measurement that a killed controller left begins again, after its replica is removed. The code that measures
+is imported with the first trial, as it needs NumPy.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from serving.settings import ControllerSettings
 from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
 from tuner.trials import cores, trial_status
 from tuner.trials.cores import Cores
-from tuner.trials.replicas import Replicas
+from tuner.trials.replicas import TrialReplicas
 from tuner.trials.trial_status import Report
 
-Measure = Callable[[Object, Cores, Replicas, Report], Awaitable[TrialStatus]]
-"""Measures one trial and reports each step; the caller removes the replica."""
+MeasureTrial = Callable[[Object, Cores, TrialReplicas, Report], Awaitable[TrialStatus]]
+"""Measures one trial and reports each step; its caller removes the replica."""
 
 
 class TrialController:
@@ -35,7 +35,7 @@ class TrialController:
         self,
         kube: Kube,
         watches: Watches,
-        measure: Measure,
+        measure: MeasureTrial,
         *,
         machine: Sequence[int],
         config: ControllerSettings,
@@ -48,8 +48,8 @@ class TrialController:
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._trials = watches.of(kinds.TRIAL)
         self._trials.on_change(self._changed)
-        self._replicas = Replicas(kube, settings, watches)
-        # Each trial holds a worker while it is measured; one more is for ended trials.
+        self._replicas = TrialReplicas(kube, settings, watches)
+        # Each measurement holds a worker; one more is for ended trials.
         self._loop = Reconciler("trial", self.reconcile, replace(config, workers=len(machine) + 1))
         self._taken: dict[Key, Cores] = {}
         self._work: dict[Key, asyncio.Future[TrialStatus]] = {}
@@ -67,7 +67,7 @@ class TrialController:
         if trial is None or trial["metadata"].get("deletionTimestamp"):
             self._waiting.discard(key)
             self._cleared.pop(key, None)
-            return None  # garbage collection removes what it owns
+            return None  # garbage collection removes its Deployment
         if self._cleared.get(key) == trial["metadata"]["uid"]:
             return None
         if (trial.get("status") or {}).get("phase") in FINISHED:
@@ -75,7 +75,7 @@ class TrialController:
                 await self._replicas.remove(trial)
             self._cleared[key] = trial["metadata"]["uid"]
             return None
-        allotted = cores.allot(self._machine, cores.wanted(trial["spec"]["template"]), self._taken.values())
+        allotted = cores.allot(self._machine, cores.limit_of(trial["spec"]["template"]), self._taken.values())
         if allotted is None:
             self._waiting.add(key)
             if "status" not in trial:
@@ -126,7 +126,7 @@ class TrialController:
             if key in self._work:
                 self._work[key].cancel()
         elif before is not None and key in self._taken:
-            return  # status updates while it is measured are our own
+            return  # our own status updates during the measurement
         self._loop.add(key)
 
     def _wake(self) -> None:
@@ -144,10 +144,10 @@ def _age(trial: Object) -> tuple[str, int]:
     return trial["metadata"].get("creationTimestamp", ""), trial["spec"]["number"]
 
 
-def measuring(kube: Kube, settings: TunerSettings) -> Measure:
-    """Return the function that measures trials for real; it imports its dependencies with the first trial."""
+def measuring(kube: Kube, settings: TunerSettings) -> MeasureTrial:
+    """Return the function that measures trials; it imports its dependencies with the first trial."""
 
-    async def measure(trial: Object, allotted: Cores, replicas: Replicas, report: Report) -> TrialStatus:
+    async def measure(trial: Object, allotted: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
         await asyncio.to_thread(importlib.import_module, "tuner.trials.instruments")
         from tuner.trials import instruments  # noqa: PLC0415 as the docstring says
 

@@ -1,4 +1,4 @@
-"""Allots cores to a trial's replica and its load generator, so that neither disturbs the other. Pure."""
+"""Allots separate cores to a trial's replica and its load generator. Pure."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ class Cores:
 
     @property
     def shared(self) -> bool:
-        """Whether replica and generator share a core, as the machine is too small."""
+        """Whether replica and generator share the only core."""
         return bool(set(self.target) & set(self.generator))
 
     @property
@@ -32,8 +32,8 @@ class Cores:
         return ",".join(map(str, self.target))
 
 
-def wanted(template: dict[str, Any]) -> Decimal | None:
-    """Return the cores that a Pod template may use at most; None if a container has no limit."""
+def limit_of(template: dict[str, Any]) -> Decimal | None:
+    """Return the CPU limit of a Pod template in cores; None if a container has none."""
     limits = [
         ((container.get("resources") or {}).get("limits") or {}).get("cpu")
         for container in template["spec"]["containers"]
@@ -44,15 +44,15 @@ def wanted(template: dict[str, Any]) -> Decimal | None:
 
 
 def allot(machine: Sequence[int], limit: Decimal | None, taken: Collection[Cores]) -> Cores | None:
-    """Return free cores, the first for the replica and the last for the generator; None if there are too few.
+    """Return free cores, the first for the replica and the last for the generator; None if too few are free.
 
     The generator gets as many as the replica if possible, so that it is not the bottleneck. A replica without
-    a limit gets three quarters, as it would take all. The first trial on a machine always fits.
+    a limit gets three quarters of the machine. The first trial on a machine always fits.
 
     Args:
         machine: all cores.
         limit: of the replica; None for no limit.
-        taken: by other trials.
+        taken: cores of other trials.
     """
     if len(machine) == 1:
         return None if taken else Cores(tuple(machine), tuple(machine))

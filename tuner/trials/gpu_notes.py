@@ -1,4 +1,4 @@
-"""The notes of a trial with a share of a GPU: how the share was granted, and whether it was kept. Pure."""
+"""The notes on a trial's share of a GPU: how it was granted, and whether it was enforced. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,29 +8,28 @@ from serving.resources import names
 from serving.resources.trial import Window
 
 _SLACK = 1.02
-"""A CUDA context's own memory is rounded."""
+"""Tolerance: a CUDA context's own memory is rounded."""
 _MIB = 1024**2
 UNKNOWN = (
-    "GpuUsageUnknown: the node says nothing of the GPU: on one machine it takes nvidia-ml-py (slipway[gpu]), and a"
-    " cluster's kubelet has no such figures"
+    "GpuUsageUnknown: the node reports no usage of the GPU: one machine needs nvidia-ml-py (slipway[gpu]),"
+    " and a cluster's kubelet has no such figures"
 )
 
 
 def before(template: Mapping[str, Any]) -> list[str]:
-    """Return the notes that hold before any measurement; none without a GPU."""
+    """Return the notes before the measurement; none without a GPU."""
     share = _share(template)
     notes = []
     if share.get("snapped"):
         notes.append(f"GpuShareSnapped: {share['snapped']}")
     if share.get("enforcedIf"):
-        notes.append(
-            f"GpuShareAssumed: {share['mechanism']} keeps to it only if {'; and if '.join(share['enforcedIf'])}"
-        )
+        rules = "; and if ".join(share["enforcedIf"])
+        notes.append(f"GpuShareAssumed: {share['mechanism']} keeps to it only if {rules}")
     return notes
 
 
 def after(template: Mapping[str, Any], windows: Sequence[Window]) -> list[str]:
-    """Return whether the use of the GPU kept to the share."""
+    """Return the notes after the measurement: usage that is unknown, or exceeds the share."""
     share = _share(template)
     if not share or not windows:
         return []

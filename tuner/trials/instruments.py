@@ -1,7 +1,4 @@
-"""The instruments of a trial: load generator, the node's figures, the model's metadata.
-
-Imported with the first trial.
-"""
+"""The instruments of a trial: load generator, the node's figures, the model's metadata."""
 
 import base64
 import logging
@@ -22,14 +19,14 @@ from tuner.load.plan import LoadPlan
 from tuner.settings import LoadSettings, TunerSettings
 from tuner.trials import machine_load, usage
 from tuner.trials.cores import Cores
-from tuner.trials.replicas import Replicas
-from tuner.trials.run import Run
+from tuner.trials.replicas import TrialReplicas
+from tuner.trials.run import TrialRun
 from tuner.trials.trial_status import Report
 
 log = logging.getLogger(__name__)
 
 _UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden)
-"""Errors of a node without usage figures: the trial goes on without them."""
+"""Errors of a node without usage figures; the trial continues without them."""
 
 
 class Instruments:
@@ -40,7 +37,7 @@ class Instruments:
         self._settings = settings
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
-        """Return the requests to send, by the trial's load and the model's metadata."""
+        """Return the requests by the trial's load and the model's metadata."""
         namespace = trial["metadata"]["namespace"]
         load = spec.load
         description = None
@@ -116,9 +113,21 @@ class Instruments:
 
 
 async def measure(
-    kube: Kube, settings: TunerSettings, trial: Object, cores: Cores, *, replicas: Replicas, report: Report
+    kube: Kube,
+    settings: TunerSettings,
+    trial: Object,
+    cores: Cores,
+    *,
+    replicas: TrialReplicas,
+    report: Report,
 ) -> TrialStatus:
     """Measure one trial with the real instruments."""
-    tools = Instruments(kube, settings.load)
-    run = Run(trial, cores, replicas=replicas, tools=tools, report=report, settings=settings)
+    run = TrialRun(
+        trial,
+        cores,
+        replicas=replicas,
+        instruments=Instruments(kube, settings.load),
+        report=report,
+        settings=settings,
+    )
     return await run.measure()

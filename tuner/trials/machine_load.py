@@ -1,4 +1,4 @@
-"""How busy this machine's cores are, from /proc/stat; unknown for replicas on other machines."""
+"""The busy time of this machine's cores, from /proc/stat; unknown for replicas on other machines."""
 
 import ipaddress
 import os
@@ -26,16 +26,13 @@ def busy_seconds(text: str, cores: Sequence[int], ticks: int) -> float | None:
     columns = [lines.get(f"cpu{core}") for core in cores]
     if not all(columns):
         return None
-    # The last two columns are of guests, and included in the first two.
+    # The last two columns, time of guests, are included in the first two.
     worked = sum(sum(line[:8]) - line[_IDLE] - line[_WAITING] for line in columns if line)
     return worked / ticks
 
 
 def busy(address: str, cores: Sequence[int]) -> float | None:
-    """Return the seconds that these cores have worked.
-
-    None if the replica at this address is on another machine.
-    """
+    """Return the seconds that these cores have worked; None if the address is of another machine."""
     if not ipaddress.ip_address(address).is_loopback:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The state of a trial's replica by its Deployment and Pod: starting, ready, or ended with a reason. Pure."""
+"""The state of a trial's replica, from its Deployment and Pod. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,27 +8,27 @@ from serving.objects import Object
 from serving.resources import conditions, names
 from serving.resources.trial import Reason
 
-_UNSEEN = "ContainerStatusUnknown"
-"""The machine was restarted, which says nothing about the container."""
+_STATUS_UNKNOWN = "ContainerStatusUnknown"
+"""The machine was restarted, so that the container's end is unknown."""
 _LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
 
 
 @dataclass(frozen=True)
-class ReplicaState:
+class TrialReplicaState:
     """The state of the replica."""
 
     state: Literal["starting", "ready", "ended"]
     reason: Reason = ""
     """Of an ended replica."""
     message: str = ""
-    """Of an ended replica; of a starting one, what delays it."""
+    """Why the replica ended, or what delays its start."""
     pod: str = ""
     """uid of the replica's Pod."""
     address: str = ""
     restarts: int = 0
 
 
-def state_of(deployment: Object | None, pods: Sequence[Object], uid: str = "") -> ReplicaState:
+def state_of(deployment: Object | None, pods: Sequence[Object], uid: str = "") -> TrialReplicaState:
     """Return the state of the trial's only replica.
 
     Args:
@@ -38,37 +38,37 @@ def state_of(deployment: Object | None, pods: Sequence[Object], uid: str = "") -
     """
     failure = conditions.find(((deployment or {}).get("status") or {}).get("conditions"), "ReplicaFailure")
     if failure is not None and failure.get("status") == "True":
-        return ReplicaState("ended", "Refused", str(failure.get("message", "")))
+        return TrialReplicaState("ended", "Refused", str(failure.get("message", "")))
     ours = [pod for pod in pods if not uid or pod["metadata"]["uid"] == uid]
     ours = [pod for pod in ours if not pod["metadata"].get("deletionTimestamp")]
     if not ours:
         if uid:
-            return ReplicaState("ended", "Interrupted", "the Pod was deleted")
-        return ReplicaState("starting", message="there is no Pod yet")
+            return TrialReplicaState("ended", "Interrupted", "the Pod was deleted")
+        return TrialReplicaState("starting", message="there is no Pod yet")
     return _state_of_pod(ours[0])
 
 
-def _state_of_pod(pod: Object) -> ReplicaState:
+def _state_of_pod(pod: Object) -> TrialReplicaState:
     status = pod.get("status") or {}
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     uid, restarts = pod["metadata"]["uid"], sum(int(c.get("restartCount") or 0) for c in containers)
     for container in containers:
         if (end := _end(container)) is not None:
-            return ReplicaState("ended", *end, pod=uid, restarts=restarts)
+            return TrialReplicaState("ended", *end, pod=uid, restarts=restarts)
     ready = conditions.find(status.get("conditions"), "Ready") or {}
     if ready.get("status") == "True" and status.get("podIP"):
-        return ReplicaState("ready", pod=uid, address=status["podIP"])
-    return ReplicaState("starting", message=_delay(status, containers), pod=uid)
+        return TrialReplicaState("ready", pod=uid, address=status["podIP"])
+    return TrialReplicaState("starting", message=_delay(status, containers), pod=uid)
 
 
 def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:
-    """Return reason and message of a container that has ended, even if it runs again."""
+    """Return reason and message of a container that has ended, even if it was restarted."""
     state, last = container.get("state") or {}, container.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")
     if ended is None:
         restarted = int(container.get("restartCount") or 0)
         return ("Crashed", "the container was restarted") if restarted else None
-    if ended.get("reason") == _UNSEEN:
+    if ended.get("reason") == _STATUS_UNKNOWN:
         return "Interrupted", "the machine was restarted"
     if ended.get("reason") == "Completed" and not container.get("restartCount") and "running" in state:
         return None

@@ -1,4 +1,4 @@
-"""Starts, watches and removes the replicas of trials through the API. It measures nothing."""
+"""Starts, watches and removes the replicas of trials through the API."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from serving.resources.trial import TrialSpec
 from tuner.settings import TrialSettings
 from tuner.trials import replica_state, trial_deployment
 from tuner.trials.cores import Cores
-from tuner.trials.replica_state import ReplicaState
+from tuner.trials.replica_state import TrialReplicaState
 
 _TRIAL = "trial"
 _REFUSALS = (400, 403, 422)
 """HTTP statuses of an object that stays invalid when it is sent again."""
 
 
-class Replicas:
+class TrialReplicas:
     """The replicas of all trials; one object per process."""
 
     def __init__(self, kube: Kube, settings: TrialSettings, watches: Watches) -> None:
@@ -29,8 +29,8 @@ class Replicas:
             _TRIAL, lambda pod: [str(Key(pod["metadata"]["namespace"], replica_state.of_trial(pod)))]
         )
         self._pods.on_change(self._pod_changed)
-        self._deployments.on_change(lambda before, after: self._tell(Key.of(after or before or {})))
-        self._news: dict[Key, asyncio.Event] = {}
+        self._deployments.on_change(lambda before, after: self._wake(Key.of(after or before or {})))
+        self._changes: dict[Key, asyncio.Event] = {}
         self.informers = (self._deployments, self._pods)
 
     async def start(self, trial: Object, spec: TrialSpec, cores: Cores) -> None:
@@ -50,27 +50,24 @@ class Replicas:
                 raise
             raise errors.Permanent("Refused", str(error)) from error
 
-    def seen(self, trial: Object, uid: str = "") -> ReplicaState:
-        """Return the state of the replica.
-
-        With the `uid` of its Pod, another Pod counts as an interruption.
-        """
+    def state(self, trial: Object, uid: str = "") -> TrialReplicaState:
+        """Return the state of the replica; with the `uid` of its Pod, another Pod is an interruption."""
         key = Key.of(trial)
         return replica_state.state_of(self._deployments.get(*key), self._pods.by_index(_TRIAL, str(key)), uid)
 
     def pod(self, trial: Object, uid: str) -> Object | None:
         """Return the Pod from the cache."""
-        found = self._pods.by_index(_TRIAL, str(Key.of(trial)))
-        return next((pod for pod in found if pod["metadata"]["uid"] == uid), None)
+        pods = self._pods.by_index(_TRIAL, str(Key.of(trial)))
+        return next((pod for pod in pods if pod["metadata"]["uid"] == uid), None)
 
-    async def until(self, trial: Object, *states: str, uid: str = "") -> ReplicaState:
+    async def until(self, trial: Object, *states: str, uid: str = "") -> TrialReplicaState:
         """Return the replica once it is in one of these states."""
         while True:
-            news = self._news.setdefault(Key.of(trial), asyncio.Event())
-            seen = self.seen(trial, uid)
-            if seen.state in states:
-                return seen
-            await news.wait()
+            change = self._changes.setdefault(Key.of(trial), asyncio.Event())
+            replica = self.state(trial, uid)
+            if replica.state in states:
+                return replica
+            await change.wait()
 
     async def remove(self, trial: Object) -> None:
         """Delete the Deployment and wait until its Pods are gone."""
@@ -83,28 +80,28 @@ class Replicas:
         )
         try:
             async with asyncio.timeout(self._settings.removal_seconds):
-                while await self._owned(trial) is not None:  # noqa: ASYNC110 no watch tells that it is gone
+                while await self._owned(trial) is not None:  # noqa: ASYNC110 no watch reports the removal
                     await asyncio.sleep(self._settings.removal_poll_seconds)
         except TimeoutError as error:
             raise errors.Temporary("NotRemoved", f"Deployment {meta['name']} is not removed") from error
 
     def has(self, trial: Object) -> bool:
-        """Whether the cache has a Deployment of the trial's name."""
+        """Return whether the cache has a Deployment of the trial's name."""
         return self._deployments.get(*Key.of(trial)) is not None
 
     async def _owned(self, trial: Object) -> Object | None:
         meta = trial["metadata"]
         try:
-            found = await self._kube.get(kinds.DEPLOYMENT, meta["namespace"], meta["name"])
+            deployment = await self._kube.get(kinds.DEPLOYMENT, meta["namespace"], meta["name"])
         except errors.NotFound:
             return None
-        owners = found["metadata"].get("ownerReferences") or []
-        return found if any(owner["uid"] == meta["uid"] for owner in owners) else None
+        owners = deployment["metadata"].get("ownerReferences") or []
+        return deployment if any(owner["uid"] == meta["uid"] for owner in owners) else None
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         pod = after or before or {}
-        self._tell(Key(pod["metadata"]["namespace"], replica_state.of_trial(pod)))
+        self._wake(Key(pod["metadata"]["namespace"], replica_state.of_trial(pod)))
 
-    def _tell(self, key: Key) -> None:
-        if (news := self._news.pop(key, None)) is not None:
-            news.set()
+    def _wake(self, key: Key) -> None:
+        if (change := self._changes.pop(key, None)) is not None:
+            change.set()

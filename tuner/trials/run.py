@@ -1,7 +1,7 @@
 """The measurement of one trial: starts its replica, drives and watches it, and reports each step.
 
-A trial that ends without a measurement raises `errors.Permanent` with the Trial's reason, which `Run.measure`
-turns into a status.
+A trial without a result raises `errors.Permanent` with the Trial's reason, which `TrialRun.measure` turns
+into a status.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from serving.resources.formats import duration
 from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.trial import Reason, TrialSpec, TrialStatus, Usage, Window
 from tuner.load.level_search import highest_load
-from tuner.load.level_search.state import Finished, Measure, State
+from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.plan import LoadPlan
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import Samples, joined
 from tuner.settings import TunerSettings
 from tuner.trials import replica_state, trial_deployment, trial_status, usage
 from tuner.trials.cores import Cores
-from tuner.trials.replica_state import ReplicaState
-from tuner.trials.replicas import Replicas
+from tuner.trials.replica_state import TrialReplicaState
+from tuner.trials.replicas import TrialReplicas
 from tuner.trials.trial_status import Report
 
 T = TypeVar("T")
@@ -34,25 +34,30 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Generator(Protocol):
+class LoadGenerator(Protocol):
     """A load generator."""
 
     async def window(self, level: float, seconds: float) -> Samples:
-        """Hold this load for so many seconds and return its samples.
+        """Hold this load for some seconds and return its samples.
 
-        Raises Temporary `LoadFailed` if it died.
+        Raises:
+            errors.Temporary: `LoadFailed`, the generator died.
         """
 
 
-class Tools(Protocol):
+class TrialInstruments(Protocol):
     """The instruments of a trial."""
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
-        """Return the requests to send. Raises Permanent `LoadFailed` if they cannot be made."""
+        """Return the requests to send.
+
+        Raises:
+            errors.Permanent: `LoadFailed`, they cannot be made.
+        """
 
     def generator(
         self, url: str, plan: LoadPlan, cores: tuple[int, ...]
-    ) -> AbstractAsyncContextManager[Generator]:
+    ) -> AbstractAsyncContextManager[LoadGenerator]:
         """Start a load generator on these cores."""
 
     async def usage(self, pod: Object) -> ContainerUsage | None:
@@ -71,11 +76,11 @@ class _Counters:
 
     counters: ContainerUsage | None = None
     busy: float | None = None
-    """Seconds that its cores have worked for all processes."""
+    """Seconds that the replica's cores have worked for all processes."""
     at: float = 0.0
 
 
-class Run:
+class TrialRun:
     """One attempt to measure a trial."""
 
     def __init__(
@@ -83,8 +88,8 @@ class Run:
         trial: Object,
         cores: Cores,
         *,
-        replicas: Replicas,
-        tools: Tools,
+        replicas: TrialReplicas,
+        instruments: TrialInstruments,
         report: Report,
         settings: TunerSettings,
     ) -> None:
@@ -92,7 +97,7 @@ class Run:
         self._spec = TrialSpec.model_validate(trial["spec"])
         self._cores = cores
         self._replicas = replicas
-        self._tools = tools
+        self._instruments = instruments
         self._write_status = report
         self._settings = settings
         self._began = clock.monotonic()
@@ -101,8 +106,8 @@ class Run:
         self._state: State = highest_load.begin(
             self._spec.load, self._spec.constraints, settings.load, self._spec.stop_below_throughput
         )
-        self._others: list[float] = []
-        """Share of the replica's cores that others used, for each window."""
+        self._disturbances: list[float] = []
+        """Share of the replica's cores that other processes used, for each window."""
         self._parts: list[Samples] = []
         """Samples of the last level."""
         self._requests = 0
@@ -126,7 +131,7 @@ class Run:
             reason, message = "TimedOut", f"not done after {self._settings.trials.most_seconds:g} s"
         self._notes += trial_deployment.after(self._spec, self._state.windows)
         self._notes += trial_deployment.failures(self._requests, self._errors)
-        self._notes += trial_deployment.disturbed(self._others, self._settings.trials.busy_share)
+        self._notes += trial_deployment.disturbed(self._disturbances, self._settings.trials.busy_share)
         self._status = trial_status.ended(
             self._status,
             reason,
@@ -145,52 +150,49 @@ class Run:
 
     async def _measure(self) -> Finished:
         await self._report()
-        seen = await self._start()
-        pod = self._replicas.pod(self._trial, seen.pod) or {}
+        replica = await self._start()
+        pod = self._replicas.pod(self._trial, replica.pod) or {}
         if not_enforced := replica_state.not_enforced(pod):
             self._notes.append(f"LimitNotEnforced: {not_enforced}")
         await self._report(
             phase="WarmingUp",
-            machine=await self._tools.machine(pod),
+            machine=await self._instruments.machine(pod),
             start_seconds=round(clock.monotonic() - self._began, 3),
         )
         port = self._spec.template["spec"]["containers"][0]["ports"][0]["containerPort"]
-        host = f"[{seen.address}]" if ":" in seen.address else seen.address
+        host = f"[{replica.address}]" if ":" in replica.address else replica.address
         url = f"http://{host}:{port}"
-        plan = await self._while_alive(self._tools.plan(self._trial, self._spec, url), seen)
-        return await self._drive(url, plan, seen, pod)
+        plan = await self._while_alive(self._instruments.plan(self._trial, self._spec, url), replica)
+        return await self._drive(url, plan, replica, pod)
 
-    async def _start(self) -> ReplicaState:
+    async def _start(self) -> TrialReplicaState:
         await self._replicas.start(self._trial, self._spec, self._cores)
         try:
             async with asyncio.timeout(duration.seconds(self._spec.progress_deadline)):
-                seen = await self._replicas.until(self._trial, "ready", "ended")
+                replica = await self._replicas.until(self._trial, "ready", "ended")
         except TimeoutError as error:
-            why = self._replicas.seen(self._trial).message
-            message = f"not ready after {self._spec.progress_deadline}: {why}"
+            delay = self._replicas.state(self._trial).message
+            message = f"not ready after {self._spec.progress_deadline}: {delay}"
             raise errors.Permanent("NotReady", message) from error
-        return self._unless_ended(seen)
+        return self._raise_if_ended(replica)
 
-    def _unless_ended(self, seen: ReplicaState) -> ReplicaState:
-        if seen.state == "ended":
-            self._status = self._status.model_copy(update={"restarts": seen.restarts})
-            raise errors.Permanent(seen.reason, seen.message)
-        return seen
+    def _raise_if_ended(self, replica: TrialReplicaState) -> TrialReplicaState:
+        if replica.state == "ended":
+            self._status = self._status.model_copy(update={"restarts": replica.restarts})
+            raise errors.Permanent(replica.reason, replica.message)
+        return replica
 
-    async def _drive(self, url: str, plan: LoadPlan, seen: ReplicaState, pod: Object) -> Finished:
-        """Measure until the search for the highest load ends.
-
-        A generator that dies is restarted and goes on from there.
-        """
+    async def _drive(self, url: str, plan: LoadPlan, replica: TrialReplicaState, pod: Object) -> Finished:
+        """Measure until the search for the highest load ends; a generator that dies is restarted."""
         tries = self._settings.trials.load_tries
         for failures in range(tries + 1):
             try:
-                async with self._tools.generator(url, plan, self._cores.generator) as generator:
-                    return await self._windows(generator, seen, pod, afresh=failures > 0)
+                async with self._instruments.generator(url, plan, self._cores.generator) as generator:
+                    return await self._windows(generator, replica, pod, restarted=failures > 0)
             except errors.Temporary as error:
                 if error.reason != "LoadFailed":
                     raise
-                self._unless_ended(self._replicas.seen(self._trial, seen.pod))
+                self._raise_if_ended(self._replicas.state(self._trial, replica.pod))
                 log.info("trial %s: %s", self._trial["metadata"]["name"], error)
                 if failures == tries:
                     raise errors.Permanent("LoadFailed", str(error)) from error
@@ -198,54 +200,63 @@ class Run:
         raise AssertionError("the last try returns or raises")
 
     async def _windows(
-        self, generator: Generator, seen: ReplicaState, pod: Object, *, afresh: bool
+        self, generator: LoadGenerator, replica: TrialReplicaState, pod: Object, *, restarted: bool
     ) -> Finished:
         reading = _Counters()
-        while isinstance(step := highest_load.next_step(self._state), Measure):
-            warmup = max(step.warmup, float(self._spec.load.warmup_seconds)) if afresh else step.warmup
+        while isinstance(step := highest_load.next_step(self._state), MeasureLevel):
+            warmup = max(step.warmup, float(self._spec.load.warmup_seconds)) if restarted else step.warmup
             if warmup:
-                await self._while_alive(generator.window(step.level, warmup), seen)
+                await self._while_alive(generator.window(step.level, warmup), replica)
             if self._status.phase != "Measuring":
                 await self._report(phase="Measuring")
             if not step.extends:
                 self._parts = []
             if not step.extends or reading.counters is None:
-                reading = await self._read(pod, seen)
-            window = await self._window(generator, step, seen, pod, reading)
+                reading = await self._read(pod, replica)
+            window = await self._window(generator, step, replica, pod, reading)
             self._state = highest_load.after(self._state, window, extends=step.extends)
             await self._report(windows=list(self._state.windows))
-            afresh = False
+            restarted = False
         return step
 
     async def _window(
-        self, generator: Generator, step: Measure, seen: ReplicaState, pod: Object, before: _Counters
+        self,
+        generator: LoadGenerator,
+        step: MeasureLevel,
+        replica: TrialReplicaState,
+        pod: Object,
+        before: _Counters,
     ) -> Window:
         started = clock.now()
-        samples = await self._while_alive(generator.window(step.level, step.seconds), seen)
+        samples = await self._while_alive(generator.window(step.level, step.seconds), replica)
         self._requests += len(samples.ok)
         self._errors.update(dict(samples.errors))
         if not samples.ok.all():
-            await self._await_end(seen)
-        after = await self._read(pod, seen)
+            await self._await_end(replica)
+        after = await self._read(pod, replica)
         self._parts.append(samples)
         samples_of_level = joined(self._parts)
         window = await asyncio.to_thread(
             window_summary.summary, samples_of_level, self._spec.constraints, self._settings.load
         )
-        usage = self._usage(before, after)
+        replica_usage = self._usage(before, after)
         return window.model_copy(
             update={
                 "start_time": clock.rfc3339(started),
-                "usage": usage.model_copy(update={"generator_cpu": round(samples_of_level.generator_cpu, 4)}),
+                "usage": replica_usage.model_copy(
+                    update={"generator_cpu": round(samples_of_level.generator_cpu, 4)}
+                ),
             }
         )
 
-    async def _read(self, pod: Object, seen: ReplicaState) -> _Counters:
-        counters = await self._tools.usage(pod)
-        return _Counters(counters, self._tools.busy(seen.address, self._cores.target), clock.monotonic())
+    async def _read(self, pod: Object, replica: TrialReplicaState) -> _Counters:
+        counters = await self._instruments.usage(pod)
+        return _Counters(
+            counters, self._instruments.busy(replica.address, self._cores.target), clock.monotonic()
+        )
 
     def _usage(self, before: _Counters, after: _Counters) -> Usage:
-        """Return the usage between two readings, and record the share of its cores that others used."""
+        """Return the usage between two readings, and record the share of the cores that others used."""
         if before.counters is None or after.counters is None:
             if "UsageUnknown" not in self._notes:
                 self._notes.append("UsageUnknown")
@@ -254,25 +265,25 @@ class Run:
         used = usage.between(before.counters, after.counters, seconds)
         if before.busy is not None and after.busy is not None and not self._cores.shared:
             share = (after.busy - before.busy) / seconds - used.cpu_cores
-            self._others.append(share / len(self._cores.target))
+            self._disturbances.append(share / len(self._cores.target))
         return used
 
-    async def _await_end(self, seen: ReplicaState) -> None:
-        """After failed requests, wait a moment for the node to report that the replica has ended."""
+    async def _await_end(self, replica: TrialReplicaState) -> None:
+        """Wait a moment for the node to report that the replica has ended."""
         try:
             async with asyncio.timeout(self._settings.trials.aftermath_seconds):
-                self._unless_ended(await self._replicas.until(self._trial, "ended", uid=seen.pod))
+                self._raise_if_ended(await self._replicas.until(self._trial, "ended", uid=replica.pod))
         except TimeoutError:
             return
 
-    async def _while_alive(self, work: Coroutine[Any, Any, T], seen: ReplicaState) -> T:
+    async def _while_alive(self, work: Coroutine[Any, Any, T], replica: TrialReplicaState) -> T:
         """Await the work, unless the replica ends first."""
         task = asyncio.create_task(work)
-        end = asyncio.create_task(self._replicas.until(self._trial, "ended", uid=seen.pod))
+        end = asyncio.create_task(self._replicas.until(self._trial, "ended", uid=replica.pod))
         try:
             await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
             if end.done():
-                self._unless_ended(end.result())
+                self._raise_if_ended(end.result())
             return task.result()
         finally:
             end.cancel()

@@ -8,29 +8,32 @@ from serving.resources import kinds, names
 from serving.resources.formats import quantity
 from serving.resources.trial import TrialSpec, Window
 from tuner.trials import gpu_notes
-from tuner.trials.cores import Cores, wanted
+from tuner.trials.cores import Cores, limit_of
 
 _PERIOD = 0.1
-"""Seconds of the CFS period, by default everywhere: a window that begins and ends within one sees one
-more."""
+"""Seconds of the default CFS period; a window that begins within one holds one more of them."""
 _CPU_SLACK = 1.05
-"""For differences between clocks: of 2,553 windows of 0.25 to 3 s (`benchmarks/live_tuning.py`) none used
-more than 0.99 of the limit."""
+"""Tolerance for clocks: of 2,553 windows of 0.25 to 3 s (`benchmarks/live_tuning.py`) none used more than
+0.99 of the limit."""
 _MEMORY_SLACK = 1.02
-"""The kernel counts pages in batches for each core."""
+"""Tolerance: the kernel counts pages in batches for each core."""
 
 
 def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int) -> Object:
     """Return the Deployment of one replica, owned by the trial.
 
-    It has no labels of a predictor, whose controllers would adopt it.
+    It has no labels of a predictor, so that no predictor's controller adopts it.
     """
     meta = trial["metadata"]
     labels = {names.TRIAL_LABEL: meta["name"], names.EXPERIMENT_LABEL: spec.experiment}
     owner = {
-        "apiVersion": kinds.TRIAL.api_version, "kind": kinds.TRIAL.kind, "name": meta["name"],
-        "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
+        "apiVersion": kinds.TRIAL.api_version,
+        "kind": kinds.TRIAL.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     own = spec.template.get("metadata") or {}
     annotations = {**(own.get("annotations") or {}), names.CPUSET_ANNOTATION: cores.cpuset}
     template = {
@@ -55,23 +58,21 @@ def deployment(trial: Object, spec: TrialSpec, cores: Cores, grace_seconds: int)
 
 
 def before(spec: TrialSpec, cores: Cores) -> list[str]:
-    """Return the notes that hold before any measurement."""
+    """Return the notes before the measurement."""
     notes = gpu_notes.before(spec.template)
     if cores.shared:
         notes.append("GeneratorShared: this machine has one core, which replica and load generator shared")
-    limit = wanted(spec.template)
+    limit = limit_of(spec.template)
     if limit is not None and limit > len(cores.target):
-        notes.append(
-            f"FewerCores: the limit is {limit:f} cores, and there were {len(cores.target)} for the replica"
-        )
+        notes.append(f"FewerCores: the limit is {limit:f} cores, but the replica had {len(cores.target)}")
     return notes
 
 
 def after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
-    """Return the limits that were not enforced, by what was used."""
+    """Return the notes after the measurement: limits that the usage exceeded."""
     notes = gpu_notes.after(spec.template, windows)
     memory = max((window.usage.memory_bytes for window in windows), default=0)
-    cpu_limit, memory_limit = wanted(spec.template), _memory(spec.template)
+    cpu_limit, memory_limit = limit_of(spec.template), _memory(spec.template)
     if cpu_limit is not None:
         over = [window.usage.cpu_cores for window in windows if _exceeds(window, float(cpu_limit))]
         notes += [f"LimitNotEnforced: it used {max(over):.2f} cores of {cpu_limit:f}"] if over else []
@@ -81,13 +82,13 @@ def after(spec: TrialSpec, windows: Sequence[Window]) -> list[str]:
 
 
 def _exceeds(window: Window, limit: float) -> bool:
-    """Whether a window used more of the cores than a limit allows in its time."""
+    """Return whether a window used more CPU time than the limit allows."""
     allowed = limit * _CPU_SLACK * (1 + _PERIOD / max(window.seconds, _PERIOD))
     return window.usage.cpu_cores > allowed
 
 
 def failures(requests: int, errors: Mapping[str, int]) -> list[str]:
-    """Return how many requests of all windows failed, with the most frequent error."""
+    """Return a note with the number of failed requests and the most frequent error."""
     if not errors:
         return []
     most = max(errors, key=lambda text: errors[text])
@@ -95,11 +96,11 @@ def failures(requests: int, errors: Mapping[str, int]) -> list[str]:
 
 
 def disturbed(others: Sequence[float], allowed: float) -> list[str]:
-    """Return whether other processes used the replica's cores.
+    """Return a note if other processes used the replica's cores.
 
     Args:
         others: share of these cores' time that others used, for each window.
-        allowed: the largest share that needs no note.
+        allowed: the largest share without a note.
     """
     most = max(others, default=0.0)
     if most <= allowed:

@@ -11,13 +11,13 @@ from serving.resources.conditions import Condition
 from serving.resources.trial import FINISHED, Reason, TrialStatus, Window
 
 Report = Callable[[Object, TrialStatus], Awaitable[None]]
-"""Writes a trial's status, with as many retries as it takes."""
+"""Writes a trial's status, and retries until that succeeds."""
 MEASURED = ("Measured", "CannotBeatBest", "BreaksConstraint")
 """Reasons of a trial that has a result."""
 
 
 def begun(notes: list[str], now: dt.datetime) -> TrialStatus:
-    """Return the status of a trial that begins; nothing of an earlier attempt is kept."""
+    """Return the status of a trial that begins, without values of an earlier attempt."""
     return TrialStatus(phase="Starting", notes=notes, start_time=clock.rfc3339(now))
 
 
@@ -57,12 +57,12 @@ def as_written(trial: Object, status: TrialStatus, now: dt.datetime) -> Object:
     )
     old = (trial.get("status") or {}).get("conditions")
     merged = conditions.merge(old, [ready], generation=generation, now=clock.rfc3339(now))
-    whole = status.model_copy(
+    complete = status.model_copy(
         update={
             "observed_generation": generation,
-            "conditions": [ConditionStatus.model_validate(one) for one in merged],
+            "conditions": [ConditionStatus.model_validate(condition) for condition in merged],
         }
     )
-    body: Object = in_six_digits(whole.model_dump(by_alias=True, exclude_none=True))
-    # An empty text is no time.
+    body: Object = in_six_digits(complete.model_dump(by_alias=True, exclude_none=True))
+    # Unknown times are empty strings, which the schema does not allow.
     return {key: value for key, value in body.items() if value != ""}

@@ -1,7 +1,7 @@
-"""The usage of a replica: its node's counters, read through the API, and the difference of two readings.
+"""The usage of a replica: the difference of two readings of its node's counters.
 
-The source is kubelet's `/metrics/cadvisor` through the node proxy; the embedded API answers the same path. On
-one machine memory is counted with shared pages; on a cluster it is what the cgroup is charged for.
+The source is kubelet's `/metrics/cadvisor` through the node proxy; the embedded API serves the same path. On
+one machine memory includes shared pages; on a cluster it is the charge of the cgroup.
 """
 
 from dataclasses import fields
@@ -36,11 +36,9 @@ def of_pod(text: str, namespace: str, pod: str) -> ContainerUsage | None:
 def between(before: ContainerUsage, after: ContainerUsage, seconds: float) -> Usage:
     """Return the usage in the time between two readings.
 
-    `seconds` passed between them, unless the node has timestamps of its own (kubelet reads every 10 to 15 s):
-    two readings of one timestamp say nothing about the processor.
-
-    A counter that fell was reset by a restart of the container; it counts from 0. Memory is the highest known
-    value of the interval: the high-water mark if it rose, else the larger of the two readings.
+    The node's timestamps replace `seconds` if it has any (kubelet reads every 10 to 15 s); two readings of
+    one timestamp give no CPU usage. A counter that fell was reset by a restart of the container and counts
+    from 0. Memory is the high-water mark if it rose, else the larger of the two readings.
     """
     periods = _risen(before.periods, after.periods)
     throttled = _risen(before.throttled_periods, after.throttled_periods)
@@ -68,11 +66,11 @@ async def read(kube: Kube, pod: Object) -> ContainerUsage:
         errors.Unavailable: the API or the node did not answer.
     """
     meta, node = pod["metadata"], pod["spec"].get("nodeName") or ""
-    found = of_pod(await _metrics(kube, node), meta["namespace"], meta["name"])
-    if found is None:
+    counters = of_pod(await _metrics(kube, node), meta["namespace"], meta["name"])
+    if counters is None:
         message = f"node {node} has no figures of Pod {meta['namespace']}/{meta['name']}"
         raise errors.Temporary("NoUsage", message)
-    return found
+    return counters
 
 
 async def machine(kube: Kube, node: str) -> str:
@@ -90,7 +88,7 @@ async def machine(kube: Kube, node: str) -> str:
 
 
 def of_node(node: Object) -> str:
-    """Return the description of a cluster's Node: instance type (it names no processor), cores, GPU.
+    """Return the description of a cluster's Node: instance type, cores, GPU.
 
     The GPU comes from the labels of NVIDIA's GPU feature discovery.
     """

@@ -14,8 +14,8 @@ from tests.rig.convergence import QUICK, Case, until
 from tuner.settings import TrialSettings, TunerSettings
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
-from tuner.trials.replicas import Replicas
-from tuner.trials.run import Run
+from tuner.trials.replicas import TrialReplicas
+from tuner.trials.run import TrialRun
 from tuner.trials.trial_status import Report
 
 SETTINGS = TunerSettings(
@@ -34,9 +34,9 @@ async def control(api: FakeKube) -> None:
     kube = api.client("trial")
     watches = Watches(kube)
 
-    async def measure(found: Object, cores: Cores, replicas: Replicas, report: Report) -> TrialStatus:
+    async def measure(found: Object, cores: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
         tools = Instruments()
-        run = Run(found, cores, replicas=replicas, tools=tools, report=report, settings=SETTINGS)
+        run = TrialRun(found, cores, replicas=replicas, instruments=tools, report=report, settings=SETTINGS)
         return await run.measure()
 
     controller = TrialController(

@@ -22,7 +22,7 @@ from tests.rig import addresses, runtime_process
 from tuner.load import requests
 from tuner.load.generator import Generator
 from tuner.load.level_search import highest_load
-from tuner.load.level_search.state import Finished, Measure, State
+from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import joined
 from tuner.settings import LoadSettings
@@ -78,7 +78,7 @@ def read(url: str) -> bytes:
 
 async def search(generator: Generator, load: Load, *constraints: Constraint) -> tuple[State, Finished]:
     state, parts = highest_load.begin(load, constraints, LoadSettings()), []
-    while isinstance(step := highest_load.next_step(state), Measure):
+    while isinstance(step := highest_load.next_step(state), MeasureLevel):
         if step.warmup:
             await generator.window(step.level, step.warmup)
         seen = await generator.window(step.level, step.seconds)

@@ -23,8 +23,8 @@ from tuner.settings import TrialSettings, TunerSettings
 from tuner.trials import trial_deployment
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
-from tuner.trials.replicas import Replicas
-from tuner.trials.run import Run
+from tuner.trials.replicas import TrialReplicas
+from tuner.trials.run import TrialRun
 from tuner.trials.trial_status import Report
 
 QUICKLY = TrialSettings(
@@ -47,9 +47,9 @@ class Trials:
         kube = self.api.client("trial")
         watches = Watches(kube)
 
-        async def measure(found: Object, cores: Cores, replicas: Replicas, report: Report) -> TrialStatus:
+        async def measure(found: Object, cores: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
             settings = TunerSettings(trials=self.settings)
-            run = Run(found, cores, replicas=replicas, tools=self.tools, report=report, settings=settings)
+            run = TrialRun(found, cores, replicas=replicas, instruments=self.tools, report=report, settings=settings)
             return await run.measure()
 
         controller = TrialController(

@@ -1,4 +1,4 @@
-"""The arrival times of an open loop: drawn from a seed, so that the target cannot influence them."""
+"""The arrival times of an open loop: drawn from a seed, independent of the target."""
 
 import itertools
 import random
@@ -8,10 +8,7 @@ from tuner.load.plan import LoadRequest
 
 
 def poisson(seed: int, number: int) -> Iterator[float]:
-    """Yield the gaps of a Poisson process of rate 1 for process `number`.
-
-    The processes together are Poisson, too.
-    """
+    """Yield the gaps of a Poisson process of rate 1 for process `number`; their sum is Poisson, too."""
     draw = random.Random(f"{seed}/{number}")  # noqa: S311 arrivals, not secrets
     while True:
         yield draw.expovariate(1.0)

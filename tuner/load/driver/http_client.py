@@ -29,8 +29,8 @@ _poll = monkey.get_original("select", "poll")
 def _readable(sockets: Sequence[Any], *_: object) -> tuple[list[Any], list[Any], list[Any]]:
     """Return the sockets that are readable now, in the form of `select.select`.
 
-    The connection pool calls it before each request to find out if the peer has hung up. gevent's own would
-    yield to all other greenlets first, so that requests are late, and fails for descriptors above 1023.
+    The connection pool calls it before each request to detect a closed connection. gevent's own would first
+    yield to all other greenlets, which delays requests, and fails for descriptors above 1023.
     """
     poll = _poll()
     for socket in sockets:
@@ -68,10 +68,10 @@ class RecordingClient:
         error = "stopped"
         try:
             with gevent.Timeout(max(0.001, intended + self._timeout - begun), TimeoutError):
-                error = self._answered(request, tokens)
+                error = self._response_error(request, tokens)
         except TimeoutError:
             error = f"no answer within {self._timeout:g} s"
-        except Exception as failure:  # noqa: BLE001 a server may make the client raise anything
+        except Exception as failure:  # noqa: BLE001 the client may raise any error
             error = f"{type(failure).__name__}: {failure}"
         finally:
             moments = tokens.moments if tokens else []
@@ -85,7 +85,7 @@ class RecordingClient:
                 gaps=tokens.gaps() if tokens else None,
             )
 
-    def _answered(self, request: LoadRequest, tokens: TokenStream | None) -> str:
+    def _response_error(self, request: LoadRequest, tokens: TokenStream | None) -> str:
         """Return the error of the response; empty if it has none."""
         response = self._client.request(request.method, request.path, request.body or None, request.headers)
         if tokens is not None and response.get_code() == 200:

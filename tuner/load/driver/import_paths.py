@@ -1,6 +1,6 @@
 """Keeps modules importable after root is given up, even those below root's home.
 
-The directories are opened before, and reached by their descriptors after: proc(5) allows a process its own.
+Their directories are opened before and reached by descriptor afterwards (proc(5), /proc/self/fd).
 """
 
 import os

@@ -6,19 +6,19 @@ import struct
 from tuner.load import wire
 
 _TEXTS = 64
-"""Most different errors: a server that varies its errors must not fill the memory."""
+"""Most different errors, so that a server with varying errors does not fill the memory."""
 _TEXT = 200
 """Characters of an error to keep."""
 _OTHER = "other errors"
 
 
 class LatencyLog:
-    """Records of requests that were not sent to the parent yet."""
+    """The records of requests that are not yet sent to the parent."""
 
     def __init__(self) -> None:
         """Make an empty log."""
         self._records = bytearray()
-        self._others = bytearray()
+        self._other_frames = bytearray()
         self._errors: dict[str, int] = {}
         self._keys = itertools.count()
         self.unanswered: dict[int, float] = {}
@@ -46,7 +46,7 @@ class LatencyLog:
         self.record(intended, done, error, behind=behind, ttft=ttft, tokens=tokens)
         if gaps:
             content = wire.GAPS.pack(done, len(gaps)) + struct.pack(f"<{len(gaps)}d", *gaps)
-            self._others += wire.frame(wire.TOKEN_GAPS, content)
+            self._other_frames += wire.frame(wire.TOKEN_GAPS, content)
 
     def record(
         self,
@@ -68,14 +68,14 @@ class LatencyLog:
             error = _OTHER
         if error not in self._errors:
             self._errors[error] = len(self._errors) + 1
-            self._others += wire.frame(wire.ERROR, error.encode())
+            self._other_frames += wire.frame(wire.ERROR, error.encode())
         return self._errors[error]
 
     def take(self) -> bytes:
         """Return the frames since the last call; error texts precede the records that refer to them."""
-        frames = bytes(self._others)
+        frames = bytes(self._other_frames)
         if self._records:
             frames += wire.frame(wire.RECORDS, bytes(self._records))
         self._records.clear()
-        self._others.clear()
+        self._other_frames.clear()
         return frames

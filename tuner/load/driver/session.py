@@ -1,4 +1,4 @@
-"""The session of a locust process: takes a plan, sets levels on command, sends all records."""
+"""The session of a locust process: takes a plan, sets levels on command, and sends all records."""
 
 import gc
 import json
@@ -23,12 +23,12 @@ def serve(descriptor: int) -> None:
     """Drive load on the parent's commands until it closes the socket."""
     channel = socket.socket(fileno=descriptor)
     lines = channel.makefile("rb")
-    first = json.loads(lines.readline() or b"{}")
-    if not first:
+    plan = json.loads(lines.readline() or b"{}")
+    if not plan:
         return
     try:
-        session = Session(channel, first)
-    except user_locustfile.Wrong as error:
+        session = Session(channel, plan)
+    except user_locustfile.LocustfileError as error:
         channel.sendall(wire.frame(wire.REPLY, wire.line({"wrong": str(error)})))
         return
     session.reply(lambda: {"ready": True})
@@ -40,28 +40,33 @@ def serve(descriptor: int) -> None:
 class Session:
     """The execution of one plan."""
 
-    def __init__(self, channel: socket.socket, first: dict[str, Any]) -> None:
+    def __init__(self, channel: socket.socket, plan: dict[str, Any]) -> None:
         """Make locust's environment without users.
 
         Raises:
-            user_locustfile.Wrong: the locustfile cannot be run.
+            user_locustfile.LocustfileError: the locustfile cannot be run.
         """
         self._channel = channel
         self._sending = Semaphore()
-        self._job = users.Job(
-            url=first["url"], mode=first["mode"], requests=wire.read_requests(first), seed=first["seed"],
-            number=first["number"], processes=first["processes"], timeout=first["timeout"],
-            most_unanswered=first["most_unanswered"],
-        )  # fmt: skip
-        self._log = self._job.log
-        source = first["locustfile"]
+        self._load = users.ProcessLoad(
+            url=plan["url"],
+            mode=plan["mode"],
+            requests=wire.read_requests(plan),
+            seed=plan["seed"],
+            number=plan["number"],
+            processes=plan["processes"],
+            timeout=plan["timeout"],
+            most_unanswered=plan["most_unanswered"],
+        )
+        self._log = self._load.log
+        source = plan["locustfile"]
         if source is not None:
             classes = user_locustfile.users(source)
             user_locustfile.record(self._log)
         else:
-            classes = [users.closed(self._job) if self._job.mode == "closed" else users.opened(self._job)]
+            classes = [users.closed(self._load) if self._load.mode == "closed" else users.opened(self._load)]
         self._environment = Environment(
-            user_classes=classes, events=locust.events, host=first["url"], stop_timeout=first["timeout"]
+            user_classes=classes, events=locust.events, host=plan["url"], stop_timeout=plan["timeout"]
         )
         self._runner = self._environment.create_local_runner()
         locust.events.init.fire(environment=self._environment, runner=self._runner, web_ui=None)
@@ -76,29 +81,28 @@ class Session:
         self.reply(lambda: {"done": command["number"], "unanswered": list(self._log.unanswered.values())})
 
     def _level(self, level: float, deadline: float) -> None:
-        if self._job.mode == "closed":
+        if self._load.mode == "closed":
             self._users(int(level), deadline)
             return
-        if level < self._job.rate:  # a lower rate must begin without the queue of the higher one
+        if level < self._load.rate:  # a lower rate must begin without the queue of the higher one
             self._rate(0.0)
             _until(lambda: not self._log.unanswered, deadline)
         self._rate(level)
         self._users(1, deadline)
 
     def _rate(self, rate: float) -> None:
-        self._job.rate = rate
-        self._job.timer.wake()
+        self._load.rate = rate
+        self._load.timer.wake()
 
     def _users(self, count: int, deadline: float) -> None:
         if count != self._runner.user_count:
             self._runner.start(count, max(1, count, self._runner.user_count))
             _until(lambda: self._runner.user_count == count, deadline)
-            # Hundreds of users that connect at once may wait a second for their first response, and never
-            # again.
-            _until(lambda: not self._job.new, deadline)
+            # Of hundreds of users that connect at once, some wait a second for their first response only.
+            _until(lambda: not self._load.new, deadline)
 
     def reply(self, content: Callable[[], dict[str, Any]]) -> None:
-        """Send the records so far and `content` of the same moment, so that no request is counted in both."""
+        """Send the records so far with `content` of the same moment, so that no request is in both."""
         with self._sending:
             frame = wire.frame(wire.REPLY, wire.line(content()))
             self._channel.sendall(self._log.take() + frame)
@@ -117,6 +121,6 @@ class Session:
         self._runner.quit()
 
 
-def _until(true: Callable[[], bool], deadline: float) -> None:
-    while not true() and time.monotonic() < deadline:
+def _until(condition: Callable[[], bool], deadline: float) -> None:
+    while not condition() and time.monotonic() < deadline:
         gevent.sleep(_POLL_SECONDS)

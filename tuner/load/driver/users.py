@@ -1,4 +1,4 @@
-"""The locust users of a load without a locustfile: those of a closed loop, and the sender of an open loop."""
+"""The locust users of a load without a locustfile: users of a closed loop, the sender of an open one."""
 
 import itertools
 import time
@@ -17,8 +17,8 @@ from tuner.load.plan import LoadRequest, Mode
 
 
 @dataclass
-class Job:
-    """The task of this process."""
+class ProcessLoad:
+    """The load of this process: its requests, their timing and their log."""
 
     url: str
     mode: Mode
@@ -50,47 +50,47 @@ class Job:
         return arrivals.poisson(self.seed, self.number)
 
 
-def closed(job: Job) -> type[locust.User]:
+def closed(load: ProcessLoad) -> type[locust.User]:
     """Return users that send the next request as soon as they have a response."""
-    requests = job.turns()
+    requests = load.turns()
 
     class ClosedLoopUser(locust.User):  # type: ignore[misc]
         def on_start(self) -> None:
-            job.new.add(self)
-            self.client = RecordingClient(job.url, job.log, timeout=job.timeout, connections=1)
+            load.new.add(self)
+            self.client = RecordingClient(load.url, load.log, timeout=load.timeout, connections=1)
 
         @locust.task  # type: ignore[untyped-decorator]
         def send_requests(self) -> None:
             while self._state == LOCUST_STATE_RUNNING:
                 self.client.send(next(requests))
-                job.new.discard(self)
+                load.new.discard(self)
 
         def on_stop(self) -> None:
-            job.new.discard(self)
+            load.new.discard(self)
 
     return ClosedLoopUser
 
 
-def opened(job: Job) -> type[locust.User]:
-    """Return the user that sends on schedule, whatever was answered."""
-    requests, gaps = job.turns(), job.gaps()
-    client = RecordingClient(job.url, job.log, timeout=job.timeout, connections=job.most_unanswered)
+def opened(load: ProcessLoad) -> type[locust.User]:
+    """Return the user that sends on schedule, without waiting for responses."""
+    requests, gaps = load.turns(), load.gaps()
+    client = RecordingClient(load.url, load.log, timeout=load.timeout, connections=load.most_unanswered)
 
     def send(due: float) -> None:
         request = next(requests)
-        if len(job.log.unanswered) < job.most_unanswered:
+        if len(load.log.unanswered) < load.most_unanswered:
             gevent.spawn(client.send, request, due)
             return
         now = time.monotonic()
-        error = f"not sent: {job.most_unanswered} requests had no answer"
-        job.log.record(due, now, error, behind=now - due)
+        error = f"not sent: {load.most_unanswered} requests had no answer"
+        load.log.record(due, now, error, behind=now - due)
 
     def schedule(rate: float) -> None:
-        """Send at this rate until it changes; a moment that has passed is sent late and never skipped."""
+        """Send at this rate until it changes; a request whose time has passed is sent late, never skipped."""
         due = time.monotonic() + next(gaps) / rate
-        while job.rate == rate:
+        while load.rate == rate:
             if due > time.monotonic():
-                job.timer.wait_until(due)
+                load.timer.wait_until(due)
                 continue
             send(due)
             due += next(gaps) / rate
@@ -100,9 +100,9 @@ def opened(job: Job) -> type[locust.User]:
         @locust.task  # type: ignore[untyped-decorator]
         def send(self) -> None:
             while self._state == LOCUST_STATE_RUNNING:
-                if job.rate > 0:
-                    schedule(job.rate)
+                if load.rate > 0:
+                    schedule(load.rate)
                 else:
-                    job.timer.wait_until(time.monotonic() + 1)
+                    load.timer.wait_until(time.monotonic() + 1)
 
     return OpenLoopUser

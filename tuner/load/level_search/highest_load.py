@@ -1,23 +1,23 @@
-"""The search for the highest load that meets the constraints, in few windows: pure, one step at a time.
+"""The search for the highest load that meets the constraints, one window at a time. Pure.
 
 If the load has `levels`, they are measured in turn. Otherwise levels grow (users from 1, by at most a factor
-of eight; rates from the duration of one request) until latencies reach their limit, or two levels in turn
-give no more throughput, or the target fails, or the highest allowed level is reached. These windows are
-short, and longer only if they do not decide. The curves through all windows (`load_model`) give the highest
-load that another window would meet the limits at; of users, the fewest with that throughput. Unless the spec
-is already beaten, some loads near that one get a short window, and it gets a whole one. If the curves then
-move the load, the new load gets a window as well.
+of eight; rates from the duration of one request) until latencies reach their limit, two levels in turn give
+no more throughput, the target fails, or the highest allowed level is reached. These windows are short, and
+are extended only if they do not decide. The curves through all windows (`load_model`) give the highest load
+at which another window would meet the limits; of users, the fewest with that throughput. If this throughput
+can still win, some loads near the result get a short window, and the result gets a whole one. If the curves
+then move the result, the new load gets a window as well.
 
-The claims of an end:
+The claim of each reason:
 
 - Measured: another window at the result's load meets the latency constraints with a probability of 99 %, by
-  the curves and the scatter of windows around them; `Window.meets` says whether they are surely met on
+  the curves and the scatter of windows around them; `Window.meets` tells whether they are surely met on
   average. If the least load does not surely meet them, the result is the least load's.
 - BreaksConstraint: at the least load (one user, or the first rate) the 95 % interval lies beyond a limit.
 - CannotBeatBest: no load that meets the constraints gives `stop_below` requests per second. This follows from
   the windows' 95 % intervals and the assumption that concurrent requests do not speed each other up, so that
-  n users give at most n/m times the throughput of m users; an open loop gives at most its rate. Or the growth
-  has ended, and the interval of the expected throughput lies below.
+  n users give at most n/m times the throughput of m users; an open loop gives at most its rate. Or growth has
+  ended, and the interval of the expected throughput lies below.
 """
 
 import math
@@ -30,20 +30,25 @@ from serving.resources.trial import Window
 from tuner.load.level_search import results
 from tuner.load.level_search.load_model import LoadModel
 from tuner.load.level_search.messages import ended
-from tuner.load.level_search.state import Finished, Measure, State
-from tuner.load.level_search.verdicts import Verdict, ceiling, highest_working, lowest_failing, verdicts
+from tuner.load.level_search.state import Finished, MeasureLevel, State
+from tuner.load.level_search.verdicts import (
+    LevelVerdict,
+    ceiling,
+    highest_working,
+    level_verdicts,
+    lowest_failing,
+)
 from tuner.settings import LoadSettings
 
 _FEW = 5
 """Answers below which a short window is extended in any case."""
 _NEAR = 2.0
-"""Ratio of two loads up to which a window of one informs about the other."""
+"""Ratio of two loads up to which they are near each other."""
 _BESIDE = {"closed": (1.4, 0.7, 1.8, 0.55), "open": (0.8, 1.2, 0.65)}
-"""Factors of the found load for the windows near it: for users up to their expected limit, for rates less,
-as their queue grows abruptly. All stay near when the found load moves a little."""
+"""Factors of the result's load for the windows near it: closer for rates, whose queue grows abruptly. The
+windows stay near if the result moves a little."""
 _FLAT = 2
-"""Levels in turn without more throughput that end the growth: a single one may be noise of a shared
-machine."""
+"""Levels in turn without more throughput that end the growth; a single one may be noise."""
 
 
 def begin(
@@ -59,7 +64,7 @@ def begin(
 def after(state: State, window: Window, *, extends: bool) -> State:
     """Return the state with the window of the last step; a window that extends the last one replaces it."""
     step = next_step(state)
-    planned = step.seconds if isinstance(step, Measure) else 0.0
+    planned = step.seconds if isinstance(step, MeasureLevel) else 0.0
     if not extends:
         return replace(state, windows=(*state.windows, window), planned=(*state.planned, planned))
     return replace(
@@ -69,140 +74,139 @@ def after(state: State, window: Window, *, extends: bool) -> State:
     )
 
 
-def next_step(state: State) -> Measure | Finished:
+def next_step(state: State) -> MeasureLevel | Finished:
     """Return the next measurement, or the end."""
     if state.load.levels:
-        return _listed(state)
+        return _listed_level(state)
     if not state.windows:
-        return _fresh(
+        return _new_window(
             state, 1.0 if state.load.mode == "closed" else min(state.settings.first_rate, state.cap)
         )
-    found = verdicts(state)
-    return _stopped(state, found) or _longer(state, found) or _searched(state, found)
+    verdicts = level_verdicts(state)
+    return _early_end(state, verdicts) or _longer_window(state, verdicts) or _search_step(state, verdicts)
 
 
-def _stopped(state: State, found: Sequence[Verdict]) -> Finished | None:
-    """Return the end if no further window can matter."""
-    enough = found[0].window.requests >= _FEW or found[0].whole
-    if found[0].window.meets == "No" and enough:
-        return ended(state, found[0].window, "BreaksConstraint")
-    if state.stop_below and ceiling(state, found, state.cap) < state.stop_below:
+def _early_end(state: State, verdicts: Sequence[LevelVerdict]) -> Finished | None:
+    """Return the end if no further window can change the outcome."""
+    has_answers = verdicts[0].window.requests >= _FEW or verdicts[0].full_length
+    if verdicts[0].window.meets == "No" and has_answers:
+        return ended(state, verdicts[0].window, "BreaksConstraint")
+    if state.stop_below and ceiling(state, verdicts, state.cap) < state.stop_below:
         return ended(state, results.result(state), "CannotBeatBest")
     return None
 
 
-def _searched(state: State, found: Sequence[Verdict]) -> Measure | Finished:
-    model = results.model_of(state, found)
+def _search_step(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | Finished:
+    model = results.model_of(state, verdicts)
     if model is None:
-        return _alone(state, found[0])
-    level = _grown(state, found, model)
+        return _least_load_in_full(state, verdicts[0])
+    level = _next_level(state, verdicts, model)
     if level is not None and len(state.windows) < state.settings.most_levels:
-        return _fresh(state, level)
-    expected = results.expected(state, found, model)
+        return _new_window(state, level)
+    expected = results.expected(state, verdicts, model)
     if expected.throughput.high < state.stop_below:
         return ended(state, expected, "CannotBeatBest")
     level = expected.level
     return (
-        _beside(state, found, model, level)
-        or _whole(state, found, level)
+        _neighbour_window(state, verdicts, model, level)
+        or _full_window(state, verdicts, level)
         or ended(state, expected, "Measured")
     )
 
 
-def _listed(state: State) -> Measure | Finished:
+def _listed_level(state: State) -> MeasureLevel | Finished:
     levels = [state.drivable(float(level)) for level in state.load.levels]
     count = len(state.windows)
     if count < len(levels):
         warmup = float(state.load.warmup_seconds) * (1 if count == 0 else state.settings.settle_share)
-        return Measure(levels[count], warmup, float(state.load.window_seconds), extends=False)
-    found = verdicts(state)
-    if found[0].window.meets == "No":
-        return ended(state, found[0].window, "BreaksConstraint")
+        return MeasureLevel(levels[count], warmup, float(state.load.window_seconds), extends=False)
+    verdicts = level_verdicts(state)
+    if verdicts[0].window.meets == "No":
+        return ended(state, verdicts[0].window, "BreaksConstraint")
     return ended(state, results.result(state), "Measured")
 
 
-def _alone(state: State, first: Verdict) -> Measure | Finished:
+def _least_load_in_full(state: State, first: LevelVerdict) -> MeasureLevel | Finished:
     """Give the least load a whole window, as no load is known to work."""
     remaining = state.load.window_seconds - state.planned[first.index]
     if remaining <= 0:
         return ended(state, first.window, "Measured")
     return (
-        _extended(state, remaining)
+        _extension(state, remaining)
         if first.index == len(state.windows) - 1
-        else _fresh(state, first.level, whole=True)
+        else _new_window(state, first.level, full_length=True)
     )
 
 
-def _fresh(state: State, level: float, *, whole: bool = False) -> Measure:
+def _new_window(state: State, level: float, *, full_length: bool = False) -> MeasureLevel:
     load, settings = state.load, state.settings
     warmup = load.warmup_seconds * (settings.settle_share if state.windows else 1.0)
-    return Measure(
-        level, warmup, load.window_seconds * (1.0 if whole else settings.probe_share), extends=False
+    return MeasureLevel(
+        level, warmup, load.window_seconds * (1.0 if full_length else settings.probe_share), extends=False
     )
 
 
-def _longer(state: State, found: Sequence[Verdict]) -> Measure | None:
+def _longer_window(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | None:
     """Extend a short window if it may break a constraint, or has hardly any answers."""
-    last = next(verdict for verdict in found if verdict.index == len(state.windows) - 1)
-    planned, whole = state.planned[-1], float(state.load.window_seconds)
-    unsure = last.window.meets == "Unsure" and last.ratio > 1 and last.kept_up
+    last = next(verdict for verdict in verdicts if verdict.index == len(state.windows) - 1)
+    planned, full = state.planned[-1], float(state.load.window_seconds)
+    may_break = last.window.meets == "Unsure" and last.ratio > 1 and last.kept_up
     if last.window.requests < _FEW:
-        wanted = min(whole, 2 * planned)
-    elif unsure:
-        wanted = min(whole, 2 * state.settings.probe_share * whole)
+        seconds = min(full, 2 * planned)
+    elif may_break:
+        seconds = min(full, 2 * state.settings.probe_share * full)
     else:
         return None
-    return _extended(state, wanted - planned) if wanted > planned else None
+    return _extension(state, seconds - planned) if seconds > planned else None
 
 
-def _extended(state: State, seconds: float) -> Measure:
-    return Measure(state.windows[-1].level, 0.0, seconds, extends=True)
+def _extension(state: State, seconds: float) -> MeasureLevel:
+    return MeasureLevel(state.windows[-1].level, 0.0, seconds, extends=True)
 
 
-def _grown(state: State, found: Sequence[Verdict], model: LoadModel) -> float | None:
-    """Return the next higher level; None if it would break the limits, not give more, or not be allowed."""
-    cap, top, failing = state.cap, highest_working(found), lowest_failing(found)
+def _next_level(state: State, verdicts: Sequence[LevelVerdict], model: LoadModel) -> float | None:
+    """Return the next level; None if it would break the limits, give no more, or exceed the allowed one."""
+    cap, top, failing = state.cap, highest_working(verdicts), lowest_failing(verdicts)
     if failing is not None:
-        return _between(state, model, top.level, failing.level)
+        return _bisection(state, model, top.level, failing.level)
     if top.level >= cap:
         return None
-    if state.load.mode == "closed" and len(found) > 1 and _gives_no_more(state, found, model):
+    if state.load.mode == "closed" and len(verdicts) > 1 and _growth_is_over(state, verdicts, model):
         return None
-    return min(cap, _more(state, found, model, top))
+    return min(cap, _higher_level(state, verdicts, model, top))
 
 
-def _gives_no_more(state: State, found: Sequence[Verdict], model: LoadModel) -> bool:
-    """Whether more users would break the limits or give no more.
-
-    In an open loop only the next rate can tell.
-    """
+def _growth_is_over(state: State, verdicts: Sequence[LevelVerdict], model: LoadModel) -> bool:
+    """Return whether more users would break the limits or give no more throughput."""
     settings = state.settings
-    top = highest_working(found).level
+    top = highest_working(verdicts).level
     more = max(top + 1, float(math.floor(settings.resolution * top)))
     if model.limited and model.highest(more, 0.0) < more:
         return True
-    rates = [verdict.rate for verdict in found]
-    return len(found) > _FLAT and max(rates[-_FLAT:]) <= settings.knee * max(rates[:-_FLAT])
+    rates = [verdict.rate for verdict in verdicts]
+    return len(verdicts) > _FLAT and max(rates[-_FLAT:]) <= settings.knee * max(rates[:-_FLAT])
 
 
-def _more(state: State, found: Sequence[Verdict], model: LoadModel, top: Verdict) -> float:
-    """Return a higher load: for users, as many as are expected to meet the limits."""
+def _higher_level(
+    state: State, verdicts: Sequence[LevelVerdict], model: LoadModel, top: LevelVerdict
+) -> float:
+    """Return a higher level; of users, as many as are expected to meet the limits."""
     twice = state.settings.growth * top.level
     if state.load.mode == "closed":
         if not model.limited:
             return twice
         most = model.highest(min(state.cap, state.settings.leap * top.level), 0.0)
-        return max(most, twice) if len(found) == 1 else max(most, top.level + 1)
-    if len(found) == 1:
+        return max(most, twice) if len(verdicts) == 1 else max(most, top.level + 1)
+    if len(verdicts) == 1:
         alone = next((at.value for at in top.window.latencies if at.percentile == 50), 0.0)
         return max(twice, 0.5 / alone if alone > 0 else 0.0)
     return twice
 
 
-def _between(state: State, model: LoadModel, works: float, fails: float) -> float | None:
+def _bisection(state: State, model: LoadModel, works: float, fails: float) -> float | None:
     """Return a level between a working and a failing one.
 
-    None if it would break the limits, or they are close.
+    None if they are close, or it would break the limits.
     """
     closed = state.load.mode == "closed"
     if fails / works <= state.settings.resolution or (closed and fails - works <= 1):
@@ -216,43 +220,44 @@ def _between(state: State, model: LoadModel, works: float, fails: float) -> floa
     return min((works + fails) / 2, least)
 
 
-def _beside(state: State, found: Sequence[Verdict], model: LoadModel, level: float) -> Measure | None:
-    """Return a load near the found one without a window.
-
-    None if enough windows show how latency grows there.
-    """
-    settings, end = state.settings, lowest_failing(found)
-    near = [one for one in state.windows if max(one.level, level) <= _NEAR * min(one.level, level)]
+def _neighbour_window(
+    state: State, verdicts: Sequence[LevelVerdict], model: LoadModel, level: float
+) -> MeasureLevel | None:
+    """Return a window of a new load near the result's; None if enough windows are near."""
+    settings, end = state.settings, lowest_failing(verdicts)
+    near = [
+        window for window in state.windows if max(window.level, level) <= _NEAR * min(window.level, level)
+    ]
     if not model.limited or len(near) >= settings.near_windows or len(state.windows) >= settings.most_levels:
         return None
     above = state.cap if end is None else end.level
     for share in _BESIDE[state.load.mode]:
-        other = state.drivable(level * share)
-        new = not any(_are_the_same(state, one.level, other) for one in state.windows)
-        if new and found[0].level <= other <= above and (end is None or other < above):
-            return _fresh(state, other)
+        neighbour = state.drivable(level * share)
+        is_new = not any(_is_same_load(state, window.level, neighbour) for window in state.windows)
+        if is_new and verdicts[0].level <= neighbour <= above and (end is None or neighbour < above):
+            return _new_window(state, neighbour)
     return None
 
 
-def _whole(state: State, found: Sequence[Verdict], level: float) -> Measure | None:
-    """Give the found load a whole window, longer if unsteady.
+def _full_window(state: State, verdicts: Sequence[LevelVerdict], level: float) -> MeasureLevel | None:
+    """Give the result's load a whole window, a longer one if unsteady.
 
-    None if an equal load had one, or enough had.
+    None if the same load had one, or enough loads had.
     """
-    near = [one for one in found if one.works and _are_the_same(state, one.level, level)]
-    last = next((one for one in near if one.index == len(state.windows) - 1), None)
-    wanted = float(state.load.window_seconds)
-    if any(one.whole for one in near):
+    same = [verdict for verdict in verdicts if verdict.works and _is_same_load(state, verdict.level, level)]
+    last = next((verdict for verdict in same if verdict.index == len(state.windows) - 1), None)
+    seconds = float(state.load.window_seconds)
+    if any(verdict.full_length for verdict in same):
         if last is None or last.window.steady:
             return None
-        wanted *= state.settings.most_windows
-    elif sum(one.whole for one in found) >= state.settings.whole_windows:
+        seconds *= state.settings.most_windows
+    elif sum(verdict.full_length for verdict in verdicts) >= state.settings.whole_windows:
         return None
     if last is None:
-        return _fresh(state, level, whole=True)
-    return _extended(state, wanted - state.planned[-1]) if wanted > state.planned[-1] else None
+        return _new_window(state, level, full_length=True)
+    return _extension(state, seconds - state.planned[-1]) if seconds > state.planned[-1] else None
 
 
-def _are_the_same(state: State, one: float, other: float) -> bool:
+def _is_same_load(state: State, first: float, second: float) -> bool:
     least = 1.0 if state.load.mode == "closed" else 0.0
-    return abs(one - other) <= max(least, (state.settings.resolution - 1) * min(one, other))
+    return abs(first - second) <= max(least, (state.settings.resolution - 1) * min(first, second))

@@ -1,17 +1,17 @@
-"""A curve of latency over load through windows at several loads, with its uncertainty. Pure numbers.
+"""A curve of latency over load through windows at several loads, with its uncertainty. Pure.
 
-A single window's p99 is noisy: two windows of one load differ by 20 %. Windows at other loads help, as
+The p99 of a single window is noisy: two windows of one load differ by 20 %. Windows at other loads help, as
 latency grows with load in few ways:
 
-- Closed loop: what a request takes with N users is (1 + (r N)^k)^(1/k) times what it takes with hardly any:
-  with r at 0 the users do not wait for each other, beyond 1 / r they share what there is, and k says how
-  sharp the bend is, from one queue in front of everything (k = 1: Denning and Buzen, The Operational Analysis
-  of Queueing Network Models, 1978, section 4) to the two asymptotes of servers that nobody shares.
-  Percentiles grow as means do.
-- Open loop: at a rate of s it is 1 / (1 - (r s)^k) times that, 1 / r being the capacity. One server has k = 1
-  (M/M/1); of more servers all must be busy before anybody waits.
+- Closed loop: with N users it is (1 + (r N)^k)^(1/k) times the latency without load. Up to 1 / r users hardly
+  wait for each other; beyond it they share the capacity. The bend is the sharper the greater k is, from one
+  queue in front of everything (k = 1: Denning and Buzen, The Operational Analysis of Queueing Network Models,
+  1978, section 4) to the two asymptotes of separate servers. Percentiles grow as means do.
+- Open loop: at a rate of s it is 1 / (1 - (r s)^k) times the latency without load; 1 / r is the capacity. One
+  server has k = 1 (M/M/1); of several servers all must be busy before a request waits.
 
-Every (r, k) of a grid is fitted in logarithms and weighted by its likelihood. A curve is their weighted mean.
+Every (r, k) of a grid is fitted in logarithms and weighted by its likelihood. The curve is their weighted
+mean.
 """
 
 import math
@@ -25,13 +25,13 @@ from tuner.load.windows.samples import Floats
 Kind = Literal["closed", "open"]
 
 BENDS = (1.0, 2.0, 4.0, 8.0)
-"""Values of k; above 8 no window can tell them apart."""
+"""Values of k; windows cannot distinguish greater ones."""
 UNBENT, STRAIGHT, RATES = 0.03, 10.0, 40
-"""Closed loop: least r times the highest load, greatest r times the lowest load, and values between them."""
-LEFT = np.logspace(math.log10(0.9), -3, 24)
+"""Closed loop: least r times the highest load, greatest r times the lowest load, and number of values."""
+FREE = np.logspace(math.log10(0.9), -3, 24)
 """Open loop: shares of the capacity that the highest rate leaves free."""
 _FULL = 1e-6
-"""Least free share of an open loop's capacity: beyond it, latency is only known to be bad."""
+"""Least free share of an open loop's capacity, so that latency stays finite."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ScatterPrior:
     worth: float
     """Weight of this prior, in windows."""
     reach: float
-    """Distance in log load at which a window has 0.6 of the weight of a near one."""
+    """Distance in log load at which the weight of a window falls to 0.6."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,22 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Curve:
+class LatencyCurve:
     """A latency, or another time, over load, in log seconds."""
 
     kind: Kind
     rates: Floats
-    """(m,): r of each curve."""
+    """(m,): r of each curve of the grid."""
     bends: Floats
-    """(m,): its k."""
+    """(m,): k of each."""
     starts: Floats
-    """(m,): its value without load."""
+    """(m,): value of each without load."""
     weights: Floats
-    """(m,): its probability."""
+    """(m,): probability of each."""
     spread: float
     """Standard deviation of each curve's height."""
     scatter: float
-    """Standard deviation from one window to the next of the same load, beside what the window's own few
-    requests add."""
+    """Standard deviation between windows of one load, without the part due to their few requests."""
 
     def at(self, loads: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation at (n,) loads."""
@@ -91,39 +90,44 @@ def growth(kind: Kind, rates: Floats, bends: Floats, loads: Floats) -> Floats:
 
 def through(
     kind: Kind,
-    seen: Points,
+    measured: Points,
     prior: ScatterPrior,
     *,
     near: float | None,
     least: Points | None = None,
     start: float | None = None,
-) -> Curve:
+) -> LatencyCurve:
     """Return the curve through windows.
 
-    Its scatter combines the prior with the windows' own scatter.
+    Its scatter combines the prior with that of the windows.
 
     Args:
         kind: of loop.
-        seen: at least one.
-        prior: prior of the scatter.
+        measured: the windows, at least one.
+        prior: of the scatter.
         near: the load of interest; windows far from it have less weight. None for equal weights.
-        least: windows whose values are lower bounds, as they ended while the queue grew.
+        least: windows that ended while the queue grew, whose values are lower bounds.
         start: the log value without load, if known.
     """
-    rates, bends = _grid(kind, seen.loads)
-    weight = _weight(seen, prior, near)
-    left = seen.values - growth(kind, rates, bends, seen.loads)
-    starts = left @ weight / weight.sum() if start is None else np.full(len(rates), start)
-    misfit = ((left - starts[:, None]) ** 2) @ weight
-    ratio = (prior.worth + float(misfit.min())) / (prior.worth + max(0, len(seen.loads) - 2))
+    rates, bends = _grid(kind, measured.loads)
+    weight = _weight(measured, prior, near)
+    residuals = measured.values - growth(kind, rates, bends, measured.loads)
+    starts = residuals @ weight / weight.sum() if start is None else np.full(len(rates), start)
+    misfit = ((residuals - starts[:, None]) ** 2) @ weight
+    ratio = (prior.worth + float(misfit.min())) / (prior.worth + max(0, len(measured.loads) - 2))
     if least is not None:
-        short = least.values - growth(kind, rates, bends, least.loads) - starts[:, None]
-        misfit = misfit + (np.maximum(short, 0.0) ** 2) @ _weight(least, prior, near)
+        shortfall = least.values - growth(kind, rates, bends, least.loads) - starts[:, None]
+        misfit = misfit + (np.maximum(shortfall, 0.0) ** 2) @ _weight(least, prior, near)
     likelihood = np.exp(-0.5 * (misfit - misfit.min()) / ratio)
-    return Curve(
-        kind=kind, rates=rates, bends=bends, starts=starts, weights=likelihood / likelihood.sum(),
-        spread=0.0 if start is not None else math.sqrt(ratio / float(weight.sum())), scatter=prior.scatter * math.sqrt(ratio),
-    )  # fmt: skip
+    return LatencyCurve(
+        kind=kind,
+        rates=rates,
+        bends=bends,
+        starts=starts,
+        weights=likelihood / likelihood.sum(),
+        spread=0.0 if start is not None else math.sqrt(ratio / float(weight.sum())),
+        scatter=prior.scatter * math.sqrt(ratio),
+    )
 
 
 def _weight(points: Points, prior: ScatterPrior, near: float | None) -> Floats:
@@ -135,7 +139,7 @@ def _weight(points: Points, prior: ScatterPrior, near: float | None) -> Floats:
 
 def _grid(kind: Kind, loads: Floats) -> tuple[Floats, Floats]:
     least, most = float(loads.min()), float(loads.max())
-    bent = np.geomspace(UNBENT / most, STRAIGHT / least, RATES) if kind == "closed" else (1 - LEFT) / most
+    bent = np.geomspace(UNBENT / most, STRAIGHT / least, RATES) if kind == "closed" else (1 - FREE) / most
     rates, bends = np.meshgrid(np.concatenate([[0.0], bent]), BENDS)
     return rates.ravel(), bends.ravel()
 
@@ -143,7 +147,7 @@ def _grid(kind: Kind, loads: Floats) -> tuple[Floats, Floats]:
 def sampling(requests: Floats, percent: float) -> Floats:
     """Return the standard deviation of a percentile's logarithm from so many requests.
 
-    Of an exponential tail, q / ((1 - q) n) over ln(1 / (1 - q)) squared (David and Nagaraja, Order
+    For an exponential tail, q / ((1 - q) n) over ln(1 / (1 - q)) squared (David and Nagaraja, Order
     Statistics, 2003, section 10.2).
     """
     share = percent / 100

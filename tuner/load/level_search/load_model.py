@@ -1,6 +1,5 @@
-"""The load model of a trial: curves through all its windows, and the highest load that meets the limits.
+"""The load model of a trial: curves through all windows, and the highest load that meets the limits. Pure.
 
-Pure.
 Windows with a failing target (failed requests, or a growing queue) are on no curve: they mark its end.
 """
 
@@ -16,7 +15,7 @@ from serving.resources.trial import Estimate, LatencyAt, Window
 from tuner import intervals
 from tuner.constraints import bound_of, measured_value
 from tuner.load.level_search import latency_curve
-from tuner.load.level_search.latency_curve import Curve, Points, ScatterPrior
+from tuner.load.level_search.latency_curve import LatencyCurve, Points, ScatterPrior
 from tuner.load.level_search.state import State
 from tuner.load.windows import estimates
 from tuner.load.windows.samples import Floats
@@ -24,15 +23,15 @@ from tuner.load.windows.window_summary import Meets, meeting
 from tuner.objective import TINY
 
 Metric = Literal["latency", "ttft", "itl"]
-Named = tuple[Metric, int]
+LatencyKey = tuple[Metric, int]
 """Metric and percentile of a latency."""
 
 _STEP = 1.01
 """Ratio between neighbouring candidate loads: a tenth of what one window can resolve."""
 _ROUNDING = 1e-6
-"""Tolerance for whole numbers of users in floating point."""
+"""Tolerance of floating point when users are rounded down."""
 _ROUNDS = 3
-"""Rounds of fitting near the load that the last fit found: by then it moves by less than its error."""
+"""Rounds of fitting near the last fit's highest load: by then it moves by less than its error."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,17 @@ class Curves:
     """Curves through all windows, weighted towards one load."""
 
     state: State
-    latencies: Mapping[Named, Curve]
-    cycle: Curve
-    """Load over throughput: seconds between a user's answers; in an open loop, requests per answer."""
+    latencies: Mapping[LatencyKey, LatencyCurve]
+    cycle: LatencyCurve
+    """Load over throughput: seconds between answers to a user; in an open loop, requests per answer."""
 
     def knee(self, loads: Floats, limited: Sequence[Constraint]) -> float:
         """Return the load above which latency grows faster than throughput; the last one if there is none."""
         rates = np.diff(self.rate(loads)[0])
-        grows = [np.diff(self.excess(one, loads, 0.0)) for one in limited if _named(one) in self.latencies]
-        beyond = np.flatnonzero(np.any([each >= rates for each in grows], axis=0))
+        growths = [
+            np.diff(self.excess(limit, loads, 0.0)) for limit in limited if _key(limit) in self.latencies
+        ]
+        beyond = np.flatnonzero(np.any([growth >= rates for growth in growths], axis=0))
         return float(loads[beyond[0]] if len(beyond) else loads[-1])
 
     def rate(self, loads: Floats) -> tuple[Floats, Floats]:
@@ -56,90 +57,87 @@ class Curves:
         cycle, deviation = self.cycle.at(loads)
         return np.log(loads) - cycle, deviation
 
-    def further(self, named: Named, loads: Floats) -> Floats:
-        """Return the standard deviation of the log latency between whole windows at each load."""
+    def repeat_deviation(self, key: LatencyKey, loads: Floats) -> Floats:
+        """Return the standard deviation of the log latency between whole windows of each load."""
         answers = np.exp(self.rate(loads)[0]) * self.state.load.window_seconds
-        return np.hypot(
-            self.latencies[named].scatter, latency_curve.sampling(np.maximum(answers, 1.0), named[1])
-        )
+        return np.hypot(self.latencies[key].scatter, latency_curve.sampling(np.maximum(answers, 1.0), key[1]))
 
     def excess(self, limit: Constraint, loads: Floats, deviations: float) -> Floats:
-        """Return log(latency / limit) at each load, for a latency so many standard deviations above its mean.
+        """Return log(latency / limit) at each load, the latency being so many deviations above its mean.
 
-        The deviation is that of another whole window: the curve's own, and that between windows. A latency
-        without a curve is above every limit.
+        The deviation is that of another whole window. A latency without a curve exceeds every limit.
         """
-        named = _named(limit)
-        if named not in self.latencies:
+        key = _key(limit)
+        if key not in self.latencies:
             return np.full(len(loads), math.inf)
-        mean, deviation = self.latencies[named].at(loads)
-        unsure = np.hypot(deviation, self.further(named, loads))
-        return np.asarray(mean + deviations * unsure - math.log(max(bound_of(limit), TINY)))
+        mean, deviation = self.latencies[key].at(loads)
+        combined = np.hypot(deviation, self.repeat_deviation(key, loads))
+        return np.asarray(mean + deviations * combined - math.log(max(bound_of(limit), TINY)))
 
 
 @dataclass(frozen=True)
 class LoadModel:
-    """A model of windows with a working target, at least one of which has answers."""
+    """A model of windows with a working target; at least one window has answers."""
 
     state: State
     windows: tuple[Window, ...]
     beyond: tuple[Window, ...] = ()
-    """In an open loop: windows whose queue grew until their end, so that their latencies are lower bounds."""
+    """In an open loop: windows whose queue grew until their end; their latencies are lower bounds."""
 
     @property
     def limited(self) -> list[Constraint]:
         """The constraints on latencies."""
-        return [one for one in self.state.constraints if one.metric != "errorRate"]
+        return [constraint for constraint in self.state.constraints if constraint.metric != "errorRate"]
 
     def curves(self, near: float | None, *, every: bool = False) -> Curves:
         """Return the curves of constrained latencies, or of `every` latency, fitted near a given load."""
         settings = self.state.settings
         prior = ScatterPrior(settings.scatter, settings.scatter_windows, settings.reach)
-        seen = {(at.metric, at.percentile) for one in self.windows for at in one.latencies}
-        wanted = seen if every else seen.intersection(_named(one) for one in self.limited)
+        keys = {(at.metric, at.percentile) for window in self.windows for at in window.latencies}
+        if not every:
+            keys = keys.intersection(_key(limit) for limit in self.limited)
         latencies = {
-            named: latency_curve.through(
-                self.state.load.mode, points, prior, near=near, least=_points(self.beyond, named)
+            key: latency_curve.through(
+                self.state.load.mode, points, prior, near=near, least=_points(self.beyond, key)
             )
-            for named in sorted(wanted)
-            if (points := _points(self.windows, named)) is not None
+            for key in sorted(keys)
+            if (points := _points(self.windows, key)) is not None
         }
-        told = [one for one in self.windows if one.throughput.value > 0]
-        loads = np.array([one.level for one in told])
-        cycle = np.log(loads / np.array([one.throughput.value for one in told]))
+        answered = [window for window in self.windows if window.throughput.value > 0]
+        loads = np.array([window.level for window in answered])
+        cycle = np.log(loads / np.array([window.throughput.value for window in answered]))
         prior = replace(prior, scatter=settings.rate_scatter)
-        # The throughput of an open loop follows its rate up to the capacity: the same bend as in a closed
-        # loop.
+        # The throughput of an open loop follows its rate up to the capacity, with the bend of a closed loop.
         start = 0.0 if self.state.load.mode == "open" else None
-        points = Points(loads, cycle, 1 / np.sqrt(_answers(told)))
+        points = Points(loads, cycle, 1 / np.sqrt(_answers(answered)))
         return Curves(
             self.state, latencies, latency_curve.through("closed", points, prior, near=near, start=start)
         )
 
     def highest(self, roof: float, deviations: float) -> float:
-        """Return the highest load up to `roof` that meets every limit by so many standard deviations.
+        """Return the highest load up to `roof` that meets every limit by `deviations` standard deviations.
 
-        Below the knee no load is given up for the margin: there, less load costs more throughput than it
-        gains latency. The lowest measured load if none meets the limits.
+        The margin never lowers the load below the knee, where less load costs more throughput than it gains
+        latency. If no load meets the limits, the lowest measured one is returned.
         """
         loads = self._candidates(roof)
         if not self.limited:
             return float(loads[-1])
         near: float | None = None
         for _ in range(_ROUNDS):
-            found = _highest(self.curves(near), self.limited, loads, deviations)
-            if found == near:
+            highest = _highest(self.curves(near), self.limited, loads, deviations)
+            if highest == near:
                 break
-            near = found
-        return found
+            near = highest
+        return highest
 
     def loads(self, step: float) -> list[float]:
         """Return loads from the lowest to the highest measured one, with a ratio of about `step`."""
-        found: list[float] = []
+        loads: list[float] = []
         for load in self._candidates(max(window.level for window in self.windows)):
-            if not found or self.state.load.levels or load >= step * found[-1]:
-                found.append(float(load))
-        return found
+            if not loads or self.state.load.levels or load >= step * loads[-1]:
+                loads.append(float(load))
+        return loads
 
     def _candidates(self, roof: float) -> Floats:
         """Return the candidate loads, ascending, from the lowest measured one to `roof`."""
@@ -147,75 +145,76 @@ class LoadModel:
         high = max(roof, low)
         if self.state.load.levels:
             return np.unique([window.level for window in self.windows if window.level <= high])
-        found = np.geomspace(low, high, 1 + math.ceil(math.log(high / low) / math.log(_STEP)))
-        return np.unique(np.floor(found + _ROUNDING)) if self.state.load.mode == "closed" else found
+        grid = np.geomspace(low, high, 1 + math.ceil(math.log(high / low) / math.log(_STEP)))
+        return np.unique(np.floor(grid + _ROUNDING)) if self.state.load.mode == "closed" else grid
 
     def fewest(self, level: float, share: float) -> float:
-        """Return the fewest users with this share of the throughput at `level`: more only wait longer."""
+        """Return the fewest users with this share of the throughput at `level`."""
         loads = self._candidates(level)
-        gives, _ = self.curves(level).rate(loads)
-        return float(loads[np.flatnonzero(gives >= gives[-1] + math.log(share))[0]])
+        rates, _ = self.curves(level).rate(loads)
+        return float(loads[np.flatnonzero(rates >= rates[-1] + math.log(share))[0]])
 
     def needs(self, level: float) -> tuple[float, ...]:
         """Return the least bound of each constraint that this load, or a higher one, would meet."""
         curves, at = self.curves(level), np.array([level])
         loads = self._candidates(max(window.level for window in self.windows))
-        found = []
-        for one in self.state.constraints:
-            if one.metric == "errorRate":
-                found.append(self._failures(level).value)
+        bounds = []
+        for constraint in self.state.constraints:
+            if constraint.metric == "errorRate":
+                bounds.append(self._failures(level).value)
                 continue
-            below = level <= curves.knee(loads, [one])
-            over = float(curves.excess(one, at, 0.0 if below else self.state.settings.safety)[0])
-            found.append(bound_of(one) * math.exp(over))
-        return tuple(found)
+            below = level <= curves.knee(loads, [constraint])
+            over = float(curves.excess(constraint, at, 0.0 if below else self.state.settings.safety)[0])
+            bounds.append(bound_of(constraint) * math.exp(over))
+        return tuple(bounds)
 
     def at(self, level: float, *, every: bool = True) -> Window:
-        """Return the expected values of a load as a Window; those without a curve are the nearest window's.
+        """Return the expected values of a load as a Window; values without a curve are the nearest window's.
 
         Without `every` it has only constrained latencies, as each latency costs a curve.
         """
         curves, nearest = self.curves(level, every=every), self._nearest(level)
         rate = self._rate(curves, level)
-        each = nearest.tokens_per_second / max(nearest.throughput.value, TINY)
-        further = [
-            float(curves.further(named, np.array([level]))[0])
-            for one in self.limited
-            if (named := _named(one)) in curves.latencies
+        tokens_per_answer = nearest.tokens_per_second / max(nearest.throughput.value, TINY)
+        deviations = [
+            float(curves.repeat_deviation(key, np.array([level]))[0])
+            for limit in self.limited
+            if (key := _key(limit)) in curves.latencies
         ]
-        read = nearest.model_copy(
+        window = nearest.model_copy(
             update={
-                "level": level, "throughput": rate, "latencies": self._latencies(curves, level),
-                "error_rate": self._failures(level), "tokens_per_second": each * rate.value,
+                "level": level,
+                "throughput": rate,
+                "latencies": self._latencies(curves, level),
+                "error_rate": self._failures(level),
+                "tokens_per_second": tokens_per_answer * rate.value,
                 "start_time": self.windows[0].start_time,
-                "seconds": sum(window.seconds for window in self.windows),
-                "requests": sum(window.requests for window in self.windows),
-                "errors": sum(window.errors for window in self.windows),
-                "scatter": max(further, default=None),
+                "seconds": sum(each.seconds for each in self.windows),
+                "requests": sum(each.requests for each in self.windows),
+                "errors": sum(each.errors for each in self.windows),
+                "scatter": max(deviations, default=None),
             }
-        )  # fmt: skip
-        return read.model_copy(update={"meets": self._meets(read)})
+        )
+        return window.model_copy(update={"meets": self._meets(window)})
 
     def _nearest(self, level: float) -> Window:
-        """Return the window nearest to a load; of equally near ones the longest, then the last."""
+        """Return the window nearest to a load; of equally near windows the longest, then the last."""
         return min(
-            reversed(self.windows), key=lambda one: (abs(math.log(one.level / level)), -round(one.seconds))
+            reversed(self.windows),
+            key=lambda window: (abs(math.log(window.level / level)), -round(window.seconds)),
         )
 
-    def _meets(self, read: Window) -> Meets:
+    def _meets(self, window: Window) -> Meets:
         return meeting(
-            (measured_value(read, one.metric, one.percentile), bound_of(one))
-            for one in self.state.constraints
+            (measured_value(window, constraint.metric, constraint.percentile), bound_of(constraint))
+            for constraint in self.state.constraints
         )
 
     def _rate(self, curves: Curves, level: float) -> Estimate:
-        """Estimate the throughput at a load.
-
-        The interval includes the uncertainty of the highest feasible load.
-        """
+        """Estimate the throughput at a load, including the uncertainty of the highest feasible load."""
         step = np.array([level, level * _STEP])
-        rates, unsure = curves.rate(step)
-        variance = float(unsure[0]) ** 2
+        rates, deviations = curves.rate(step)
+        variance = float(deviations[0]) ** 2
         if limit := self._tightest(curves, level):
             mean, deviation = curves.latencies[limit].at(step)
             slope, gain = float(mean[1] - mean[0]), float(rates[1] - rates[0])
@@ -223,32 +222,35 @@ class LoadModel:
             variance += (float(deviation[0]) * gain / slope) ** 2 if slope > gain else 0.0
         return _around(float(rates[0]), math.sqrt(variance))
 
-    def _tightest(self, curves: Curves, level: float) -> Named | None:
+    def _tightest(self, curves: Curves, level: float) -> LatencyKey | None:
         """Return the latency nearest to its limit, or furthest beyond it."""
         at = np.array([level])
-        found = [(float(curves.excess(one, at, 0.0)[0]), _named(one)) for one in self.limited]
-        known = [one for one in found if one[1] in curves.latencies]
-        return max(known)[1] if known else None
+        excesses = [
+            (float(curves.excess(limit, at, 0.0)[0]), _key(limit))
+            for limit in self.limited
+            if _key(limit) in curves.latencies
+        ]
+        return max(excesses)[1] if excesses else None
 
     def _latencies(self, curves: Curves, level: float) -> list[LatencyAt]:
         """Return all percentiles, made monotonic, as their curves were fitted independently."""
-        found: list[LatencyAt] = []
+        latencies: list[LatencyAt] = []
         for metric, percent in sorted(curves.latencies):
             mean, deviation = (
                 float(each[0]) for each in curves.latencies[metric, percent].at(np.array([level]))
             )
-            if found and found[-1].metric == metric:
-                mean = max(mean, math.log(found[-1].value))
-            around = _around(mean, deviation)
-            found.append(LatencyAt(metric=metric, percentile=percent, **around.model_dump()))
-        return found
+            if latencies and latencies[-1].metric == metric:
+                mean = max(mean, math.log(latencies[-1].value))
+            estimate = _around(mean, deviation)
+            latencies.append(LatencyAt(metric=metric, percentile=percent, **estimate.model_dump()))
+        return latencies
 
     def _failures(self, level: float) -> Estimate:
         """Estimate the share of failures from all windows at this load or lower ones."""
         rows = []
         for window in self.windows:
             if window.level <= level:
-                # A request that waited all window long failed, but has not ended.
+                # A request that waited for the whole window counts as failed, but has not ended.
                 failed = max(window.errors, round(window.error_rate.value * window.requests))
                 rows.append(np.repeat([0.0, 1.0], [window.requests - failed, failed]))
         return estimates.share(np.concatenate(rows))
@@ -256,34 +258,34 @@ class LoadModel:
 
 def _highest(curves: Curves, limited: Sequence[Constraint], loads: Floats, deviations: float) -> float:
     within = [
-        np.flatnonzero(np.max([curves.excess(one, loads, sure) for one in limited], axis=0) <= 0)
-        for sure in (0.0, deviations)
+        np.flatnonzero(np.max([curves.excess(limit, loads, margin) for limit in limited], axis=0) <= 0)
+        for margin in (0.0, deviations)
     ]
     met, safe = (float(loads[rows[-1]] if len(rows) else loads[0]) for rows in within)
     return max(safe, min(met, curves.knee(loads, limited))) if deviations else met
 
 
-def _points(windows: Sequence[Window], named: Named) -> Points | None:
+def _points(windows: Sequence[Window], key: LatencyKey) -> Points | None:
     """Return the points of a latency; None if no window has a value."""
-    told = [
-        (one, found)
-        for one in windows
-        if (found := measured_value(one, *named)) is not None and found.value > 0
+    measured = [
+        (window, latency)
+        for window in windows
+        if (latency := measured_value(window, *key)) is not None and latency.value > 0
     ]
-    if not told:
+    if not measured:
         return None
     return Points(
-        np.array([one.level for one, _ in told]),
-        np.log([found.value for _, found in told]),
-        latency_curve.sampling(_answers([one for one, _ in told]), named[1]),
+        np.array([window.level for window, _ in measured]),
+        np.log([latency.value for _, latency in measured]),
+        latency_curve.sampling(_answers([window for window, _ in measured]), key[1]),
     )
 
 
 def _answers(windows: Sequence[Window]) -> Floats:
-    return np.array([max(1, one.requests - one.errors) for one in windows], dtype=np.float64)
+    return np.array([max(1, window.requests - window.errors) for window in windows], dtype=np.float64)
 
 
-def _named(limit: Constraint) -> Named:
+def _key(limit: Constraint) -> LatencyKey:
     assert limit.metric != "errorRate"
     return limit.metric, limit.percentile
 
@@ -294,9 +296,9 @@ def _around(log: float, deviation: float) -> Estimate:
 
 
 def fit(state: State, windows: Sequence[Window], beyond: Sequence[Window]) -> LoadModel | None:
-    """Return the model of windows, in an open loop with those `beyond` its end.
+    """Return the model of windows; None if none has an answer.
 
-    None if none has an answer.
+    An open loop's model also uses the windows `beyond` the highest working load.
     """
     if not any(window.throughput.value > 0 for window in windows):
         return None

@@ -1,6 +1,6 @@
-"""The result of the windows so far: the values of the highest load that meets the constraints.
+"""The result of the windows so far: the values of the highest load that meets the constraints. Pure.
 
-Pure. It plans no window, and applies to ended trials as well as to running ones.
+It applies to ended trials as well as to running ones.
 """
 
 import math
@@ -13,11 +13,11 @@ from tuner.constraints import measured_value
 from tuner.load.level_search import load_model
 from tuner.load.level_search.load_model import LoadModel
 from tuner.load.level_search.state import LoadPoint, State
-from tuner.load.level_search.verdicts import Verdict, highest_working, lowest_failing, verdicts
+from tuner.load.level_search.verdicts import LevelVerdict, highest_working, level_verdicts, lowest_failing
 from tuner.settings import LoadSettings
 
 _FINE = 1.1
-"""Ratio between neighbouring loads of a curve: finer than a trial can resolve."""
+"""Ratio between neighbouring loads of a curve, finer than a trial resolves."""
 
 
 def state_of(
@@ -25,7 +25,7 @@ def state_of(
 ) -> State:
     """Return the state after the windows of an ended trial.
 
-    Planned lengths are not recorded: of a whole window more than half was kept, of a short one at most half.
+    Planned lengths are not recorded; a window was planned in full if more than half of it was kept.
     """
     half = load.window_seconds / 2
     planned = tuple(load.window_seconds if window.seconds > half else window.seconds for window in windows)
@@ -33,27 +33,24 @@ def state_of(
 
 
 def result(state: State) -> Window:
-    """Return the values of the resulting load from all windows.
-
-    The least load's window if none has an answer.
-    """
-    found = verdicts(state)
-    model = model_of(state, found)
-    return found[0].window if model is None else expected(state, found, model)
+    """Return the resulting load's values from all windows; the least load's window if none has an answer."""
+    verdicts = level_verdicts(state)
+    model = model_of(state, verdicts)
+    return verdicts[0].window if model is None else expected(state, verdicts, model)
 
 
 def curve(state: State) -> list[Window]:
     """Return the values of each measured load and of the resulting one, ascending, from all windows.
 
-    A load that failed, or without an answer, has the values of its own window.
+    A load that failed, or had no answer, has the values of its own window.
     """
-    found = verdicts(state)
-    model = model_of(state, found)
+    verdicts = level_verdicts(state)
+    model = model_of(state, verdicts)
     if model is None:
-        return [one.window for one in found]
-    levels = {window.level for window in model.windows} | {expected(state, found, model).level}
+        return [verdict.window for verdict in verdicts]
+    levels = {window.level for window in model.windows} | {expected(state, verdicts, model).level}
     return [model.at(level) for level in sorted(levels)] + [
-        one.window for one in found if one.level > max(levels)
+        verdict.window for verdict in verdicts if verdict.level > max(levels)
     ]
 
 
@@ -63,34 +60,36 @@ def load_points(state: State, *, every: bool) -> list[LoadPoint]:
     A failing load has the values of its own window. `every` includes latencies without a constraint, each of
     which costs a curve.
     """
-    found = verdicts(state)
-    model = model_of(state, found)
+    verdicts = level_verdicts(state)
+    model = model_of(state, verdicts)
     if model is None:
-        return [_point(state, one.window) for one in found]
+        return [_point(state, verdict.window) for verdict in verdicts]
     levels = model.loads(_FINE)
-    failed = [one.window for one in found if one.level > max(window.level for window in model.windows)]
+    highest = max(window.level for window in model.windows)
+    failed = [verdict.window for verdict in verdicts if verdict.level > highest]
     return [LoadPoint(model.at(level, every=every), model.needs(level)) for level in levels] + [
-        _point(state, one) for one in failed
+        _point(state, window) for window in failed
     ]
 
 
 def _point(state: State, window: Window) -> LoadPoint:
-    each = [measured_value(window, one.metric, one.percentile) for one in state.constraints]
-    return LoadPoint(window, tuple(math.inf if one is None else one.value for one in each))
+    values = [
+        measured_value(window, constraint.metric, constraint.percentile) for constraint in state.constraints
+    ]
+    return LoadPoint(window, tuple(math.inf if value is None else value.value for value in values))
 
 
-def model_of(state: State, found: Sequence[Verdict]) -> LoadModel | None:
+def model_of(state: State, verdicts: Sequence[LevelVerdict]) -> LoadModel | None:
     """Return the load model of the windows below the lowest failing load; None if none has an answer."""
-    end = lowest_failing(found)
-    before = [one for one in state.windows if end is None or one.level < end.level]
-    return load_model.fit(
-        state, before, [one for one in state.windows if end is not None and one.level >= end.level]
-    )
+    end = lowest_failing(verdicts)
+    before = [window for window in state.windows if end is None or window.level < end.level]
+    beyond = [window for window in state.windows if end is not None and window.level >= end.level]
+    return load_model.fit(state, before, beyond)
 
 
-def expected(state: State, found: Sequence[Verdict], model: LoadModel) -> Window:
+def expected(state: State, verdicts: Sequence[LevelVerdict], model: LoadModel) -> Window:
     """Return the values of the highest load within the limits, or of the fewest users as good."""
-    level = model.highest(highest_working(found).level, state.settings.safety)
+    level = model.highest(highest_working(verdicts).level, state.settings.safety)
     if state.load.mode == "closed":
         level = model.fewest(level, state.settings.enough)
     return model.at(level)

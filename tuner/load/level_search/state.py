@@ -9,8 +9,8 @@ from tuner.settings import LoadSettings
 
 
 @dataclass(frozen=True)
-class Measure:
-    """Measure this load next."""
+class MeasureLevel:
+    """Measure this level next."""
 
     level: float
     """Users, or requests per second."""
@@ -19,8 +19,7 @@ class Measure:
     seconds: float
     """Length of the window."""
     extends: bool
-    """Whether it continues the last window: the samples are joined, and their summary replaces the last
-    one."""
+    """Whether it extends the last window: the samples are joined, and their summary replaces its one."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,7 @@ class Finished:
     """The end of the search."""
 
     result: Window
-    """The resulting load's values from all windows together; for BreaksConstraint, the window that breaks
-    it."""
+    """The resulting load's values from all windows; for BreaksConstraint, the window that breaks it."""
     reason: Reason
     """Measured, CannotBeatBest or BreaksConstraint."""
     message: str
@@ -39,7 +37,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class LoadPoint:
-    """A load with its values and the bounds that it needs."""
+    """A load with its values and the bounds that it would meet."""
 
     window: Window
     needs: tuple[float, ...]
@@ -56,9 +54,9 @@ class State:
     stop_below: float
     """Requests per second below which the search stops; 0 for none."""
     windows: tuple[Window, ...] = ()
-    """In the order of measurement; the last window of a level counts."""
+    """In the order of measurement; of several windows of a level the last one counts."""
     planned: tuple[float, ...] = ()
-    """Planned seconds of each window; a Window's own seconds are those that were kept."""
+    """Planned seconds of each window; `Window.seconds` are those that were kept."""
 
     @property
     def cap(self) -> float:

@@ -1,4 +1,4 @@
-"""The verdict on each measured level by its window. Pure; it does not plan the next window."""
+"""The verdict on each measured level by its last window. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -11,14 +11,13 @@ from tuner.load.level_search.state import State
 from tuner.load.windows.window_summary import margin
 
 _KEPT_UP = 0.97
-"""Share of an open loop's rate that must be answered: below it, the queue and the latency grow without
-end."""
+"""Share of an open loop's rate that must be answered; below it the queue grows without end."""
 _CHANCE = 2.0
 """Standard deviations of a Poisson count by which fewer requests may have arrived."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LevelVerdict:
     """The verdict on one level by its last window."""
 
     index: int
@@ -26,21 +25,20 @@ class Verdict:
     window: Window
     ratio: float
     """Worst ratio of a measured value to its bound."""
-    whole: bool
-    """Whether it was planned for `windowSeconds`."""
+    full_length: bool
+    """Whether the window was planned for `windowSeconds`."""
     kept_up: bool
     """Whether answers kept up with requests; always true in a closed loop."""
     closed: bool
     """Whether the loop is closed."""
     fails: bool
-    """Whether too many requests failed: for an error rate, or so many that a percentile lies among them."""
+    """Whether failures exceed the limit of an error rate, or reach a constrained percentile."""
 
     @property
     def works(self) -> bool:
         """Whether the target handled the load; a short window gets the benefit of the doubt.
 
-        In a closed loop users may wait for any time. In an open loop a queue that is surely too long may grow
-        for ever.
+        Users of a closed loop may wait for any time; the queue of an open loop may grow for ever.
         """
         return self.kept_up and not self.fails and (self.closed or self.window.meets != "No")
 
@@ -60,52 +58,55 @@ class Verdict:
         return self.window.throughput.value
 
 
-def verdicts(state: State) -> list[Verdict]:
+def level_verdicts(state: State) -> list[LevelVerdict]:
     """Return the verdict on each level, ascending."""
     last = {window.level: index for index, window in enumerate(state.windows)}
     return [_verdict(state, last[level]) for level in sorted(last)]
 
 
-def _verdict(state: State, index: int) -> Verdict:
+def _verdict(state: State, index: int) -> LevelVerdict:
     window = state.windows[index]
     arrived = window.level - _CHANCE * math.sqrt(window.level / max(window.seconds, 1e-9))
     closed = state.load.mode == "closed"
     kept_up = closed or window.throughput.high >= _KEPT_UP * arrived
-    whole = state.planned[index] >= state.load.window_seconds
-    fails = (whole or window.meets == "No") and any(_fails(window, one) for one in state.constraints)
-    return Verdict(index, window, margin(window, state.constraints), whole, kept_up, closed, fails)
+    full_length = state.planned[index] >= state.load.window_seconds
+    fails = (full_length or window.meets == "No") and any(
+        _fails(window, constraint) for constraint in state.constraints
+    )
+    return LevelVerdict(index, window, margin(window, state.constraints), full_length, kept_up, closed, fails)
 
 
 def _fails(window: Window, constraint: Constraint) -> bool:
-    found = measured_value(window, constraint.metric, constraint.percentile)
+    measured = measured_value(window, constraint.metric, constraint.percentile)
     if constraint.metric == "errorRate":
-        return found is not None and found.value > bound_of(constraint)
-    return found is None and window.errors > 0
+        return measured is not None and measured.value > bound_of(constraint)
+    return measured is None and window.errors > 0
 
 
-def lowest_failing(found: Sequence[Verdict]) -> Verdict | None:
+def lowest_failing(verdicts: Sequence[LevelVerdict]) -> LevelVerdict | None:
     """Return the lowest load that the target cannot handle."""
-    return next((verdict for verdict in found if not verdict.works), None)
+    return next((verdict for verdict in verdicts if not verdict.works), None)
 
 
-def highest_working(found: Sequence[Verdict]) -> Verdict:
+def highest_working(verdicts: Sequence[LevelVerdict]) -> LevelVerdict:
     """Return the highest load below every failing one; the least load if there is none."""
-    end = lowest_failing(found)
+    end = lowest_failing(verdicts)
     return next(
-        (verdict for verdict in reversed(found) if end is None or verdict.level < end.level), found[0]
+        (verdict for verdict in reversed(verdicts) if end is None or verdict.level < end.level), verdicts[0]
     )
 
 
-def ceiling(state: State, found: Sequence[Verdict], cap: float) -> float:
-    """Return an upper limit of the throughput of loads that meet the constraints.
-
-    See highest_load.py for the assumption.
-    """
-    broken = min((verdict.level for verdict in found if verdict.breaks_surely), default=None)
+def ceiling(state: State, verdicts: Sequence[LevelVerdict], cap: float) -> float:
+    """Return an upper limit of the throughput of loads that meet the constraints; see highest_load.py."""
+    broken = min((verdict.level for verdict in verdicts if verdict.breaks_surely), default=None)
     if state.load.mode == "open":
         return cap if broken is None else broken
     most = cap if broken is None else broken - 1
     return min(
-        (verdict.window.throughput.high * most / verdict.level for verdict in found if verdict.level <= most),
+        (
+            verdict.window.throughput.high * most / verdict.level
+            for verdict in verdicts
+            if verdict.level <= most
+        ),
         default=float("inf"),
     )

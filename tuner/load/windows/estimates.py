@@ -1,10 +1,10 @@
 """Estimates with 95 % intervals from correlated samples, such as the latencies of consecutive requests.
 
-Sources: order statistics for percentiles, which need no distribution (David and Nagaraja, Order Statistics,
-2003, section 7.1); correlation by batch means of the indicator "is above the percentile" (Heidelberger and
-Lewis, Quantile estimation in dependent sequences, Operations Research 32, 1984); batches grown until they
-look independent (Fishman, Grouping observations in digital simulation, Management Science 24, 1978); Wilson's
-interval for shares (JASA 22, 1927).
+Percentiles: order statistics, which need no distribution (David and Nagaraja, Order Statistics, 2003,
+section 7.1). Correlation: batch means of the indicator "is above the percentile" (Heidelberger and Lewis,
+Quantile estimation in dependent sequences, Operations Research 32, 1984), with batches grown until they look
+independent (Fishman, Grouping observations in digital simulation, Management Science 24, 1978). Shares:
+Wilson's interval (JASA 22, 1927).
 """
 
 import math
@@ -20,14 +20,14 @@ _Z = 1.959964
 """Quantile of the normal distribution at 97.5 %."""
 _BATCHES = (64, 32, 16, 8)
 """Numbers of batches to try, in this order; with fewer than 8, an interval is mostly Student's t."""
-_OFTEN = 90.0
-"""Percentile at which correlation is estimated as well: values above a higher one form too few clusters."""
+_CORRELATION_PERCENT = 90.0
+"""Percentile at which correlation is estimated as well: too few values lie above a higher one."""
 _THRESHOLD = 80.0
-"""Percentile at which a tail without a known end begins."""
+"""Percentile above which the tail is modelled."""
 _LAG_Z = 1.2816
 """Quantile at 90 %: a greater correlation between neighbouring batches makes the batches longer."""
 
-_MOST_LEFT = 0.8
+_MOST_LAG = 0.8
 """Greatest correlation between batches to correct for: a window with more is too short for any estimate."""
 
 
@@ -38,7 +38,7 @@ def mean(values: Floats) -> Estimate:
         return Estimate(value=only, low=0.0, high=math.inf)
     batches = _independent(values)
     centre = float(values.mean())
-    deviation = math.sqrt(float(batches.var(ddof=1)) * _left(batches) / len(batches))
+    deviation = math.sqrt(float(batches.var(ddof=1)) * _lag_factor(batches) / len(batches))
     half = _student(len(batches)) * deviation
     return Estimate(value=centre, low=max(0.0, centre - half), high=centre + half)
 
@@ -58,8 +58,8 @@ def percentile(values: Floats, percent: float, *, beyond: int = 0, longest: floa
     ordered = np.sort(values)
     rank = math.ceil(count * percent / 100)
     value = _at(ordered, rank, longest)
-    often = _at(ordered, math.ceil(count * min(percent, _OFTEN) / 100), longest)
-    correlation = max(inflation((values > bound).astype(np.float64)) for bound in {value, often})
+    lower_value = _at(ordered, math.ceil(count * min(percent, _CORRELATION_PERCENT) / 100), longest)
+    correlation = max(inflation((values > bound).astype(np.float64)) for bound in {value, lower_value})
     effective = max(1, math.floor(count / correlation))
     low = _binomial(_TAIL, effective, percent / 100)
     high = _binomial(1 - _TAIL, effective, percent / 100) + 1
@@ -73,9 +73,9 @@ def percentile(values: Floats, percent: float, *, beyond: int = 0, longest: floa
 def tail_end(values: Floats, percent: float, *, longest: float) -> float:
     """Return the upper end of a percentile's interval with too few values above it for order statistics.
 
-    Beyond the 80th percentile the tail is taken for exponential, its mean excess having the error of so many
-    independent values (Coles, An Introduction to Statistical Modeling of Extreme Values, 2001, chapter 4,
-    with a shape of 0). A heavier tail goes further. `longest` where even that is not known.
+    The tail above the 80th percentile is modelled as exponential (Coles, An Introduction to Statistical
+    Modeling of Extreme Values, 2001, chapter 4, with a shape of 0); a heavier tail extends further. `longest`
+    if the model has too few values.
     """
     threshold = percentile(values, _THRESHOLD, longest=longest)
     beyond = values > threshold.value
@@ -88,7 +88,7 @@ def tail_end(values: Floats, percent: float, *, longest: float) -> float:
 
 
 def share(true: Floats, *, more: int = 0) -> Estimate:
-    """Estimate a share from zeros and ones in the order in which they came, with `more` ones after them."""
+    """Estimate the share of ones in a time series of zeros and ones that `more` ones follow."""
     count, ones = len(true) + more, float(true.sum()) + more
     if count == 0:
         return Estimate(value=0.0, low=0.0, high=1.0)
@@ -96,7 +96,7 @@ def share(true: Floats, *, more: int = 0) -> Estimate:
     centre = (value + _Z**2 / (2 * effective)) / (1 + _Z**2 / effective)
     spread = math.sqrt(value * (1 - value) / effective + _Z**2 / (4 * effective**2))
     half = _Z * spread / (1 + _Z**2 / effective)
-    # Wilson's interval ends there exactly; floating point does not.
+    # Exactly 0 and 1 by Wilson's formula, but not in floating point.
     low = 0.0 if ones == 0 else max(0.0, centre - half)
     return Estimate(value=value, low=low, high=1.0 if ones == count else min(1.0, centre + half))
 
@@ -109,12 +109,13 @@ def inflation(values: Floats) -> float:
     if len(values) < 2 * _BATCHES[-1] or values.min() == values.max():
         return 1.0
     batches = _independent(values)
-    found = float(batches.var(ddof=1)) * _left(batches) * (len(values) // len(batches)) / float(values.var())
-    return max(1.0, found * (_student(len(batches)) / _Z) ** 2)
+    size = len(values) // len(batches)
+    ratio = float(batches.var(ddof=1)) * _lag_factor(batches) * size / float(values.var())
+    return max(1.0, ratio * (_student(len(batches)) / _Z) ** 2)
 
 
 def _independent(values: Floats) -> Floats:
-    """Return the means of as many batches as look independent; the values themselves if they are few."""
+    """Return the means of as many batches as look independent; the values themselves if there are few."""
     batches = values
     for count in _BATCHES:
         if len(values) < 2 * count:
@@ -126,18 +127,18 @@ def _independent(values: Floats) -> Floats:
     return batches
 
 
-def _left(batches: Floats) -> float:
-    """Return the variance factor of the mean due to correlated batches, as an AR(1) process.
+def _lag_factor(batches: Floats) -> float:
+    """Return the factor of the mean's variance due to correlated batches, modelled as an AR(1) process.
 
-    A lag's estimate is too low by about 1 / n (Kendall, Note on bias in the estimation of autocorrelation,
-    Biometrika 41, 1954).
+    The estimate of the correlation is too low by about 1 / n (Kendall, Note on bias in the estimation of
+    autocorrelation, Biometrika 41, 1954).
     """
-    lag = min(_MOST_LEFT, max(0.0, _lag(batches) + 1 / len(batches)))
+    lag = min(_MOST_LAG, max(0.0, _lag(batches) + 1 / len(batches)))
     return (1 + lag) / (1 - lag)
 
 
 def _lag(values: Floats) -> float:
-    """Correlation between neighbours."""
+    """Return the correlation between neighbours."""
     centred = values - values.mean()
     square = float(centred @ centred)
     return float(centred[1:] @ centred[:-1]) / square if square > 0 else 0.0
@@ -149,9 +150,9 @@ def _student(batches: int) -> float:
 
 def _binomial(probability: float, count: int, chance: float) -> int:
     """Return the least k with at least this probability of k or fewer of `count`."""
-    found = math.ceil(special.bdtrik(probability, count, chance))
-    below = max(found - 1, 0)
-    return int(below if special.bdtr(below, count, chance) >= probability else found)
+    quantile = math.ceil(special.bdtrik(probability, count, chance))
+    below = max(quantile - 1, 0)
+    return int(below if special.bdtr(below, count, chance) >= probability else quantile)
 
 
 def _at(ordered: Floats, rank: int, longest: float) -> float:

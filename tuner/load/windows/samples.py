@@ -57,7 +57,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
         ValueError: no parts, or parts of different levels.
     """
     if not parts or len({(part.mode, part.level) for part in parts}) != 1:
-        raise ValueError("windows are joined only where they are of one level")
+        raise ValueError("only windows of one level can be joined")
     starts = np.concatenate([[0.0], np.cumsum([part.seconds for part in parts])])
     total = float(starts[-1])
     errors: dict[str, int] = {}

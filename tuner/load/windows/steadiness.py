@@ -1,10 +1,10 @@
-"""Whether a window is steady, and from which moment on.
+"""Detects the unsteady beginning of a window, and a trend after it.
 
-Start: MSER-5, which drops the beginning that makes the mean's standard error largest (White, An effective
-truncation heuristic, Simulation 69, 1997; batches of five as Franklin and White, Stationarity tests and
-MSER-5, WSC 2008, have them). Trend: Mann and Kendall's test, which needs no distribution (Kendall, Rank
-Correlation Methods, 1975), on few batches, as neighbours depend on each other; and the slope of Theil and
-Sen, so that a trend which nobody would mind is none.
+Start: MSER-5, which drops the beginning so that the mean's standard error is least (White, An effective
+truncation heuristic, Simulation 69, 1997; batches of five as in Franklin and White, Stationarity tests and
+MSER-5, WSC 2008). Trend: the test of Mann and Kendall, which needs no distribution (Kendall, Rank Correlation
+Methods, 1975), on few batches, as neighbours are correlated; and the slope of Theil and Sen, by which a trend
+too small to matter is ignored.
 """
 
 import math
@@ -17,7 +17,7 @@ from tuner.load.windows.samples import Floats, Samples
 _BATCH = 5
 _FEW = 50
 """Requests below which beginning and trend of a window are unknown."""
-_PIECES = 10
+_PARTS = 10
 _SURE = 2.576
 """Quantile of the normal distribution: a trend is reported at 99 %, in either of two series."""
 _RELEVANT = 0.15
@@ -38,11 +38,11 @@ def beginning(samples: Samples) -> float:
 
 def _mser(batches: Floats) -> int:
     """Return the number of batches to drop; at most half of them."""
-    batches = batches - batches[0]  # a constant is then exactly constant
-    left = np.arange(len(batches), 0, -1)
+    batches = batches - batches[0]  # a constant series becomes exactly 0
+    remaining = np.arange(len(batches), 0, -1)
     sums = np.cumsum(batches[::-1])[::-1]
     squares = np.cumsum(batches[::-1] ** 2)[::-1]
-    error = (squares - sums**2 / left) / left.astype(np.float64) ** 2
+    error = (squares - sums**2 / remaining) / remaining.astype(np.float64) ** 2
     return int(np.argmin(error[: max(1, len(batches) // 2 + 1)]))
 
 
@@ -52,9 +52,9 @@ def steady(samples: Samples, start: float) -> bool:
     kept = done >= start
     if int(kept.sum()) < _FEW:
         return True
-    edges = np.linspace(start, samples.seconds, _PIECES + 1)
+    edges = np.linspace(start, samples.seconds, _PARTS + 1)
     counts = np.histogram(done[kept], edges)[0].astype(np.float64)
-    latencies = np.array([float(np.median(part)) for part in np.array_split(samples.latency[kept], _PIECES)])
+    latencies = np.array([float(np.median(part)) for part in np.array_split(samples.latency[kept], _PARTS)])
     return not (_trend(counts) or _trend(latencies))
 
 

@@ -1,4 +1,4 @@
-"""Summarises the samples of a window as a Trial's status has it, and tells if it meets the constraints."""
+"""Summarises the samples of a window for a Trial's status, and compares them with the constraints."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,35 +24,40 @@ _SLICES = 128
 def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadSettings) -> Window:
     """Return the summary of a window, without its beginning if that differs from the rest.
 
-    An interval that the samples cannot bound ends where an exponential tail would, or at `samples.longest`;
-    `meets` does not use that. Percentiles are of answered requests; for the constraints, a failed request is
-    above every limit. The caller sets `start_time` and the replica's usage.
+    An interval without an upper bound in the samples ends at that of an exponential tail, or at
+    `samples.longest`; `meets` ignores that end. Percentiles are of answered requests; for the constraints, a
+    failed request is above every limit. The caller sets `start_time` and the replica's usage.
     """
     start = steadiness.beginning(samples)
     kept = _after(samples, start)
     failed = ~kept.ok
     return Window(
-        level=kept.level, seconds=kept.seconds, requests=len(kept.ok), errors=int(failed.sum()),
-        throughput=_throughput(kept), latencies=_latencies(kept, constraints),
+        level=kept.level,
+        seconds=kept.seconds,
+        requests=len(kept.ok),
+        errors=int(failed.sum()),
+        throughput=_throughput(kept),
+        latencies=_latencies(kept, constraints),
         tokens_per_second=float(kept.tokens[kept.ok].sum()) / kept.seconds,
         error_rate=estimates.share(failed.astype(np.float64), more=_stuck(kept)),
-        usage=Usage(generator_cpu=kept.generator_cpu), steady=steadiness.steady(samples, start),
+        usage=Usage(generator_cpu=kept.generator_cpu),
+        steady=steadiness.steady(samples, start),
         generator_limited=kept.generator_cpu >= settings.generator_busy or kept.late >= settings.late_share,
         meets=meets(kept, constraints),
-    )  # fmt: skip
+    )
 
 
 def meets(samples: Samples, constraints: Sequence[Constraint]) -> Meets:
     """Return whether the constraints are met; `Unsure` if a limit lies within the 95 % interval."""
-    return meeting((_constrained(samples, one), bound_of(one)) for one in constraints)
+    return meeting((_constrained(samples, constraint), bound_of(constraint)) for constraint in constraints)
 
 
-def meeting(found: Iterable[tuple[Estimate | None, float]]) -> Meets:
+def meeting(estimates_and_limits: Iterable[tuple[Estimate | None, float]]) -> Meets:
     """Return whether every estimate is within its limit; a missing one is `Unsure`."""
-    each = [_meets(estimate, limit) for estimate, limit in found]
-    if "No" in each:
+    answers = [_meets(estimate, limit) for estimate, limit in estimates_and_limits]
+    if "No" in answers:
         return "No"
-    return "Unsure" if "Unsure" in each else "Yes"
+    return "Unsure" if "Unsure" in answers else "Yes"
 
 
 def margin(window: Window, constraints: Sequence[Constraint]) -> float:
@@ -64,8 +69,8 @@ def margin(window: Window, constraints: Sequence[Constraint]) -> float:
 
 
 def _ratio(window: Window, constraint: Constraint) -> float:
-    found = measured_value(window, constraint.metric, constraint.percentile)
-    return math.inf if found is None else _over(found.value, bound_of(constraint))
+    measured = measured_value(window, constraint.metric, constraint.percentile)
+    return math.inf if measured is None else _over(measured.value, bound_of(constraint))
 
 
 def _over(value: float, limit: float) -> float:
@@ -74,10 +79,10 @@ def _over(value: float, limit: float) -> float:
     return 0.0 if value == 0 else math.inf
 
 
-def _meets(found: Estimate | None, limit: float) -> Meets:
-    if found is None or found.low <= limit < found.high:
+def _meets(estimate: Estimate | None, limit: float) -> Meets:
+    if estimate is None or estimate.low <= limit < estimate.high:
         return "Unsure"
-    return "No" if found.low > limit else "Yes"
+    return "No" if estimate.low > limit else "Yes"
 
 
 def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
@@ -97,48 +102,50 @@ def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
 def _slow(values: Floats, samples: Samples, percent: float) -> Estimate:
     """Estimate a percentile of latencies, including the unanswered requests that have waited longer than it.
 
-    Value and lower end count their ages so far, or a window that ends during a batch would have an infinite
-    percentile. The upper end takes them to wait for ever.
+    Value and lower end count their ages so far, so that a window that ends during a batch has a finite
+    percentile. For the upper end they wait for ever.
     """
-    found = estimates.percentile(values, percent, longest=samples.longest)
-    waiting = samples.unfinished[samples.unfinished > found.value] if len(values) else samples.unfinished
+    answered = estimates.percentile(values, percent, longest=samples.longest)
+    waiting = samples.unfinished[samples.unfinished > answered.value] if len(values) else samples.unfinished
     if len(waiting) == 0:
-        return found
+        return answered
     least = estimates.percentile(np.append(values, waiting), percent, longest=samples.longest)
     most = estimates.percentile(values, percent, beyond=len(waiting), longest=samples.longest)
     return Estimate(value=least.value, low=least.low, high=max(most.high, least.value))
 
 
 def _latencies(samples: Samples, constraints: Sequence[Constraint]) -> list[LatencyAt]:
-    found = []
-    for metric in ("latency", "ttft", "itl"):
-        values = {
-            "latency": samples.latency[samples.ok], "ttft": samples.ttft[samples.ttft >= 0], "itl": samples.itl,
-        }[metric]  # fmt: skip
-        asked = {constraint.percentile for constraint in constraints if constraint.metric == metric}
-        for percent in sorted(asked.union(_SHOWN)) if len(values) else ():
-            seen = (
+    by_metric: dict[Literal["latency", "ttft", "itl"], Floats] = {
+        "latency": samples.latency[samples.ok],
+        "ttft": samples.ttft[samples.ttft >= 0],
+        "itl": samples.itl,
+    }
+    latencies = []
+    for metric, values in by_metric.items():
+        constrained = {constraint.percentile for constraint in constraints if constraint.metric == metric}
+        for percent in sorted(constrained.union(_SHOWN)) if len(values) else ():
+            estimate = (
                 _slow(values, samples, percent)
                 if metric == "latency"
                 else estimates.percentile(values, percent, longest=samples.longest)
             )
-            if seen.high >= samples.longest > seen.value:
+            if estimate.high >= samples.longest > estimate.value:
                 end = estimates.tail_end(values, percent, longest=samples.longest)
-                seen = seen.model_copy(update={"high": max(end, seen.value)})
-            found.append(LatencyAt(metric=metric, percentile=percent, **seen.model_dump()))
-    return found
+                estimate = estimate.model_copy(update={"high": max(end, estimate.value)})
+            latencies.append(LatencyAt(metric=metric, percentile=percent, **estimate.model_dump()))
+    return latencies
 
 
 def _throughput(samples: Samples) -> Estimate:
     """Estimate the throughput by batch means over time."""
     counts = np.histogram(samples.done[samples.ok], np.linspace(0, samples.seconds, _SLICES + 1))[0]
-    found = estimates.mean(counts * (_SLICES / samples.seconds))
+    by_batches = estimates.mean(counts * (_SLICES / samples.seconds))
     value = float(samples.ok.sum()) / samples.seconds
-    return Estimate(value=value, low=min(found.low, value), high=max(found.high, value))
+    return Estimate(value=value, low=min(by_batches.low, value), high=max(by_batches.high, value))
 
 
 def _stuck(samples: Samples) -> int:
-    """Return the requests unanswered all window long, which count as failures."""
+    """Return the number of requests that were unanswered for the whole window; they count as failures."""
     return int((samples.unfinished >= samples.seconds).sum())
 
 
@@ -148,7 +155,13 @@ def _after(samples: Samples, start: float) -> Samples:
         return samples
     kept, of_streams = samples.done >= start, samples.itl_done >= start
     return replace(
-        samples, seconds=samples.seconds - start, intended=samples.intended[kept] - start,
-        latency=samples.latency[kept], ok=samples.ok[kept], tokens=samples.tokens[kept], ttft=samples.ttft[kept],
-        itl=samples.itl[of_streams], itl_done=samples.itl_done[of_streams] - start,
-    )  # fmt: skip
+        samples,
+        seconds=samples.seconds - start,
+        intended=samples.intended[kept] - start,
+        latency=samples.latency[kept],
+        ok=samples.ok[kept],
+        tokens=samples.tokens[kept],
+        ttft=samples.ttft[kept],
+        itl=samples.itl[of_streams],
+        itl_done=samples.itl_done[of_streams] - start,
+    )

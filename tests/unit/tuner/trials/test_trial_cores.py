@@ -52,5 +52,5 @@ def test_no_two_trials_have_a_core_in_common(count: int, limits: list[Decimal | 
 
 def test_the_limit_of_a_pod_is_that_of_all_its_containers() -> None:
     limited = {"resources": {"limits": {"cpu": "500m"}}}
-    assert cores.wanted({"spec": {"containers": [limited, limited]}}) == Decimal(1)
-    assert cores.wanted({"spec": {"containers": [limited, {}]}}) is None
+    assert cores.limit_of({"spec": {"containers": [limited, limited]}}) == Decimal(1)
+    assert cores.limit_of({"spec": {"containers": [limited, {}]}}) is None

@@ -13,7 +13,7 @@ from serving.resources.load import Load
 from serving.resources.trial import Window
 from tests.reference.queueing import Batching, Target, exponential, steady_service
 from tuner.load.level_search import highest_load, messages
-from tuner.load.level_search.state import Finished, Measure, State
+from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import Samples, joined
 from tuner.settings import LoadSettings
@@ -50,7 +50,7 @@ def search(
     state = highest_load.begin(load, constraints, replace(SETTINGS, safety=safety), stop_below)
     parts: list[Samples] = []
     levels, seconds = [], 0.0
-    while isinstance(step := highest_load.next_step(state), Measure):
+    while isinstance(step := highest_load.next_step(state), MeasureLevel):
         seen = target.window(load.mode, step.level, step.seconds)
         seconds += step.warmup + step.seconds
         levels += [] if step.extends else [step.level]
@@ -213,7 +213,7 @@ def test_a_load_beside_the_one_found_is_not_measured_again_when_that_one_has_mov
         })  # fmt: skip
         state = replace(state, windows=(*state.windows, window), planned=(*state.planned, 0.5))
     step = highest_load.next_step(state)
-    assert isinstance(step, Measure)
+    assert isinstance(step, MeasureLevel)
     assert (step.level, step.seconds) == (pytest.approx(128, abs=3), 2.0)
 
 

@@ -64,7 +64,7 @@ def test_the_margin_is_that_of_another_window() -> None:
     curves = found.curves(level)
     at = np.array([level])
     mean, deviation = (float(each[0]) for each in curves.latencies["latency", 99].at(at))
-    unsure = math.hypot(deviation, float(curves.further(("latency", 99), at)[0]))
+    unsure = math.hypot(deviation, float(curves.repeat_deviation(("latency", 99), at)[0]))
     assert math.log(0.06) - mean == pytest.approx(2.5 * unsure, abs=0.05)
     assert level < found.highest(128, 0.0)
 

@@ -11,7 +11,7 @@ from serving.resources.load import Load
 from serving.resources.trial import Window
 from tests.reference.queueing import Batching, Target, exponential
 from tuner.load.level_search import highest_load, results
-from tuner.load.level_search.state import Finished, Measure, State
+from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import Samples, joined
 from tuner.settings import LoadSettings
@@ -26,7 +26,7 @@ def measured(
 ) -> tuple[State, Finished]:
     """Play the runner of a trial."""
     state, parts = highest_load.begin(load, limits, SETTINGS), list[Samples]()
-    while isinstance(step := highest_load.next_step(state), Measure):
+    while isinstance(step := highest_load.next_step(state), MeasureLevel):
         seen = target.window(load.mode, step.level, step.seconds)
         parts = [*parts, seen] if step.extends else [seen]
         state = highest_load.after(
