@@ -1,4 +1,4 @@
-"""An estimator whose calls are told: each takes a while, however many rows it has, and is a line of a file."""
+"""An estimator that logs its calls: each takes a fixed time and appends a line to a file."""
 
 import time
 from pathlib import Path
@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator
 CALL_SECONDS = 0.02
 
 
-class Counting(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
-    """Gives ten times the first of its two features."""
+class CountingEstimator(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """Predicts ten times the first of its two features."""
 
     n_features_in_ = 2
 

@@ -1,10 +1,10 @@
-"""A replica for framework `custom` that starts in no time, so that a test can start many of them.
+"""A replica for framework `custom` that starts fast, for tests with many replicas.
 
     python light_replica.py
 
-It answers inference requests as `steady_load.py` reads them, with the label in the model's files, and POST .../stream
-with a line now and then for some seconds. SIGTERM lets requests in flight finish, and idle connections be closed by who
-opened them, as the shipped runtimes do.
+It answers inference requests with the label in the model's files, in the form that `steady_load.py` reads,
+and POST .../stream with lines over some seconds. On SIGTERM it completes requests in flight, and waits for
+clients to close idle connections, as the shipped runtimes do.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
-"""A target for load whose behaviour is the path: `/wait/MS`, `/first/MS` (a connection's first answer), `/never`, `/garbage`, `/close`, `/drip`, `/status/CODE`, `/block/MS`
-(nobody is answered meanwhile), `/stream/MS` + `/completions`, `/log`.
+"""A load target whose behaviour depends on the path.
 
     python load_target.py
 
-It prints its port, ends when standard input does, and keeps when each request came and was answered: `/log` says so and forgets.
+Paths: `/wait/MS`, `/first/MS` (only a connection's first response waits), `/never`, `/garbage`, `/close`,
+`/drip`, `/status/CODE`, `/block/MS` (the process stalls), `/stream/MS/completions`, and `/log`, which returns
+and clears the log of requests. The program prints its port, and ends with standard input.
 """
 
 import asyncio
@@ -23,22 +24,22 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         for number in itertools.count():
             head = await reader.readuntil(b"\r\n\r\n")
-            came = time.monotonic()
+            received = time.monotonic()
             length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
             body = await reader.readexactly(int(length[1]) if length else 0)
             path = head.split(b" ")[1].decode()
             if path == "/log":
                 content = json.dumps(log).encode()
                 log.clear()
-                writer.write(whole(content))
+                writer.write(response(content))
                 continue
             inside.append(path)
-            row = {"path": path, "came": came, "inside": len(inside), "body": body.decode()}
+            row = {"path": path, "came": received, "inside": len(inside), "body": body.decode()}
             try:
                 await answer(path, writer, first=number == 0)
             finally:
                 inside.remove(path)
-                log.append({**row, "took": time.monotonic() - came})
+                log.append({**row, "took": time.monotonic() - received})
             await writer.drain()
             if path in {"/close", "/garbage"}:
                 break
@@ -52,7 +53,7 @@ async def answer(path: str, writer: asyncio.StreamWriter, *, first: bool) -> Non
     elif kind == "first":
         await asyncio.sleep(0.005)
     elif kind == "block":
-        time.sleep(float(rest) / 1000)  # noqa: ASYNC251 that is what it is for
+        time.sleep(float(rest) / 1000)  # noqa: ASYNC251 stalls the event loop on purpose
     elif kind == "never":
         await asyncio.sleep(3600)
     elif kind == "garbage":
@@ -69,7 +70,7 @@ async def answer(path: str, writer: asyncio.StreamWriter, *, first: bool) -> Non
     elif kind == "stream":
         await stream(writer, float(rest.partition("/")[0]) / 1000)
         return
-    writer.write(whole(b"{}", int(rest) if kind == "status" else 200))
+    writer.write(response(b"{}", int(rest) if kind == "status" else 200))
 
 
 async def stream(writer: asyncio.StreamWriter, pause: float) -> None:
@@ -83,7 +84,7 @@ async def stream(writer: asyncio.StreamWriter, pause: float) -> None:
     writer.write(b"0\r\n\r\n")
 
 
-def whole(content: bytes, code: int = 200) -> bytes:
+def response(content: bytes, code: int = 200) -> bytes:
     return b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%b" % (code, len(content), content)
 
 

@@ -1,10 +1,10 @@
-"""A zygote at its least: imports what a runtime says, forks for each report, and says what the children did.
+"""A minimal zygote: imports a runtime's `PRELOAD`, and forks a child for each report.
 
     python -m tests.programs.minimal_zygote MODULE REPORT...
 
-The n-th child (from 0) serves on PORT + n, with n + 1 threads. REPORT is JSON, written when it has returned from `main`:
-{"code", "preloaded": threads before the forks, "imported": modules that the child had to import, "pools": threads of the
-numeric libraries, "random": a number of NumPy's global generator}.
+The n-th child (from 0) serves on PORT + n with n + 1 threads. When its `main` has returned it writes REPORT,
+JSON: {"code", "preloaded": threads before the forks, "imported": modules that the child imported itself,
+"pools": threads of the numeric libraries, "random": a number of NumPy's global generator}.
 """
 
 import importlib
@@ -22,8 +22,8 @@ def main(name: str, reports: list[Path]) -> None:
     for variable in VARIABLES:
         os.environ[variable] = "1"
     module = importlib.import_module(name)
-    for needed in module.PRELOAD:
-        importlib.import_module(needed)
+    for preloaded in module.PRELOAD:
+        importlib.import_module(preloaded)
     threads = len(list(Path("/proc/self/task").iterdir()))
     children = [fork(module, environment, n, threads, report) for n, report in enumerate(reports)]
     for child in children:
@@ -43,14 +43,14 @@ def fork(module: Any, environment: dict[str, str], n: int, threads: int, report:
     import numpy as np
     import threadpoolctl
 
-    found = {
+    content = {
         "code": code,
         "preloaded": threads,
         "imported": imported,
         "pools": [pool["num_threads"] for pool in threadpoolctl.threadpool_info()],
-        "random": np.random.random(),  # noqa: NPY002 the generator that a fork inherits
+        "random": np.random.random(),  # noqa: NPY002 a fork inherits it
     }
-    report.write_text(json.dumps(found))
+    report.write_text(json.dumps(content))
     os._exit(code)
 
 

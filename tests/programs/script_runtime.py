@@ -1,4 +1,4 @@
-"""A runtime for tests that a zygote can be kept of: runs Python code from its arguments, as `python -u -c CODE` does."""
+"""A runtime for tests with a zygote: runs Python code from its arguments, as `python -u -c CODE` does."""
 
 import sys
 

@@ -1,11 +1,11 @@
-"""A client that asks one Inference all the time and writes down what came of every request.
+"""Clients that send requests to one Inference continuously and record each result.
 
     python steady_load.py HOST:PORT/NAMESPACE/NAME --clients 3 --rows 1
 
-A program of its own, so that what a test does never slows its clients. One JSON line per request on standard
-output: [client, started, status, arm, version, label], on the machine's monotonic clock; status 0 is an error of the
-connection, with its text for `arm`. Every second request is binary, and connections are renewed now and then.
-Nothing is tried again. It ends when standard input does, with the requests in flight finished.
+It is a separate process, so that the test does not slow its clients. Each request gives a JSON line on
+standard output: [client, started, status, arm, version, label], with the monotonic clock; status 0 is a
+connection error, with its text in place of `arm`. Every second request is binary, and connections are renewed
+regularly. There are no retries. The program ends with standard input, after the requests in flight.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def body(rows: int, *, binary: bool) -> Body:
     return head + raw, headers
 
 
-def ask(connection: http.client.HTTPConnection, path: str, request: Body) -> list[object]:
+def send(connection: http.client.HTTPConnection, path: str, request: Body) -> list[object]:
     try:
         connection.request("POST", path, *request)
         response = connection.getresponse()
@@ -62,7 +62,7 @@ def client(number: int, host: str, path: str, rows: int) -> None:
     connection = http.client.HTTPConnection(host, timeout=30)
     for sent in itertools.count(1):
         started = time.monotonic()
-        row = [number, started, *ask(connection, path, next(bodies))]
+        row = [number, started, *send(connection, path, next(bodies))]
         with writing:
             print(json.dumps(row), flush=True)
         if sent % REQUESTS_PER_CONNECTION == 0:

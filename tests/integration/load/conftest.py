@@ -1,4 +1,4 @@
-"""A target in a process of its own, and what it says of the requests that it saw."""
+"""A load target in its own process, with its log of requests."""
 
 import json
 import subprocess
@@ -13,27 +13,27 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "programs" / "load_target.py"
 
 
-class Target:
+class LoadTarget:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         self.url = f"http://127.0.0.1:{int(process.stdout.readline())}"
 
     def get(self, path: str) -> bytes:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
-            return bytes(answer.read())
+        with urllib.request.urlopen(self.url + path, timeout=10) as response:
+            return bytes(response.read())
 
     def log(self) -> list[dict[str, Any]]:
-        """What it has answered since the last time."""
+        """Return the requests since the last call."""
         return list(json.loads(self.get("/log")))
 
 
 @pytest.fixture
-def target() -> Iterator[Target]:
+def target() -> Iterator[LoadTarget]:
     process = subprocess.Popen(
         [sys.executable, str(SOURCE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
-        yield Target(process)
+        yield LoadTarget(process)
     finally:
         process.kill()
         process.wait()

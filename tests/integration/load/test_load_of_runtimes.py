@@ -1,4 +1,4 @@
-"""Trials' load against the replicas that trials have: the scikit-learn runtime, and the tests' light one."""
+"""The load of trials against real replicas: the scikit-learn runtime and the tests' light replica."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ HOST = addresses.own(74)
 
 @pytest.fixture
 def replica(tmp_path: Path) -> Iterator[str]:
-    """The scikit-learn runtime, ready; its URL."""
+    """Yield the URL of a ready scikit-learn runtime."""
     model, metrics = digits.train("logistic", seed=1)
     digits.write(model, metrics, tmp_path / "out")
     store = ModelStore(tmp_path / "store")
@@ -72,8 +72,8 @@ def light(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
 
 
 def read(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=1) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(url, timeout=1) as response:
+        return bytes(response.read())
 
 
 async def search(generator: Generator, load: Load, *constraints: Constraint) -> tuple[State, Finished]:
@@ -81,14 +81,14 @@ async def search(generator: Generator, load: Load, *constraints: Constraint) -> 
     while isinstance(step := highest_load.next_step(state), MeasureLevel):
         if step.warmup:
             await generator.window(step.level, step.warmup)
-        seen = await generator.window(step.level, step.seconds)
-        parts = [*parts, seen] if step.extends else [seen]
+        samples = await generator.window(step.level, step.seconds)
+        parts = [*parts, samples] if step.extends else [samples]
         summary = window_summary.summary(joined(parts), constraints, LoadSettings())
         state = highest_load.after(state, summary, extends=step.extends)
     return state, step
 
 
-async def test_a_model_that_describes_itself_is_searched_with_requests_of_our_making(replica: str) -> None:
+async def test_search_generates_requests_from_the_models_metadata(replica: str) -> None:
     description = json.loads(await asyncio.to_thread(read, f"{replica}/v2/models/digits"))
     load = Load(window_seconds=1, warmup_seconds=1, max_level="4")
     plan = requests.plan(load, description, "digits", parameters={"batch": "2"})
@@ -100,7 +100,7 @@ async def test_a_model_that_describes_itself_is_searched_with_requests_of_our_ma
     assert "requests/s answered" in end.message
 
 
-async def test_a_replica_that_dies_under_load_fails_its_requests_and_not_the_window(
+async def test_requests_fail_and_the_window_ends_when_the_replica_dies(
     light: tuple[str, subprocess.Popen[bytes]],
 ) -> None:
     url, process = light

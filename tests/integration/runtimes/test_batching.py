@@ -18,7 +18,7 @@ from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.programs import counting_estimator
-from tests.programs.counting_estimator import Counting, row
+from tests.programs.counting_estimator import CountingEstimator, row
 from tests.rig import runtime_process
 from tests.rig.runtime_process import DEADLINE, Running, wait_ready
 
@@ -57,7 +57,7 @@ def counting(tmp_path: Path, start: Start) -> Callable[..., tuple[Running, Path]
     def begin(size: int, timeout: str) -> tuple[Running, Path]:
         file = tmp_path / "calls"
         (tmp_path / "out").mkdir()
-        joblib.dump(Counting(str(file)), tmp_path / "out" / "model.joblib")
+        joblib.dump(CountingEstimator(str(file)), tmp_path / "out" / "model.joblib")
         server = start(SKLEARN, SLIPWAY_BATCH_SIZE=str(size), SLIPWAY_BATCH_TIMEOUT=timeout)
         wait_ready(server)
         file.write_text("")

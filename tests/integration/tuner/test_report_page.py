@@ -1,6 +1,6 @@
-"""The report's page in a real browser: what its script does, and that it asks nobody for anything.
+"""The report's page in a real browser: the behaviour of its script, and no requests.
 
-Chromium runs headless, with a profile of its own that is thrown away; the page is opened from a file.
+Headless Chromium with a temporary profile opens the page from a file.
 """
 
 import json
@@ -60,21 +60,21 @@ def column(browser: WebDriver, index: int) -> list[str]:
     return [cell.text for cell in cells]
 
 
-def test_page_opens_without_a_word_on_the_console_and_asks_for_nothing(
-    browser: WebDriver, written: Path
-) -> None:
+def test_page_opens_without_console_messages_and_requests(browser: WebDriver, written: Path) -> None:
     browser.get("about:blank")
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(written.as_uri())
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    assert written.as_uri() in asked
-    assert {url for url in asked if not url.startswith(browsers.NOISE)} <= {written.as_uri(), "data:,"}
+    requested = [
+        m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"
+    ]
+    assert written.as_uri() in requested
+    assert {url for url in requested if not url.startswith(browsers.NOISE)} <= {written.as_uri(), "data:,"}
 
 
-def test_trials_sort_by_number_and_not_by_letter_both_ways(opened: WebDriver, report: Object) -> None:
+def test_trials_sort_numerically_in_both_directions(opened: WebDriver, report: Object) -> None:
     heads = opened.find_elements(By.CSS_SELECTOR, "#trial-table thead th")
     names = [head.text.rstrip(" ↕↑↓") for head in heads]
     cost = names.index("cost per hour")
@@ -87,17 +87,15 @@ def test_trials_sort_by_number_and_not_by_letter_both_ways(opened: WebDriver, re
     assert [float(text) for text in column(opened, cost)] == pytest.approx(ordered[::-1], rel=0.01)
 
 
-def test_memory_sorts_by_size_and_not_by_name(opened: WebDriver) -> None:
+def test_memory_sorts_by_size(opened: WebDriver) -> None:
     opened.find_elements(By.CSS_SELECTOR, "#trial-table thead button")[2].click()
     sizes = {"256Mi": 0, "512Mi": 1, "1Gi": 2, "2Gi": 3}
-    found = [sizes[text] for text in column(opened, 2)]
-    assert found == sorted(found)
-    assert len(set(found)) == len(sizes)
+    shown = [sizes[text] for text in column(opened, 2)]
+    assert shown == sorted(shown)
+    assert len(set(shown)) == len(sizes)
 
 
-def test_filter_leaves_the_trials_that_have_the_text_and_says_how_many(
-    opened: WebDriver, report: Object
-) -> None:
+def test_filter_shows_the_matching_trials_and_their_number(opened: WebDriver, report: Object) -> None:
     opened.find_element(By.ID, "filter").send_keys("Ran Out")
     rows = opened.find_elements(By.CSS_SELECTOR, "#trial-table tbody tr")
     shown = [row for row in rows if row.is_displayed()]
@@ -106,7 +104,7 @@ def test_filter_leaves_the_trials_that_have_the_text_and_says_how_many(
     assert opened.find_element(By.ID, "matches").text == f"{len(expected)} of {len(rows)}"
 
 
-def test_table_of_trials_says_what_the_json_says(opened: WebDriver, report: Object) -> None:
+def test_table_of_trials_agrees_with_the_json(opened: WebDriver, report: Object) -> None:
     data = json.loads(opened.execute_script("return document.getElementById('report').textContent"))
     assert data == report
     for index, axis in enumerate(report["question"]["axes"]):
@@ -116,7 +114,7 @@ def test_table_of_trials_says_what_the_json_says(opened: WebDriver, report: Obje
         assert column(opened, index + 1) == values
 
 
-def test_one_pair_of_parameters_is_shown_and_another_can_be_picked(opened: WebDriver) -> None:
+def test_selected_pair_of_parameters_is_shown(opened: WebDriver) -> None:
     pairs = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
     select = Select(opened.find_element(By.ID, "pair"))
     for index in range(len(select.options)):
@@ -124,26 +122,26 @@ def test_one_pair_of_parameters_is_shown_and_another_can_be_picked(opened: WebDr
         assert [pair.is_displayed() for pair in pairs] == [i == index for i in range(len(pairs))]
 
 
-def test_a_mark_tells_its_values_when_it_is_pointed_at(opened: WebDriver) -> None:
+def test_mark_shows_its_values_on_hover(opened: WebDriver) -> None:
     tip = opened.find_element(By.ID, "tip")
     assert not tip.is_displayed()
     mark = opened.find_element(By.CSS_SELECTOR, ".cell[data-tip]")
 
-    def pointed_at(found: WebDriver) -> bool:
-        """Move onto the mark; a page that still scrolls hides what it tells, so more than one move may be needed."""
-        ActionChains(found).move_to_element(mark).move_by_offset(1, 1).perform()
+    def pointed_at(driver: WebDriver) -> bool:
+        """Move onto the mark; a page that still scrolls hides the tip, which needs another move."""
+        ActionChains(driver).move_to_element(mark).move_by_offset(1, 1).perform()
         return tip.is_displayed()
 
     WebDriverWait(opened, 10).until(pointed_at)
     assert tip.text.replace("\u00a0", " ") == str(mark.get_attribute("data-tip")).replace("\u00a0", " ")
 
 
-def test_a_trial_in_the_table_leads_to_its_windows(opened: WebDriver) -> None:
+def test_link_of_a_trial_shows_its_windows(opened: WebDriver) -> None:
     opened.find_element(By.CSS_SELECTOR, "#trial-table a[href='#trial-4']").click()
     assert opened.find_element(By.CSS_SELECTOR, "#trial-4 table").is_displayed()
 
 
-def test_the_table_can_be_sorted_by_keyboard(opened: WebDriver) -> None:
+def test_table_can_be_sorted_by_keyboard(opened: WebDriver) -> None:
     button = opened.find_element(By.CSS_SELECTOR, "#trial-table thead button")
     opened.execute_script("arguments[0].focus()", button)
     button.send_keys("\ue007")
@@ -154,7 +152,7 @@ def test_the_table_can_be_sorted_by_keyboard(opened: WebDriver) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
-def test_nothing_is_wider_than_the_screen(opened: WebDriver, width: int) -> None:
+def test_page_is_not_wider_than_the_screen(opened: WebDriver, width: int) -> None:
     opened.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600},
@@ -167,7 +165,7 @@ def test_nothing_is_wider_than_the_screen(opened: WebDriver, width: int) -> None
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(opened: WebDriver, scheme: str) -> None:
+def test_text_has_contrast(opened: WebDriver, scheme: str) -> None:
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     try:
@@ -176,7 +174,7 @@ def test_text_stands_out_from_its_ground(opened: WebDriver, scheme: str) -> None
         opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_page_is_whole_without_its_script(opened: WebDriver, written: Path) -> None:
+def test_page_is_complete_without_its_script(opened: WebDriver, written: Path) -> None:
     opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         opened.get(written.as_uri())

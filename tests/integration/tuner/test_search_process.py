@@ -1,4 +1,4 @@
-"""The process that searches: it answers, is started again when it died, and leaves with its parent or when nobody asks."""
+"""The search process: its plans, its restart after death, and its end when idle or with its parent."""
 
 import asyncio
 import multiprocessing
@@ -17,7 +17,7 @@ from tuner.planning.exchange import PlanRequest, RecordedExperiment
 from tuner.search_worker import SearchWorker
 from tuner.settings import DEFAULTS
 
-QUESTION = PlanRequest(
+REQUEST = PlanRequest(
     RecordedExperiment(experiments.experiment(), []), None, {"v1": experiments.model_version()}, [], DEFAULTS
 )
 
@@ -26,27 +26,27 @@ def children() -> list[int]:
     return [pid for child in multiprocessing.active_children() if (pid := child.pid) is not None]
 
 
-async def until(true: Callable[[], bool], seconds: float = 30) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
 
 
-async def test_a_search_that_was_killed_is_started_again_and_ends_when_nobody_asks() -> None:
+async def test_killed_search_process_is_restarted_and_ends_when_idle() -> None:
     worker = SearchWorker(idle_seconds=0.2)
-    first = asyncio.create_task(worker.plan(QUESTION))
+    first = asyncio.create_task(worker.plan(REQUEST))
     await until(lambda: bool(children()))
     (killed,) = children()
     os.kill(killed, signal.SIGKILL)
     with pytest.raises(errors.Temporary) as raised:
         await first
     assert raised.value.reason == "SearchDied"
-    asked = asyncio.gather(*(worker.plan(QUESTION) for _ in range(3)))
+    requests = asyncio.gather(*(worker.plan(REQUEST) for _ in range(3)))
     await until(lambda: bool(children()) and children() != [killed])
     (pid,) = children()
     await until(lambda: os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0))
-    plans = await asked
+    plans = await requests
     assert [[trial["metadata"]["name"] for trial in plan.trials] for plan in plans] == [["pe-1"]] * 3
     await until(lambda: not children())
 
@@ -57,22 +57,22 @@ sys.exit(" ".join({"numpy", "scipy", "sklearn", "skopt", "locust", "gevent"} & s
 """
 
 
-def test_controllers_import_nothing_that_searches_or_sends() -> None:
+def test_controllers_import_neither_search_nor_load() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 PARENT = """
 import asyncio, multiprocessing, time
-from tests.integration.tuner.test_search_process import QUESTION
+from tests.integration.tuner.test_search_process import REQUEST
 from tuner.search_worker import SearchWorker
 
 async def main():
-    asking = asyncio.create_task(SearchWorker(60).plan(QUESTION))
+    planning = asyncio.create_task(SearchWorker(60).plan(REQUEST))
     while not multiprocessing.active_children():
         await asyncio.sleep(0.01)
     print(multiprocessing.active_children()[0].pid, flush=True)
-    await asking
+    await planning
     time.sleep(60)
 
 if __name__ == "__main__":
@@ -80,7 +80,7 @@ if __name__ == "__main__":
 """
 
 
-def test_it_ends_with_a_parent_that_is_killed() -> None:
+def test_search_process_ends_when_its_parent_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())

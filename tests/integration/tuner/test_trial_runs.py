@@ -1,4 +1,4 @@
-"""Trials whose replica, generator or API fail in a way that tests choose: what each end says, and that nothing is left."""
+"""Trials whose replica, generator or API fails: their reasons, and the removal of their replicas."""
 
 import asyncio
 import time
@@ -34,11 +34,11 @@ Node = Callable[[FakeKube], Awaitable[None]]
 
 
 class Trials:
-    """A controller with instruments whose windows are a test's to make."""
+    """A Trial controller with fake instruments."""
 
     def __init__(self, before_window: Callable[[int], Any] | None = None, *, cores: int = 2) -> None:
         self.api = FakeKube()
-        self.tools = Instruments(before_window)
+        self.instruments = Instruments(before_window)
         self.settings = QUICKLY
         self.cores = cores
 
@@ -47,9 +47,18 @@ class Trials:
         kube = self.api.client("trial")
         watches = Watches(kube)
 
-        async def measure(found: Object, cores: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
+        async def measure(
+            trial: Object, cores: Cores, replicas: TrialReplicas, report: Report
+        ) -> TrialStatus:
             settings = TunerSettings(trials=self.settings)
-            run = TrialRun(found, cores, replicas=replicas, instruments=self.tools, report=report, settings=settings)
+            run = TrialRun(
+                trial,
+                cores,
+                replicas=replicas,
+                instruments=self.instruments,
+                report=report,
+                settings=settings,
+            )
             return await run.measure()
 
         controller = TrialController(
@@ -59,22 +68,22 @@ class Trials:
             yield self.api
 
     async def end_of(self, name: str = "pe-1") -> Object:
-        """Return the status when the trial is over and nothing of it is left."""
+        """Return the status when the trial has ended and its Deployment is removed."""
 
         def is_over() -> bool:
-            found = self.status(name)
-            return found.get("phase") in {"Succeeded", "Failed"} and not self.api.find(kinds.DEPLOYMENT)
+            status = self.status(name)
+            return status.get("phase") in {"Succeeded", "Failed"} and not self.api.find(kinds.DEPLOYMENT)
 
         await until(is_over, f"{name} is over")
-        assert self.tools.at_once == 0
+        assert self.instruments.at_once == 0
         return self.status(name)
 
     def status(self, name: str) -> Object:
-        found = next(t for t in self.api.find(kinds.TRIAL) if t["metadata"]["name"] == name)
-        return dict(found.get("status") or {})
+        stored = next(t for t in self.api.find(kinds.TRIAL) if t["metadata"]["name"] == name)
+        return dict(stored.get("status") or {})
 
     def break_container(self, **state: Any) -> None:
-        """Let the replica's container be in this state."""
+        """Set the state of the replica's container."""
         for pod in self.api.find(kinds.POD):
             container = {"name": "predictor", "restartCount": 1, **state}
             self.api.change(
@@ -87,9 +96,7 @@ def ended(reason: str) -> Object:
 
 
 @pytest.mark.parametrize(("reason", "expected"), [("OOMKilled", "OutOfMemory"), ("Error", "Crashed")])
-async def test_a_replica_that_ends_in_a_window_is_a_result_with_what_was_measured(
-    reason: str, expected: str
-) -> None:
+async def test_trial_fails_with_its_windows_when_the_replica_ends(reason: str, expected: str) -> None:
     async def forever(count: int) -> None:
         trials.break_container(**ended(reason))
         await asyncio.Event().wait()
@@ -98,64 +105,65 @@ async def test_a_replica_that_ends_in_a_window_is_a_result_with_what_was_measure
     load = {**instruments.LOAD, "levels": ["1", "2", "3"]}
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1", load=load))
-        said = await trials.end_of()
-    assert (said["phase"], said["reason"]) == ("Failed", expected)
-    assert [window["level"] for window in said["windows"]] == [1]
-    assert "result" not in said
+        status = await trials.end_of()
+    assert (status["phase"], status["reason"]) == ("Failed", expected)
+    assert [window["level"] for window in status["windows"]] == [1]
+    assert "result" not in status
 
 
-async def test_failed_requests_are_the_replicas_end_where_its_node_says_so_later() -> None:
+async def test_trial_fails_when_the_node_reports_the_replicas_end_after_failed_requests() -> None:
     async def crash_later() -> None:
         await asyncio.sleep(0.05)
         trials.break_container(**ended("OOMKilled"))
 
     later: list[asyncio.Task[None]] = []
     trials = Trials(lambda count: later.append(asyncio.create_task(crash_later())))
-    trials.tools.failing = True
+    trials.instruments.failing = True
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        said = await trials.end_of()
-    assert said["reason"] == "OutOfMemory"
+        status = await trials.end_of()
+    assert status["reason"] == "OutOfMemory"
 
 
-async def test_what_failed_requests_said_is_noted() -> None:
+async def test_errors_of_failed_requests_are_noted() -> None:
     trials = Trials()
-    trials.tools.failing = True
+    trials.instruments.failing = True
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        said = await trials.end_of()
-    failed = sum(window["errors"] for window in said["windows"])
+        status = await trials.end_of()
+    failed = sum(window["errors"] for window in status["windows"])
     assert failed > 0
     assert (
-        f"RequestsFailed: {failed} of {failed}; most often, {failed} times: status 503: busy" in said["notes"]
+        f"RequestsFailed: {failed} of {failed}; most often, {failed} times: status 503: busy"
+        in status["notes"]
     )
 
 
-async def test_a_generator_that_dies_is_started_again_and_goes_on_from_there() -> None:
+async def test_dead_generator_is_restarted_and_continues() -> None:
     trials = Trials(lambda count: died() if count == 2 else None)
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1", load={**instruments.LOAD, "levels": ["1", "2"]}))
-        said = await trials.end_of()
-    assert (said["phase"], said["reason"]) == ("Succeeded", "Measured")
-    assert [window["level"] for window in said["windows"]] == [1, 2]
-    assert said["notes"] == ["LoadRestarted: locust died"]
-    assert trials.tools.generators == [(1,), (1,)]
+        status = await trials.end_of()
+    assert (status["phase"], status["reason"]) == ("Succeeded", "Measured")
+    assert [window["level"] for window in status["windows"]] == [1, 2]
+    assert status["notes"] == ["LoadRestarted: locust died"]
+    assert trials.instruments.generators == [(1,), (1,)]
 
 
-async def test_a_generator_that_always_dies_says_nothing_of_the_spec() -> None:
+async def test_trial_fails_with_load_failed_when_the_generator_always_dies() -> None:
     trials = Trials(lambda count: died())
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        said = await trials.end_of()
-    assert (said["phase"], said["reason"], said["message"]) == ("Failed", "LoadFailed", "locust died")
-    assert len(trials.tools.generators) == QUICKLY.load_tries + 1
+        status = await trials.end_of()
+    assert (status["phase"], status["reason"], status["message"]) == ("Failed", "LoadFailed", "locust died")
+    assert len(trials.instruments.generators) == QUICKLY.load_tries + 1
 
 
-async def test_a_replica_that_is_not_ready_by_its_deadline_says_what_held_it_up() -> None:
+async def test_not_ready_replica_fails_the_trial_with_the_cause_of_the_delay() -> None:
     async def never_ready(api: FakeKube) -> None:
         while True:
-            for found in api.find(kinds.DEPLOYMENT):
-                pod = instruments.pod(found)
+            for existing in api.find(kinds.DEPLOYMENT):
+                pod = instruments.pod(existing)
                 pod["status"] = {
                     "containerStatuses": [
                         {
@@ -171,47 +179,47 @@ async def test_a_replica_that_is_not_ready_by_its_deadline_says_what_held_it_up(
     trials = Trials()
     async with trials.controlled(never_ready) as api:
         api.add(kinds.TRIAL, trial("pe-1", progressDeadline="50ms"))
-        said = await trials.end_of()
-    assert (said["phase"], said["reason"]) == ("Failed", "NotReady")
-    assert said["message"] == "not ready after 50ms: ErrImagePull no image"
+        status = await trials.end_of()
+    assert (status["phase"], status["reason"]) == ("Failed", "NotReady")
+    assert status["message"] == "not ready after 50ms: ErrImagePull no image"
 
 
-async def test_a_deployment_that_the_api_refuses_is_a_result() -> None:
+async def test_trial_is_refused_when_the_api_refuses_its_deployment() -> None:
     trials = Trials()
     trials.api.refusals.append(
         lambda kind, obj: "spec.template: no such field" if kind is kinds.DEPLOYMENT else ""
     )
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        said = await trials.end_of()
-    assert (said["reason"], said["message"]) == ("Refused", "spec.template: no such field")
+        status = await trials.end_of()
+    assert (status["reason"], status["message"]) == ("Refused", "spec.template: no such field")
 
 
-async def test_a_deployment_of_somebody_else_is_not_touched() -> None:
+async def test_deployment_of_another_owner_is_unchanged() -> None:
     trials = Trials()
     trials.api.add(kinds.DEPLOYMENT, deployment("pe-1"))
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
         await until(lambda: trials.status("pe-1").get("reason") == "Refused", "it is refused")
         await asyncio.sleep(0.02)
-        assert [found["metadata"]["name"] for found in api.find(kinds.DEPLOYMENT)] == ["pe-1"]
+        assert [existing["metadata"]["name"] for existing in api.find(kinds.DEPLOYMENT)] == ["pe-1"]
 
 
-async def test_what_a_killed_try_left_is_not_measured_but_replaced() -> None:
+async def test_replica_of_a_killed_attempt_is_replaced() -> None:
     measured: list[str] = []
     trials = Trials(
         lambda count: measured.extend(d["metadata"]["uid"] for d in trials.api.find(kinds.DEPLOYMENT))
     )
     owner = trials.api.add(kinds.TRIAL, trial("pe-1"))
     spec = TrialSpec.model_validate(owner["spec"])
-    left = trials.api.add(kinds.DEPLOYMENT, trial_deployment.deployment(owner, spec, Cores((0,), (1,)), 1))
+    old = trials.api.add(kinds.DEPLOYMENT, trial_deployment.deployment(owner, spec, Cores((0,), (1,)), 1))
     async with trials.controlled():
         await trials.end_of()
     assert len(measured) == 1
-    assert measured != [left["metadata"]["uid"]]
+    assert measured != [old["metadata"]["uid"]]
 
 
-async def test_a_trial_that_takes_too_long_timed_out() -> None:
+async def test_trial_times_out() -> None:
     async def forever() -> None:
         await asyncio.Event().wait()
 
@@ -219,30 +227,30 @@ async def test_a_trial_that_takes_too_long_timed_out() -> None:
     trials.settings = replace(QUICKLY, most_seconds=0.1)
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        said = await trials.end_of()
-    assert (said["phase"], said["reason"]) == ("Failed", "TimedOut")
+        status = await trials.end_of()
+    assert (status["phase"], status["reason"]) == ("Failed", "TimedOut")
 
 
-async def test_a_trial_that_is_deleted_stops_and_gives_its_cores_to_the_next() -> None:
+async def test_deleted_trial_frees_its_cores_for_the_next() -> None:
     async def forever() -> None:
         await asyncio.Event().wait()
 
     trials = Trials(lambda count: forever() if count == 1 else None)
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        await until(lambda: trials.tools.windows == 1, "the first is measured")
+        await until(lambda: trials.instruments.windows == 1, "the first is measured")
         api.add(kinds.TRIAL, trial("pe-2", number=2))
         await until(lambda: trials.status("pe-2").get("message") == "waits for cores", "the second waits")
         api.remove(kinds.TRIAL, NS, "pe-1")
-        said = await trials.end_of("pe-2")
-    assert said["reason"] == "Measured"
+        status = await trials.end_of("pe-2")
+    assert status["reason"] == "Measured"
 
 
-async def test_trials_at_once_are_as_many_as_have_cores_of_their_own() -> None:
+async def test_concurrent_trials_are_bounded_by_cores() -> None:
     most: list[int] = []
 
     async def short() -> None:
-        most.append(trials.tools.at_once)
+        most.append(trials.instruments.at_once)
         await asyncio.sleep(0.02)
 
     trials = Trials(lambda count: short(), cores=4)
@@ -252,35 +260,35 @@ async def test_trials_at_once_are_as_many_as_have_cores_of_their_own() -> None:
         for number in range(1, 6):
             assert (await trials.end_of(f"pe-{number}"))["reason"] == "Measured"
     assert max(most) == 2
-    assert set(trials.tools.generators) == {(3,), (2,)}
+    assert set(trials.instruments.generators) == {(3,), (2,)}
 
 
-async def test_others_on_the_replicas_cores_are_noted() -> None:
+async def test_other_processes_on_the_replicas_cores_are_noted() -> None:
     trials = Trials(lambda count: asyncio.sleep(0.02))
-    trials.tools.cores_busy = time.monotonic  # all of one core
+    trials.instruments.cores_busy = time.monotonic  # all of one core
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        said = await trials.end_of()
-    assert said["notes"] == [
+        status = await trials.end_of()
+    assert status["notes"] == [
         "MachineBusy: other processes used up to 100% of the replica's cores; alone it may do more"
     ]
 
 
-async def test_what_was_measured_is_written_when_the_api_was_away() -> None:
+async def test_result_is_written_after_the_api_was_away() -> None:
     trials = Trials()
     trials.api.fail_next(errors.Unavailable("away"), skip=3)
     trials.api.fail_next(errors.Unavailable("away"), skip=4)
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        said = await trials.end_of()
-    assert said["reason"] == "Measured"
-    assert trials.tools.windows == 1
+        status = await trials.end_of()
+    assert status["reason"] == "Measured"
+    assert trials.instruments.windows == 1
 
 
-async def test_a_machine_with_one_core_is_noted() -> None:
+async def test_single_core_is_noted() -> None:
     trials = Trials(cores=1)
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
-        said = await trials.end_of()
-    assert [note.split(":")[0] for note in said["notes"]] == ["GeneratorShared"]
-    assert trials.tools.generators == [(0,)]
+        status = await trials.end_of()
+    assert [note.split(":")[0] for note in status["notes"]] == ["GeneratorShared"]
+    assert trials.instruments.generators == [(0,)]

@@ -1,4 +1,4 @@
-"""What a trial asks: templates, recorded requests, and what is made from a model's own description."""
+"""The requests of a trial: templates, recordings, and requests generated from a model's metadata."""
 
 import json
 
@@ -21,20 +21,20 @@ def recorded(*lines: str, mode: str = "closed") -> tuple[LoadRequest, ...]:
     ).requests
 
 
-def test_a_template_gets_its_parameters_in_path_headers_and_body() -> None:
+def test_template_parameters_are_replaced_in_path_headers_and_body() -> None:
     template = RequestTemplate(
         path="/v2/models/${model}/infer",
         headers={"x-batch": "${batch}"},
         body='{"n": ${batch}, "m": "$${batch} $"}',
     )
-    made = requests.plan(Load(request_template=template), None, "digits", parameters={"batch": "8"})
-    (request,) = made.requests
+    plan = requests.plan(Load(request_template=template), None, "digits", parameters={"batch": "8"})
+    (request,) = plan.requests
     assert request.path == "/v2/models/digits/infer"
     assert request.headers == {"x-batch": "8", "content-type": "application/json"}
     assert request.body == b'{"n": 8, "m": "${batch} $"}'
 
 
-def test_a_parameter_that_is_none_is_refused_by_field() -> None:
+def test_unknown_parameter_is_refused_with_its_field() -> None:
     template = RequestTemplate(path="/", body="${bach}")
     with pytest.raises(
         Permanent, match=r"load.requestTemplate.body: .* one of batch, model, not \"\$\{bach\}\""
@@ -52,20 +52,20 @@ def test_a_parameter_that_is_none_is_refused_by_field() -> None:
         ("/v1/embeddings", '{"stream": true}', False),
     ],
 )
-def test_streamed_completions_are_known_by_path_and_body(path: str, body: str, *, stream: bool) -> None:
+def test_stream_is_detected_by_path_and_body(path: str, body: str, *, stream: bool) -> None:
     template = RequestTemplate(path=path, body=body)
     assert requests.templated(template, {}).stream is stream
 
 
 def test_recorded_requests_keep_their_order_and_times() -> None:
-    found = recorded(
+    sent = recorded(
         '{"path": "/a", "method": "GET", "at": 1}',
         "",
         '{"path": "/b", "body": {"x": 1}, "headers": {"x-a": "b"}, "at": 1.5}',
     )
-    assert [(one.method, one.path, one.at) for one in found] == [("GET", "/a", 1.0), ("POST", "/b", 1.5)]
-    assert found[1].body == b'{"x": 1}'
-    assert found[1].headers == {"x-a": "b", "content-type": "application/json"}
+    assert [(each.method, each.path, each.at) for each in sent] == [("GET", "/a", 1.0), ("POST", "/b", 1.5)]
+    assert sent[1].body == b'{"x": 1}'
+    assert sent[1].headers == {"x-a": "b", "content-type": "application/json"}
 
 
 @pytest.mark.parametrize(
@@ -92,29 +92,32 @@ def test_recorded_requests_keep_their_order_and_times() -> None:
         ([""], "must have a request"),
     ],
 )
-def test_a_wrong_line_is_refused_by_its_number(lines: list[str], message: str) -> None:
+def test_invalid_line_is_refused_with_its_number(lines: list[str], message: str) -> None:
     with pytest.raises(Permanent, match=message) as raised:
         recorded(*lines)
     assert raised.value.reason == "LoadFailed"
 
 
-def test_requests_are_made_from_what_the_model_takes() -> None:
-    made = requests.plan(Load(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=4).requests
-    assert len(made) == 16
-    assert len({request.body for request in made}) == 16
-    (tensor,) = json.loads(made[0].body)["inputs"]
-    assert made[0].path == "/v2/models/digits/infer"
+def test_requests_are_generated_from_metadata_by_seed() -> None:
+    def generated(seed: int) -> tuple[LoadRequest, ...]:
+        return requests.plan(Load(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=seed).requests
+
+    first = generated(4)
+    assert len(first) == 16
+    assert len({request.body for request in first}) == 16
+    (tensor,) = json.loads(first[0].body)["inputs"]
+    assert first[0].path == "/v2/models/digits/infer"
     assert (tensor["name"], tensor["datatype"], tensor["shape"]) == ("input", "FP64", [3, 64])
     assert len(tensor["data"]) == 192
     assert all(0 <= value <= 1 for value in tensor["data"])
-    assert made == requests.plan(Load(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=4).requests
-    assert made != requests.plan(Load(), DESCRIPTION, "digits", parameters={"batch": "3"}, seed=5).requests
+    assert first == generated(4)
+    assert first != generated(5)
 
 
 @pytest.mark.parametrize(
     ("datatype", "kinds"), [("INT32", int), ("UINT8", int), ("BOOL", bool), ("BYTES", str), ("FP32", float)]
 )
-def test_every_datatype_of_json_has_its_values(datatype: str, kinds: type) -> None:
+def test_values_have_the_type_of_the_datatype(datatype: str, kinds: type) -> None:
     description = {"inputs": [{"name": "x", "datatype": datatype, "shape": [-1, -1, 4]}]}
     (request, *_) = requests.described(description, "m", batch=2, seed=0)
     (tensor,) = json.loads(request.body)["inputs"]
@@ -137,7 +140,7 @@ def test_every_datatype_of_json_has_its_values(datatype: str, kinds: type) -> No
         ([{"name": "x", "datatype": "FP32", "shape": [10**9]}], "has more than"),
     ],
 )
-def test_a_model_that_says_too_little_needs_a_template(inputs: object, message: str) -> None:
+def test_requests_are_refused_when_metadata_is_insufficient(inputs: object, message: str) -> None:
     with pytest.raises(Permanent, match=message):
         requests.described({"inputs": inputs}, "m", batch=1, seed=0)
 
@@ -157,22 +160,22 @@ INPUTS = st.lists(
 )
 
 
-@given(st.fixed_dictionaries({"inputs": INPUTS | JSON}) | JSON.filter(lambda found: isinstance(found, dict)))
-def test_whatever_a_model_says_gives_requests_or_is_refused(said: dict[str, object]) -> None:
+@given(st.fixed_dictionaries({"inputs": INPUTS | JSON}) | JSON.filter(lambda value: isinstance(value, dict)))
+def test_arbitrary_metadata_gives_requests_or_is_refused(metadata: dict[str, object]) -> None:
     try:
-        found = requests.described(said, "m", batch=2, seed=0)
+        generated = requests.described(metadata, "m", batch=2, seed=0)
     except Permanent:
         return
-    assert all(isinstance(json.loads(request.body)["inputs"], list) for request in found)
+    assert all(isinstance(json.loads(request.body)["inputs"], list) for request in generated)
 
 
-def test_large_inputs_are_few() -> None:
+def test_large_inputs_give_few_requests() -> None:
     description = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 400_000]}]}
     assert len(requests.described(description, "m", batch=1, seed=0)) == 1
 
 
-def test_a_locustfile_is_taken_as_it_is_and_sends_when_it_likes() -> None:
-    mine = KeyOf(name="load", key="locustfile.py")
-    assert requests.plan(Load(locustfile=mine), None, "m", locustfile="x = 1").locustfile == "x = 1"
+def test_locustfile_is_unchanged_and_requires_a_closed_loop() -> None:
+    reference = KeyOf(name="load", key="locustfile.py")
+    assert requests.plan(Load(locustfile=reference), None, "m", locustfile="x = 1").locustfile == "x = 1"
     with pytest.raises(Permanent, match=r"load.mode: must be closed with a locustfile"):
-        requests.plan(Load(locustfile=mine, mode="open"), None, "m", locustfile="x = 1")
+        requests.plan(Load(locustfile=reference, mode="open"), None, "m", locustfile="x = 1")

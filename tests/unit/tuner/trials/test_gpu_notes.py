@@ -1,4 +1,4 @@
-"""Notes on trials with a share of a GPU."""
+"""Notes on a trial's share of a GPU."""
 
 from typing import Any
 
@@ -20,18 +20,18 @@ def _window(gpu_bytes: int) -> Window:
     return Window.model_validate(experiments.window(usage={"gpuMemoryBytes": gpu_bytes}))
 
 
-def test_what_must_hold_for_a_share_is_noted_before_it_is_measured() -> None:
+def test_conditions_of_a_share_are_noted_before_the_measurement() -> None:
     (assumed,) = gpu_notes.before(_template(memory="4Gi", cores=30))
     assert assumed.startswith("GpuShareAssumed: mps keeps to it only if the node's MPS control daemon runs")
     assert "; and if on a cluster" in assumed
 
 
-def test_a_share_that_became_another_is_noted() -> None:
+def test_snapped_share_is_noted() -> None:
     snapped = gpu_notes.before(_template(memory="4100Mi", cores=31, mechanism="ack"))[0]
     assert snapped == "GpuShareSnapped: memory 4100Mi became 5120Mi; cores 31% became 35%"
 
 
-def test_memory_above_the_share_was_not_enforced() -> None:
+def test_memory_above_the_share_is_noted() -> None:
     template = _template(memory="1Gi")
     assert gpu_notes.after(template, [_window(1 << 30)]) == []
     assert gpu_notes.after(template, [_window(1 << 20), _window(1 << 31)]) == [
@@ -40,11 +40,11 @@ def test_memory_above_the_share_was_not_enforced() -> None:
     assert gpu_notes.after(_template(cores=30), [_window(1 << 31)]) == []
 
 
-def test_a_node_that_says_nothing_of_its_gpu_is_noted() -> None:
+def test_unknown_gpu_usage_is_noted() -> None:
     assert gpu_notes.after(_template(cores=30), [_window(0)])[0].startswith("GpuUsageUnknown")
 
 
-def test_a_trial_without_a_gpu_has_no_notes_of_one() -> None:
+def test_no_notes_without_a_gpu() -> None:
     template = {"metadata": {}, "spec": {"containers": []}}
     assert gpu_notes.before(template) == []
     assert gpu_notes.after(template, [_window(0)]) == []

@@ -1,3 +1,5 @@
+"""Busy time of cores from /proc/stat."""
+
 from pathlib import Path
 
 import pytest
@@ -11,17 +13,17 @@ intr 1 2 3
 """
 
 
-def test_a_core_has_worked_whenever_it_was_not_idle_and_guests_are_counted_once() -> None:
+def test_busy_seconds_exclude_idle_time_and_count_guests_once() -> None:
     assert machine_load.busy_seconds(STAT, [0], 100) == pytest.approx(2.0)
     assert machine_load.busy_seconds(STAT, [0, 1], 100) == pytest.approx(4.5)
 
 
-def test_a_core_that_is_not_known_gives_no_figure() -> None:
+def test_busy_seconds_are_none_for_an_unknown_core() -> None:
     assert machine_load.busy_seconds(STAT, [0, 7], 100) is None
     assert machine_load.busy_seconds("", [0], 100) is None
 
 
-def test_the_cores_of_another_machine_are_not_asked() -> None:
+def test_busy_is_none_for_another_machine() -> None:
     assert machine_load.busy("10.1.2.3", [0]) is None
     if Path("/proc/stat").exists():
         assert machine_load.busy("127.77.0.2", [0]) is not None

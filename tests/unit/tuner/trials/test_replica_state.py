@@ -1,4 +1,4 @@
-"""What a Pod's status means for the trial whose replica it is."""
+"""The state of a trial's replica from its Deployment and Pods."""
 
 from typing import Any
 
@@ -27,9 +27,9 @@ def ended(reason: str, **more: Any) -> Object:
     return {"state": {"terminated": {"reason": reason, "exitCode": 137, **more}}}
 
 
-def test_a_ready_pod_gives_its_address() -> None:
-    seen = replica_state.state_of(None, [pod(RUNS, ready=True)])
-    assert (seen.state, seen.address, seen.pod) == ("ready", "127.77.0.2", "u1")
+def test_ready_pod_has_an_address() -> None:
+    replica = replica_state.state_of(None, [pod(RUNS, ready=True)])
+    assert (replica.state, replica.address, replica.pod) == ("ready", "127.77.0.2", "u1")
 
 
 @pytest.mark.parametrize(
@@ -51,28 +51,28 @@ def test_a_ready_pod_gives_its_address() -> None:
         (ended("ContainerStatusUnknown"), "Interrupted"),
     ],
 )
-def test_a_container_that_ended_is_a_result_though_it_runs_again(container: Object, reason: str) -> None:
-    seen = replica_state.state_of(None, [pod(container, ready=True)], "u1")
-    assert (seen.state, seen.reason) == ("ended", reason)
-    assert seen.message
+def test_replica_has_ended_when_its_container_ended_or_restarted(container: Object, reason: str) -> None:
+    replica = replica_state.state_of(None, [pod(container, ready=True)], "u1")
+    assert (replica.state, replica.reason) == ("ended", reason)
+    assert replica.message
 
 
 @pytest.mark.parametrize(
     "others", [[], [pod(RUNS, uid="u2", ready=True)], [pod(RUNS, ready=True, deletionTimestamp="now")]]
 )
-def test_a_replica_that_somebody_took_away_says_nothing_of_the_spec(others: list[Object]) -> None:
-    seen = replica_state.state_of(None, others, "u1")
-    assert (seen.state, seen.reason) == ("ended", "Interrupted")
+def test_replica_is_interrupted_when_its_pod_is_gone(others: list[Object]) -> None:
+    replica = replica_state.state_of(None, others, "u1")
+    assert (replica.state, replica.reason) == ("ended", "Interrupted")
 
 
-def test_a_pod_that_the_api_refuses_is_a_result() -> None:
+def test_replica_is_refused_when_the_api_refuses_its_pod() -> None:
     failure = {"type": "ReplicaFailure", "status": "True", "message": "Pod is invalid: spec.containers[0]"}
-    seen = replica_state.state_of({"status": {"conditions": [failure]}}, [])
-    assert (seen.state, seen.reason) == ("ended", "Refused")
-    assert "spec.containers[0]" in seen.message
+    replica = replica_state.state_of({"status": {"conditions": [failure]}}, [])
+    assert (replica.state, replica.reason) == ("ended", "Refused")
+    assert "spec.containers[0]" in replica.message
 
 
-def test_what_holds_a_start_up_is_said() -> None:
+def test_starting_replica_has_the_cause_of_the_delay() -> None:
     assert replica_state.state_of(None, []).message == "there is no Pod yet"
     waiting = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
     assert replica_state.state_of(None, [pod(waiting)]).message == "ErrImagePull no such image"
@@ -83,7 +83,7 @@ def test_what_holds_a_start_up_is_said() -> None:
     assert replica_state.state_of(None, [full]).state == "starting"
 
 
-def test_limits_that_the_node_cannot_enforce_are_named() -> None:
+def test_message_of_limits_that_the_node_cannot_enforce() -> None:
     limited = pod(RUNS)
     limited["status"]["conditions"] += [
         {

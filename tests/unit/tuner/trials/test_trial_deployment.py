@@ -1,4 +1,4 @@
-"""The Deployment of a trial, the notes on it and its status, by value."""
+"""The Deployment of a trial, its notes and its status."""
 
 import datetime as dt
 from typing import Any
@@ -24,7 +24,7 @@ def spec(cpu: str = "1", memory: str = "1Mi") -> TrialSpec:
     return TrialSpec(experiment="pe", number=1, template=template, model_name="digits")
 
 
-def test_the_deployment_has_no_label_by_which_the_service_would_find_it() -> None:
+def test_deployment_has_no_label_of_a_predictor() -> None:
     body = trial_deployment.deployment(TRIAL, spec(), APART, 2)
     template = body["spec"]["template"]
     assert template["metadata"]["labels"] == {names.TRIAL_LABEL: "pe-1", names.EXPERIMENT_LABEL: "pe"}
@@ -34,10 +34,10 @@ def test_the_deployment_has_no_label_by_which_the_service_would_find_it() -> Non
     assert body["metadata"]["ownerReferences"][0]["uid"] == "u"
 
 
-def test_a_machine_that_is_too_small_is_noted() -> None:
+def test_too_few_cores_are_noted() -> None:
     assert trial_deployment.before(spec(), APART) == []
     assert trial_deployment.before(spec(), Cores((0,), (0,)))[0].startswith("GeneratorShared")
-    assert "limit is 2 cores, and there were 1" in trial_deployment.before(spec(cpu="2"), APART)[0]
+    assert "limit is 2 cores, but the replica had 1" in trial_deployment.before(spec(cpu="2"), APART)[0]
 
 
 def used(cpu: float, memory: int, seconds: float = 10.0) -> Window:
@@ -46,7 +46,7 @@ def used(cpu: float, memory: int, seconds: float = 10.0) -> Window:
     )
 
 
-def test_a_limit_that_was_exceeded_was_not_enforced() -> None:
+def test_exceeded_limits_are_noted() -> None:
     assert trial_deployment.after(spec(), [used(1.05, 2**20)]) == []
     assert trial_deployment.after(spec(), [used(1.0, 2**20), used(1.6, 2**20)]) == [
         "LimitNotEnforced: it used 1.60 cores of 1"
@@ -56,7 +56,7 @@ def test_a_limit_that_was_exceeded_was_not_enforced() -> None:
     ]
 
 
-def test_a_short_window_that_holds_one_more_period_of_a_limit_is_within_it() -> None:
+def test_short_window_may_use_one_more_period_of_the_limit() -> None:
     quarter = spec(cpu="250m")
     assert trial_deployment.after(quarter, [used(0.2857, 2**20, seconds=0.5)]) == []
     assert trial_deployment.after(quarter, [used(0.34, 2**20, seconds=0.5)]) != []
@@ -65,13 +65,13 @@ def test_a_short_window_that_holds_one_more_period_of_a_limit_is_within_it() -> 
     ]
 
 
-def test_failed_requests_are_counted_with_what_was_said_most_often():
+def test_failures_are_noted_with_the_most_frequent_error() -> None:
     assert trial_deployment.failures(60, {}) == []
-    said = trial_deployment.failures(60, {"status 503": 2, "status 400: no input": 40})
-    assert said == ["RequestsFailed: 42 of 60; most often, 40 times: status 400: no input"]
+    notes = trial_deployment.failures(60, {"status 503": 2, "status 400: no input": 40})
+    assert notes == ["RequestsFailed: 42 of 60; most often, 40 times: status 400: no input"]
 
 
-def test_a_machine_that_does_other_things_is_noted_from_a_share_on() -> None:
+def test_disturbance_is_noted_above_the_allowed_share() -> None:
     assert trial_deployment.disturbed([], 0.2) == []
     assert trial_deployment.disturbed([-0.01, 0.2], 0.2) == []
     assert trial_deployment.disturbed([0.05, 0.93], 0.2)[0].startswith(
@@ -79,24 +79,24 @@ def test_a_machine_that_does_other_things_is_noted_from_a_share_on() -> None:
     )
 
 
-def test_a_status_has_one_condition_that_says_how_the_trial_ended() -> None:
+def test_ready_condition_has_the_reason_of_the_trials_end() -> None:
     begun = trial_status.begun(["a note"], NOW)
     ready = trial_status.as_written(TRIAL, begun, NOW)["conditions"][0]
     assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "Starting")
     over = trial_status.ended(
         begun, "OutOfMemory", "too much", result=None, notes=["a note", "another"], seconds=3.21, now=NOW
     )
-    said = trial_status.as_written(TRIAL, over, NOW)
-    assert (said["phase"], said["reason"], said["seconds"]) == ("Failed", "OutOfMemory", 3.21)
-    assert said["notes"] == ["a note", "another"]
-    assert said["conditions"][0]["reason"] == "OutOfMemory"
+    status = trial_status.as_written(TRIAL, over, NOW)
+    assert (status["phase"], status["reason"], status["seconds"]) == ("Failed", "OutOfMemory", 3.21)
+    assert status["notes"] == ["a note", "another"]
+    assert status["conditions"][0]["reason"] == "OutOfMemory"
     stopped = trial_status.ended(
         begun, "BreaksConstraint", "", result=used(1, 1), notes=[], seconds=1, now=NOW
     )
     assert stopped.phase == "Succeeded"
 
 
-def test_a_time_that_is_not_known_is_left_out() -> None:
-    said = trial_status.as_written(TRIAL, TrialStatus(phase="Pending"), NOW)
-    assert "startTime" not in said
-    assert "completionTime" not in said
+def test_unknown_times_are_omitted() -> None:
+    status = trial_status.as_written(TRIAL, TrialStatus(phase="Pending"), NOW)
+    assert "startTime" not in status
+    assert "completionTime" not in status

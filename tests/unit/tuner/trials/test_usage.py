@@ -1,4 +1,4 @@
-"""Usage from two readings of a node's counters."""
+"""Usage of a replica from two readings of its node's counters."""
 
 import pytest
 from hypothesis import given
@@ -19,47 +19,47 @@ TEXT = "".join(
 )
 
 
-def test_counters_are_summed_over_the_containers_of_that_pod_alone() -> None:
-    found = usage.of_pod(TEXT, "ns", "p")
-    assert found is not None
-    assert (found.cpu_seconds, found.working_set, found.peak) == (11, 340, 550)
+def test_counters_are_summed_over_the_containers_of_the_pod() -> None:
+    counters = usage.of_pod(TEXT, "ns", "p")
+    assert counters is not None
+    assert (counters.cpu_seconds, counters.working_set, counters.peak) == (11, 340, 550)
 
 
-def test_counters_are_none_where_the_node_does_not_know_the_pod() -> None:
+def test_counters_are_none_for_an_unknown_pod() -> None:
     assert usage.of_pod(TEXT, "other", "p") is None
 
 
-def test_usage_is_what_was_added_between_two_readings() -> None:
+def test_usage_is_the_difference_of_two_readings() -> None:
     before = ContainerUsage(
         cpu_seconds=10, periods=100, throttled_periods=20, working_set=70, peak=100, gpu_duty=20
     )
     after = ContainerUsage(
         cpu_seconds=25, periods=200, throttled_periods=45, working_set=90, peak=100, gpu_duty=40
     )
-    found = usage.between(before, after, 10)
-    assert found.cpu_cores == pytest.approx(1.5)
-    assert found.cpu_throttled == pytest.approx(0.25)
-    assert found.memory_bytes == 90, "the high-water mark is older than these readings"
-    assert found.gpu_utilization == pytest.approx(0.3)
+    used = usage.between(before, after, 10)
+    assert used.cpu_cores == pytest.approx(1.5)
+    assert used.cpu_throttled == pytest.approx(0.25)
+    assert used.memory_bytes == 90, "the high-water mark is older than these readings"
+    assert used.gpu_utilization == pytest.approx(0.3)
 
 
-def test_memory_is_the_high_water_mark_where_it_rose_between_the_readings() -> None:
-    found = usage.between(
+def test_memory_is_the_high_water_mark_when_it_rose() -> None:
+    used = usage.between(
         ContainerUsage(working_set=70, peak=100), ContainerUsage(working_set=80, peak=130), 10
     )
-    assert found.memory_bytes == 130
+    assert used.memory_bytes == 130
 
 
-def test_counters_that_began_anew_count_from_nothing() -> None:
+def test_reset_counters_count_from_zero() -> None:
     before = ContainerUsage(cpu_seconds=100, periods=900, throttled_periods=300, peak=500)
-    found = usage.between(before, ContainerUsage(cpu_seconds=4, periods=40, throttled_periods=10, peak=60), 8)
-    assert (found.cpu_cores, found.cpu_throttled, found.memory_bytes) == (0.5, 0.25, 60)
+    used = usage.between(before, ContainerUsage(cpu_seconds=4, periods=40, throttled_periods=10, peak=60), 8)
+    assert (used.cpu_cores, used.cpu_throttled, used.memory_bytes) == (0.5, 0.25, 60)
 
 
-def test_the_nodes_own_times_count_where_it_tells_them() -> None:
+def test_the_nodes_timestamps_replace_seconds() -> None:
     before, after = ContainerUsage(cpu_seconds=10, at=1000.0), ContainerUsage(cpu_seconds=16, at=1012.0)
     assert usage.between(before, after, 10).cpu_cores == 0.5
-    assert usage.between(before, before, 10).cpu_cores == 0, "one look, read twice"
+    assert usage.between(before, before, 10).cpu_cores == 0, "both readings have one timestamp"
 
 
 @given(st.tuples(*[st.floats(0, 1e6)] * 4), st.tuples(*[st.floats(0, 1e6)] * 4), st.floats(0.001, 1e4))
@@ -72,18 +72,18 @@ def test_usage_is_never_negative_and_throttling_is_a_share(
             cpu_seconds=cpu, periods=periods, throttled_periods=periods * share / 1e6, peak=held
         )
 
-    found = usage.between(reading(first), reading(second), seconds)
-    assert found.cpu_cores >= 0
-    assert found.cpu_throttled >= 0
-    assert found.memory_bytes >= 0
+    used = usage.between(reading(first), reading(second), seconds)
+    assert used.cpu_cores >= 0
+    assert used.cpu_throttled >= 0
+    assert used.memory_bytes >= 0
 
 
-def test_machine_is_described_by_what_is_known() -> None:
+def test_description_has_the_known_parts() -> None:
     assert usage.described("AMD EPYC", "2", "") == "AMD EPYC, 2 cores, no GPU"
     assert usage.described("", "1", "NVIDIA H100") == "1 core, NVIDIA H100"
 
 
-def test_a_clusters_node_is_described_by_its_type_and_labels() -> None:
+def test_description_of_a_clusters_node_has_type_and_gpu_label() -> None:
     node = {
         "metadata": {
             "labels": {

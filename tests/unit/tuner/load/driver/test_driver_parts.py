@@ -1,4 +1,4 @@
-"""What locust's process knows without locust: schedules, streams of tokens, frames."""
+"""The parts of a locust process without locust: arrivals, token streams, log, frames."""
 
 import itertools
 import json
@@ -20,37 +20,35 @@ def take(gaps: Iterator[float], count: int) -> np.ndarray:
     return np.fromiter(itertools.islice(gaps, count), dtype=float)
 
 
-def test_arrivals_are_poisson_and_by_seed_and_process_the_same() -> None:
-    found = take(arrivals.poisson(1, 0), 20_000)
-    assert found.mean() == pytest.approx(1, abs=0.03)
-    assert found.std() == pytest.approx(1, abs=0.05)
-    assert (take(arrivals.poisson(1, 0), 50) == found[:50]).all()
-    assert (take(arrivals.poisson(1, 1), 50) != found[:50]).any()
-    assert (take(arrivals.poisson(2, 0), 50) != found[:50]).any()
+def test_arrivals_are_poisson_and_reproducible_by_seed_and_process() -> None:
+    gaps = take(arrivals.poisson(1, 0), 20_000)
+    assert gaps.mean() == pytest.approx(1, abs=0.03)
+    assert gaps.std() == pytest.approx(1, abs=0.05)
+    assert (take(arrivals.poisson(1, 0), 50) == gaps[:50]).all()
+    assert (take(arrivals.poisson(1, 1), 50) != gaps[:50]).any()
+    assert (take(arrivals.poisson(2, 0), 50) != gaps[:50]).any()
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_recorded_arrivals_keep_their_shape_in_any_number_of_processes(processes: int) -> None:
     moments = [5.0, 5.5, 7.0, 11.0]
     requests = [LoadRequest("GET", "/", at=moment) for moment in moments]
-    together = np.sort(
-        np.concatenate(
-            [np.cumsum(take(arrivals.recorded(requests, number, processes), 24 // processes)) for number in range(processes)]
-        )
-    )  # fmt: skip
-    gaps = np.diff(together) * processes
-    whole = (
-        np.array([0.5, 1.5, 4.0, 2.0]) / 2.0
-    )  # of a mean gap of 2; the last is from its end to its new beginning
-    assert gaps == pytest.approx(np.tile(whole, 6)[:23])
+    each = [
+        np.cumsum(take(arrivals.recorded(requests, number, processes), 24 // processes))
+        for number in range(processes)
+    ]
+    gaps = np.diff(np.sort(np.concatenate(each))) * processes
+    # In units of the mean gap of 2; the last gap is that between two repetitions.
+    recording = np.array([0.5, 1.5, 4.0, 2.0]) / 2.0
+    assert gaps == pytest.approx(np.tile(recording, 6)[:23])
 
 
-def test_one_recorded_request_is_sent_evenly() -> None:
+def test_single_recorded_request_is_sent_evenly() -> None:
     gaps = take(arrivals.recorded([LoadRequest("GET", "/", at=3.0)], 0, 1), 4)
     assert list(gaps) == [0.0, 1.0, 1.0, 1.0]
 
 
-def test_a_stream_says_when_its_text_came_and_what_the_server_counted() -> None:
+def test_stream_has_the_times_of_its_tokens_and_the_servers_count() -> None:
     tokens = TokenStream()
     lines = [
         b'data: {"choices":[{"delta":{"role":"assistant"}}]}',
@@ -68,7 +66,7 @@ def test_a_stream_says_when_its_text_came_and_what_the_server_counted() -> None:
 
 
 @pytest.mark.parametrize("line", [b"data: {", b'data: {"error": {"message": "no"}}', b"data: 3"])
-def test_a_stream_that_says_nonsense_has_failed(line: bytes) -> None:
+def test_stream_fails_on_an_invalid_chunk(line: bytes) -> None:
     tokens = TokenStream()
     tokens.read(line, 0.0)
     assert tokens.error
@@ -82,32 +80,32 @@ def test_no_line_of_a_stream_raises(line: bytes) -> None:
 @pytest.mark.parametrize(
     "content", [b"[]", b'"x"', b'{"choices": 3}', b'{"choices": [3]}', b'{"choices":[{"delta": 3}]}']
 )
-def test_json_of_another_shape_has_no_text(content: bytes) -> None:
+def test_chunk_of_another_shape_has_no_tokens(content: bytes) -> None:
     tokens = TokenStream()
     tokens.read(b"data: " + content, 0.0)
     assert tokens.count == 0
 
 
-def test_records_are_taken_once_and_texts_come_before_the_records_that_name_them() -> None:
-    recorder = LatencyLog()
-    recorder.ends(recorder.begins(1.0), done=2.0, behind=0.0, error="")
-    recorder.ends(recorder.begins(1.5), done=3.0, behind=0.1, error="status 500", gaps=[0.5])
-    recorder.begins(4.0)
-    found = list(wire.frames(bytearray(recorder.take())))
-    assert [kind for kind, _ in found] == [wire.ERROR, wire.TOKEN_GAPS, wire.RECORDS]
-    rows = np.frombuffer(found[2][1], dtype=np.dtype(list(wire.FIELDS)))
+def test_records_are_taken_once_and_follow_their_error_texts() -> None:
+    log = LatencyLog()
+    log.ends(log.begins(1.0), done=2.0, behind=0.0, error="")
+    log.ends(log.begins(1.5), done=3.0, behind=0.1, error="status 500", gaps=[0.5])
+    log.begins(4.0)
+    frames = list(wire.frames(bytearray(log.take())))
+    assert [kind for kind, _ in frames] == [wire.ERROR, wire.TOKEN_GAPS, wire.RECORDS]
+    rows = np.frombuffer(frames[2][1], dtype=np.dtype(list(wire.FIELDS)))
     assert rows.dtype.itemsize == wire.RECORD.size
     assert list(rows["done"]) == [2.0, 3.0]
     assert list(rows["error"]) == [0, 1]
-    assert list(recorder.unanswered.values()) == [4.0]
-    assert recorder.take() == b""
+    assert list(log.unanswered.values()) == [4.0]
+    assert log.take() == b""
 
 
-def test_a_server_that_varies_its_errors_fills_no_memory() -> None:
-    recorder = LatencyLog()
+def test_log_keeps_few_texts_when_errors_vary() -> None:
+    log = LatencyLog()
     for number in range(1000):
-        recorder.record(0.0, 1.0, f"error {number} " + "x" * 10_000)
-    frames = list(wire.frames(bytearray(recorder.take())))
+        log.record(0.0, 1.0, f"error {number} " + "x" * 10_000)
+    frames = list(wire.frames(bytearray(log.take())))
     texts = [content for kind, content in frames if kind == wire.ERROR]
     assert len(texts) == 65
     assert texts[-1] == b"other errors"
@@ -115,20 +113,19 @@ def test_a_server_that_varies_its_errors_fills_no_memory() -> None:
 
 
 @given(st.lists(st.binary(max_size=50), max_size=6), st.integers(1, 20))
-def test_frames_come_out_whole_however_they_arrive(contents: list[bytes], piece: int) -> None:
+def test_frames_are_complete_when_received_in_pieces(contents: list[bytes], piece: int) -> None:
     sent = b"".join(wire.frame(wire.REPLY, content) for content in contents)
-    buffer, found = bytearray(), []
+    buffer, received = bytearray(), []
     for start in range(0, len(sent), piece):
         buffer += sent[start : start + piece]
-        found += [content for _, content in wire.frames(buffer)]
-    assert found == contents
+        received += [content for _, content in wire.frames(buffer)]
+    assert received == contents
     assert not buffer
 
 
-def test_a_plan_arrives_as_it_was() -> None:
+def test_plan_line_preserves_requests() -> None:
     request = LoadRequest("POST", "/x", {"a": "b"}, bytes(range(256)), at=1.5, stream=True)
     line = wire.plan_line(
         LoadPlan("open", (request,), 3), url="http://x", share=(0, 1), timeout=1.0, most_unanswered=5
     )
-    said = json.loads(line)
-    assert wire.read_requests(said) == [request]
+    assert wire.read_requests(json.loads(line)) == [request]

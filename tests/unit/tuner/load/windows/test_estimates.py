@@ -1,4 +1,4 @@
-"""Intervals: right where samples are independent, wide enough where they depend on each other."""
+"""Intervals of independent samples, and of correlated ones."""
 
 import math
 
@@ -16,7 +16,7 @@ NEVER = 1e9
 
 
 def waiting(draw: np.random.Generator, load: float, count: int) -> Floats:
-    """Times in a stationary M/M/1 queue of service rate 1 (Lindley's recursion): they are exponential of rate 1 - load."""
+    """Times in a stationary M/M/1 queue of service rate 1 (Lindley's recursion), exponential of 1 - load."""
     arrivals, services = draw.exponential(1 / load, count), draw.exponential(1.0, count)
     first = draw.exponential(1 / (1 - load)) if draw.random() < load else 0.0
     walk = np.concatenate([[0.0], np.cumsum(services - arrivals)[:-1]])
@@ -29,56 +29,54 @@ def covered(load: float, count: int, percent: float) -> float:
     hits = 0
     for _ in range(RUNS):
         values = waiting(draw, load, count) if load else draw.exponential(1.0, count)
-        found = estimates.percentile(values, percent, longest=NEVER)
-        assert found.low <= found.value <= found.high
-        hits += found.low <= truth <= found.high
+        estimate = estimates.percentile(values, percent, longest=NEVER)
+        assert estimate.low <= estimate.value <= estimate.high
+        hits += estimate.low <= truth <= estimate.high
     return hits / RUNS
 
 
 @pytest.mark.parametrize("percent", [50, 90, 99])
-def test_95_percent_of_intervals_have_the_percentile_where_requests_are_independent(percent: float) -> None:
+def test_95_percent_of_intervals_have_the_percentile_of_independent_requests(percent: float) -> None:
     assert covered(0, 1000, percent) >= 0.93
 
 
 @pytest.mark.parametrize(("load", "percent"), [(0.3, 50), (0.3, 99), (0.5, 90), (0.7, 50), (0.7, 99)])
-def test_95_percent_of_intervals_have_the_percentile_where_requests_queue(
-    load: float, percent: float
-) -> None:
-    """Without what widens them, p50 at a load of 0.7 has 40 %."""
+def test_95_percent_of_intervals_have_the_percentile_of_queued_requests(load: float, percent: float) -> None:
+    """Without the correction for correlation, only 40 % have the p50 at a load of 0.7."""
     assert covered(load, 2000, percent) >= 0.92
 
 
-def test_intervals_of_independent_requests_are_hardly_wider_than_they_must_be() -> None:
+def test_intervals_of_independent_requests_are_nearly_exact() -> None:
     draw = np.random.default_rng(3)
     widths, least = [], []
     for _ in range(50):
         values = draw.exponential(1.0, 4000)
-        found = estimates.percentile(values, 90, longest=NEVER)
+        estimate = estimates.percentile(values, 90, longest=NEVER)
         ordered = np.sort(values)
         low, high = stats.binom.ppf([0.025, 0.975], 4000, 0.9).astype(int)
-        widths.append(found.high - found.low)
+        widths.append(estimate.high - estimate.low)
         least.append(ordered[high] - ordered[low - 1])
     assert np.median(widths) < 1.3 * np.median(least)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=40), st.sampled_from([1, 50, 90, 99]))
-def test_few_values_bound_a_percentile_as_order_statistics_do(values: list[float], percent: int) -> None:
-    found = estimates.percentile(np.array(values), percent, longest=NEVER)
+def test_interval_is_that_of_order_statistics_for_few_values(values: list[float], percent: int) -> None:
+    estimate = estimates.percentile(np.array(values), percent, longest=NEVER)
     ordered = sorted(values)
-    assert found.value == ordered[math.ceil(len(values) * percent / 100) - 1]
+    assert estimate.value == ordered[math.ceil(len(values) * percent / 100) - 1]
     low, high = stats.binom.ppf([0.025, 0.975], len(values), percent / 100).astype(int)
-    assert found.low <= (ordered[low - 1] if low else 0)
-    assert found.high >= (ordered[high] if high < len(values) else NEVER)
+    assert estimate.low <= (ordered[low - 1] if low else 0)
+    assert estimate.high >= (ordered[high] if high < len(values) else NEVER)
 
 
-def test_a_p99_of_hundred_requests_has_no_upper_end() -> None:
-    found = estimates.percentile(np.linspace(0.1, 0.2, 100), 99, longest=30.0)
-    assert found.high == 30.0
-    assert found.low > 0.15
+def test_p99_of_hundred_requests_has_no_upper_end() -> None:
+    estimate = estimates.percentile(np.linspace(0.1, 0.2, 100), 99, longest=30.0)
+    assert estimate.high == 30.0
+    assert estimate.low > 0.15
 
 
 @pytest.mark.parametrize("count", [100, 300])
-def test_a_tail_that_is_not_seen_ends_where_an_exponential_one_would(count: int) -> None:
+def test_unmeasured_tail_ends_as_an_exponential_one(count: int) -> None:
     draw = np.random.default_rng(2)
     truth = math.log(100)
     ends = np.array(
@@ -90,34 +88,34 @@ def test_a_tail_that_is_not_seen_ends_where_an_exponential_one_would(count: int)
     assert estimates.tail_end(draw.exponential(1.0, 500), 50, longest=30.0) == 30.0
 
 
-def test_requests_beyond_all_others_move_the_percentile() -> None:
+def test_values_beyond_all_others_move_the_percentile() -> None:
     values = np.linspace(0, 1, 1000)
     assert estimates.percentile(values, 90, longest=30.0).value == pytest.approx(0.9, abs=0.01)
     assert estimates.percentile(values, 90, beyond=200, longest=30.0).value == 30.0
 
 
-def test_no_values_are_no_knowledge() -> None:
-    found = estimates.percentile(np.empty(0), 99, longest=30.0)
-    assert (found.low, found.high) == (0.0, 30.0)
+def test_interval_is_unbounded_without_values() -> None:
+    estimate = estimates.percentile(np.empty(0), 99, longest=30.0)
+    assert (estimate.low, estimate.high) == (0.0, 30.0)
     assert estimates.share(np.empty(0)).high == 1.0
     assert all(estimates.share(np.zeros(count)).low == 0.0 for count in range(1, 3000))
     assert all(estimates.share(np.ones(count)).high == 1.0 for count in range(1, 3000))
 
 
 @given(st.integers(0, 200), st.integers(1, 200))
-def test_a_share_has_wilsons_interval_where_requests_are_independent(ones: int, zeros: int) -> None:
-    """Few or alternating ones: the correlation that a run of ones shows is another matter."""
+def test_share_has_wilsons_interval_for_independent_requests(ones: int, zeros: int) -> None:
+    """The order is random, as a run of ones is correlated."""
     count = ones + zeros
     values = np.zeros(count)
     values[np.random.default_rng(ones).permutation(count)[:ones]] = 1
-    found = estimates.share(values)
+    estimate = estimates.share(values)
     wilson = stats.binomtest(ones, count).proportion_ci(method="wilson")
-    assert found.value == ones / count
-    assert found.low <= wilson.low + 1e-6
-    assert found.high >= wilson.high - 1e-6
+    assert estimate.value == ones / count
+    assert estimate.low <= wilson.low + 1e-6
+    assert estimate.high >= wilson.high - 1e-6
 
 
-def test_failures_in_one_run_are_known_less_well_than_scattered_ones() -> None:
+def test_interval_of_failures_in_one_run_is_wider_than_of_scattered_ones() -> None:
     run, scattered = np.zeros(2000), np.zeros(2000)
     run[900:1000] = 1
     scattered[np.random.default_rng(1).permutation(2000)[:100]] = 1
@@ -126,7 +124,7 @@ def test_failures_in_one_run_are_known_less_well_than_scattered_ones() -> None:
 
 
 def test_95_percent_of_intervals_have_the_mean_of_correlated_counts() -> None:
-    """A first-order autoregression of 0.6, whose mean's variance is four times that of independent values."""
+    """Autoregression of 0.6: the mean's variance is four times that of independent values."""
     draw = np.random.default_rng(5)
     hits = 0
     for _ in range(RUNS):
@@ -134,6 +132,6 @@ def test_95_percent_of_intervals_have_the_mean_of_correlated_counts() -> None:
         values[0] = noise[0] / 0.8
         for n in range(1, 128):
             values[n] = 0.6 * values[n - 1] + noise[n]
-        found = estimates.mean(values + 20)
-        hits += found.low <= 20 <= found.high
+        estimate = estimates.mean(values + 20)
+        hits += estimate.low <= 20 <= estimate.high
     assert hits / RUNS >= 0.92
