@@ -171,7 +171,7 @@ def _request(
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise _wrong(f"{where}: headers", "must be printable ASCII on one line", f"{name}: {value}")
         if name.lower() in {"content-length", "transfer-encoding"}:
-            raise _wrong(f"{where}: headers", "must not include what follows from the body", name)
+            raise _wrong(f"{where}: headers", "must not include a header derived from the body", name)
     content = _json(body)
     if content is not None and not any(name.lower() == "content-type" for name in headers):
         headers = {**headers, "content-type": "application/json"}

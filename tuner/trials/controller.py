@@ -149,7 +149,7 @@ def measuring(kube: Kube, settings: TunerSettings) -> MeasureTrial:
 
     async def measure(trial: Object, allotted: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
         await asyncio.to_thread(importlib.import_module, "tuner.trials.instruments")
-        from tuner.trials import instruments  # noqa: PLC0415 as the docstring says
+        from tuner.trials import instruments  # noqa: PLC0415 imports NumPy
 
         return await instruments.measure(kube, settings, trial, allotted, replicas=replicas, report=report)
 

@@ -147,7 +147,7 @@ def _new_window(state: State, level: float, *, full_length: bool = False) -> Mea
 
 
 def _longer_window(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | None:
-    """Extend a short window if it may break a constraint, or has hardly any answers."""
+    """Extend a short window if it may break a constraint, or has too few answers."""
     last = next(verdict for verdict in verdicts if verdict.index == len(state.windows) - 1)
     planned, full = state.planned[-1], float(state.load.window_seconds)
     may_break = last.window.meets == "Unsure" and last.ratio > 1 and last.kept_up

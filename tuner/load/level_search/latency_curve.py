@@ -145,7 +145,7 @@ def _grid(kind: Kind, loads: Floats) -> tuple[Floats, Floats]:
 
 
 def sampling(requests: Floats, percent: float) -> Floats:
-    """Return the standard deviation of a percentile's logarithm from so many requests.
+    """Return the standard deviation of a percentile's logarithm, by the number of requests.
 
     For an exponential tail, q / ((1 - q) n) over ln(1 / (1 - q)) squared (David and Nagaraja, Order
     Statistics, 2003, section 10.2).

@@ -151,7 +151,7 @@ def test_search_ends_early_only_for_specs_that_cannot_win() -> None:
         outcome = search(target, load, constraint, stop_below=rival * capacity)
         reasons[outcome.end.reason] += 1
         if outcome.end.reason == "CannotBeatBest":
-            users = math.floor(limit * servers)  # so many have a queue that fits the limit
+            users = math.floor(limit * servers)  # whose queue fits the limit
             assert capacity * min(1, users / servers) < rival * capacity * 1.1
         if outcome.end.reason == "BreaksConstraint":
             assert limit < 1.6
