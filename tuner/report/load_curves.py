@@ -3,7 +3,7 @@
 from serving.resources.trial import LatencyAt, Window
 from tuner.load.level_search import results
 from tuner.load.level_search.load_model import Metric
-from tuner.load.level_search.verdicts import verdicts
+from tuner.load.level_search.verdicts import level_verdicts
 from tuner.report.evidence import Evidence
 from tuner.report.schema import Answer, Choice, Course, CoursePoint
 from tuner.trial_record import TrialRecord
@@ -38,7 +38,7 @@ def _points(evidence: Evidence, row: TrialRecord, metric: Metric, percentile: in
     """Return the points from the lowest load to the highest one that did not fail."""
     asked = evidence.spec.constraints
     state = results.state_of(row.spec.load, asked, row.status.windows, evidence.settings.load)
-    model = results.model_of(state, verdicts(state))
+    model = results.model_of(state, level_verdicts(state))
     if model is None:
         return []
     limited = any(one.metric == metric and one.percentile == percentile for one in model.limited)
