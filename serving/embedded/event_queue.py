@@ -1,4 +1,4 @@
-"""Emits Events in the background: they are queued, and written one after the other."""
+"""Emits Events in the background, from a queue."""
 
 import asyncio
 import logging
@@ -11,10 +11,10 @@ from serving.resources.events import EventToEmit
 log = logging.getLogger(__name__)
 
 LIMIT = 10_000
-"""Events in the queue; further ones are dropped (they are for people, and losing one is harmless)."""
+"""The most Events in the queue; further ones are dropped, as they are for people only."""
 HOLD_SECONDS = 0.25
-"""The least age of an Event when it is written: the change that it is about is still being acted on, by the
-API and by others, and that comes first (a forked replica is ready within a quarter of this)."""
+"""Delay before an Event is written, so that the writes of the change itself come first (a forked replica is
+ready within a quarter of this)."""
 
 
 class EventQueue:

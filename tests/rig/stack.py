@@ -95,7 +95,7 @@ class Stack:
     def places(self, pod: Object) -> list[Path]:
         """Return what there is of a Pod on this machine: its directory, and its cgroups if there are any."""
         uid = pod["metadata"]["uid"]
-        groups = [Path(root, TOP, uid) for root in detect().where.roots]
+        groups = [Path(root, TOP, uid) for root in detect().layout.roots]
         return [self.data_dir.pods / uid, *(group for group in groups if group.exists())]
 
     async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[ProcessIdentity, int]]:

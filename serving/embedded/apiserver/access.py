@@ -59,8 +59,8 @@ class TokenGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            if not secrets.compare_digest(given, self._expected):
+            authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if not secrets.compare_digest(authorization, self._expected):
                 await _refuse(send)
                 return
         await self._app(scope, receive, send)

@@ -44,7 +44,7 @@ def files(directory: Path) -> CertificateFiles:
 
 
 def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) -> bool:
-    """Replace files that are missing, damaged, expiring or for other names; return whether any was."""
+    """Replace files that are missing, damaged, expiring or for other names; return whether there were any."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = files(directory)
     authority = _usable_ca(paths, settings, now)
@@ -161,7 +161,7 @@ def _builder(
 
 def _make_ca(now: dt.datetime) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    # A new name for each key: clients that trust an older CA must not take this one for it.
+    # A new name for each key, so that clients do not confuse this CA with an older one.
     serial = x509.random_serial_number() % 10**8
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"slipway-ca-{serial}")])
     certificate = (

@@ -15,8 +15,8 @@ _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
-    "end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
+    "and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 SUBDOMAIN_RULE = (
@@ -36,23 +36,29 @@ KEY_RULE = (
 )
 VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
-    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
+    "for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 MAX_LABEL, MAX_SUBDOMAIN = 63, 253
 MAX_ANNOTATIONS = 256 * 1024
 """Bytes of all annotations together: k8s.io/apimachinery/pkg/api/validation/objectmeta.go."""
 GENERATED_LENGTH = 58
-"""generateName is cut to this, so that with five random characters it stays a label: as in Kubernetes."""
+"""Maximum length of generateName, which with five random characters is a label: as in Kubernetes."""
 
 GENERATIONS = frozenset({*kinds.OWN, kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.ENDPOINT_SLICE})
-"""Kinds whose generation counts the changes of what is wanted."""
+"""Kinds whose generation counts the changes of the desired state."""
 _CONDITIONAL = frozenset({*kinds.OWN, kinds.LEASE})
-"""Kinds whose updates must say which version they change; the other built-in ones may be overwritten blindly."""
+"""Kinds whose updates must have a resourceVersion (Kubernetes: not AllowUnconditionalUpdate)."""
 _SERVER_FIELDS = (
-    "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion",
-    "name", "namespace",
-)  # fmt: skip
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "resourceVersion",
+    "name",
+    "namespace",
+)
 
 
 def begin(
@@ -61,39 +67,39 @@ def begin(
     """Return the metadata of a new object.
 
     Raises:
-        errors.ApiError: 400 for a namespace that is not the request's, or a resourceVersion.
+        errors.ApiError: 400 for a namespace other than the request's, or for a resourceVersion.
     """
     if meta.get("resourceVersion"):
         raise status_errors.bad_request("resourceVersion should not be set on objects to be created")
     if kind.namespaced and namespace and meta.get("namespace", namespace) != namespace:
         raise status_errors.bad_request(
-            f"the namespace of the provided object ({meta['namespace']}) does not match the namespace sent on "
-            f"the request ({namespace})"
+            f"the namespace of the provided object ({meta['namespace']}) does not match the namespace sent "
+            f"on the request ({namespace})"
         )
-    out = {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
+    created = {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
     name = meta.get("name")
     if not name and meta.get("generateName"):
         name = meta["generateName"][:GENERATED_LENGTH] + suffix
     if name:
-        out["name"] = name
+        created["name"] = name
     if kind.namespaced and namespace:
-        out["namespace"] = namespace
-    out |= {"uid": uid, "creationTimestamp": now}
+        created["namespace"] = namespace
+    created |= {"uid": uid, "creationTimestamp": now}
     if kind in GENERATIONS:
-        out["generation"] = 1
-    return out
+        created["generation"] = 1
+    return created
 
 
 def must_say_version(kind: Kind) -> bool:
-    """Whether an update must say which version it changes (Kubernetes: not AllowUnconditionalUpdate)."""
+    """Whether an update must have a resourceVersion."""
     return kind in _CONDITIONAL
 
 
 def keep(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a changed object: what the server writes stays as it was.
+    """Return the metadata of an update, with the server's own fields from `old`.
 
     Raises:
-        errors.Conflict: it names another resourceVersion or uid than is stored.
+        errors.Conflict: its resourceVersion or uid is not the stored one.
         errors.ApiError: 400 for another name or namespace.
     """
     version = meta.get("resourceVersion")
@@ -105,14 +111,15 @@ def keep(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[st
     for field in ("name", "namespace"):
         if meta.get(field, old.get(field)) != old.get(field):
             raise status_errors.bad_request(
-                f"the {field} of the object ({meta[field]}) does not match the {field} on the URL ({old.get(field)})"
+                f"the {field} of the object ({meta[field]}) does not match the {field} on the URL "
+                f"({old.get(field)})"
             )
-    out = {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
-    return out | {field: old[field] for field in _SERVER_FIELDS if field in old}
+    updated = {key: value for key, value in meta.items() if key not in (*_SERVER_FIELDS, "selfLink")}
+    return updated | {field: old[field] for field in _SERVER_FIELDS if field in old}
 
 
 def check(kind: Kind, meta: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Cause]:
-    """Yield what is wrong with the metadata of an object, given its metadata before."""
+    """Yield the broken rules of an object's metadata; `old` is the stored metadata, None on create."""
     if old is None:
         yield from _name(kind, meta)
     yield from labels(meta.get("labels") or {}, "metadata.labels")
@@ -130,9 +137,10 @@ def check(kind: Kind, meta: Mapping[str, Any], old: Mapping[str, Any] | None) ->
     controllers = [ref for ref in meta.get("ownerReferences") or () if ref.get("controller")]
     if len(controllers) > 1:
         yield status_errors.invalid(
-            "metadata.ownerReferences", [ref.get("name") for ref in controllers],
+            "metadata.ownerReferences",
+            [ref.get("name") for ref in controllers],
             "Only one reference can have Controller set to true",
-        )  # fmt: skip
+        )
 
 
 def _name(kind: Kind, meta: Mapping[str, Any]) -> Iterator[Cause]:
@@ -152,9 +160,9 @@ def _name(kind: Kind, meta: Mapping[str, Any]) -> Iterator[Cause]:
         yield status_errors.invalid("metadata.name", name, rule)
 
 
-def labels(found: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    """Yield what is wrong with a map of labels."""
-    for key, value in found.items():
+def labels(values: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    """Yield the broken rules of a map of labels."""
+    for key, value in values.items():
         if not _is_key(key):
             yield status_errors.invalid(path, key, KEY_RULE)
         if not isinstance(value, str):
@@ -165,11 +173,11 @@ def labels(found: Mapping[str, Any], path: str) -> Iterator[Cause]:
             yield status_errors.invalid(path, value, VALUE_RULE)
 
 
-def _annotations(found: Mapping[str, Any]) -> Iterator[Cause]:
-    for key in found:
+def _annotations(values: Mapping[str, Any]) -> Iterator[Cause]:
+    for key in values:
         if not _is_key(key.lower()):
             yield status_errors.invalid("metadata.annotations", key, KEY_RULE)
-    size = sum(len(key.encode()) + len(str(value).encode()) for key, value in found.items())
+    size = sum(len(key.encode()) + len(str(value).encode()) for key, value in values.items())
     if size > MAX_ANNOTATIONS:
         yield status_errors.too_long("metadata.annotations", MAX_ANNOTATIONS)
 

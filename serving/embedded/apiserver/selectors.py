@@ -28,19 +28,19 @@ def labels(text: str) -> Predicate:
     """Return the predicate of a label selector such as `a=b,c!=d,e in (f,g),!h`.
 
     Raises:
-        errors.ApiError: 400, it is no selector.
+        errors.ApiError: 400, the selector is malformed.
     """
     requirements = [_requirement(part.strip(), text) for part in _split(text)] if text.strip() else []
 
     def selected(obj: Object) -> bool:
-        have = obj["metadata"].get("labels") or {}
-        return all(requirement(have) for requirement in requirements)
+        labels = obj["metadata"].get("labels") or {}
+        return all(requirement(labels) for requirement in requirements)
 
     return selected
 
 
 def _split(text: str) -> Iterator[str]:
-    """Yield what stands between the commas outside of parentheses."""
+    """Split at the commas outside of parentheses."""
     start, inside = 0, False
     for index, char in enumerate(text):
         if char in "()":
@@ -52,81 +52,89 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _requirement(part: str, text: str) -> _Requirement:
-    if found := _SET.fullmatch(part):
-        key, operator, listed = found.groups()
+    if match := _SET.fullmatch(part):
+        key, operator, listed = match.groups()
         values = {value.strip() for value in listed.split(",")}
         if all(_LABEL_VALUE.fullmatch(value) for value in values):
             return _in(key, values) if operator == "in" else _not_in(key, values)
-    elif found := _EQUALS.fullmatch(part):
-        key, operator, value = found.groups()
+    elif match := _EQUALS.fullmatch(part):
+        key, operator, value = match.groups()
         return _not_in(key, {value}) if operator == "!=" else _in(key, {value})
-    elif found := _EXISTS.fullmatch(part):
-        negated, key = found.groups()
-        return (lambda have: key not in have) if negated else (lambda have: key in have)
+    elif match := _EXISTS.fullmatch(part):
+        negated, key = match.groups()
+        return (lambda labels: key not in labels) if negated else (lambda labels: key in labels)
     raise _unparsed("labelSelector", text, f"unable to parse requirement: {status_errors.show(part)}")
 
 
-def _unparsed(which: str, text: str, why: str) -> errors.ApiError:
-    cause = status_errors.invalid(which, text, why)
-    return status_errors.bad_request(f"{which}: {cause.message}", (cause,))
+def _unparsed(parameter: str, text: str, problem: str) -> errors.ApiError:
+    cause = status_errors.invalid(parameter, text, problem)
+    return status_errors.bad_request(f"{parameter}: {cause.message}", (cause,))
 
 
 def _in(key: str, values: set[str]) -> _Requirement:
-    return lambda have: key in have and have[key] in values
+    return lambda labels: key in labels and labels[key] in values
 
 
 def _not_in(key: str, values: set[str]) -> _Requirement:
-    return lambda have: key not in have or have[key] not in values
+    return lambda labels: key not in labels or labels[key] not in values
 
 
-def matches(selector: Mapping[str, Any], have: Mapping[str, str]) -> bool:
+def matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     """Whether labels match a metav1.LabelSelector (`matchLabels` and `matchExpressions`)."""
-    if any(have.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
-    return all(_expression(rule, have) for rule in selector.get("matchExpressions") or ())
+    return all(_expression(rule, labels) for rule in selector.get("matchExpressions") or ())
 
 
-def _expression(rule: Mapping[str, Any], have: Mapping[str, str]) -> bool:
+def _expression(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     key, values = rule["key"], set(rule.get("values") or ())
     operator = rule.get("operator")
     if operator == "In":
-        return _in(key, values)(have)
+        return _in(key, values)(labels)
     if operator == "NotIn":
-        return _not_in(key, values)(have)
-    return (key in have) == (operator == "Exists")
+        return _not_in(key, values)(labels)
+    return (key in labels) == (operator == "Exists")
 
 
 _ALWAYS = ("metadata.name", "metadata.namespace")
 _FIELDS: dict[Kind, tuple[str, ...]] = {
     kinds.POD: ("status.phase", "spec.nodeName", "spec.restartPolicy", "status.podIP"),
     kinds.EVENT_V1: (
-        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
-        "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
-        "reportingComponent", "source", "type",
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
     ),
     kinds.JOB: ("status.successful",),
     kinds.NAMESPACE: ("status.phase",),
     kinds.SECRET: ("type",),
-}  # fmt: skip
+}
 
 
 def fields(kind: Kind, text: str) -> Predicate:
     """Return the predicate of a field selector such as `metadata.name=a,status.phase!=Running`.
 
     Raises:
-        errors.ApiError: 400, it is no selector, or not one of the fields that this kind has.
+        errors.ApiError: 400, the selector is malformed, or the kind does not have the field.
     """
-    wanted: list[tuple[str, bool, str]] = []
+    terms: list[tuple[str, bool, str]] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        found = re.fullmatch(r"([A-Za-z0-9.]+)\s*(==|=|!=)\s*(.*)", part)
-        if not found:
+        match = re.fullmatch(r"([A-Za-z0-9.]+)\s*(==|=|!=)\s*(.*)", part)
+        if not match:
             raise _unparsed("fieldSelector", text, f"invalid selector: '{part}'; can't understand it")
-        path, operator, value = found.groups()
+        path, operator, value = match.groups()
         if path not in (*_ALWAYS, *_FIELDS.get(kind, ())):
             known = ", ".join((*_ALWAYS, *_FIELDS.get(kind, ())))
             raise _unparsed("fieldSelector", text, f'"{path}" is not a known field selector: only {known}')
-        wanted.append((path, operator != "!=", value))
-    return lambda obj: all((_field(obj, path) == value) == equal for path, equal, value in wanted)
+        terms.append((path, operator != "!=", value))
+    return lambda obj: all((_field(obj, path) == value) == equal for path, equal, value in terms)
 
 
 def _field(obj: Object, path: str) -> str:

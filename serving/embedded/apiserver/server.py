@@ -1,4 +1,4 @@
-"""The embedded API server as a process: files, socket, certificates, and an end that does not wait for watchers."""
+"""The embedded API server as a process: files, socket, certificates, and a shutdown that ends all watches."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP whose connections a handler can cut: an ordinary close waits until the peer has read everything."""
+    """HTTP with connections that a handler can abort; a close would wait until the peer has read all data."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -41,7 +41,7 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: whoever runs us decides when to stop."""
+    """uvicorn without its signal handlers: the caller of `run` cancels it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -80,11 +80,22 @@ async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, setti
     tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
     tls.renew()
     config = uvicorn.Config(
-        app, loop="none", http=_Protocol, lifespan="off", ws="none", access_log=False, log_config=None,
-        server_header=False, date_header=False, proxy_headers=False, timeout_keep_alive=api.keep_alive_seconds,
-        timeout_graceful_shutdown=api.stop_seconds, backlog=2048,
-        ssl_certfile=str(tls.files.certificate), ssl_keyfile=str(tls.files.key),
-    )  # fmt: skip
+        app,
+        loop="none",
+        http=_Protocol,
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=api.keep_alive_seconds,
+        timeout_graceful_shutdown=api.stop_seconds,
+        backlog=2048,
+        ssl_certfile=str(tls.files.certificate),
+        ssl_keyfile=str(tls.files.key),
+    )
     config.load()
     assert config.ssl is not None
     config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -126,18 +137,18 @@ def _listen(api: ApiSettings) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        where = f"{api.host}:{api.port}"
+        endpoint = f"{api.host}:{api.port}"
         if error.errno == errno.EADDRINUSE:
-            message = f"{where} is in use by another process: stop that one, or choose another --port"
+            message = f"{endpoint} is in use by another process: stop that one, or choose another --port"
         else:
-            message = f"cannot listen on {where}: {error.strerror}; choose another --port or address"
+            message = f"cannot listen on {endpoint}: {error.strerror}; choose another --port or address"
         raise errors.UserError(message) from error
     listener.setblocking(False)  # noqa: FBT003 the socket module's own signature
     return listener
 
 
 class _Tls:
-    """Certificates that are renewed while the server runs; new connections see the new one."""
+    """Renews the certificate while the server runs; new connections get the new one."""
 
     def __init__(self, data_dir: DataDir, api: ApiSettings, port: int, secret: str) -> None:
         self._data_dir, self._api, self._port, self._secret = data_dir, api, port, secret
@@ -145,19 +156,20 @@ class _Tls:
         self.files = certificates.files(data_dir.tls)
 
     def renew(self) -> bool:
-        """Make what is due and write the kubeconfig; return whether the certificate is new."""
-        made = certificates.ensure(self._data_dir.tls, self._api.host, self._api, clock.now())
-        if not made and self._written:
+        """Renew the certificate if it is due, and write the kubeconfig; return whether it is new."""
+        renewed = certificates.ensure(self._data_dir.tls, self._api.host, self._api, clock.now())
+        if not renewed and self._written:
             return False
         self._written = True
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._api.host, self._api.host)  # noqa: S104 compared
+        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared
+        host = loopback.get(self._api.host, self._api.host)
         access.write_kubeconfig(
             self._data_dir, host=host, port=self._port, ca=self.files.ca.read_bytes(), secret=self._secret
         )
-        return made
+        return renewed
 
     async def keep_fresh(self, context: ssl.SSLContext) -> None:
-        """Look once in a while until cancelled."""
+        """Renew the certificate when it is due, until cancelled."""
         while True:
             await asyncio.sleep(self._api.renew_check_seconds)
             try:
@@ -165,4 +177,4 @@ class _Tls:
                     context.load_cert_chain(str(self.files.certificate), str(self.files.key))
                     log.info("the server's certificate was renewed")
             except OSError as error:
-                log.warning("the certificate could not be renewed, it is tried again: %s", error)
+                log.warning("the certificate could not be renewed, retrying: %s", error)

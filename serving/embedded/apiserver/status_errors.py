@@ -1,4 +1,4 @@
-"""Errors of the API: their wording as in kube-apiserver, and metav1.Status objects of them.
+"""Errors of the API, worded as in kube-apiserver, and their metav1.Status objects.
 
 The wording is that of k8s.io/apimachinery/pkg/util/validation/field/errors.go and pkg/api/errors/errors.go.
 """
@@ -12,7 +12,7 @@ from serving.errors import Cause
 from serving.resources.kinds import Kind
 
 LONGEST_VALUE = 256
-"""Characters of a value that are shown; more would bury the rule."""
+"""Characters of a value that a message shows."""
 
 
 def show(value: Any) -> str:
@@ -64,8 +64,8 @@ def resource(kind: Kind) -> str:
 
 def details(kind: Kind, name: str, uid: str = "") -> dict[str, Any]:
     """Return a Status' `details` for an object."""
-    found = {"name": name, "group": kind.group, "kind": kind.kind, "uid": uid}
-    return {key: value for key, value in found.items() if value}
+    fields = {"name": name, "group": kind.group, "kind": kind.kind, "uid": uid}
+    return {key: value for key, value in fields.items() if value}
 
 
 def unprocessable(kind: Kind, name: str, causes: Sequence[Cause]) -> errors.Invalid:
@@ -81,11 +81,10 @@ def bad_request(message: str, causes: Sequence[Cause] = ()) -> errors.ApiError:
     return errors.ApiError(400, "BadRequest", message, causes)
 
 
-def conflict(kind: Kind, name: str, why: str, causes: Sequence[Cause] = ()) -> errors.Conflict:
+def conflict(kind: Kind, name: str, reason: str, causes: Sequence[Cause] = ()) -> errors.Conflict:
     """Return the 409 for a stale write or a failed precondition."""
-    message = f'Operation cannot be fulfilled on {resource(kind)} "{name}": {why}'
-    found = {**details(kind, name), "kind": kind.plural}
-    return errors.Conflict(409, "Conflict", message, causes, found)
+    message = f'Operation cannot be fulfilled on {resource(kind)} "{name}": {reason}'
+    return errors.Conflict(409, "Conflict", message, causes, {**details(kind, name), "kind": kind.plural})
 
 
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
@@ -98,8 +97,8 @@ def method_not_allowed() -> errors.ApiError:
 
 
 def not_found(kind: Kind, name: str) -> errors.NotFound:
-    found = {**details(kind, name), "kind": kind.plural}
-    return errors.NotFound(404, "NotFound", f'{resource(kind)} "{name}" not found', (), found)
+    message = f'{resource(kind)} "{name}" not found'
+    return errors.NotFound(404, "NotFound", message, (), {**details(kind, name), "kind": kind.plural})
 
 
 def to_status(error: errors.ApiError, kind: Kind | None = None, name: str = "") -> dict[str, Any]:
@@ -116,15 +115,20 @@ def to_status(error: errors.ApiError, kind: Kind | None = None, name: str = "") 
             {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in error.causes
         ]
     status: dict[str, Any] = {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": error.message, "reason": error.reason, "code": error.code,
-    }  # fmt: skip
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+        "reason": error.reason,
+        "code": error.code,
+    }
     if details:
         status["details"] = details
     return status
 
 
 def success(kind: Kind, name: str, uid: str) -> dict[str, Any]:
-    """Return the Status that a DELETE of something gone at once is answered with."""
+    """Return the Status of a DELETE that removed the object at once."""
     details = {"name": name, "kind": kind.plural, "uid": uid} | ({"group": kind.group} if kind.group else {})
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

@@ -1,4 +1,4 @@
-"""The node agent: runs the Pods that the API has. When it ends, their processes go on."""
+"""The node agent: runs the Pods of the API. Their processes outlive it."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from serving.settings import Settings
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-"""Before a Pod's runner that failed (a bug, a full disk) begins again."""
+"""Before a runner that failed (a bug, a full disk) is replaced."""
 
 
 class Agent:
@@ -29,7 +29,7 @@ class Agent:
         self._node = node
         self._runners: dict[str, PodRunner] = {}
         self._finished: set[str] = set()
-        """Pods that have ended here and that the API still has (finalizers)."""
+        """Pods that have ended here but still exist in the API (finalizers)."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def changed(self, before: Object | None, after: Object | None) -> None:
@@ -70,7 +70,7 @@ class Agent:
             self._finished.add(uid)
 
     async def remove_orphans(self, informer: Informer) -> None:
-        """End the processes and remove the records of Pods that the API has no more."""
+        """End the processes and remove the records of Pods that no longer exist in the API."""
         await informer.synced.wait()
         known = {pod["metadata"]["uid"] for pod in informer}
         orphans = [pod for pod in pods(self._node.data_dir.pods) if pod.path.name not in known]
@@ -79,16 +79,16 @@ class Agent:
         await self._node.images.release_others(lambda: {pod["metadata"]["uid"] for pod in informer})
 
     async def close(self) -> None:
-        """Stop all runners; the containers go on."""
+        """Stop all runners; the containers keep running."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 async def run(data_dir: DataDir, settings: Settings, runtimes: Mapping[str, Runtime] = RUNTIMES) -> None:
-    """Run Pods until cancelled; then their processes stay, for the next agent to adopt.
+    """Run Pods until cancelled; their processes stay, for the next agent to adopt.
 
-    `runtimes` are the images that this machine knows.
+    `runtimes` are the local runtimes, by image.
     """
     data_dir.pods.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with await connect_eventually(data_dir.kubeconfig, component="node") as kube:
@@ -96,7 +96,7 @@ async def run(data_dir: DataDir, settings: Settings, runtimes: Mapping[str, Runt
         for pod in pods(data_dir.pods):
             if address := pod.info.get("ip"):
                 node.addresses.take(pod.path.name, address)
-        port = node.metrics.serve(data_dir, node.cgroups.where, settings.node.metrics_port)
+        port = node.metrics.serve(data_dir, node.cgroups.layout, settings.node.metrics_port)
         log.info("metrics at http://127.0.0.1:%d/metrics", port)
         agent = Agent(node)
         watches = Watches(kube)

@@ -1,4 +1,4 @@
-"""The node's metrics for Prometheus: the phases of replicas' starts, and their usage. On loopback only."""
+"""The node's metrics for Prometheus, on loopback: the phases of replicas' starts, and their usage."""
 
 from prometheus_client import CollectorRegistry, Histogram
 
@@ -12,7 +12,7 @@ from serving.objects import Object
 from serving.resources import names
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds: from a phase of a forked replica to the download of a large model."""
+"""Seconds, from a phase of a forked replica to the download of a large model."""
 
 
 class NodeMetrics:
@@ -34,10 +34,10 @@ class NodeMetrics:
         inference, predictor = labels.get(names.INFERENCE_LABEL, ""), labels.get(names.PREDICTOR_LABEL, "")
         for phase in PHASES:
             self._starts.labels(
-                pod["metadata"]["namespace"], inference, predictor, phase, trace.how.lower()
+                pod["metadata"]["namespace"], inference, predictor, phase, trace.method.lower()
             ).observe(trace.seconds[phase])
 
-    def serve(self, data_dir: DataDir, where: CgroupLayout, port: int) -> int:
-        """Serve `GET /metrics`, with the usage from the cgroups of `where`; return the port."""
-        self._registry.register(UsageCollector(data_dir.pods, where, Gpus()))
+    def serve(self, data_dir: DataDir, layout: CgroupLayout, port: int) -> int:
+        """Serve `GET /metrics`, with the usage from the cgroups of `layout`; return the port."""
+        self._registry.register(UsageCollector(data_dir.pods, layout, Gpus()))
         return metrics.serve(self._registry, data_dir.metrics("node"), port)

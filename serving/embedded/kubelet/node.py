@@ -1,4 +1,4 @@
-"""This machine as a node, as all its Pods share it; determined once when the agent starts."""
+"""This machine as a node, which all its Pods share; determined when the agent starts."""
 
 import asyncio
 import os
@@ -24,21 +24,19 @@ from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
 
 LAUNCHES_AT_ONCE = 4
-"""Containers that are started at the same moment; more would only compete for the processor."""
+"""The most containers that are started at a time; more would compete for the processor."""
 
 
 @dataclass(frozen=True)
 class Jail:
-    """How containers are isolated when the agent runs as root."""
+    """The isolation of containers where the agent runs as root."""
 
     uid: int
     gid: int
     cover: tuple[str, ...]
-    """Directories that containers see empty: homes that their user must not or cannot enter, and the data
-    directory."""
+    """Directories that containers see empty: homes that their user must not enter, and the data directory."""
     keep: tuple[str, ...]
-    """Directories of the interpreter and its environment, which containers see read-only at their own
-    paths."""
+    """Directories of the interpreter and its environment, read-only in containers, at their own paths."""
 
 
 @dataclass
@@ -58,20 +56,20 @@ class Node:
     images: ImageVolumes
     mps: Mps
     runtime_variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables of containers that run one of `runtimes`; the Pod's own take precedence."""
+    """Variables of containers of `runtimes`; the Pod's own take precedence."""
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
     launching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LAUNCHES_AT_ONCE))
 
 
 def interpreter_paths() -> tuple[str, ...]:
-    """Return the directories that this Python and Slipway need to run; none is inside another."""
+    """Return the directories of this Python and of Slipway; none is inside another."""
     source = str(Path(next(iter(serving.__path__))).resolve().parent)
     paths = sorted({os.path.realpath(sys.base_prefix), sys.prefix, os.path.realpath(sys.prefix), source})
-    return tuple(p for p in paths if not any(p != other and p.startswith(other + "/") for other in paths))
+    return tuple(p for p in paths if not any(p != parent and p.startswith(parent + "/") for parent in paths))
 
 
 def _closed_ancestor(path: str) -> str | None:
-    """Return the topmost directory above `path` that other users cannot enter; None where there is none."""
+    """Return the topmost directory above `path` that other users cannot enter, or None."""
     parts = Path(path).parents
     for directory in sorted(parts, key=lambda p: len(p.parts)):
         if not directory.stat().st_mode & 0o001:
@@ -80,7 +78,7 @@ def _closed_ancestor(path: str) -> str | None:
 
 
 def jail(data_dir: DataDir, user: str) -> Jail | None:
-    """Return how to isolate containers; None for an ordinary user, who cannot.
+    """Return the isolation of containers; None for an ordinary user, who cannot isolate them.
 
     Raises:
         errors.Permanent: `user` is root or does not exist.
@@ -100,7 +98,7 @@ def jail(data_dir: DataDir, user: str) -> Jail | None:
 
 
 def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, Runtime]) -> Node:
-    """Determine the capabilities of this machine."""
+    """Return this machine as a node."""
     cgroups = detect()
     confinement = jail(data_dir, settings.node.run_as)
     return Node(

@@ -1,4 +1,4 @@
-"""The records of Pods and runs below `DIR/pods/<uid>`, from which a restarted agent learns everything.
+"""The records of Pods and runs below `DIR/pods/<uid>`, from which a restarted agent continues.
 
 pod.json                         address, name, and grace period
 volumes/<name>                   emptyDir volumes
@@ -24,7 +24,7 @@ from serving.system.processes import ProcessIdentity
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return a record; None where there is none, or it is broken."""
+    """Return a record; None if it is missing or malformed."""
     try:
         record = orjson.loads(path.read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
@@ -35,8 +35,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a record atomically, readable by its owner alone.
 
-    It outlives every process. It is synced to the disk when the run ends (`container/shim.py`): until then it
-    is about processes, which a power failure ends too.
+    The shim syncs it to the disk at the end of the run: until then it describes processes, which a power
+    failure ends too.
     """
     atomic_file.replace(path, orjson.dumps(content), mode=0o600)
 
@@ -61,7 +61,7 @@ class RunDirectory:
 
     @property
     def pod_uid(self) -> str:
-        """The uid of its Pod: see the module's docstring for the path."""
+        """The uid of its Pod."""
         return self.path.parents[2].name
 
     @property
@@ -70,7 +70,7 @@ class RunDirectory:
         return self.path / "tmp"
 
     def begin(self, **details: Any) -> str:
-        """Record the run before anything of it is started; return the nonce for its shim."""
+        """Record the run before its start; return the nonce for its shim."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.tmp.mkdir(parents=True, mode=0o700)
         nonce = secrets.token_hex(8)
@@ -100,7 +100,7 @@ class RunDirectory:
         )
 
     def exit(self) -> ContainerExit | None:
-        """Return how it ended; None while it has not."""
+        """Return the exit of the run; None while it runs."""
         path = self.path / "exit.json"
         record = read_json(path)
         if record is None:
@@ -115,13 +115,13 @@ class RunDirectory:
             finished_at=_mtime(path),
         )
 
-    def declare_lost(self, why: str) -> None:
-        """Record that nobody saw how the run ended, unless its end is recorded."""
+    def declare_lost(self, reason: str) -> None:
+        """Record that the end of the run is unknown, unless it is recorded."""
         if not (self.path / "exit.json").exists():
-            write_json(self.path / "exit.json", {"lost": why})
+            write_json(self.path / "exit.json", {"lost": reason})
 
     def is_abandoned(self) -> bool:
-        """Whether no shim holds the run; after this call none can take it any more."""
+        """Whether no shim holds the run; after this call, none can take it."""
         if not self.path.is_dir():
             return True
         lock = locks.try_lock(self.path / "lock")
@@ -144,7 +144,7 @@ class PodDirectory:
         return read_json(self.path / "pod.json") or {}
 
     def save(self, info: dict[str, Any]) -> None:
-        """Record the Pod; call it before anything of it is started."""
+        """Record the Pod, before its first container starts."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_json(self.path / "pod.json", info)
 
@@ -167,13 +167,13 @@ class PodDirectory:
             yield from self.runs(entry.name)[-1:]
 
     def forget_before(self, container: str, index: int) -> None:
-        """Keep records and logs of this run and of the one before it."""
+        """Remove records and logs of runs before this one and its predecessor."""
         for run in self.runs(container):
             if run.index < index:
                 shutil.rmtree(run.tmp, ignore_errors=True)
             if run.index < index - 1:
                 shutil.rmtree(run.path, ignore_errors=True)
-                for suffix in (".1", "", ".times", ".1.times"):  # its name goes with its newest lines
+                for suffix in (".1", "", ".times", ".1.times"):  # the oldest lines first
                     log = self.path / "logs" / container / f"{run.index}.log{suffix}"
                     log.unlink(missing_ok=True)
 

@@ -1,6 +1,6 @@
-"""The table of local runtimes: the meaning of an image name on a machine without container images.
+"""The table of local runtimes: the commands of image names on a machine without container images.
 
-The agent starts a runtime's module by its name, and never imports one.
+The agent starts a runtime's module by its name, and never imports it.
 """
 
 import sys
@@ -12,13 +12,12 @@ from serving.resources.names import RUNTIME_IMAGE_PREFIX
 
 @dataclass(frozen=True)
 class Runtime:
-    """The meaning of an image: a command of this interpreter and its environment."""
+    """A command of this interpreter and its environment, in place of an image."""
 
     command: tuple[str, ...]
     """The container's `args` are appended."""
     module: str | None = None
-    """Has `PRELOAD` (names of the modules that it needs) and `main() -> int`; None where a zygote is of no
-    use."""
+    """A module with `PRELOAD` (names of modules) and `main() -> int`; None for a runtime without a zygote."""
 
 
 def _module(name: str) -> Runtime:

@@ -1,4 +1,4 @@
-"""Ends everything that runs on this machine, for `slipway down`; it needs neither the agent nor the API."""
+"""Ends all processes of Pods for `slipway down`, without the agent or the API."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from serving.settings import Settings
 
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
-    """End all processes of all Pods, gracefully and at once; records stay for the next agent."""
+    """End the processes of all Pods, gracefully and concurrently; records stay for the next agent."""
     pool.end_all(data_dir.zygotes)
     cgroups = detect()
 

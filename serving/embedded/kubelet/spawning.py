@@ -1,4 +1,4 @@
-"""Starts processes that outlive the agent, shims and zygotes, and waits for the end of any process."""
+"""Starts the processes that outlive the agent: shims and zygotes."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import serving
 from serving import clock
-from serving.embedded.kubelet.container.environment import BASE
+from serving.embedded.pod_spec.environment import BASE
 from serving.system import processes
 
 _ROOT = str(Path(next(iter(serving.__path__))).parent)
@@ -20,10 +20,9 @@ _CALL = (
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
-"""Numeric libraries start their threads when they are imported, and a process with threads cannot be
-forked."""
+"""Numeric libraries start threads at import, and a process with threads cannot be forked."""
 IDENTITY_SECONDS = 10.0
-"""Longest wait for a zygote to record its identity: it does so before it imports anything."""
+"""Longest wait for a zygote to record its identity, which it does before its imports."""
 POLL_SECONDS = 0.01
 
 
@@ -35,19 +34,19 @@ def python(function: str) -> list[str]:
 def spawn_shim(errors_path: Path, specification: bytes) -> tuple[int, socket.socket]:
     """Start a shim in a session of its own and send it its specification.
 
-    Returns its pidfd, and the connection that it closes when the start is recorded.
+    Returns its pidfd, and the connection that it closes after it has recorded the start.
     """
-    ours, its = socket.socketpair()
+    connection, shim_end = socket.socketpair()
     try:
-        with its, open(errors_path, "wb") as errors_file:  # noqa: PTH123 a descriptor is wanted
-            pid = _spawn(python("main"), its.fileno(), errors_file.fileno(), {"PATH": os.defpath})
+        with shim_end, open(errors_path, "wb") as errors_file:  # noqa: PTH123 for its descriptor
+            pid = _spawn(python("main"), shim_end.fileno(), errors_file.fileno(), {"PATH": os.defpath})
     except OSError:
-        ours.close()
+        connection.close()
         raise
     with contextlib.suppress(BrokenPipeError):
-        ours.sendall(specification)
-        ours.shutdown(socket.SHUT_WR)
-    return os.pidfd_open(pid), ours
+        connection.sendall(specification)
+        connection.shutdown(socket.SHUT_WR)
+    return os.pidfd_open(pid), connection
 
 
 def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequence[str]) -> int:
@@ -56,7 +55,7 @@ def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequen
     argv = [sys.executable, "-P", "-m", program, str(directory), name, module, *cgroup_parents]
     devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with open(directory / f"{name}.log", "wb") as output:  # noqa: PTH123 a descriptor is wanted
+        with open(directory / f"{name}.log", "wb") as output:  # noqa: PTH123 for its descriptor
             pid = _spawn(argv, devnull, output.fileno(), {**BASE, **ONE_THREAD})
     finally:
         os.close(devnull)
@@ -71,7 +70,7 @@ def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequen
 
 
 def _spawn(argv: list[str], stdin: int, stderr: int, env: Mapping[str, str]) -> int:
-    """Start a process that does not end with this one; return its pid."""
+    """Start a process that outlives this one; return its pid."""
     devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
         actions = [

@@ -1,4 +1,4 @@
-"""Decides when a component that ended is started again. Pure: no clock, no processes."""
+"""Decides when a component is restarted. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -6,27 +6,26 @@ from typing import NamedTuple
 from serving.settings import SupervisorSettings
 
 GIVES_UP = 64
-"""Exit status of a component that cannot run as configured (sysexits.h EX_USAGE); its last line has the
-reason."""
+"""Exit status of a component that cannot run as configured (EX_USAGE); its last line is the reason."""
 
 
 @dataclass(frozen=True)
 class RestartHistory:
-    """How often in a row one component has failed, and since when it runs (monotonic seconds)."""
+    """The consecutive failures of a component, and its last start (monotonic seconds)."""
 
     failures: int = 0
     started: float = 0.0
 
 
 class Restart(NamedTuple):
-    """Start again after `delay` seconds."""
+    """Restart after `delay` seconds."""
 
     delay: float
     history: RestartHistory
 
 
 class Fail(NamedTuple):
-    """Do not start again: the component cannot run as configured, and not all components have been up yet."""
+    """Do not restart: the component cannot run as configured, and not all components have been up yet."""
 
 
 def started(history: RestartHistory, now: float) -> RestartHistory:
@@ -40,11 +39,11 @@ def ended(
     """Return the decision after the end of a component.
 
     Args:
-        history: of the component.
-        code: exit status (negative: by signal); None where it is unknown, as of an adopted one.
+        history: the history of the component.
+        code: exit status (negative: by signal); None if unknown, as for an adopted component.
         now: monotonic seconds.
-        proven: whether all components have been up since `up` started. From then on a component that gives
-            up is restarted too: the cause may pass, and others are serving.
+        proven: whether all components have been up since `up` started. From then on every component is
+            restarted: the cause may pass, and the others are serving.
         settings: delays, in seconds.
     """
     if code == GIVES_UP and not proven:

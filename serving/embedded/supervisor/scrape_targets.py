@@ -1,7 +1,6 @@
-"""Writes this machine's metrics pages to a file in which Prometheus finds targets (`file_sd_configs`).
+"""Writes this machine's metrics pages to a file of Prometheus targets (`file_sd_configs`).
 
-Components choose their ports when they start, and record them (`serving.metrics`); this follows them while
-`up` runs.
+Components choose their ports at their start and record them (`serving.metrics`); `up` keeps the file current.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from serving.system import atomic_file
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 2.0
-"""Between reads of the ports (four small files): less than a usual scrape interval."""
+"""Between reads of the ports (four small files), less than a usual scrape interval."""
 
 
 def document(pages: Iterable[metrics.Page]) -> bytes:
@@ -42,7 +41,7 @@ class ScrapeTargets:
         self._has_failed = False
 
     async def run(self) -> None:
-        """Follow the pages until cancelled; the file stays, as the components do."""
+        """Keep the file current until cancelled; the file stays, as the components do."""
         while True:
             self.write()
             await asyncio.sleep(POLL_SECONDS)
@@ -63,5 +62,5 @@ class ScrapeTargets:
         self._written = new
 
     def remove(self) -> None:
-        """Remove the file: no component runs any more."""
+        """Remove the file, after the last component has stopped."""
         self._path.unlink(missing_ok=True)

@@ -1,8 +1,7 @@
 """Keeps the components of one data directory running: starts, adopts, restarts and stops them.
 
-The components outlive it on purpose: each is the leader of its own session, logs to a file, and is found by
-its recorded identity, so SIGKILL of `up` stops nothing and the next `up` adopts them. It prints nothing;
-`restart_policy` decides about restarts.
+The components outlive it: each leads its own session, logs to a file, and is found by its recorded identity,
+so that SIGKILL of `up` stops none, and the next `up` adopts them. `restart_policy` decides about restarts.
 """
 
 import asyncio
@@ -26,12 +25,12 @@ from serving.system.processes import ProcessIdentity
 log = logging.getLogger(__name__)
 
 COMPONENTS = ("api", "node", "controllers", "gateway", "activator")
-"""In the order of their start; all but `api` keep trying until it answers."""
+"""In the order of their start; all others retry until `api` answers."""
 
 
 @contextlib.contextmanager
 def owned(data_dir: DataDir) -> Iterator[None]:
-    """Own the data directory: one process at a time, until it dies or leaves.
+    """Own the data directory, one process at a time.
 
     Raises:
         errors.UserError: another process owns it, or the directory cannot be used.
@@ -91,7 +90,7 @@ class Supervisor:
         self._environment = dict(os.environ if environment is None else environment)
         self._components = {name: _Component(name) for name in COMPONENTS}
         self.proven = False
-        """Every component has been up once; from then on none is given up."""
+        """Whether every component has been up once; from then on every one is restarted."""
 
     def adopt(self) -> list[str]:
         """Adopt the components that an earlier `up` left running; return their names."""
@@ -105,10 +104,10 @@ class Supervisor:
         return adopted
 
     async def run(self) -> None:
-        """Start components that do not run, and restart those that end, until cancelled (which stops none).
+        """Start components and restart those that end, until cancelled; that stops none.
 
         Raises:
-            errors.UserError: a component cannot run as configured, and not all have been up yet.
+            errors.UserError: a component cannot run as configured, and not all components have been up yet.
         """
         self._data_dir.logs.mkdir(parents=True, exist_ok=True)
         while True:

@@ -1,5 +1,5 @@
 """The controllers of Deployments, Jobs, EndpointSlices and finished Pods: a cluster's controller manager.
 
-One folder a kind: `plan.py` and `status.py` decide, `controller.py` reads and writes. A Deployment owns its
+One folder per kind: `plan.py` and `status.py` decide, `controller.py` reads and writes. A Deployment owns its
 Pods directly: there is no ReplicaSet.
 """

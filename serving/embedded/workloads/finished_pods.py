@@ -1,6 +1,6 @@
 """Deletes the oldest finished Pods without an owner, as a cluster's Pod garbage collector does.
 
-A machine that runs bare Pods must not fill up with their logs.
+Otherwise their logs would fill the disk.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ def surplus(pods: Iterable[Object], kept: int) -> list[Object]:
 
 
 class FinishedPodCollector:
-    """Checks whenever a Pod has finished; make it before the informer runs."""
+    """Deletes surplus Pods whenever a Pod finishes; make it before the informer runs."""
 
     def __init__(self, kube: Kube, informer: Informer, kept: int) -> None:
         self._kube, self._informer, self._kept = kube, informer, kept
@@ -39,7 +39,7 @@ class FinishedPodCollector:
             self._changed.set()
 
     async def run(self) -> None:
-        """Delete surplus Pods until cancelled; a delete that fails is retried."""
+        """Delete surplus Pods until cancelled; failed deletions are retried."""
         await self._informer.synced.wait()
         while True:
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""Names and hashes that are the same after every restart: the API refuses a repeated create by its name."""
+"""Deterministic names and hashes: after a restart, the API refuses a repeated create by its name."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Without vowels and similar characters: k8s.io/apimachinery/pkg/util/rand/rand.go."""
 
 POD_NAME_LIMIT = 63
-"""A Pod's name is its host name too: an RFC 1123 label."""
+"""A Pod's name is also its host name, an RFC 1123 label."""
 
 
 def digest(text: bytes, length: int) -> str:
@@ -18,8 +18,8 @@ def digest(text: bytes, length: int) -> str:
     number = int.from_bytes(hashlib.sha256(text).digest()[:16], "big")
     letters = []
     for _ in range(length):
-        number, rest = divmod(number, len(_ALPHABET))
-        letters.append(_ALPHABET[rest])
+        number, index = divmod(number, len(_ALPHABET))
+        letters.append(_ALPHABET[index])
     return "".join(letters)
 
 
@@ -34,7 +34,7 @@ def pod_name(prefix: str, seed: str) -> str:
 
 
 def free_names(prefix: str, seed: str, taken: Iterable[str], count: int) -> list[str]:
-    """Return the first `count` names of the sequence of `seed` that are not taken."""
+    """Return the first `count` free names of the sequence of `seed`."""
     used = set(taken)
     names: list[str] = []
     slot = 0

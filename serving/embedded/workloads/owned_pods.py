@@ -1,7 +1,6 @@
-"""The Pods of an owner, with our own writes that the watch may not have shown yet (`serving.kube.cache`).
+"""The Pods of an owner, with own writes that the watch has not yet delivered (`serving.kube.cache`).
 
-Where the answer to a write was lost, the API is read. A restarted agent lists before it plans, so it needs no
-memory.
+If the answer to a write was lost, the Pod is read from the API. A restarted agent lists before it plans.
 """
 
 import asyncio
@@ -40,15 +39,15 @@ class OwnedPods:
         return list(self._cache.owned(kinds.POD, owner).values())
 
     def taken(self, owner: Object) -> frozenset[str]:
-        """Return names that Pods of others have."""
+        """Return names of Pods of other owners."""
         return frozenset(self._taken.get(owner["metadata"]["uid"], ()))
 
     def is_behind(self, owner: Object) -> bool:
-        """Whether the watch has yet to show a write to one of the owner's Pods."""
+        """Whether the watch has not yet delivered a write to one of the owner's Pods."""
         return self._cache.is_behind(kinds.POD, owner)
 
     def forget(self, uid: str) -> None:
-        """Drop all memory of an owner that is gone."""
+        """Drop the state of an owner that is gone."""
         self._unsure.pop(uid, None)
         self._taken.pop(uid, None)
 
@@ -67,11 +66,11 @@ class OwnedPods:
             self._unsure[uid].discard(key)
 
     async def create(self, kind: kinds.Kind, owner: Object, bodies: Sequence[Object]) -> None:
-        """Create the Pods, without those of the owner that exist already.
+        """Create the Pods, except those of the owner that already exist.
 
         Raises:
-            errors.Temporary: a name is another's Pod; the next plan must avoid `taken`.
-            errors.ApiError, errors.Unavailable: of the first that failed; later rounds were not tried.
+            errors.Temporary: a name is that of another owner's Pod; the next plan must avoid `taken`.
+            errors.ApiError, errors.Unavailable: the first failure; later rounds were not tried.
         """
         if bodies:
             names = ", ".join(body["metadata"]["name"] for body in bodies)
@@ -81,10 +80,10 @@ class OwnedPods:
             )
 
     async def delete(self, kind: kinds.Kind, owner: Object, surplus: Sequence[pods.PodFacts]) -> None:
-        """Delete the Pods gracefully, without those that are gone.
+        """Delete the Pods gracefully, except those that are gone.
 
         Raises:
-            errors.ApiError, errors.Unavailable: of the first that failed; later rounds were not tried.
+            errors.ApiError, errors.Unavailable: the first failure; later rounds were not tried.
         """
         if surplus:
             await _in_rounds(lambda pod: self._delete(owner, pod), surplus)
@@ -124,7 +123,7 @@ def _with_type(kind: kinds.Kind, owner: Object) -> Object:
 
 
 async def _in_rounds(call: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
-    """Call for every item in rounds of 1, 2, 4, ...; the round in which one fails is the last."""
+    """Call for every item in rounds of 1, 2, 4, ...; a failure ends the calls after its round."""
     size, start = 1, 0
     while start < len(items):
         results = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""How owners read a Pod, and how they make one from a template. Pure."""
+"""Reads a Pod for its owner, and builds one from a template. Pure."""
 
 import copy
 import datetime as dt
@@ -13,7 +13,7 @@ from serving.resources.kinds import Kind
 
 @dataclass(frozen=True)
 class PodFacts:
-    """The facts of a Pod that owners decide on. Times are UTC; `finished_at` is None while it runs."""
+    """The facts of a Pod for its owner's decisions. Times are UTC; `finished_at` is None while it runs."""
 
     name: str
     uid: str
@@ -30,12 +30,12 @@ class PodFacts:
 
     @property
     def finished(self) -> bool:
-        """Whether it will never run again."""
+        """Whether its phase is final."""
         return self.phase in ("Succeeded", "Failed")
 
     @property
     def active(self) -> bool:
-        """Whether it runs or is going to."""
+        """Whether it runs or will run."""
         return not self.finished and not self.terminating
 
     def available_at(self, min_ready_seconds: int) -> dt.datetime | None:
@@ -117,7 +117,7 @@ def build(
 
 
 def owner_reference(kind: Kind, owner: Object) -> Object:
-    """Return the owner reference that a controller puts into the objects it owns."""
+    """Return the owner reference of objects that the controller of `owner` creates."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

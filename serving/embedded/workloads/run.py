@@ -16,7 +16,7 @@ from serving.settings import Settings
 
 
 async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> None:
-    """Run the controllers and this process's watches until cancelled; they survive the absence of the API."""
+    """Run the controllers and this process's watches until cancelled, also while the API is away."""
     events = EventQueue(EventRecorder(kube, "slipway-node"))
     pod_informer, deployment_informer = watches.of(kinds.POD), watches.of(kinds.DEPLOYMENT)
     owned = OwnedPods(kube, pod_informer, events, settings.node.name)
@@ -46,7 +46,7 @@ def _may_be_at_zero(service: Object) -> bool:
 
 
 def _follow(owners: Informer, children: Informer, loop: Reconciler, owned: OwnedPods) -> None:
-    """Reconcile an owner when it changes, and when a Pod that it controls does."""
+    """Reconcile an owner when it or a Pod that it controls changes."""
 
     def owner_changed(before: Object | None, after: Object | None) -> None:
         owner = after or before

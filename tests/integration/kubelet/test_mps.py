@@ -14,8 +14,9 @@ import pytest
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.embedded.kubelet.devices import gpu_limits, mps
+from serving.embedded.kubelet.devices import mps
 from serving.embedded.kubelet.devices.mps import Mps
+from serving.embedded.pod_spec import gpu_limits
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from tests.programs import mps_control

@@ -14,10 +14,11 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
-from serving.embedded.kubelet.resources.cgroup_limits import ContainerLimits, settings
+from serving.embedded.kubelet.resources.cgroup_limits import settings
 from serving.embedded.kubelet.resources.cgroups import detect
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
+from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.kube import Kube
 from serving.resources import kinds, names
 from serving.system import processes
@@ -123,7 +124,7 @@ async def test_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
     paths = {Path(line.split(":", 2)[2]) for line in lines if "/slipway/" in line}
     assert len(paths) == 1
     written = dict(
-        settings(cgroups.where, str(next(iter(paths))).lstrip("/"), ContainerLimits(Decimal("0.5"), 0))
+        settings(cgroups.layout, str(next(iter(paths))).lstrip("/"), ContainerLimits(Decimal("0.5"), 0))
     )
     limits = [file for file in written if "memory.max" in file or "memory.limit" in file]
     limit = int(Path(limits[0]).read_text())  # noqa: ASYNC240 as above

@@ -1,7 +1,7 @@
 """Defaults and rules of Pods and Pod templates, as in k8s.io/kubernetes/pkg/apis/core/{v1,validation}.
 
-Fields that one machine cannot support are refused by their path (`unsupported`), never ignored. Tolerations,
-topology spread and priority mean nothing where there is one node, and are kept.
+Fields that one machine does not support are refused by their path (`unsupported`). Tolerations, topology
+spread and priority are stored; they have no effect on one node.
 """
 
 import re
@@ -118,15 +118,15 @@ def _changes(new: Object, old: Object) -> Iterator[Cause]:
 
 
 def _fixed(spec: Object, old: Object) -> Object:
-    out: Object = {
+    fixed: Object = {
         key: schemas.clone(value)
         for key, value in spec.items()
         if key not in ("activeDeadlineSeconds", "tolerations")
         and not (key == "nodeName" and "nodeName" not in old)
     }
-    for container in (*out.get("containers", ()), *out.get("initContainers", ())):
+    for container in (*fixed.get("containers", ()), *fixed.get("initContainers", ())):
         container.pop("image", None)
-    return out
+    return fixed
 
 
 def template_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:

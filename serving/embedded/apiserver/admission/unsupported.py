@@ -1,11 +1,11 @@
-"""Refuses what the node agent does not support when it is written: the agent's rules, with the value."""
+"""Refuses fields of a Pod that the kubelet does not support, with their values: `pod_spec.rules`."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from serving.embedded.apiserver import status_errors
-from serving.embedded.kubelet.pod import rules
+from serving.embedded.pod_spec import rules
 from serving.errors import Cause
 from serving.objects import Object
 

@@ -28,7 +28,7 @@ def groups() -> Object:
 
 
 def group_names() -> list[str]:
-    """Return the named groups, in the order of what is served; the core group has no name."""
+    """Return the named groups in the order of `SERVED`; the core group has no name."""
     return list(dict.fromkeys(kind.group for kind in SERVED if kind.group))
 
 
@@ -105,7 +105,7 @@ def _legacy_subresource(kind: Kind, name: str) -> Object:
 
 
 def aggregated(core: bool) -> Object:  # noqa: FBT001 there are two documents, `/api` and `/apis`
-    """Return the aggregated document (apidiscovery.k8s.io/v2) of the core group, or of the named ones."""
+    """Return the aggregated document (apidiscovery.k8s.io/v2) of the core group or of the named groups."""
     names = [""] if core else group_names()
     return {
         "kind": "APIGroupDiscoveryList",

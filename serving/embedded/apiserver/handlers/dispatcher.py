@@ -27,9 +27,9 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 class Dispatcher:
-    """Handles requests for kinds itself and passes the others to FastAPI.
+    """Handles requests for kinds, and passes the others to FastAPI.
 
-    Nearly all requests are for kinds, and a framework's layers would cost each as much as a small write.
+    Nearly all requests are for kinds, and a framework's layers would cost as much as a small write.
     """
 
     def __init__(self, objects: ObjectHandlers, others: ASGIApp) -> None:

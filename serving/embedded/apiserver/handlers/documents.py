@@ -1,4 +1,4 @@
-"""Discovery, OpenAPI and version: documents that depend on the kinds alone, so each is built once."""
+"""Discovery, OpenAPI and version: documents that depend on the kinds alone and are built once."""
 
 import hashlib
 import platform
@@ -16,7 +16,7 @@ from serving.embedded.apiserver.discovery import api_groups, openapi
 from serving.embedded.apiserver.requests import queries
 
 KUBERNETES = ("1", "32")
-"""Major and minor version of Kubernetes whose conventions hold here; clients choose features by them."""
+"""The Kubernetes version (major, minor) whose API is served; clients choose features by it."""
 
 
 def answer(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Lists and the start of watches: from a query to a page or a position in the history."""
+"""Lists and the start of watches: from a query to a page, or to a position in the history."""
 
 from collections.abc import Mapping, Sequence
 
@@ -102,7 +102,7 @@ def watch(store: Store, address: Address, query: Mapping[str, str], max_seconds:
     """Return the watch: its start and its initial events.
 
     Raises:
-        errors.Gone: it cannot start from the version of the query.
+        errors.Gone: the version of the query is forgotten.
         errors.ApiError: 400 for invalid parameters, 504 for a version in the future.
     """
     requested = queries.number(query, "resourceVersion")

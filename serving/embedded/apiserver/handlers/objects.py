@@ -192,7 +192,7 @@ class ObjectHandlers:
             try:
                 latest = logs.locate(self._data_dir, entry.object, name, previous=False)
             except errors.ApiError:
-                return True  # the agent has removed the files of a deleted Pod, which goes next
+                return True  # the agent removes the files of a deleted Pod before the Pod
             return latest.stem != run or logs.has_ended(entry.object, name)
 
         return StreamingResponse(

@@ -1,4 +1,4 @@
-"""Serializes objects for responses: as they are, as a Table, or as metadata alone. Pure."""
+"""Serializes objects for responses: as objects, as a Table, or as metadata alone. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,7 +24,7 @@ def entry(kind: Kind, stored: Entry, accepted: Accepted, *, now: datetime, inclu
 
 
 def single(kind: Kind, obj: Object, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
-    """Serialize one object that may not be stored (of a dry run or a subresource)."""
+    """Serialize an object that may not be stored: that of a dry run or a subresource."""
     if accepted.form == "Table":
         version = obj["metadata"].get("resourceVersion", "")
         rows = _table(kind, [obj], accepted, now=now, include=include, version=version, token="")

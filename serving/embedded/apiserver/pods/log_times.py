@@ -1,8 +1,8 @@
 """Times of log lines: the index beside a log, and filters by time.
 
-Before each chunk of output in `N.log` the container shim appends 16 bytes to `N.log.times`: the chunk's offset
-in the log and the time in nanoseconds since 1970, both little-endian. The first record is the log's inode and
-0: the two files are rotated one after the other, and the inode shows which belong together.
+Before each chunk of output in `N.log` the container shim appends 16 bytes to `N.log.times`: the chunk's
+offset in the log and the time in nanoseconds since 1970, both little-endian. The first record is the log's
+inode and 0: the two files are rotated one after the other, and the inode shows which belong together.
 """
 
 import os
@@ -19,7 +19,7 @@ SECOND = 1_000_000_000
 
 
 class LogTimes:
-    """When each byte of one log file was written."""
+    """The write times of one log file."""
 
     def __init__(self, index: BinaryIO) -> None:
         self._index = index
@@ -36,7 +36,7 @@ class LogTimes:
             self._times.append(time)
 
     def at(self, offset: int) -> int | None:
-        """Return when the byte at the offset was written, in nanoseconds since 1970, if known."""
+        """Return the write time of the byte at the offset, in nanoseconds since 1970, or None."""
         index = bisect_right(self._offsets, offset) - 1
         return self._times[index] if index >= 0 else None
 
@@ -45,7 +45,7 @@ class LogTimes:
 
 
 def find(path: Path, log: BinaryIO) -> LogTimes | None:
-    """Return the times, if any, of the open log, which was at `path` and may be rotated by now."""
+    """Return the times of the open log, if any; it was at `path` and may have been rotated since."""
     inode = os.fstat(log.fileno()).st_ino
     for name in (f"{path.name}.times", f"{path.name}.1.times"):
         try:
@@ -59,7 +59,7 @@ def find(path: Path, log: BinaryIO) -> LogTimes | None:
 
 
 class LineFilter:
-    """Leaves out lines older than a moment, and prefixes the others with their times."""
+    """Drops lines older than a moment, and prefixes the others with their times."""
 
     def __init__(self, since: int | None, *, show: bool) -> None:
         """Start at the beginning of a line.

@@ -20,14 +20,14 @@ from serving.objects import Object
 
 _CHUNK_BYTES = 64 * 1024
 _POLL_SECONDS = 0.1
-"""Between reads of a followed file: short enough to feel immediate."""
+"""Between reads of a followed file."""
 
 LogChunk = tuple[BinaryIO, int, bytes]
 """The open file, the offset of the chunk in it, and the chunk."""
 
 
 class LogOptions:
-    """The query of a log: the container, and which part of its log."""
+    """The query of a log: the container and the part of its log."""
 
     def __init__(self, query: Mapping[str, str], now: datetime) -> None:
         """Read the query, as of `now`.
@@ -72,7 +72,7 @@ def container_name(pod: Object, options: LogOptions) -> str:
     """Return the name of the container whose log to read.
 
     Raises:
-        errors.ApiError: 400, the query names none of several containers, or an unknown one.
+        errors.ApiError: 400, the query has no container name where there are several, or an unknown one.
     """
     spec = pod.get("spec") or {}
     names = [c["name"] for c in spec.get("containers") or []]
@@ -99,7 +99,7 @@ def locate(data_dir: DataDir, pod: Object, name: str, *, previous: bool) -> Path
     """Return the path of the log of the container's current or previous run.
 
     Raises:
-        errors.ApiError: 400, there is none (yet).
+        errors.ApiError: 400, there is no log (yet).
     """
     restart = int(_status(pod, name).get("restartCount") or 0)
     # The agent may be ahead of the status: it may have begun another run, and keeps the logs of the last two.
@@ -153,7 +153,7 @@ def _check_times(path: Path, file: BinaryIO, options: LogOptions) -> None:
     """Check that the log has times if the options need them.
 
     Raises:
-        errors.ApiError: 400, it has none.
+        errors.ApiError: 400, the log has no times.
     """
     if options.since is None and not options.timestamps:
         return
@@ -167,7 +167,7 @@ def _check_times(path: Path, file: BinaryIO, options: LogOptions) -> None:
 async def read(
     path: Path, file: BinaryIO, options: LogOptions, is_over: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yield the log in chunks, and close it; with follow until `is_over` returns true and all is read."""
+    """Yield the log in chunks, and close it; with `follow` until `is_over()` and the end of the file."""
     remaining = options.limit
     async for chunk in _timed(path, file, options, is_over):
         if remaining is None:
@@ -243,7 +243,7 @@ def _rest(file: BinaryIO) -> Iterator[LogChunk]:
 
 
 def _beginning(file: BinaryIO, older: Path, tail: int | None) -> Iterator[LogChunk]:
-    """Yield the part in the rotated file, and position the open one at the beginning of its part."""
+    """Yield the part in the rotated file, and seek the open file to the start of its part."""
     offset, missing = (0, None) if tail is None else _last_lines(file, tail)
     if missing is None or missing > 0:
         with contextlib.suppress(FileNotFoundError), older.open("rb") as before:
@@ -261,7 +261,7 @@ def _same(path: Path, file: BinaryIO) -> bool:
 
 
 def _reopened(path: Path, file: BinaryIO) -> BinaryIO | None:
-    """Return the new file at the path, or None where the open one is still there."""
+    """Return the new file at the path, or None while it is the open one."""
     try:
         return None if _same(path, file) else path.open("rb")
     except FileNotFoundError:

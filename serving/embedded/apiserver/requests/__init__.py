@@ -1,1 +1,1 @@
-"""Reading requests: paths, queries and bodies. Everything wrong with them is a 4xx."""
+"""Reading requests: paths, queries and bodies. An invalid one is a 4xx."""

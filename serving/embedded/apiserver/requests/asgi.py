@@ -1,6 +1,6 @@
-"""A request and a response over ASGI, with no more than the requests of kinds need.
+"""A minimal request and response over ASGI.
 
-Starlette's classes would cost a small write as much as deciding on it does.
+Starlette's classes would double the cost of a small write.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ class AsgiRequest:
         self.headers: Mapping[str, str] = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])
         }
-        """Values by lower-case name; the first one of several."""
+        """Values by lower-case name; of repeated headers the first."""
         query: bytes = scope["query_string"]
         self.query: Mapping[str, str] = _cached_query(query) if len(query) < _SHORT else _query(query)
-        """Parameters by name; the last one of several."""
+        """Values by name; of repeated parameters the last."""
 
     async def body(self, limit: int) -> bytes:
         """Read the body.
 
         Raises:
-            errors.ApiError: 413, it is larger than `limit` bytes; 400, the client went away.
+            errors.ApiError: 413 for more than `limit` bytes, 400 where the client disconnected.
         """
         length = self.headers.get("content-length", "")
         if length.isdigit() and int(length[:19]) > limit:
@@ -65,7 +65,7 @@ def _too_large(limit: int) -> errors.ApiError:
 
 
 class JsonResponse:
-    """A whole response in JSON, as an ASGI application."""
+    """A response in JSON, as an ASGI application."""
 
     def __init__(self, body: bytes, code: int = 200, warnings: tuple[str, ...] = ()) -> None:
         self.body, self.code = body, code
@@ -75,7 +75,7 @@ class JsonResponse:
             *((b"warning", _warning(text).encode()) for text in warnings),
         ]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 ASGI's signature
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 ASGI's
         await send({"type": "http.response.start", "status": self.code, "headers": self._headers})
         await send({"type": "http.response.body", "body": self.body})
 

@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML in, plain objects out; whatever is wrong with them is a 4xx. Pure."""
+"""Parses request bodies in JSON, YAML or protobuf; a malformed one is a 4xx. Pure."""
 
 import math
 from typing import Any
@@ -31,8 +31,8 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
@@ -47,11 +47,10 @@ def parse(body: bytes, media: str, binary: str = "") -> Any:
     Args:
         body: as sent.
         media: its media type.
-        binary: the kind that it may have in protobuf; empty where it may not come in protobuf, as our kinds on a
-            cluster may not.
+        binary: the kind of a body in protobuf; empty where protobuf is not accepted (our own kinds).
 
     Raises:
-        errors.ApiError: 400, it is malformed or nested too deeply; 415, not a media type of ours.
+        errors.ApiError: 400 for a malformed or too deeply nested body, 415 for an unknown media type.
     """
     if media in (JSON, "", MERGE_PATCH, JSON_PATCH, STRATEGIC_PATCH):
         return _shallow(body, _json(body))
@@ -65,9 +64,11 @@ def parse(body: bytes, media: str, binary: str = "") -> Any:
 def unsupported(media: str, known: tuple[str, ...]) -> errors.ApiError:
     """Return the 415."""
     return errors.ApiError(
-        415, "UnsupportedMediaType",
-        f"the body of the request was in an unknown format ({media or 'none'}) - accepted media types include: {', '.join(known)}",
-    )  # fmt: skip
+        415,
+        "UnsupportedMediaType",
+        f"the body of the request was in an unknown format ({media or 'none'}) - "
+        f"accepted media types include: {', '.join(known)}",
+    )
 
 
 def _json(body: bytes) -> Any:
@@ -127,7 +128,7 @@ def require_object(value: Any) -> dict[str, Any]:
 
 
 def require_kind(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the object, which must say what it is.
+    """Return the object, which must have apiVersion and kind.
 
     Raises:
         errors.ApiError: 400.

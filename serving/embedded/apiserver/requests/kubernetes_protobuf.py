@@ -1,7 +1,8 @@
-"""Kubernetes' binary form of built-in kinds, which `kubectl create KIND` sends and does not replace by JSON when refused.
+"""Decodes Kubernetes' protobuf form of built-in kinds, which `kubectl create KIND` sends.
 
-Read only: every client that sends it accepts JSON in return. The fields are in `kubernetes_protobuf.json`, made from the Go
-types. Encoding: protobuf.dev/programming-guides/encoding; the envelope: k8s.io/apimachinery/pkg/runtime/generated.proto.
+Responses are JSON, which every such client accepts. The fields are in `kubernetes_protobuf.json`, made from
+the Go types. Encoding: protobuf.dev/programming-guides/encoding; the envelope:
+k8s.io/apimachinery/pkg/runtime/generated.proto.
 """
 
 import base64
@@ -23,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @cache
 def table() -> dict[str, dict[int, tuple[str, str]]]:
-    """Return the messages: for each field number its JSON name and type (tools/generate_protobuf_fields.py)."""
+    """Return the JSON name and type of each field of each message (tools/generate_protobuf_fields.py)."""
     source = files(__package__).joinpath("kubernetes_protobuf.json").read_text(encoding="utf-8")
     return {
         message: {int(number): (name, type_) for number, (name, type_) in fields.items()}
@@ -34,10 +35,10 @@ def table() -> dict[str, dict[int, tuple[str, str]]]:
 def decode(data: bytes, kind: str) -> dict[str, Any]:
     """Return the JSON object of a body.
 
-    A zero that cannot be told from a field that was not set is left out, as Go's `omitempty` does.
+    A zero that the encoding does not distinguish from an unset field is omitted, as by Go's `omitempty`.
 
     Raises:
-        errors.ApiError: 400, it is malformed, not of this kind, or has fields that are not known here.
+        errors.ApiError: 400 for a malformed body, another kind, or an unknown field.
     """
     if not data.startswith(MAGIC):
         raise status_errors.bad_request("the body is not valid protobuf: it does not begin with k8s\\x00")
@@ -55,32 +56,32 @@ def decode(data: bytes, kind: str) -> dict[str, Any]:
 
 def _message(name: str, data: Content) -> dict[str, Any]:
     fields = table()[name]
-    found: dict[str, Any] = {}
+    message: dict[str, Any] = {}
     for number, value in parts(content(data)):
         if number in fields:
-            _put(found, *fields[number], value)
+            _put(message, *fields[number], value)
         elif value:
             raise Malformed(f"{name} has a field of number {number}, which is not known here")
-    return found
+    return message
 
 
-def _put(found: dict[str, Any], name: str, type_: str, value: Content) -> None:
+def _put(message: dict[str, Any], name: str, type_: str, value: Content) -> None:
     if type_.startswith("[]"):
-        found.setdefault(name, []).append(_value(type_[2:], value))
+        message.setdefault(name, []).append(_value(type_[2:], value))
     elif type_.startswith("{}"):
         entry = dict(parts(content(value)))
-        found.setdefault(name, {})[text(entry.get(1, b""))] = _value(type_[2:], entry.get(2, b""))
+        message.setdefault(name, {})[text(entry.get(1, b""))] = _value(type_[2:], entry.get(2, b""))
     elif not name:
-        found |= _message(type_, value)
+        message |= _message(type_, value)
     elif type_.startswith("*"):
-        found[name] = _value(type_[1:], value)
+        message[name] = _value(type_[1:], value)
     elif (plain := _value(type_, value)) not in (None, "", 0, {}):
-        found[name] = plain
+        message[name] = plain
 
 
 def _value(type_: str, value: Content) -> Any:
-    own = _OWN_FORMS.get(type_)
-    return _message(type_, value) if own is None else own(value)
+    decoder = _DECODERS.get(type_)
+    return _message(type_, value) if decoder is None else decoder(value)
 
 
 def _time(value: Content) -> str | None:
@@ -92,10 +93,10 @@ def _micro_time(value: Content) -> str | None:
 
 
 def _moment(value: Content, precision: str) -> str | None:
-    found = {number: whole(part) for number, part in parts(content(value))}
-    if not found:
+    numbers = {number: whole(part) for number, part in parts(content(value))}
+    if not numbers:
         return None
-    moment = _EPOCH + timedelta(seconds=found.get(1, 0), microseconds=found.get(2, 0) // 1000)
+    moment = _EPOCH + timedelta(seconds=numbers.get(1, 0), microseconds=numbers.get(2, 0) // 1000)
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
@@ -104,18 +105,23 @@ def _quantity(value: Content) -> str:
 
 
 def _int_or_string(value: Content) -> int | str:
-    found = dict(parts(content(value)))
-    return text(found.get(3, b"")) if whole(found.get(1, 0)) else whole(found.get(2, 0))
+    fields = dict(parts(content(value)))
+    return text(fields.get(3, b"")) if whole(fields.get(1, 0)) else whole(fields.get(2, 0))
 
 
 def _known_by_name(_: Content) -> dict[str, Any]:
     return {}
 
 
-_OWN_FORMS: dict[str, Callable[[Content], Any]] = {
-    "string": text, "int": whole, "bool": lambda value: whole(value) != 0,
+_DECODERS: dict[str, Callable[[Content], Any]] = {
+    "string": text,
+    "int": whole,
+    "bool": lambda value: whole(value) != 0,
     "bytes": lambda value: base64.b64encode(content(value)).decode(),
-    "Time": _time, "MicroTime": _micro_time, "Quantity": _quantity, "IntOrString": _int_or_string,
+    "Time": _time,
+    "MicroTime": _micro_time,
+    "Quantity": _quantity,
+    "IntOrString": _int_or_string,
     "FieldsV1": lambda value: orjson.loads(content(dict(parts(content(value))).get(1, b"{}"))),
     "any": _known_by_name,
-}  # fmt: skip
+}

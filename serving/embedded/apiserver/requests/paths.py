@@ -1,4 +1,4 @@
-"""Which kind, namespace, name and subresource a URL path names. Pure."""
+"""Parses a URL path into kind, namespace, name and subresource. Pure."""
 
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -20,11 +20,11 @@ class Address:
 
 
 def parse(path: str) -> Address | None:
-    """Return what the path names; None where no kind of ours is there.
+    """Return the address, or None where the path is not of a kind that is served.
 
     Args:
-        path: still percent-encoded, so that a slash within a name is no separator: a DELETE of the object `/` must
-            never be one of the whole collection.
+        path: still percent-encoded, so that a slash within a name is not a separator: a DELETE of the object
+            `/` must not delete the collection.
     """
     parts = _parts(path)
     if parts[:2] == ["api", "v1"]:

@@ -1,4 +1,4 @@
-"""What a request asks for, out of its query string and headers. Pure; everything wrong is a 400 or 406."""
+"""Parses the query string and the headers of a request; an invalid one is a 400 or 406. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ LONGEST_INT = 18
 
 @dataclass(frozen=True)
 class Accepted:
-    """How the client wants objects: as they are, as rows, or their metadata alone."""
+    """The form of the response: objects, a Table, or metadata alone."""
 
     form: Form = "Object"
     version: str = "v1"
@@ -33,10 +33,10 @@ class Accepted:
 
 @lru_cache(64)
 def accepted(header: str) -> Accepted:
-    """Return the first offer of an Accept header that can be honoured.
+    """Return the first media type of an Accept header that is supported.
 
     Raises:
-        errors.ApiError: 406, none can (protobuf alone, for example).
+        errors.ApiError: 406, none is (protobuf alone, for example).
     """
     if not header.strip():
         return Accepted()
@@ -44,14 +44,14 @@ def accepted(header: str) -> Accepted:
         media, *pairs = (part.strip() for part in offer.split(";"))
         if media.lower() not in _JSON:
             continue
-        found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        wanted = found.get("as")
-        if wanted is None:
-            return Accepted(group=found.get("g", ""), version=found.get("v", "v1"))
-        if wanted in _FORMS and found.get("g") == "meta.k8s.io" and found.get("v") in ("v1", "v1beta1"):
-            return Accepted(_FORMS[wanted], found["v"], "meta.k8s.io")
-        if wanted == "APIGroupDiscoveryList" and found.get("v") in ("v2", "v2beta1"):
-            return Accepted("Object", found["v"], "apidiscovery.k8s.io")
+        params = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        form = params.get("as")
+        if form is None:
+            return Accepted(group=params.get("g", ""), version=params.get("v", "v1"))
+        if form in _FORMS and params.get("g") == "meta.k8s.io" and params.get("v") in ("v1", "v1beta1"):
+            return Accepted(_FORMS[form], params["v"], "meta.k8s.io")
+        if form == "APIGroupDiscoveryList" and params.get("v") in ("v2", "v2beta1"):
+            return Accepted("Object", params["v"], "apidiscovery.k8s.io")
     message = "only the following media types are accepted: application/json"
     raise errors.ApiError(406, "NotAcceptable", message)
 
@@ -71,7 +71,7 @@ def flag(query: Mapping[str, str], name: str) -> bool:
 
 
 def watches(query: Mapping[str, str]) -> bool:
-    """Whether a list is to be followed by a watch: kube-apiserver takes a bare `?watch` for true, too.
+    """Whether the request is a watch; a bare `?watch` counts, as in kube-apiserver.
 
     Raises:
         errors.ApiError: 400, the parameter is neither true nor false.
@@ -80,10 +80,10 @@ def watches(query: Mapping[str, str]) -> bool:
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """Return a number that is not negative, or None where there is none.
+    """Return a non-negative number, or None where the parameter is absent.
 
     Raises:
-        errors.ApiError: 400, it is something else.
+        errors.ApiError: 400, the value is not such a number.
     """
     value = query.get(name, "")
     if value == "":
@@ -100,10 +100,10 @@ def bad(name: str, value: str, rule: str) -> errors.ApiError:
 
 
 def matcher(kind: Kind, query: Mapping[str, str]) -> Predicate | None:
-    """Return the label and field selectors together; None where everything matches.
+    """Return the label and field selectors as one predicate, or None without selectors.
 
     Raises:
-        errors.ApiError: 400, one of them is malformed.
+        errors.ApiError: 400, a selector is malformed.
     """
     labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
     tests = [selectors.labels(labels)] if labels else []
@@ -121,7 +121,7 @@ def matcher(kind: Kind, query: Mapping[str, str]) -> Predicate | None:
 
 
 def name_in(query: Mapping[str, str]) -> str | None:
-    """Return the name that a field selector pins, so that one object costs one look-up."""
+    """Return the name of a `metadata.name=` field selector, so that one object costs one look-up."""
     fields = query.get("fieldSelector", "")
     if "," in fields or "!" in fields or not fields.startswith("metadata.name="):
         return None
@@ -129,7 +129,7 @@ def name_in(query: Mapping[str, str]) -> str | None:
 
 
 def dry_run(query: Mapping[str, str]) -> bool:
-    """Whether nothing is to be stored.
+    """Whether the write is a dry run.
 
     Raises:
         errors.ApiError: 400, a value other than All.
@@ -141,10 +141,10 @@ def dry_run(query: Mapping[str, str]) -> bool:
 
 
 def field_validation(query: Mapping[str, str]) -> str:
-    """Return Strict, Warn or Ignore; Strict where it is not said: what cannot be honoured is never ignored.
+    """Return Strict, Warn or Ignore; the default is Strict, so that no unknown field is ignored.
 
     Raises:
-        errors.ApiError: 400, something else.
+        errors.ApiError: 400, another value.
     """
     value = query.get("fieldValidation", "") or "Strict"
     if value not in ("Strict", "Warn", "Ignore"):
@@ -153,10 +153,10 @@ def field_validation(query: Mapping[str, str]) -> str:
 
 
 def manager(query: Mapping[str, str], user_agent: str) -> str:
-    """Return the field manager: as asked, else the User-Agent up to its slash, as kube-apiserver does.
+    """Return the field manager: the parameter, or the User-Agent up to its slash, as kube-apiserver does.
 
     Raises:
-        errors.ApiError: 400, too long or not printable.
+        errors.ApiError: 400, the name is too long or not printable.
     """
     name = query.get("fieldManager", "")
     if len(name) > 128 or not name.isprintable():

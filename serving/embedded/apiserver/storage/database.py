@@ -1,4 +1,4 @@
-"""The SQLite file: the objects, and a log of the state before each change. One thread at a time may use it.
+"""The SQLite file: the objects, and a log of the state before each change. For one thread at a time.
 
 The state after a change is in the next log entry or in the objects, so each version is written once. With WAL
 and synchronous=FULL an acknowledged write is on the disk, as with etcd; many writes share one sync.
@@ -46,7 +46,7 @@ class Database:
             history: number of changes kept.
 
         Raises:
-            errors.UserError: it is not a database of Slipway, or is damaged.
+            errors.UserError: the file is damaged, or not a database of Slipway.
         """
         self._history = history
         self._untrimmed = 0
@@ -108,7 +108,7 @@ class Database:
         return DatabaseContents(objects, history)
 
     def stage(self, changes: Sequence[Change]) -> None:
-        """Put the changes into a transaction: all of them or, when this raises `sqlite3.Error`, none.
+        """Write the changes in a transaction; on `sqlite3.Error`, none is written.
 
         Takes some 20 us a change. Call it on the event loop: each SQLite statement releases the interpreter's
         lock, and another thread would wait up to 5 ms to take it back from a busy loop.
@@ -127,7 +127,7 @@ class Database:
             raise
 
     def commit(self) -> None:
-        """Commit the staged changes, which waits for the disk; undo them when this raises `sqlite3.Error`."""
+        """Commit the staged changes and wait for the disk; on `sqlite3.Error`, roll them back."""
         try:
             self._connection.execute("COMMIT")
         except sqlite3.Error:

@@ -1,7 +1,7 @@
-"""Decides which objects go with their owner, with their namespace or with age (Events). Pure.
+"""Decides which objects are removed with their owner, with their namespace, or by age (Events). Pure.
 
-Each function takes an object and its surroundings and returns the steps to take now; called again after every
-change of these, it converges. The rules are those of k8s.io/kubernetes/pkg/controller/garbagecollector.
+Each function takes an object and its owners or dependents and returns the next steps; called again after
+every change, it converges. The rules are those of k8s.io/kubernetes/pkg/controller/garbagecollector.
 """
 
 import datetime as dt
@@ -35,7 +35,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Remove:
-    """Remove the object from the store: nothing holds it any more."""
+    """Remove the object from the store: no finalizer or grace period holds it."""
 
     target: Object
 
@@ -53,7 +53,7 @@ def deleting(obj: Object) -> bool:
 
 
 def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
-    """Return the steps for an object of which some or all owners have gone."""
+    """Return the steps for an object some or all of whose owners are gone."""
     owners = references(obj)
     if not owners or deleting(obj):
         return []
@@ -67,7 +67,7 @@ def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
 
 def _holds(obj: Object, ref: dict[str, Any], find_by_uid: FindByUid) -> bool:
     if kinds.of(ref.get("apiVersion", ""), ref.get("kind", "")) is None:
-        return True  # a kind that is not served here: it is unknown whether the owner has gone
+        return True  # a kind that is not served here: whether the owner exists is unknown
     owner = find_by_uid(ref.get("uid", ""))
     if owner is None:
         return False
@@ -102,7 +102,7 @@ def _blocks(child: Object, uid: str) -> bool:
 
 
 def _is_only_owner(child: Object, uid: str) -> bool:
-    """Whether the child has no other owner; with another one it only loses this reference in the end."""
+    """Whether the child has no other owner; with another owner, it only loses this reference."""
     return all(ref["uid"] == uid for ref in references(child))
 
 
@@ -125,7 +125,7 @@ def _with_meta(obj: Object, field: str, value: list[Any]) -> Object:
 
 
 def steps_for_namespace(obj: Object, content: Iterable[Object]) -> list[Step]:
-    """Return the next steps of a namespace that is being deleted: its content goes first, then itself."""
+    """Return the next steps of the deletion of a namespace: its content first, then the namespace."""
     if not deleting(obj):
         return []
     remaining = list(content)
@@ -136,7 +136,7 @@ def steps_for_namespace(obj: Object, content: Iterable[Object]) -> list[Step]:
 
 
 def expired(event: Object, now: dt.datetime, ttl_seconds: float) -> bool:
-    """Whether an Event is older than its time to live, which starts again with each occurrence."""
+    """Whether an Event is older than its time to live, counted from its latest occurrence."""
     series = (event.get("series") or {}).get("lastObservedTime")
     timestamps = (
         series,

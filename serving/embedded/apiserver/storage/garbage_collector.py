@@ -24,13 +24,13 @@ _OPTIONS = WriteOptions("slipway-garbage-collector")
 _BATCH = 200
 """Objects checked before the event loop serves requests again."""
 _SWEEP_SECONDS = 60.0
-"""Between searches for expired Events: short beside their lifetime of an hour."""
+"""Between searches for expired Events, which live for an hour."""
 _RETRY_SECONDS = 1.0
 """Pause after the disk refused a write."""
 
 
 class GarbageCollector:
-    """Collects garbage in one task, on the store's event loop."""
+    """Collects garbage in a task on the store's event loop."""
 
     def __init__(self, writer: ObjectWriter, settings: ApiSettings) -> None:
         """Index the stored objects and follow their changes."""
@@ -146,7 +146,7 @@ class GarbageCollector:
                 yield garbage.Delete(entry.object)
 
     async def _take_steps(self, steps: Iterator[garbage.Step]) -> None:
-        """Take the steps, and check the objects again that could not be written."""
+        """Take the steps; objects that could not be written are checked again."""
         pending: list[tuple[ObjectId, PendingWrite]] = []
         for step in steps:
             kind = kinds.of(step.target["apiVersion"], step.target["kind"])
@@ -160,7 +160,7 @@ class GarbageCollector:
             try:
                 await write.committed()
             except errors.ApiError as error:
-                log.warning("%s %s could not be collected, it is tried again: %s", *object_id, error)
+                log.warning("%s %s could not be collected, retrying: %s", *object_id, error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._enqueue(object_id)
 

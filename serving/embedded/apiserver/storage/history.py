@@ -1,8 +1,8 @@
-"""The newest changes in order, from which lists and watches are answered. Knows no sockets, files or time.
+"""The newest changes in order, from which lists and watches are served. Pure.
 
-A list is the state as of one resourceVersion; a watch from it is every later change, once, in order. Each
-change has the object before and after it: this gives a selector's transitions (an object that stops matching
-is DELETED for that watcher) and the state as of an older version (the later pages of a list).
+A list is the state as of a resourceVersion; a watch from it has every later change once, in order. A change
+has the object before and after it: for the transitions of a selector (an object that stops matching is
+DELETED for that watcher), and for the state as of an older version (the later pages of a list).
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class Entry:
-    """One version of one object, serialized once for all lists and watchers. Must not be changed."""
+    """One version of an object, serialized once for all lists and watchers. Immutable."""
 
     __slots__ = ("body", "object", "version")
 
@@ -35,7 +35,7 @@ class Entry:
         """Wrap an object whose resourceVersion is set.
 
         Raises:
-            TypeError: it is not JSON (orjson's JSONEncodeError), for example nested too deeply.
+            TypeError: the object is not JSON (orjson's JSONEncodeError), for example nested too deeply.
         """
         self.object = obj
         self.version = int(obj["metadata"]["resourceVersion"])
@@ -71,7 +71,7 @@ class Event(NamedTuple):
 
 
 def event_for(change: Change, matches: Matches) -> Event | None:
-    """Return the event of a change for a watcher with this selector; None where there is none for it."""
+    """Return the event of a change for a watcher with this selector, or None."""
     matched = change.before is not None and matches(change.before.object)
     if change.after is not None and matches(change.after.object):
         return Event("MODIFIED" if matched else "ADDED", change.after)
@@ -110,7 +110,7 @@ class History:
         """Return every change of the kind after `version`, in order.
 
         Raises:
-            errors.Gone: some are forgotten, or this store has not issued `version`.
+            errors.Gone: some changes are forgotten, or this store has not issued `version`.
         """
         floor = self._floors.get(kind, self._floor)
         if version < floor:
@@ -147,7 +147,7 @@ def _version(change: Change) -> int:
 
 
 def _newer(changes: deque[Change], version: int) -> Iterable[Change]:
-    """Return the changes after `version`, searched from the newest: most watchers are a few behind."""
+    """Return the changes after `version`, searched from the newest: most watchers are few changes behind."""
     tail: list[Change] = []
     for change in reversed(changes):
         if change.version <= version:

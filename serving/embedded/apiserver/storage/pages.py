@@ -1,4 +1,4 @@
-"""Pages of a list, all as of one resourceVersion whatever is written in between. Pure."""
+"""Pages of a list, all as of one resourceVersion. Pure."""
 
 import base64
 import binascii
@@ -71,7 +71,7 @@ def page(
 
     Args:
         state: all objects of the kind as of `version`.
-        keys: the keys of the namespace or of all, sorted.
+        keys: the keys of the namespace or of all namespaces, sorted.
         version: resourceVersion of the state, for the token.
         limit: maximum number of objects; 0 for all.
         after: last key of the previous page.

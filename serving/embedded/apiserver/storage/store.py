@@ -90,7 +90,7 @@ class Store:
         """Begin to write the object under the next resourceVersion, or to remove it (None).
 
         Raises:
-            errors.ApiError: 400, it cannot be written as JSON.
+            errors.ApiError: 400, the object is not JSON.
         """
         before, version = self.newest(kind, key), self._next + 1
         try:
@@ -176,10 +176,10 @@ class PendingWrite:
         self._done = done
 
     async def committed(self) -> Entry:
-        """Wait for the disk; return the object as stored, or the last state of a removed one.
+        """Wait for the disk; return the stored object, or the last state of a removed one.
 
         Raises:
-            errors.ApiError: 507 where the disk is full, else 500; nothing was written.
+            errors.ApiError: nothing was written: 507 where the disk is full, else 500.
         """
         await asyncio.shield(self._done)
         return self.change.after if self.change.after is not None else self.change.last()

@@ -1,7 +1,7 @@
 """Watches: each watcher has a position in the shared history and is woken when its kind changes.
 
-Nothing is queued for a watcher, so a slow one costs nothing. One that falls too far behind or does not read
-is cut off, and lists again.
+No events are queued for a watcher, so a slow one costs nothing. A watcher that falls too far behind or does
+not read is disconnected, and lists again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Render = Callable[[Entry], bytes]
 SendChunk = Callable[[bytes | None], Awaitable[None]]
 """Sends a chunk of the body; None ends the body."""
 CONNECTION = "slipway.connection"
-"""ASGI extension: `abort` cuts the connection, `is_paused` tells whether a send would have to wait."""
+"""ASGI extension: `abort` cuts the connection, `is_paused` returns whether a send would wait."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _CHUNK_BYTES = 256 * 1024
 
@@ -53,7 +53,7 @@ class Hub:
         self._waiting[identifier(kind)].discard(event)
 
     def stop(self) -> None:
-        """Make every watch end."""
+        """End all watches."""
         self.stopping = True
         for events in self._waiting.values():
             for event in events:
@@ -62,13 +62,13 @@ class Hub:
 
 @dataclass(frozen=True)
 class Watch:
-    """What one client watches."""
+    """The parameters of a client's watch."""
 
     kind: Kind
     namespace: str | None
     matches: Matches | None
     version: int
-    """The watch delivers every change after it."""
+    """The watch delivers every change after this version."""
     initial: tuple[Entry, ...] = ()
     """Sent first, as ADDED: the state at `version`, for clients that did not list."""
     initial_end: bool = False

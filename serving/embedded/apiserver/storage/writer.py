@@ -1,4 +1,4 @@
-"""Writes to the store: read the newest state, let `write_path` decide, submit. Also checks namespaces."""
+"""Writes to the store: reads the newest state, lets `write_path` decide, and submits; checks namespaces."""
 
 import datetime as dt
 import secrets
@@ -23,7 +23,7 @@ DEFAULT_NAMESPACE = "default"
 
 
 def _request(options: WriteOptions, *, creates: bool = False) -> WriteRequest:
-    """Return a write request as of now, with a uid and a name suffix where it creates an object."""
+    """Return a write request as of now; that of a creation has a uid and a name suffix."""
     now = _second(clock.now().replace(microsecond=0))
     if not creates:
         return WriteRequest(options, now)
@@ -39,7 +39,7 @@ def _second(moment: dt.datetime) -> str:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The object after a write; `body` is its serialized form where it was stored."""
+    """The object after a write; `body` is its serialized form if it was stored."""
 
     object: Object
     body: bytes | None = None
@@ -170,7 +170,7 @@ class ObjectWriter:
         return WriteResult(entry.object, entry.body, warnings)
 
     async def delete(self, kind: Kind, key: Key, deletion: Object, options: WriteOptions) -> WriteResult:
-        """Delete an object: at once, or mark it as deleted while finalizers or a grace period hold it."""
+        """Delete an object, or mark it as deleted while finalizers or a grace period hold it."""
         old = self.existing(kind, key)
         if kind == kinds.NAMESPACE and key.name == DEFAULT_NAMESPACE:
             message = f'namespaces "{key.name}" is forbidden: this namespace may not be deleted'
@@ -203,7 +203,7 @@ class ObjectWriter:
     async def delete_all(
         self, kind: Kind, entries: list[tuple[Key, Entry]], deletion: Object, options: WriteOptions
     ) -> None:
-        """Delete these objects; those that have gone in the meantime are skipped."""
+        """Delete these objects; those that are already gone are skipped."""
         pending: list[PendingWrite] = []
         for key, _ in entries:
             newest = self.store.newest(kind, key)
@@ -223,7 +223,7 @@ def _require_version(kind: Kind, key: Key, body: Object) -> None:
 
 
 def _terminating(old: Entry, now: str) -> Object:
-    """Return the namespace as terminating, which it is until its content has gone, as on a cluster."""
+    """Return the namespace as terminating, its state until its content is gone."""
     meta = {**old.object["metadata"], "deletionTimestamp": now}
     status = {**(old.object.get("status") or {}), "phase": "Terminating"}
     return {**old.object, "metadata": meta, "status": status}

@@ -14,7 +14,7 @@ def ready(obj: Object, _now: datetime) -> str:
 
 
 def restarts(obj: Object, now: datetime) -> str:
-    """Return how often containers were restarted, and how long ago they were last."""
+    """Return the number of restarts, and the time since the last one."""
     statuses = (obj.get("status") or {}).get("containerStatuses") or ()
     count = sum(status.get("restartCount", 0) for status in statuses)
     ends = [
@@ -25,7 +25,7 @@ def restarts(obj: Object, now: datetime) -> str:
 
 
 def reason(obj: Object, _now: datetime) -> str:
-    """Return the text under STATUS: the phase, or a more specific reason where there is one."""
+    """Return the text under STATUS: the phase, or a more specific reason."""
     status = obj.get("status") or {}
     text = status.get("reason") or status.get("phase") or "Unknown"
     init = _init_reason(obj, status)

@@ -28,7 +28,7 @@ def table(
         kind: kind of the objects.
         objs: the objects, in the order of the rows.
         now: time for ages.
-        include_object: `None`, `Metadata` or `Object`: what each row has beside its cells.
+        include_object: `None`, `Metadata` or `Object`, the part of the object in each row.
         resource_version: resourceVersion of the list.
         continue_: token of the next page; empty on the last page.
     """

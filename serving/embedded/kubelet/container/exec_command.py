@@ -24,7 +24,7 @@ class RunningContainer:
     pid: int
 
     def environment(self) -> dict[str, str]:
-        """Return the environment that its main process was started with."""
+        """Return the environment with which its main process was started."""
         entries = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
         return dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
 
@@ -33,7 +33,7 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
     """Run a command in the container's cgroups and mount namespace, as its user; return the exit status.
 
     Raises:
-        TimeoutError: it took longer than `timeout` seconds, and was killed.
+        TimeoutError: the command took longer than `timeout` seconds, and was killed.
         OSError: the container is gone.
     """
     spec = {

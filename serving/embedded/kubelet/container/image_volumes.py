@@ -1,8 +1,7 @@
-"""Image volumes: trees of the model store, pinned while a Pod has them, and fetched where missing.
+"""Image volumes: trees of the model store, pinned while a Pod uses them, and pulled where missing.
 
-An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent fetches of one
-image are one. As with a cluster's pull policy IfNotPresent, an image that one namespace fetched is there for
-another.
+An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent pulls of an
+image are one pull. As with a cluster's pull policy IfNotPresent, namespaces share pulled images.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from serving import clock, errors
-from serving.embedded.kubelet.container import volume_mounts
+from serving.embedded.pod_spec import volume_mounts
 from serving.images.registry import Credentials, Reference, Registry, pull
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
@@ -31,7 +30,7 @@ DOCKER_CONFIG_KEY = ".dockerconfigjson"
 
 @dataclass(frozen=True)
 class MountedImage:
-    """A sealed tree, and the seconds that fetching and verifying it took."""
+    """A sealed tree, and the seconds of its fetch and of its verification."""
 
     digest: str
     path: str
@@ -52,7 +51,7 @@ class ImageVolumes:
         """Pin an image for the Pod, fetch it where it is missing, verify its seal, and return its tree.
 
         Raises:
-            errors.Temporary: `ErrImagePull`, `ErrImageNeverPull`; the message says why.
+            errors.Temporary: `ErrImagePull` or `ErrImageNeverPull`.
         """
         reference = volume["image"]["reference"]
         digest = volume_mounts.digest_of(reference)
@@ -88,13 +87,13 @@ class ImageVolumes:
         )
 
     def _take(self, digest: str, owner: str) -> str | None:
-        """Pin and verify an image; return None where it is sound, else its source (empty: unknown).
+        """Pin and verify an image; return None if it is valid, else its source (empty: unknown).
 
         Raises:
-            errors.Permanent: it is broken, and cannot be fetched again.
+            errors.Permanent: the image is damaged, and cannot be fetched again.
         """
         try:
-            # Unsynced: after a loss of power no replica runs, and each pins again before it mounts.
+            # Unsynced: a power failure ends the replicas too, and each pins again before it mounts.
             self._store.pin(digest, owner, synced=False)
             self._store.verify(digest)
         except errors.Permanent as error:
@@ -123,7 +122,7 @@ class ImageVolumes:
             return await pull(registry, self._store, Reference.parse(source))
 
     async def _credentials(self, pod: Object) -> Credentials:
-        """Return the credentials of the Pod's first existing imagePullSecret, else Docker's of this user."""
+        """Return the credentials of the Pod's first existing imagePullSecret, or this user's for Docker."""
         for reference in pod["spec"].get("imagePullSecrets") or []:
             name = reference.get("name", "")
             try:
@@ -146,7 +145,7 @@ class ImageVolumes:
         await asyncio.to_thread(self._release, [OWNER + uid])
 
     async def release_others(self, known: Callable[[], Collection[str]]) -> None:
-        """Remove the pins of Pods whose uids are not `known`, which is called after the pins are listed."""
+        """Remove the pins of Pods whose uids are not in `known()`, called after the pins are listed."""
         owners = await asyncio.to_thread(self._store.owners)
         kept = {OWNER + uid for uid in known()}
         await asyncio.to_thread(self._release, [owner for owner in owners - kept if owner.startswith(OWNER)])

@@ -1,4 +1,4 @@
-"""Starts a container: specifies its process, and has a zygote forked or a shim executed for it."""
+"""Starts a container: specifies its process, and forks a zygote or executes a shim for it."""
 
 import asyncio
 import logging
@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 
 from serving import errors
-from serving.embedded.kubelet.container import environment, volume_mounts, volumes
-from serving.embedded.kubelet.devices import cpuset, gpu_limits
+from serving.embedded.kubelet.container import volumes
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
@@ -24,6 +23,8 @@ from serving.embedded.kubelet.zygote import eligibility
 from serving.embedded.kubelet.zygote.client import ForkedProcess, ForkRequest
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
+from serving.embedded.pod_spec import cpuset, environment, gpu_limits, resource_limits, volume_mounts
+from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.objects import Object
 from serving.resources import names
 
@@ -32,47 +33,47 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Launch:
-    """One run of a container that is ready to start; its volumes exist."""
+    """A run of a container that is ready to start; its volumes exist."""
 
     node: Node
     pod: Object
     container: Object
     run: RunDirectory
     specification: dict[str, Any]
-    """Of the shim, without the cgroups and the nonce."""
+    """The specification for the shim, without the cgroups and the nonce."""
     fetch: float = 0.0
-    """Seconds that fetching its images took."""
+    """Seconds of fetching its images."""
     verify: float = 0.0
-    """Seconds that checking their seals took."""
+    """Seconds of verifying their seals."""
 
     @property
     def zygote(self) -> ZygoteKey:
-        """The zygote that the container could be forked from."""
+        """The zygote from which the container could be forked."""
         return ZygoteKey(self.pod["metadata"]["namespace"], self.container["image"])
 
 
 @dataclass(frozen=True)
 class Started:
-    """A shim that has been started, and will record the run's start or end itself."""
+    """A started shim, which records the start and the end of the run itself."""
 
     pidfd: int
     connection: socket.socket
-    """Ends when the start is recorded, or the shim has ended."""
+    """Closes when the start is recorded, or the shim has ended."""
     forked: bool
     remark: str = ""
-    """Why there was no fork where one could be expected."""
+    """Why a container that could be forked was executed; else empty."""
 
 
 async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory, address: str) -> Launch:
-    """Make a container's volumes, and return all that is needed to start it.
+    """Make a container's volumes, and return its launch.
 
     Raises:
-        errors.Temporary: something that the container refers to does not exist yet, or there is no GPU.
+        errors.Temporary: an object that the container refers to does not exist yet, or there is no GPU.
         errors.Unavailable: the API did not answer.
     """
     meta = pod["metadata"]
     maps, secrets = environment.references(container)
-    made = await volumes.of_container(node, pod, container)
+    volumes_ = await volumes.of_container(node, pod, container)
     try:
         env = environment.environment(
             pod,
@@ -85,16 +86,16 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
     except environment.Missing as error:
         raise errors.Temporary("CreateContainerConfigError", str(error)) from error
     if node.jail is None:
-        sources = {m.target: m.source or "" for m in made.mounts}
+        sources = {m.target: m.source or "" for m in volumes_.mounts}
         places = {m["name"]: sources[normpath(m["mountPath"])] for m in container.get("volumeMounts") or []}
         env = volume_mounts.rewrite(env, container, places)
-    mounts = list(made.mounts)
+    mounts = list(volumes_.mounts)
     if gpu_limits.wants_gpu(container):
         gpu = await asyncio.to_thread(node.mps.access)
         env |= gpu.env
         mounts += gpu.mounts
     env.pop(names.MODEL_SEALED_ENV, None)
-    if env.get(names.MODEL_DIGEST_ENV) in {image.digest for image in made.images}:
+    if env.get(names.MODEL_DIGEST_ENV) in {image.digest for image in volumes_.images}:
         env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
     runtime = node.runtimes.get(container.get("image", ""))
     if runtime is not None:
@@ -111,8 +112,8 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
         "user": [node.jail.uid, node.jail.gid] if node.jail else None,
         "view": _view(node, run, mounts) if node.jail else None,
     }
-    fetch = sum(image.fetch for image in made.images)
-    verify = sum(image.verify for image in made.images)
+    fetch = sum(image.fetch for image in volumes_.images)
+    verify = sum(image.verify for image in volumes_.images)
     return Launch(node, pod, container, run, specification, fetch, verify)
 
 
@@ -139,7 +140,7 @@ def _view(node: Node, run: RunDirectory, mounts: Sequence[volume_mounts.Mount]) 
 
 
 def start(launch: Launch, **details: Any) -> Started:
-    """Record the run, with these details, and start its shim. Blocks for milliseconds.
+    """Record the run with these details, and start its shim. Blocks for milliseconds.
 
     Raises:
         OSError: the disk or the process table is full.
@@ -151,8 +152,8 @@ def start(launch: Launch, **details: Any) -> Started:
         os.chown(run.tmp, node.jail.uid, node.jail.gid)
     log_path = Path(launch.specification["log"])
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    log_path.touch(0o600)  # a client may read the log of a run that it sees before the shim opens it
-    limits, remark = cgroup_limits.limits(launch.container), ""
+    log_path.touch(0o600)  # a client may read the log before the shim opens it
+    limits, remark = resource_limits.limits(launch.container), ""
     try:
         if request is not None:
             return _start_forked(launch, request.result(), limits, nonce)
@@ -166,7 +167,7 @@ def start(launch: Launch, **details: Any) -> Started:
 
 
 def _request_fork(launch: Launch) -> ForkRequest | None:
-    """Request a fork where the container may be forked and its zygote is kept."""
+    """Request a fork if the container can be forked and its zygote is kept."""
     zygotes, key = launch.node.zygotes, launch.zygote
     if not eligibility.can_fork(launch.pod["metadata"], launch.container, zygotes.images):
         return None
@@ -179,21 +180,19 @@ def _request_fork(launch: Launch) -> ForkRequest | None:
         return None
 
 
-def _start_forked(
-    launch: Launch, process: ForkedProcess, limits: cgroup_limits.ContainerLimits, nonce: str
-) -> Started:
+def _start_forked(launch: Launch, process: ForkedProcess, limits: ContainerLimits, nonce: str) -> Started:
     """Make a forked process the shim of the run.
 
     Raises:
-        errors.Temporary: it cannot be, or it is gone; nothing of the container has run.
+        errors.Temporary: the process cannot take the run, or is gone; the container has not begun.
     """
     try:
-        own = cgroup_limits.without_inherited(limits, process.inherited)
+        own_limits = cgroup_limits.without_inherited(limits, process.inherited)
         if process.groups:
-            group = launch.node.cgroups.take(process.groups, own)
+            group = launch.node.cgroups.take(process.groups, own_limits)
             specification = _complete(launch, group, nonce, join=False)
         else:
-            specification = _complete(launch, _create_cgroups(launch, own), nonce, join=True)
+            specification = _complete(launch, _create_cgroups(launch, own_limits), nonce, join=True)
     except (ValueError, OSError) as error:
         process.dismiss()
         raise errors.Temporary("NotForked", str(error)) from error
@@ -201,17 +200,17 @@ def _start_forked(
     return Started(process.pidfd, process.connection, forked=True)
 
 
-def _create_cgroups(launch: Launch, limits: cgroup_limits.ContainerLimits) -> ContainerCgroups:
+def _create_cgroups(launch: Launch, limits: ContainerLimits) -> ContainerCgroups:
     return launch.node.cgroups.create(launch.pod["metadata"]["uid"], launch.container["name"], limits)
 
 
 def _complete(launch: Launch, group: ContainerCgroups, nonce: str, *, join: bool) -> bytes:
-    """Return the whole specification; `join`: the container is not in its cgroups yet."""
-    own = {
+    """Return the specification for the shim; `join`: the container is not in its cgroups yet."""
+    details = {
         "cgroups": list(group.paths),
         "join": join,
         "kill": group.kill_file,
         "oom": group.oom_file,
         "nonce": nonce,
     }
-    return orjson.dumps({**launch.specification, **own})
+    return orjson.dumps({**launch.specification, **details})

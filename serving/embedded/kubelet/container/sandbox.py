@@ -1,8 +1,7 @@
 """Isolates a container from the machine: cgroups, processor cores, a private view of the files, another user.
 
 Runs in the forked child of the shim, before exec (or before a zygote's child runs its program). Standard
-library only. It decides nothing: the specification has every mount, and whatever cannot be done is an
-OSError, never skipped.
+library only. The specification has every mount; a step that fails raises OSError, and is never skipped.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ def _prctl(option: int, value: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Make orphans of the container children of this process, so that none escapes."""
+    """Become the parent of the container's orphans, so that none escapes."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with(parent: int | None) -> None:
-    """Have the kernel kill this process when `parent`, its parent, ends; None takes that back."""
+    """Let the kernel kill this process when `parent`, its parent, ends; None revokes it."""
     _prctl(PR_SET_PDEATHSIG, 0 if parent is None else signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(0)
 
 
 def be_inspectable() -> None:
-    """Own this process's entries in /proc, which changing the user has given to root, as after an exec."""
+    """Own this process's entries in /proc, which root owns after a change of user, as after an exec."""
     _prctl(PR_SET_DUMPABLE, 1)
 
 
@@ -65,7 +64,7 @@ def _tmpfs(target: str, options: str = "mode=755,size=1m") -> None:
 
 
 def _bind(fd: int, target: str, *, read_only: bool) -> None:
-    """Bind the file of an O_PATH descriptor of this mount namespace, even where it is covered by now."""
+    """Bind the file of an O_PATH descriptor of this mount namespace, even if it is covered."""
     _mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
     flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if read_only else 0)
     _mount("none", target, None, flags)
@@ -76,7 +75,7 @@ def _rebind(fd: int, target: str) -> None:
 
 
 def _place(target: str, *, directory: bool) -> None:
-    """Make a mount point below a tmpfs of our own."""
+    """Make a mount point in a tmpfs."""
     if directory:
         os.makedirs(target, mode=0o755, exist_ok=True)  # noqa: PTH103 the shim stays small
     elif not os.path.exists(target):  # noqa: PTH110 as above
@@ -104,7 +103,7 @@ def _entries(path: str) -> dict[str, int]:
 def _new_root() -> None:
     """Replace `/` by a tmpfs with the same entries, so that top-level mount points can be made in it."""
     fds = _entries("/")
-    _tmpfs("/tmp")  # noqa: S108 any directory will do: it is moved
+    _tmpfs("/tmp")  # noqa: S108 it is moved
     _copy_entries(fds, "/tmp")  # noqa: S108 as above
     os.chdir("/tmp")  # noqa: S108 as above
     _mount(".", "/", None, MS_MOVE)
@@ -123,20 +122,23 @@ def _shadow(path: str) -> None:
         os.close(fd)
 
 
-def _mount_point(target: str, own: set[str], *, directory: bool) -> None:
-    """Make sure that `target` exists, without writing to the machine's own file systems."""
+def _mount_point(target: str, writable: set[str], *, directory: bool) -> None:
+    """Make the mount point `target`, without writing to the machine's file systems.
+
+    `writable` are the directories that are in a tmpfs by now.
+    """
     if os.path.exists(target):  # noqa: PTH110 as above
         return
     parent = os.path.dirname(target)  # noqa: PTH120 as above
     while not os.path.exists(parent):  # noqa: PTH110 as above
         parent = os.path.dirname(parent)  # noqa: PTH120 as above
-    if parent not in own and parent != "/":
+    if parent not in writable and parent != "/":
         _shadow(parent)
-    own.add(parent)
+    writable.add(parent)
     _place(target, directory=directory)
     while target != parent:
         target = os.path.dirname(target)  # noqa: PTH120 as above
-        own.add(target)
+        writable.add(target)
 
 
 def _view(view: dict[str, Any], uid: int, gid: int) -> None:
@@ -153,7 +155,7 @@ def _view(view: dict[str, Any], uid: int, gid: int) -> None:
         _new_root()
     covered = [path for path in sorted(view["cover"]) if os.path.isdir(path)]  # noqa: PTH112 as above
     for path in covered:
-        if os.path.isdir(path):  # noqa: PTH112 a cover inside a cover is gone by now
+        if os.path.isdir(path):  # noqa: PTH112 a cover inside a cover is gone
             _tmpfs(path)
     _bind(opened[view["tmp"]], "/tmp", read_only=False)  # noqa: S108 the container's own
     for path in view["keep"]:
@@ -166,19 +168,19 @@ def _view(view: dict[str, Any], uid: int, gid: int) -> None:
     shares_memory = any(mount["target"] == "/dev/shm" for mount in mounts)  # noqa: S108 as above
     if os.path.isdir("/dev/shm") and not shares_memory:  # noqa: PTH112, S108 as above
         _tmpfs("/dev/shm", "mode=1777")  # noqa: S108 as above
-    own: set[str] = set(covered)
+    writable: set[str] = set(covered)
     for mount in mounts:
-        _volume(mount, opened, own, uid, gid)
+        _volume(mount, opened, writable, uid, gid)
 
 
-def _volume(mount: dict[str, Any], opened: dict[str, int], own: set[str], uid: int, gid: int) -> None:
+def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[str], uid: int, gid: int) -> None:
     target = mount["target"]
     if mount["files"] is None:
         fd = opened[mount["source"]]
-        _mount_point(target, own, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        _mount_point(target, writable, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
         _bind(fd, target, read_only=mount["read_only"])
         return
-    _mount_point(target, own, directory=True)
+    _mount_point(target, writable, directory=True)
     _tmpfs(target, "mode=755,size=2m")
     for name, content, mode in mount["files"]:
         path = f"{target}/{name}"
@@ -192,8 +194,8 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], own: set[str], uid: i
 
 
 def enter(spec: dict[str, Any]) -> None:
-    """Enter the sandbox of a specification, or raise OSError; the caller execs next."""
-    os.umask(0o022)  # of mount points too, which another user is to enter
+    """Enter the sandbox of a specification, or raise OSError; the caller executes next."""
+    os.umask(0o022)  # also for mount points, which another user enters
     if spec["join"]:
         _join(spec["cgroups"])
     if spec["user"] is not None:
@@ -204,7 +206,7 @@ def enter(spec: dict[str, Any]) -> None:
 
 
 def join(spec: dict[str, Any]) -> None:
-    """Enter the running container of `spec["pid"]`; the caller execs next."""
+    """Enter the running container of `spec["pid"]`; the caller executes next."""
     os.umask(0o022)
     _join(spec["cgroups"])
     if spec["user"] is not None:
@@ -214,7 +216,7 @@ def join(spec: dict[str, Any]) -> None:
 
 
 def move_to_new_cgroups(pid: int, parents: list[str]) -> list[str]:
-    """Move a waiting process to a new cgroup below each parent; return these, none where one failed."""
+    """Move a waiting process to a new cgroup below each parent; return them, or none if one failed."""
     groups = [f"{parent}/{pid}" for parent in parents]
     try:
         for group in groups:

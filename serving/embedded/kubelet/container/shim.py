@@ -1,18 +1,18 @@
 """The container shim: the parent of one run of a container, so that the agent may restart.
 
-As containerd-shim and conmon, it runs in its own session under `python -I -S`, or is forked from a zygote
+Like containerd-shim and conmon, it runs in its own session under `python -I -S`, or is forked from a zygote
 (`zygote/process.py`). It owns the container's output (a pipe, written to a bounded log file) and records the
-exit status durably. It knows nothing of Pods or the API, imports little of the standard library (one runs
-beside every replica), and never needs the agent again once started.
+exit status durably. It does not know Pods or the API, imports little of the standard library (one runs
+beside every replica), and does not need the agent after its start.
 
 In its run directory:
-    lock          held (flock) while it lives; whoever gets it knows that no shim records here
-    launch.json   written by the agent: {"nonce", ...}; a shim with another nonce is too late, and ends
+    lock          held (flock) while it lives; whoever gets it knows that no shim writes here
+    launch.json   written by the agent: {"nonce", ...}; a shim with another nonce is stale, and ends
     started.json  {"boot_id", "recorder": [pid, start time] of the shim, "process": [pid, start time]}
     exit.json     {"code", "signal", "oom", "error"}; written once, never changed
-The mtimes of the last two are the times of the start and of the end. The specification comes as JSON on a
-socket (it has secrets in it, so it is never a file). The shim closes the socket when the start is recorded,
-which tells the agent.
+The mtimes of the last two are the times of the start and of the end. The specification has secrets, so it is
+JSON on a socket and never a file. The shim closes the socket when the start is recorded, which the agent
+awaits.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
 CHUNK = 65536
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Blocked in the shim, where they have no meaning; one sent to the container before its exec stays
-pending."""
+"""Blocked in the shim; one that is sent to the container before its exec stays pending."""
 REMOVE_TRIES = 100
-"""A hundredth of a second each: until the kernel notices that a cgroup's last process is gone."""
+"""A hundredth of a second each, until the kernel has noticed the end of a cgroup's last process."""
 START_ERROR = 128
 """Exit code of a command that could not be started, as containerd's StartError."""
 
@@ -51,8 +50,8 @@ def write_record(directory: str, name: str, content: dict[str, Any], *, synced: 
 def _write_exit(directory: str, content: dict[str, Any]) -> None:
     """Record the end, and sync all records of the run to the disk.
 
-    They are not synced earlier: they are about processes, which a power failure ends, and waiting for a disk
-    makes a start slow.
+    They are not synced earlier: a power failure ends the processes that they describe, and a sync slows the
+    start down.
     """
     for name in ("launch.json", "started.json"):
         with contextlib.suppress(OSError):
@@ -63,7 +62,7 @@ def _write_exit(directory: str, content: dict[str, Any]) -> None:
 
 
 class Log:
-    """A log file, rotated to `FILE.1` before it and its index of times would together exceed the limit.
+    """A log file, rotated to `FILE.1` before it and its index of times together exceed the limit.
 
     The index `FILE.times` has the time of every write: see `serving.embedded.apiserver.pods.log_times`.
     """
@@ -86,7 +85,7 @@ class Log:
             self._indexed += os.write(self._times, b"".join(n.to_bytes(8, "little") for n in numbers))
 
     def write(self, data: bytes) -> None:
-        """Append; a full disk loses output rather than the replica."""
+        """Append; on a full disk the output is lost, not the replica."""
         if self._size and self._size + self._indexed + len(data) > self._limit:
             os.close(self._fd)
             os.replace(self._path, self._path + ".1")  # noqa: PTH105 as above
@@ -115,19 +114,19 @@ def oom_kills(path: str | None) -> int:
 
 
 def _execute(spec: dict[str, Any]) -> NoReturn:
-    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for
+    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 its purpose
 
 
 class PendingProcess:
     """The container's process before it has its specification, and the shim's ends of its pipes.
 
-    It can be forked before its use is known, and never runs unrecorded: it gets its specification only after
-    its identity has been recorded. In the container's own process `pid` is 0, and the constructor returns
-    after `run_program` has returned; `spec` is set there.
+    It can be forked before its run is known, and gets its specification only after its identity has been
+    recorded. In the container's own process `pid` is 0, `spec` is set, and the constructor returns after
+    `run_program` has returned.
     """
 
     def __init__(self, run_program: Callable[[dict[str, Any]], None]) -> None:
-        """Fork. The child calls `run_program` in its sandbox; an exception of it is the start error."""
+        """Fork. The child calls `run_program` in its sandbox; an exception there is the start error."""
         self.output, output = os.pipe()
         self.start_error, start_error = os.pipe()
         spec_reader, self.spec_writer = os.pipe()
@@ -147,7 +146,7 @@ class PendingProcess:
     def _wait(
         self, spec_reader: int, output: int, start_error: int, run_program: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Enter the sandbox and run the program, or write to `start_error` why that failed."""
+        """Enter the sandbox and run the program, or write the failure to `start_error`."""
         devnull = os.open(os.devnull, os.O_RDWR)
         for source, target in ((devnull, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
@@ -164,10 +163,10 @@ class PendingProcess:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             run_program(self.spec)
         except OSError as error:
-            where = f" ({error.filename})" if error.filename else ""
-            os.write(start_error, f"{self.spec['argv'][0]}: {error.strerror or error}{where}".encode())
+            file = f" ({error.filename})" if error.filename else ""
+            os.write(start_error, f"{self.spec['argv'][0]}: {error.strerror or error}{file}".encode())
             os._exit(START_ERROR)
-        except Exception as error:  # noqa: BLE001 the child must end here, and report any error
+        except Exception as error:  # noqa: BLE001 the child must report any error, and end
             os.write(start_error, f"{type(error).__name__}: {error}".encode())
             os._exit(START_ERROR)
 
@@ -188,10 +187,10 @@ def descendants(root: int) -> list[int]:
 
 
 def kill_all(kill_file: str | None, groups: list[str]) -> bool:
-    """SIGKILL every process of the container that still lives; return whether there was one.
+    """SIGKILL every living process of the container; return whether there was one.
 
-    A process that has left its parent (setsid, double fork) is in the cgroup; without a cgroup it has become
-    a child of the shim, which is a subreaper.
+    A process that has left its parent (setsid, double fork) is in the cgroup; without a cgroup it is a child
+    of the shim, which is a subreaper.
     """
     pids = set(descendants(os.getpid()))
     for group in groups:
@@ -210,7 +209,7 @@ def kill_all(kill_file: str | None, groups: list[str]) -> bool:
 
 
 def _reap(main: int) -> int | None:
-    """Collect ended children; return the main process's wait status if it is among them."""
+    """Reap ended children; return the main process's wait status if it is among them."""
     status = None
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -287,7 +286,7 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> Non
 
 
 def _remove_cgroups(groups: list[str]) -> None:
-    """Remove cgroups that were made for a spare process; the kernel may lag behind its end."""
+    """Remove the cgroups of a spare process; the kernel may lag behind its end."""
     for group in groups:
         for _ in range(REMOVE_TRIES):
             with contextlib.suppress(OSError):
@@ -298,7 +297,7 @@ def _remove_cgroups(groups: list[str]) -> None:
 
 
 def main() -> None:
-    """Run one container, by executing its program, to its end."""
+    """Run one container by executing its program; return at its end."""
     block_stop_signals()
     process = PendingProcess(_execute)
     spec = json.loads(sys.stdin.buffer.read())
@@ -308,12 +307,12 @@ def main() -> None:
 
 
 def block_stop_signals() -> None:
-    """Block `STOP_SIGNALS`: for good in the shim, and in the container until its program begins."""
+    """Block `STOP_SIGNALS`: always in the shim, and in the container until its program begins."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
 def supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> None:
-    """Run one container to its end. Return at once where another shim, or a verdict, was first.
+    """Run one container to its end. Return at once if another shim or a verdict was first.
 
     Args:
         spec: the specification that `launch.start` sends.
@@ -340,4 +339,4 @@ def run_inside() -> None:
     spec = json.loads(sys.stdin.buffer.read())
     sandbox.join(spec)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 what it is for
+    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 its purpose

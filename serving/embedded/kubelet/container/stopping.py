@@ -1,4 +1,4 @@
-"""Follows runs to their end, and ends them: by their records alone, so that it works without the API."""
+"""Awaits the end of runs, and stops them, by their records alone and without the API."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ from serving.system import processes, procfs
 from serving.system.process_exit import wait_for_exit
 
 POLL_SECONDS = 0.01
-"""Between reads of the record of a shim that is starting: that takes about 50 ms."""
+"""Between reads of the record of a shim that is starting, which takes about 50 ms."""
 VERDICT_SECONDS = 5.0
 """Longest wait for a shim to start, or to finish its log after the last process was killed."""
 
@@ -18,9 +18,9 @@ VERDICT_SECONDS = 5.0
 async def ended(run: RunDirectory, shim_pidfd: int | None = None) -> bool:
     """Wait until the run has ended and its exit is recorded.
 
-    Returns False where it has not begun, and never will. The exit is recorded by the shim, of this agent or
-    of an earlier one; without a shim, the verdict is that nobody saw the end. `shim_pidfd` is of a shim that
-    was started just now and may have recorded nothing yet.
+    Returns False if it has not begun, and never will. The shim, of this agent or of an earlier one, records
+    the exit; without a shim, the run is declared lost. `shim_pidfd` is that of a shim that was just started
+    and may have recorded nothing yet.
     """
     if shim_pidfd is not None:
         await wait_for_exit(shim_pidfd)
@@ -42,13 +42,13 @@ async def ended(run: RunDirectory, shim_pidfd: int | None = None) -> bool:
 
 
 def send_signal(run: RunDirectory, number: signal.Signals) -> bool:
-    """Signal the run's main process; False where it is gone, or not recorded yet."""
+    """Signal the run's main process; return False if it is gone, or not recorded yet."""
     identities = run.identities()
     return identities is not None and processes.send_signal(identities[1], number)
 
 
 async def stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event | None = None) -> None:
-    """SIGTERM, `grace` seconds, SIGKILL; return when all have ended. `hurry` cuts the grace short."""
+    """SIGTERM, `grace` seconds, SIGKILL; return when all have ended. `hurry` ends the grace early."""
     ends = [asyncio.create_task(ended(run)) for run in runs if run.exit() is None]
     if not ends:
         return
@@ -67,8 +67,8 @@ async def stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event 
 
 
 async def _send_sigterm(run: RunDirectory) -> None:
-    """Send SIGTERM, as soon as there is a process to send it to."""
-    while run.exit() is None and not send_signal(run, signal.SIGTERM):  # noqa: ASYNC110 a file has it
+    """Send SIGTERM as soon as the process is recorded."""
+    while run.exit() is None and not send_signal(run, signal.SIGTERM):  # noqa: ASYNC110 the state is a file
         await asyncio.sleep(POLL_SECONDS)
 
 

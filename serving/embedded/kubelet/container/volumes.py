@@ -10,17 +10,17 @@ from typing import Any
 
 from serving import errors
 from serving.embedded.kubelet.container.image_volumes import MountedImage
-from serving.embedded.kubelet.container.volume_mounts import Mount, keyed_files, kind_of
 from serving.embedded.kubelet.node import Node
+from serving.embedded.pod_spec.volume_mounts import Mount, keyed_files, kind_of
 from serving.objects import Object
 from serving.resources import kinds
 
 DEFAULT_MODE = 0o400
-"""Of files of Secrets and ConfigMaps; they belong to the container's user."""
+"""Mode of files of Secrets and ConfigMaps, which the container's user owns."""
 
 
 async def config_maps(node: Node, namespace: str, names: Iterable[str]) -> dict[str, dict[str, bytes]]:
-    """Return the data of ConfigMaps by name, without those that do not exist."""
+    """Return the data of the ConfigMaps that exist, by name."""
     data: dict[str, dict[str, bytes]] = {}
     for name in names:
         try:
@@ -33,7 +33,7 @@ async def config_maps(node: Node, namespace: str, names: Iterable[str]) -> dict[
 
 
 async def secrets(node: Node, namespace: str, names: Iterable[str]) -> dict[str, dict[str, bytes]]:
-    """Return the data of Secrets by name, without those that do not exist."""
+    """Return the data of the Secrets that exist, by name."""
     data: dict[str, dict[str, bytes]] = {}
     for name in names:
         try:
@@ -45,10 +45,10 @@ async def secrets(node: Node, namespace: str, names: Iterable[str]) -> dict[str,
 
 
 def directory(node: Node, uid: str, volume: Object) -> str:
-    """Make sure that an emptyDir or hostPath volume exists; return its directory or file.
+    """Make an emptyDir or hostPath volume if it is missing; return its directory or file.
 
     Raises:
-        errors.Temporary: it does not exist yet.
+        errors.Temporary: the host path does not exist yet.
     """
     kind = kind_of(volume)
     if kind == "emptyDir":
@@ -60,15 +60,15 @@ def directory(node: Node, uid: str, volume: Object) -> str:
     return _host_path(node, normpath(volume["hostPath"]["path"]), volume["hostPath"].get("type", ""))
 
 
-def _host_path(node: Node, where: str, kind: str) -> str:
-    path = Path(where)
+def _host_path(node: Node, text: str, kind: str) -> str:
+    path = Path(text)
     if kind == "DirectoryOrCreate" and not path.exists():
         path.mkdir(parents=True, mode=0o755)
         _chown(node, path)
     fits = {"": path.exists(), "File": path.is_file()}.get(kind, path.is_dir())
     if not fits:
-        raise errors.Temporary("CreateContainerConfigError", f"hostPath {where}: is no {kind or 'file'}")
-    return where
+        raise errors.Temporary("CreateContainerConfigError", f"hostPath {text}: is no {kind or 'file'}")
+    return text
 
 
 def _chown(node: Node, path: Path) -> None:
@@ -85,10 +85,10 @@ class Volumes:
 
 
 async def of_container(node: Node, pod: Object, container: Object) -> Volumes:
-    """Make the volumes that a container mounts, and return its mounts.
+    """Make the volumes of a container, and return its mounts.
 
     Raises:
-        errors.Temporary: something that they need does not exist yet.
+        errors.Temporary: an object or a path of a volume does not exist yet.
     """
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes") or []}
     mounts: list[Mount] = []
@@ -103,8 +103,8 @@ async def of_container(node: Node, pod: Object, container: Object) -> Volumes:
             images.append(await node.images.mount(pod, volume))
             mounts.append(Mount(target, images[-1].path, read_only=True))
         else:
-            where = directory(node, pod["metadata"]["uid"], volume)
-            mounts.append(Mount(target, where, bool(mount.get("readOnly"))))
+            source = directory(node, pod["metadata"]["uid"], volume)
+            mounts.append(Mount(target, source, bool(mount.get("readOnly"))))
     return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))
 
 

@@ -1,1 +1,1 @@
-"""Processor cores and GPUs that containers are given."""
+"""The GPUs of the machine: their usage, and their shared use by containers."""

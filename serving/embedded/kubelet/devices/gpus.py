@@ -1,4 +1,4 @@
-"""Usage of this machine's NVIDIA GPUs, by NVML; nothing without a GPU or without nvidia-ml-py.
+"""Usage of this machine's NVIDIA GPUs, by NVML; empty without a GPU or without nvidia-ml-py.
 
 https://docs.nvidia.com/deploy/nvml-api/
 """
@@ -18,12 +18,12 @@ class Gpus:
     """The GPUs, by NVML; one instance per agent."""
 
     def __init__(self, nvml: Any = None, devices: Path = Path("/dev")) -> None:
-        """`nvml` is the module pynvml; None imports it, if it is installed and there is a GPU."""
+        """`nvml` is the module pynvml; None imports it if there is a GPU."""
         self._nvml = nvml
         self._handles: list[Any] = []
         has_gpu = any(devices.glob("nvidia[0-9]*"))
         self.name = UNKNOWN if has_gpu else ""
-        """Of the first GPU; empty where there is none."""
+        """The name of the first GPU; empty without a GPU."""
         try:
             self._nvml = nvml or (importlib.import_module("pynvml") if has_gpu else None)
         except ImportError:
@@ -42,7 +42,7 @@ class Gpus:
             log.warning("GPU usage is not known: %s", error)
 
     def memory(self) -> dict[int, int]:
-        """Return the bytes of GPU memory of each process by pid, MPS clients included."""
+        """Return the GPU memory of each process in bytes, by pid, MPS clients included."""
         used: dict[int, int] = {}
         for handle in self._handles:
             for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses"):
@@ -55,7 +55,7 @@ class Gpus:
         return used
 
     def duty(self) -> float:
-        """Return the percent of the last sample's time in which the first GPU was busy, for any process."""
+        """Return the utilization of the first GPU, by all processes, in percent."""
         try:
             return (
                 float(self._nvml.nvmlDeviceGetUtilizationRates(self._handles[0]).gpu)

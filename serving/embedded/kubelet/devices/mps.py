@@ -1,8 +1,8 @@
 """Shares the GPU of this machine by NVIDIA's MPS: starts its control daemon, one per data directory.
 
 Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon runs as the user of
-the containers: clients of another user would have to wait until the first one's are gone. It outlives the
-agent, and ends with `slipway down`.
+the containers: clients of another user would wait until those of the first are gone. It outlives the agent,
+and ends with `slipway down`.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from pathlib import Path
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.embedded.kubelet.container.volume_mounts import Mount
-from serving.embedded.kubelet.devices import gpu_limits
+from serving.embedded.pod_spec import gpu_limits
+from serving.embedded.pod_spec.volume_mounts import Mount
 
 log = logging.getLogger(__name__)
 
 PROGRAM = "nvidia-cuda-mps-control"
 DEVICE = "nvidia0"
-"""The first GPU; the others are not used."""
+"""The first GPU, the only one in use."""
 SECONDS = 10.0
 """Longest wait for the daemon to start, or to answer."""
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 the machine's own: clients and daemon meet there
@@ -33,7 +33,7 @@ PING = "get_default_active_thread_percentage"
 
 
 def directory_of(data_dir: DataDir) -> Path:
-    """Return the directory of the daemon's pipes: a short path, as sockets need, that its user may enter."""
+    """Return the directory of the daemon's pipes: a short path, as sockets need, that its user can enter."""
     digest = hashlib.sha256(str(data_dir.root.resolve()).encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"slipway-mps-{digest}"
 
@@ -44,7 +44,7 @@ def end(data_dir: DataDir) -> None:
     if directory.is_dir():
         owner = directory.lstat()
         user = None if owner.st_uid == os.geteuid() else (owner.st_uid, owner.st_gid)
-        Mps(directory, user).ask("quit")
+        Mps(directory, user).send("quit")
 
 
 @dataclass(frozen=True)
@@ -56,25 +56,25 @@ class MpsAccess:
 
 
 class Mps:
-    """The daemon, which is started for the first container that wants the GPU; that blocks for seconds."""
+    """The daemon; the first container with a GPU starts it, which blocks for seconds."""
 
     def __init__(self, directory: Path, user: tuple[int, int] | None, devices: Path = Path("/dev")) -> None:
-        """`user` is the containers' (uid, gid); None where they are this process's own."""
+        """`user` is the containers' (uid, gid); None for this process's own."""
         self._directory, self._user, self._devices = directory, user, devices
         self._lock = threading.Lock()
 
     def access(self) -> MpsAccess:
-        """Make sure that the daemon runs, and return what its clients need.
+        """Start the daemon if it does not run, and return the access of its clients.
 
         Raises:
-            errors.Temporary: `NoGpu`, there is none; `NoMps`, its daemon is not installed or does not start.
+            errors.Temporary: `NoGpu`, no GPU; `NoMps`, the daemon is not installed or does not start.
         """
         if not (self._devices / DEVICE).exists():
             message = f"this machine has no NVIDIA GPU: there is no {self._devices / DEVICE}"
             raise errors.Temporary("NoGpu", message)
         with self._lock:
             self._make_directories()
-            if self.ask(PING) is None:
+            if self.send(PING) is None:
                 self._start()
         pipes = str(self._directory / "pipe")
         if self._user is None:
@@ -110,8 +110,8 @@ class Mps:
             raise errors.Temporary("NoMps", f"{PROGRAM} did not start: {reason}")
         log.info("started %s in %s", PROGRAM, self._directory)
 
-    def ask(self, command: str) -> str | None:
-        """Send the daemon a command and return its answer; None where no daemon answers."""
+    def send(self, command: str) -> str | None:
+        """Send the daemon a command and return its answer; None if no daemon answers."""
         program = shutil.which(PROGRAM)
         if program is None:
             return None
@@ -124,7 +124,7 @@ class Mps:
     def _run(self, command: list[str], stdin: str) -> "subprocess.CompletedProcess[str]":
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
-            # Of the daemon, never of clients: they see the daemon's devices, counted from 0.
+            # For the daemon alone: clients see its devices, counted from 0.
             "CUDA_VISIBLE_DEVICES": DEVICE.removeprefix("nvidia"),
             gpu_limits.PIPES_ENV: str(self._directory / "pipe"),
             "CUDA_MPS_LOG_DIRECTORY": str(self._directory / "log"),

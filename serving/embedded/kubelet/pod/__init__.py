@@ -1,1 +1,1 @@
-"""One Pod: its life from the first start to the deletion, its probes and its status."""
+"""One Pod: its lifecycle, its probes and its status."""

@@ -1,4 +1,4 @@
-"""Gives every Pod a loopback address of its own, so that a containerPort means the same for every replica."""
+"""Gives every Pod a loopback address, so that all replicas can have the same containerPort."""
 
 import errno
 import random
@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from serving.system import sockets
 
 TRIES = 20
-"""Addresses to try for one whose ports are free; the last is used anyway, and the process reports the
-conflict."""
+"""Addresses to try until the ports are free; the last is used anyway, and the process fails."""
 
 
 class Addresses:
-    """The addresses of this node's Pods; the agent first calls `take` for those that are recorded."""
+    """The addresses of this node's Pods; the agent first calls `take` for the recorded ones."""
 
     def __init__(self, network: str) -> None:
         self._network = network
@@ -27,7 +26,7 @@ class Addresses:
         self._taken.pop(address, None)
 
     def new(self, uid: str, ports: Iterable[int]) -> str:
-        """Return a free address on which nobody listens at these ports, and mark it as taken."""
+        """Return a free address on which no process listens at these ports, and mark it as taken."""
         needed = tuple(ports)
         address = ""
         for attempt in range(TRIES):

@@ -1,4 +1,4 @@
-"""Watches one run of one container: its start, its end, and its probes in between."""
+"""Monitors one run of a container: its start, its probes and its end."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,13 @@ OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
 
 
 class EmitEvent(Protocol):
-    """Emits an Event of the Pod, without waiting for it."""
+    """Emits an Event of the Pod, without waiting."""
 
     def __call__(self, reason: str, message: str, *, warning: bool = False) -> None: ...
 
 
 class ContainerMonitor:
-    """Keeps the state of one container true to one run; `watch` and each `probe` are tasks of their own."""
+    """Updates the state of a container from one run; `watch` and each `probe` are separate tasks."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class ContainerMonitor:
         """Start nothing yet.
 
         Args:
-            run: the run to watch.
-            containers: of the Pod; the state of this one is updated.
-            node: that the Pod runs on.
-            address: of the Pod.
-            emit: of Events.
+            run: the run to monitor.
+            containers: the containers of the Pod; the state of this one is updated.
+            node: the node of the Pod.
+            address: the address of the Pod.
+            emit: emits Events of the Pod.
             on_ready: called with the run and the headers of the answer that made the container ready.
-            grace_seconds: returns the seconds from SIGTERM to SIGKILL, for when a probe failed.
+            grace_seconds: returns the seconds from SIGTERM to SIGKILL after a failed probe.
         """
         self._run = run
         self._name = run.container
@@ -73,7 +73,7 @@ class ContainerMonitor:
         return self._containers.is_running(self._run)
 
     async def watch(self, started: Started | None) -> None:
-        """Follow the run to its end; `started` is its shim, where that was started just now."""
+        """Follow the run to its end; `started` is its shim, if it was just started."""
         if started is not None:
             await _start_recorded(started)
         end = asyncio.ensure_future(stopping.ended(self._run, started.pidfd if started else None))
@@ -107,7 +107,7 @@ class ContainerMonitor:
             self._emit("Started", f"started container {self._name} at {self._address}")
 
     async def probe(self, probe: ContainerProbe) -> None:
-        """Send a probe while the run goes on, and act on its verdicts."""
+        """Send a probe while the container runs, and act on its verdicts."""
         await self._containers.until(lambda: self._can_probe(probe) or not self._is_running())
         state = self._state
         if not self._can_probe(probe) or state.run is None or state.run.started_at is None:
@@ -144,7 +144,7 @@ class ContainerMonitor:
             await asyncio.sleep(probes.next_delay(probe, verdict, running_for))
 
     def _can_probe(self, probe: ContainerProbe) -> bool:
-        """Whether the process runs and, for all but the startup probe, has started up."""
+        """Whether the process runs and, except for the startup probe, has started up."""
         state = self._state
         has_begun = self._is_running() and state.run is not None and state.run.started_at is not None
         return has_begun and (state.started or probe.kind == "startup")
@@ -154,14 +154,14 @@ class ContainerMonitor:
         return self._is_running() and not is_stopping
 
     async def _act(self, probe: ContainerProbe, verdict: ProbeVerdict, answer: ProbeAnswer) -> bool:
-        """Act on a new verdict; return whether it has ended the run."""
+        """Act on a new verdict; return whether the run was stopped."""
         name = self._name
         if probe.kind == "readiness":
             if verdict.ok:
                 self._on_ready(self._run, answer.headers)
             self._containers.update(name, ready=verdict.ok is True)
         elif probe.kind == "startup" and verdict.ok:
-            has_readiness = any(other.kind == "readiness" for other in self.probes)
+            has_readiness = any(spec.kind == "readiness" for spec in self.probes)
             self._containers.update(name, started=True, ready=not has_readiness)
         if verdict.ok is not False:
             return False
@@ -171,8 +171,8 @@ class ContainerMonitor:
         await self._stop(f"container {name} failed its {probe.kind} probe")
         return True
 
-    async def _stop(self, why: str) -> None:
-        self._emit("Killing", why)
+    async def _stop(self, reason: str) -> None:
+        self._emit("Killing", reason)
         self._containers.stopping.add(self._name)
         try:
             await stopping.stop([self._run], self._grace_seconds())
@@ -183,6 +183,6 @@ class ContainerMonitor:
 async def _start_recorded(started: Started) -> None:
     """Wait until the shim has recorded the start, or has ended."""
     with started.connection as connection:
-        connection.setblocking(False)  # noqa: FBT003 as sockets have it
+        connection.setblocking(False)  # noqa: FBT003 the socket module's signature
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_recv(connection, 1)

@@ -1,4 +1,4 @@
-"""The containers of one Pod as they are now, and how its tasks wait for a change."""
+"""The state of the containers of one Pod, and how its tasks wait for a change."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,18 +42,18 @@ class Containers:
         return [self.states[name] for name in self._groups["containers"]]
 
     def update(self, name: str, **changes: Any) -> None:
-        """Change fields of a container's state, and wake whoever waits."""
+        """Change fields of a container's state, and wake the waiting tasks."""
         self.states[name] = replace(self.states[name], **changes)
         self.changed.set()
         self._updated.set()
         self._updated = asyncio.Event()
 
     def is_running(self, run: RunDirectory) -> bool:
-        """Whether exactly this run goes on."""
+        """Whether this run is the current one and has not ended."""
         state = self.states[run.container]
         return state.running and state.run is not None and state.run.index == run.index
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds; it is evaluated after every update."""
+        """Wait until the condition holds, which is evaluated after every update."""
         while not condition():
             await self._updated.wait()

@@ -1,4 +1,4 @@
-"""The life of one Pod: which container starts next, and when; and the phase. Pure.
+"""The lifecycle of one Pod: the containers to start, the times, and the phase. Pure.
 
 https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 """
@@ -16,7 +16,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 @dataclass(frozen=True)
 class ContainerExit:
-    """How a run ended. `code` is 128 + signal where a signal ended it."""
+    """The exit of a run; after a signal, `code` is 128 + its number."""
 
     code: int
     reason: str
@@ -27,11 +27,11 @@ class ContainerExit:
 
 @dataclass(frozen=True)
 class ContainerRun:
-    """One run of a container: the index-th (0 is the first)."""
+    """One run of a container; the first has index 0."""
 
     index: int
     streak: int = 0
-    """Restarts in a row before it without a long run among them: the exponent of the back-off."""
+    """Consecutive restarts before this run, without a long run among them: the exponent of the back-off."""
     started_at: datetime | None = None
     exit: ContainerExit | None = None
 
@@ -57,7 +57,7 @@ class Container:
     """The run before `run`."""
     blocked: Blocked | None = None
     started: bool = False
-    """The startup probe has succeeded; without one, the process runs."""
+    """The startup probe has succeeded, or, without one, the process runs."""
     ready: bool = False
 
     @property
@@ -68,7 +68,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Steps:
-    """The containers to start now, and when to plan again without a change."""
+    """The containers to start now, and the time to plan again without a change."""
 
     start: tuple[str, ...] = ()
     wake_at: datetime | None = None
@@ -76,7 +76,7 @@ class Steps:
 
 
 def exited(code: int, signal: int, *, oom: bool, error: str, finished_at: datetime) -> ContainerExit:
-    """Return the exit of a shim's record, with the reasons of containerd's CRI plugin."""
+    """Return the exit from a shim's record, with the reasons of containerd's CRI plugin."""
     if error:
         return ContainerExit(code, "StartError", error, signal, finished_at)
     if oom and signal == 9:
@@ -86,13 +86,13 @@ def exited(code: int, signal: int, *, oom: bool, error: str, finished_at: dateti
     return ContainerExit(code, "Completed" if code == 0 else "Error", "", signal, finished_at)
 
 
-def lost(finished_at: datetime, why: str) -> ContainerExit:
-    """Return the exit of a run whose end nobody saw, with the kubelet's reason and code."""
-    return ContainerExit(137, "ContainerStatusUnknown", why, 0, finished_at)
+def lost(finished_at: datetime, message: str) -> ContainerExit:
+    """Return the exit of a run whose end was not recorded, with the kubelet's reason and code."""
+    return ContainerExit(137, "ContainerStatusUnknown", message, 0, finished_at)
 
 
 def restarts(policy: Policy, exit_: ContainerExit) -> bool:
-    """Whether a container with this exit is started again."""
+    """Whether a container with this exit is restarted."""
     return policy == "Always" or (policy == "OnFailure" and exit_.code != 0)
 
 
@@ -106,7 +106,7 @@ def streak_after(run: ContainerRun, settings: NodeSettings) -> int:
 
 
 def restart_at(run: ContainerRun, settings: NodeSettings) -> datetime | None:
-    """Return when the run after this one may start: base * 2^(streak-1) after its end, at most the cap."""
+    """Return when the next run may start: base * 2^(streak-1) after the end of this one, at most the cap."""
     if run.exit is None or run.exit.finished_at is None:
         return None
     exponent = min(streak_after(run, settings) - 1, 30)
@@ -115,7 +115,7 @@ def restart_at(run: ContainerRun, settings: NodeSettings) -> datetime | None:
 
 
 def blocked_until(attempts: int, now: datetime, settings: NodeSettings) -> datetime:
-    """Return when to retry a start that failed: the same back-off with a lower cap, as nothing ran."""
+    """Return when to retry a failed start: the same back-off with a lower cap, as nothing has run."""
     delay = min(settings.backoff_base_seconds * 2 ** min(attempts - 1, 30), settings.blocked_cap_seconds)
     return now + timedelta(seconds=delay)
 
@@ -142,7 +142,7 @@ def next_steps(
     now: datetime,
     settings: NodeSettings,
 ) -> Steps:
-    """Return the containers to start: init containers one after the other, then all others at once."""
+    """Return the containers to start: init containers in sequence, then all others together."""
     if phase(policy, inits, mains) in ("Succeeded", "Failed"):
         return Steps()
     if not any(c.run for c in mains):

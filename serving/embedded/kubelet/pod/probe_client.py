@@ -1,4 +1,4 @@
-"""Sends one probe once, and runs one hook: by HTTP, by a TCP connection, or by a command in the container."""
+"""Sends a probe or runs a hook: by HTTP, by a TCP connection, or by a command in the container."""
 
 import asyncio
 import ssl
@@ -12,7 +12,7 @@ from serving.embedded.kubelet.pod.probes import port_of
 from serving.objects import Object
 
 MAX_HEADERS = 64
-"""Headers of an answer that are read."""
+"""The most headers of an answer that are read."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ProbeAnswer:
 
 
 async def send(target: RunningContainer, action: Mapping[str, Any], timeout: float) -> ProbeAnswer:
-    """Return the outcome; a failure is an answer, and nothing is raised."""
+    """Return the outcome; a failure is an answer, not an exception."""
     try:
         if "exec" in action:
             code = await exec_command.run(target, list(action["exec"].get("command") or []), timeout)

@@ -1,10 +1,10 @@
-"""The times of probes, and the verdicts from their answers. Pure.
+"""The schedule of probes, and the verdicts from their answers. Pure.
 
 https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
 
 One difference from the kubelet makes starts fast. Until a readiness or startup probe has succeeded once, it
-is sent again after a tenth of the time for which the container has been running (between `SHORTEST` and
-`FIRST_PERIOD` seconds; commands: every second), not every `periodSeconds`. Such early failures count towards
+is repeated after a tenth of the container's running time (between `SHORTEST` and `FIRST_PERIOD` seconds;
+commands: every second) instead of every `periodSeconds`. Such early failures count towards
 `failureThreshold` at most once per `periodSeconds`.
 """
 
@@ -18,10 +18,9 @@ KINDS: tuple[ProbeKind, ...] = ("startup", "readiness", "liveness")
 FIRST_PERIOD = 0.1
 """Seconds: a tenth of the kubelet's smallest period."""
 SHORTEST = 0.002
-"""Seconds: a forked replica listens after some tens of milliseconds, and a refused connection costs a fifth
-of one."""
+"""Seconds: a forked replica listens after some tens of milliseconds; a refused connection costs 0.2 ms."""
 SHARE = 0.1
-"""The largest part of the time since the start that a later probe can lose."""
+"""The largest share of the time since the start by which a probe can be late."""
 FIRST_EXEC_PERIOD = 1.0
 """Seconds, for commands (each is a new process) and for probes that have reached their failure threshold."""
 
@@ -41,7 +40,7 @@ class ContainerProbe:
 
 @dataclass(frozen=True)
 class ProbeVerdict:
-    """The result of the answers so far: `ok` is None until a threshold has been reached."""
+    """The result of all answers: `ok` is None until a threshold has been reached."""
 
     ok: bool | None = None
     streak_ok: int = 0
@@ -72,7 +71,7 @@ def parse(container: Mapping[str, Any]) -> list[ContainerProbe]:
 
 
 def judge(probe: ContainerProbe, verdict: ProbeVerdict, at: float, *, success: bool) -> ProbeVerdict:
-    """Return the verdict after one more answer, at `at` (seconds on any one clock)."""
+    """Return the verdict after one more answer, at `at` (seconds of a monotonic clock)."""
     if success:
         streak = verdict.streak_ok + 1
         ok = True if streak >= probe.successes else verdict.ok

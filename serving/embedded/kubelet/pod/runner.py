@@ -1,4 +1,4 @@
-"""Runs one Pod: reads its containers' records, starts what `lifecycle` plans, reports the status.
+"""Runs one Pod: reads its containers' records, starts the containers of the plan, reports the status.
 
 The processes outlive the runner: a restarted agent adopts them.
 """
@@ -16,7 +16,7 @@ from serving.embedded.kubelet.container import launch, stopping
 from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
-from serving.embedded.kubelet.pod import lifecycle, rules, startup, termination
+from serving.embedded.kubelet.pod import lifecycle, startup, termination
 from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
 from serving.embedded.kubelet.pod.containers import Containers
@@ -24,6 +24,7 @@ from serving.embedded.kubelet.pod.lifecycle import Blocked, ContainerRun
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
+from serving.embedded.pod_spec import resource_limits, rules
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.events import EventToEmit
@@ -35,7 +36,7 @@ BIND_RETRY_SECONDS = 0.1
 
 
 class PodRunner:
-    """Runs one Pod until it has been deleted; `run()` may be cancelled and begun again at any moment."""
+    """Runs one Pod until it has been deleted; `run()` may be cancelled and repeated at any moment."""
 
     def __init__(self, node: Node, pod: Object) -> None:
         self.pod = pod
@@ -47,20 +48,20 @@ class PodRunner:
         self._writer = StatusWriter(node.kube, pod)
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone = asyncio.Event()
-        """The API has the Pod no more: nothing has to wait any longer."""
+        """Set when the Pod no longer exists in the API, so that its end need not wait."""
         self._address = ""
         self._seen_at = clock.now()
         self._starts: dict[str, startup.NodeStart] = {}
-        """Of containers that were started here and are not ready yet."""
+        """Starts by this runner of containers that are not ready yet."""
         self._trace: startup.StartTrace | None = None
 
     @property
     def gone(self) -> bool:
-        """Whether the API has the Pod no more."""
+        """Whether the Pod no longer exists in the API."""
         return self._gone.is_set()
 
     def changed(self, pod: Object | None) -> None:
-        """Take over another version of the Pod; None where the API has it no more."""
+        """Take over another version of the Pod; None when it no longer exists in the API."""
         if pod is None:
             self._gone.set()
         else:
@@ -70,11 +71,11 @@ class PodRunner:
         self._containers.changed.set()
 
     def again(self) -> "PodRunner":
-        """Return a fresh runner of the same Pod, which will adopt the running containers."""
-        fresh = PodRunner(self._node, self.pod)
+        """Return a new runner of the same Pod, which adopts the running containers."""
+        runner = PodRunner(self._node, self.pod)
         if self.gone:
-            fresh.changed(None)
-        return fresh
+            runner.changed(None)
+        return runner
 
     async def run(self) -> None:
         """Run the Pod; return when it is gone from this machine and from the API."""
@@ -99,7 +100,7 @@ class PodRunner:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _bind(self) -> None:
-        """Bind a Pod without a node to this one: the API gives no grace to the end of an unbound Pod."""
+        """Bind a Pod without a node to this one: the API deletes unbound Pods without a grace period."""
         meta = self.pod["metadata"]
         while not self.pod["spec"].get("nodeName") and not self._gone.is_set():
             patch = {"metadata": {"uid": self._uid}, "spec": {"nodeName": self._node.settings.name}}
@@ -110,9 +111,9 @@ class PodRunner:
                 await termination.pause(BIND_RETRY_SECONDS, self._gone)
 
     def _adopt_runs(self) -> None:
-        """Read the records of earlier agents, and go on with the runs that have not ended.
+        """Read the records of earlier agents, and adopt the runs that have not ended.
 
-        Their probes' results still hold: they are in the Pod's status.
+        The results of their probes are those in the Pod's status.
         """
         status = self.pod.get("status") or {}
         statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
@@ -133,7 +134,7 @@ class PodRunner:
             self._monitor(directories[-1])
 
     def _assign_address(self) -> None:
-        """Give the Pod its recorded address, or a new one."""
+        """Assign the Pod its recorded address, or a new one."""
         info = self._directory.info
         if "ip" in info:
             self._address = info["ip"]
@@ -168,7 +169,7 @@ class PodRunner:
         )
 
     async def _start(self, name: str) -> None:
-        """Start a container, or note why it cannot be started for now."""
+        """Start a container, or record why it cannot be started now."""
         state = self._containers.states[name]
         index = 0 if state.run is None else state.run.index + 1
         streak = 0 if state.run is None else lifecycle.streak_after(state.run, self._node.settings)
@@ -190,15 +191,15 @@ class PodRunner:
         self._containers.update(
             name, run=ContainerRun(index, streak), before=state.run, blocked=None, started=False, ready=False
         )
-        how: startup.How = "Zygote" if started.forked else "Cold"
-        self._starts[name] = startup.NodeStart(seen_at, how, prepared.fetch, prepared.verify)
+        method: startup.StartMethod = "Zygote" if started.forked else "Cold"
+        self._starts[name] = startup.NodeStart(seen_at, method, prepared.fetch, prepared.verify)
         if started.remark:
             self._emit("NotForked", f"container {name} is an ordinary new process: {started.remark}")
         self._monitor(directory, started)
         await asyncio.to_thread(self._directory.forget_before, name, index)
 
     def _refuse_unsupported(self) -> None:
-        """Raise errors.Temporary where this machine cannot run the Pod as its spec says."""
+        """Raise errors.Temporary if this machine does not support the Pod's spec."""
         jail = self._node.jail
         causes = rules.refusals(
             self.pod,
@@ -212,7 +213,7 @@ class PodRunner:
             raise errors.Temporary(CONFIG_ERROR, "; ".join(f"{c.field}: {c.message}" for c in causes))
 
     def _block(self, name: str, reason: str, message: str) -> None:
-        """Try a container that cannot be started again after a back-off."""
+        """Retry the start of a container after a back-off."""
         before = self._containers.states[name].blocked
         attempts = before.attempts + 1 if before else 1
         until = lifecycle.blocked_until(attempts, clock.now(), self._node.settings)
@@ -221,7 +222,7 @@ class PodRunner:
             self._emit(reason, message, warning=True)
 
     def _note_ready(self, run: RunDirectory, headers: Mapping[str, str]) -> None:
-        """Note the phases of a start, from the first good answer to the run's readiness probe."""
+        """Record the phases of a start from the first successful answer to the run's readiness probe."""
         beginning = self._starts.pop(run.container, None)
         state = self._containers.states[run.container].run
         if beginning is not None and state is not None and state.started_at is not None:
@@ -235,7 +236,7 @@ class PodRunner:
                 await self._containers.changed.wait()
 
     async def _terminate(self) -> None:
-        """Drain, preStop, SIGTERM, grace, SIGKILL; return when the API has the Pod no more."""
+        """Drain, preStop, SIGTERM, grace, SIGKILL; return when the Pod no longer exists in the API."""
         containers = self._containers
         has_ports = any(spec.get("ports") for spec in containers.specs.values())
         takes_traffic = has_ports and pod_status.ready(containers.mains, terminating=False)
@@ -280,8 +281,8 @@ class PodRunner:
         return float(grace)
 
     def _report(self, steps: lifecycle.Steps) -> None:
-        """Have the status written to the API."""
-        limits = [cgroup_limits.limits(spec) for spec in self._containers.specs.values()]
+        """Compute the status, and pass it to the writer."""
+        limits = [resource_limits.limits(spec) for spec in self._containers.specs.values()]
         status = pod_status.status(
             self._uid,
             self._policy,
@@ -293,17 +294,17 @@ class PodRunner:
             terminating=self._containers.terminating,
             backing_off=steps.backing_off,
             not_enforced=cgroup_limits.not_enforced(limits, self._node.cgroups.missing),
-            limited=any(limit != cgroup_limits.ContainerLimits() for limit in limits),
+            limited=any(limit != resource_limits.ContainerLimits() for limit in limits),
             trace=self._trace,
         )
         self._writer.set(status, urgent=not pod_status.is_starting(self._writer.latest, status))
 
     def _emit(self, reason: str, message: str, *, warning: bool = False) -> None:
-        """Emit an Event, without waiting for it."""
+        """Emit an Event, without waiting."""
         self._node.events.add(self.pod, EventToEmit(reason, message, "Warning" if warning else "Normal"))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run this in a task that ends with the runner."""
+        """Run a coroutine in a task that ends with the runner."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)

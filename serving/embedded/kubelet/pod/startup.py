@@ -1,8 +1,8 @@
-"""The phases of a replica's start, measured by the node and the runtime, as a condition of its Pod. Pure.
+"""The phases of a replica's start, measured by the node and the runtime, as a Pod condition. Pure.
 
 The runtime reports its phases in the answer to the readiness probe, by `Server-Timing`
-(https://www.w3.org/TR/server-timing/) and `names.STARTED_HEADER`. Without these, all time after the process
-has begun counts as `probe`.
+(https://www.w3.org/TR/server-timing/) and `names.STARTED_HEADER`. Without these, all time after the
+start of the process counts as `probe`.
 """
 
 import re
@@ -15,20 +15,19 @@ import orjson
 
 from serving.resources import names
 
-How = Literal["Cold", "Zygote"]
+StartMethod = Literal["Cold", "Zygote"]
 PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""In order: fetching images; checking their seals and hashes; volumes, sandbox and process, up to the
-beginning of the runtime's `main`; imports; loading the model; its first runs; from then until the probe's
-answer."""
+"""In order: fetching images; verifying their seals and hashes; volumes, sandbox and process, up to the
+runtime's `main`; imports; loading the model; warm-up; the time until the probe's answer."""
 _METRIC = re.compile(r"\s*([A-Za-z]+)\s*;\s*dur=([0-9]+(?:\.[0-9]+)?)\s*")
 
 
 @dataclass(frozen=True)
 class NodeStart:
-    """The node's part of a start. `seen`: UTC, when a start became necessary; `fetch`, `verify`: seconds."""
+    """The node's part of a start: `seen` (UTC) is when it became necessary; `fetch`, `verify` in seconds."""
 
     seen: datetime
-    how: How = "Cold"
+    method: StartMethod = "Cold"
     fetch: float = 0.0
     verify: float = 0.0
 
@@ -37,7 +36,7 @@ class NodeStart:
 class StartTrace:
     """One start: `seconds` by phase add up to `ready - seen`."""
 
-    how: How
+    method: StartMethod
     seen: datetime
     ready: datetime
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -53,7 +52,7 @@ def trace(beginning: NodeStart, begun: datetime, ready: datetime, headers: Mappi
     """Return the phases of a start.
 
     Args:
-        beginning: the node's part, before there was a process.
+        beginning: the node's part, before the process began.
         begun: UTC, when the process began.
         ready: UTC, when the probe's answer came.
         headers: of this answer; names in lower case.
@@ -68,8 +67,8 @@ def trace(beginning: NodeStart, begun: datetime, ready: datetime, headers: Mappi
         "spawn": max(0.0, started - beginning.seen.timestamp() - before),
         **inside,
     }
-    rest = (ready - beginning.seen).total_seconds() - sum(spent.values())
-    return StartTrace(beginning.how, beginning.seen, ready, {**spent, "probe": max(0.0, rest)})
+    probe = (ready - beginning.seen).total_seconds() - sum(spent.values())
+    return StartTrace(beginning.method, beginning.seen, ready, {**spent, "probe": max(0.0, probe)})
 
 
 def _seconds(text: str) -> float | None:
@@ -78,11 +77,11 @@ def _seconds(text: str) -> float | None:
 
 def condition(start: StartTrace) -> tuple[str, bool, str, str]:
     """Return type, status, reason and message."""
-    return names.STARTED_CONDITION, True, start.how, start.message()
+    return names.STARTED_CONDITION, True, start.method, start.message()
 
 
 def kept(conditions: list[dict[str, Any]]) -> list[tuple[str, bool, str, str]]:
-    """Return the condition as it was written before; empty where it was not."""
+    """Return the stored condition, if there is one."""
     return [
         (names.STARTED_CONDITION, True, c.get("reason", ""), c.get("message", ""))
         for c in conditions

@@ -17,7 +17,7 @@ from serving.resources.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
 ConditionState = tuple[str, bool, str, str]
-"""A condition without its time: type, whether it is true, reason, message."""
+"""A condition without its times: type, status, reason, message."""
 
 
 def rfc3339(moment: datetime | None) -> str | None:
@@ -83,10 +83,10 @@ def _conditions(
     for type_, holds, reason, message in current:
         status = "True" if holds else "False"
         before = find(old, type_)
-        same = before is not None and before.get("status") == status
+        unchanged = before is not None and before.get("status") == status
         body: dict[str, Any] = {"type": type_, "status": status}
-        since = before.get("lastTransitionTime") if before is not None and same else None
-        body["lastTransitionTime"] = since or rfc3339(now)  # others may have written a condition without it
+        since = before.get("lastTransitionTime") if before is not None and unchanged else None
+        body["lastTransitionTime"] = since or rfc3339(now)  # another writer may have omitted the time
         if reason:
             body["reason"] = reason
         if message:
@@ -96,7 +96,7 @@ def _conditions(
 
 
 def is_starting(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a status only reports a Pod's first start under way: it is ready within moments."""
+    """Whether a status only reports that a Pod's first start is under way, and ends soon."""
     if after["phase"] not in ("Pending", "Running"):
         return False
     ready_before, ready_now = (find(status.get("conditions"), "Ready") or {} for status in (before, after))
@@ -132,8 +132,8 @@ def _readiness(
     if _initialized(inits, mains):
         initialized = ("Initialized", True, "", "")
     else:
-        why = "init containers have not all succeeded"
-        initialized = ("Initialized", False, "ContainersNotInitialized", why)
+        message = "init containers have not all succeeded"
+        initialized = ("Initialized", False, "ContainersNotInitialized", message)
     if ready(mains, terminating=terminating):
         readiness = (True, "", "")
     elif over:
@@ -188,21 +188,21 @@ def status(
     limited: bool,
     trace: startup.StartTrace | None = None,
 ) -> dict[str, Any]:
-    """Return the whole status.
+    """Return the status of a Pod.
 
     Args:
-        uid: of the Pod.
+        uid: the uid of the Pod.
         policy: restartPolicy.
         inits: init containers, in order.
         mains: containers, in order.
         ip: the Pod's address.
-        now: the transition time of conditions that change.
-        old: the status before; transition times and startTime are kept from it.
-        terminating: whether the Pod is being deleted: it is not ready then.
+        now: UTC, the transition time of conditions that change.
+        old: the previous status, whose transition times and startTime are kept.
+        terminating: whether the Pod is being deleted, and therefore not ready.
         backing_off: names of containers that wait for a restart.
-        not_enforced: the limits that are requested and not enforced, in words; empty where none.
+        not_enforced: a text about the requested limits that are not enforced; empty if all are.
         limited: whether any limit is requested.
-        trace: of its last start by this agent; None keeps the condition of `old`.
+        trace: the trace of its last start by this agent; None keeps the condition of `old`.
     """
     now_phase = phase(policy, inits, mains)
     conditions = _readiness(now_phase, inits, mains, terminating=terminating)

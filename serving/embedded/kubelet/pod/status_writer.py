@@ -1,7 +1,7 @@
-"""Writes one Pod's status to the API: only the newest, and until the API takes it.
+"""Writes one Pod's status to the API: only the newest, with retries.
 
-A status that is not urgent waits for a moment: a Pod that is ready within tens of milliseconds has one write,
-which is not queued behind others that say less.
+A status that is not urgent is delayed, so that a Pod that is ready within tens of milliseconds costs one
+write.
 """
 
 import asyncio
@@ -19,12 +19,11 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 0.2
 RETRY_CAP_SECONDS = 5.0
 SETTLE_SECONDS = 0.15
-"""How long a status of a start under way waits for its result; forked replicas are ready by then, and people
-do not see a difference."""
+"""Delay of the status of a start under way; forked replicas are ready within it."""
 
 
 class StatusWriter:
-    """Holds the status to write; `run()` writes it, so that a Pod's processes never wait for the API."""
+    """Holds the status for `run()` to write, so that a Pod's processes never wait for the API."""
 
     def __init__(self, kube: Kube, pod: Object) -> None:
         self._kube = kube
@@ -34,7 +33,7 @@ class StatusWriter:
         self._is_urgent = asyncio.Event()
 
     def set(self, status: dict[str, Any], *, urgent: bool = True) -> None:
-        """Write this status, unless it is the latest: at once, or (not `urgent`) after `SETTLE_SECONDS`."""
+        """Write a status that differs from the latest: at once, or after `SETTLE_SECONDS` if not `urgent`."""
         if status != self.latest:
             self.latest = status
             self._is_unwritten.set()

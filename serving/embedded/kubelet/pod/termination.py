@@ -20,7 +20,7 @@ RETRY_CAP_SECONDS = 5.0
 
 
 async def pause(seconds: float, gone: asyncio.Event) -> None:
-    """Wait, but no longer than the API has the Pod."""
+    """Wait, at most until the Pod no longer exists in the API."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await gone.wait()
@@ -29,13 +29,13 @@ async def pause(seconds: float, gone: asyncio.Event) -> None:
 async def run_pre_stop(
     hook: Mapping[str, Any], target: RunningContainer | None, grace_seconds: float, gone: asyncio.Event
 ) -> str:
-    """Run a container's preStop hook; return why it failed, empty where it did not.
+    """Run a container's preStop hook; return its failure, or an empty text.
 
     Args:
-        hook: `lifecycle.preStop` of the container; empty where it has none.
-        target: the container; None where its process is not known, and only `sleep` can be carried out.
+        hook: `lifecycle.preStop` of the container; empty if it has none.
+        target: the container; None if its process is not known: then only `sleep` can run.
         grace_seconds: the longest that the hook may take.
-        gone: set when the API has the Pod no more.
+        gone: set when the Pod no longer exists in the API.
     """
     if "sleep" in hook:
         await pause(float(hook["sleep"].get("seconds") or 0), gone)
@@ -45,7 +45,7 @@ async def run_pre_stop(
 
 
 async def delete_from_api(kube: Kube, pod: Object, gone: asyncio.Event) -> None:
-    """Delete the Pod whose processes have ended; retry until the API has it no more."""
+    """Delete the Pod, whose processes have ended, from the API; retry until it is gone."""
     meta = pod["metadata"]
     delay = FIRST_RETRY_SECONDS
     while not gone.is_set():

@@ -1,15 +1,12 @@
-"""The cgroup files of a container's limits, in v1, v2 and the hybrid of both. Pure: text in, paths out.
+"""The cgroup files of a container's limits, in v1, v2 and the hybrid of both. Pure.
 
 https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from typing import Any
 
-from serving.embedded.kubelet.devices import gpu_limits
-from serving.resources.formats import quantity
+from serving.embedded.pod_spec.resource_limits import ContainerLimits
 
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
@@ -17,7 +14,7 @@ PERIOD_MICROSECONDS = 100_000
 
 @dataclass(frozen=True)
 class CgroupLayout:
-    """Where each controller is mounted (None: not usable), and where processes can be tracked."""
+    """The mount points of the controllers (None: not usable) and of the hierarchy that tracks processes."""
 
     unified: str | None = None
     memory_v1: str | None = None
@@ -30,14 +27,14 @@ class CgroupLayout:
         return tuple(dict.fromkeys(root for root in (self.unified, self.memory_v1, self.cpu_v1) if root))
 
     def enforces(self, resource: str) -> bool:
-        """Whether there is a controller for `cpu` or `memory`."""
+        """Whether a controller of `cpu` or `memory` is mounted."""
         return resource in self.unified_controllers or bool(
             {"cpu": self.cpu_v1, "memory": self.memory_v1}[resource]
         )
 
 
 def layout(mounts: str, controllers: str) -> CgroupLayout:
-    """Parse /proc/mounts and the unified hierarchy's cgroup.controllers (empty where there is none)."""
+    """Parse /proc/mounts and the unified hierarchy's cgroup.controllers (empty without one)."""
     unified = memory = cpu = None
     for line in mounts.splitlines():
         _, mount_point, kind, options = line.split(" ")[:4]
@@ -56,40 +53,19 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
     )
 
 
-@dataclass(frozen=True)
-class ContainerLimits:
-    """The limits of one container; None is no limit."""
-
-    cpu: Decimal | None = None
-    memory: int | None = None
-    other: tuple[str, ...] = ()
-    """Limited resources that are not supported."""
-
-
-def limits(container: Mapping[str, Any]) -> ContainerLimits:
-    """Return the container's `resources.limits`: cpu in cores, memory in bytes."""
-    amounts = (container.get("resources") or {}).get("limits") or {}
-    cpu, memory = amounts.get("cpu"), amounts.get("memory")
-    return ContainerLimits(
-        None if cpu is None else quantity.parse(cpu),
-        None if memory is None else int(quantity.parse(memory)),
-        tuple(sorted(set(amounts) - {"cpu", "memory", gpu_limits.RESOURCE})),
-    )
-
-
 def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLimits:
     """Return the limits of a forked container's own cgroup, so that its memory stays within `requested`.
 
-    Memory that a process shares with the zygote that it was forked from is charged to the zygote. The
-    container's cgroup is charged only for what it allocates itself, and for its own copies of shared pages
-    that it changes (these count twice, as the original is still in `inherited`).
+    Memory that a process shares with its zygote is charged to the zygote. The container's cgroup is charged
+    only for its own allocations, and for its copies of shared pages (these count twice, as the originals are
+    in `inherited`).
 
     Args:
         requested: the limits of the container's spec.
-        inherited: bytes that are shared at the fork.
+        inherited: bytes that are shared after the fork.
 
     Raises:
-        ValueError: the limit is used up before the container does anything.
+        ValueError: the inherited memory uses up the limit.
     """
     if requested.memory is None:
         return requested
@@ -135,7 +111,7 @@ def settings(cgroups: CgroupLayout, group: str, requested: ContainerLimits) -> l
 
 
 OPTIONAL_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes", "memory.oom.group")
-"""Files that some kernels do not have; the limit holds without them."""
+"""Files that some kernels lack; the limit holds without them."""
 
 
 def oom_file(cgroups: CgroupLayout, group: str) -> str | None:
@@ -146,11 +122,11 @@ def oom_file(cgroups: CgroupLayout, group: str) -> str | None:
 
 
 def not_enforced(requested: Sequence[ContainerLimits], missing: Mapping[str, str]) -> str:
-    """Return which requested limits are not enforced, in words; empty where all are.
+    """Return a text about the requested limits that are not enforced; empty if all are.
 
     Args:
         requested: the limits of every container.
-        missing: resource (`cpu`, `memory`) to the reason why it cannot be limited.
+        missing: the reason why a resource (`cpu`, `memory`) cannot be limited.
     """
     parts = []
     for resource, reason in sorted(missing.items()):

@@ -1,4 +1,4 @@
-"""Makes, limits and removes cgroups, and knows for each resource why it cannot be limited."""
+"""Makes, limits and removes cgroups, and records the resources that cannot be limited."""
 
 import contextlib
 import logging
@@ -12,19 +12,19 @@ from serving import clock
 from serving.embedded.kubelet.resources.cgroup_limits import (
     OPTIONAL_FILES,
     CgroupLayout,
-    ContainerLimits,
     layout,
     oom_file,
     settings,
 )
+from serving.embedded.pod_spec.resource_limits import ContainerLimits
 
 log = logging.getLogger(__name__)
 
 TOP = "slipway"
 SPARES = "spares"
-"""The directory of spare processes' cgroups, beside those of Pods, whose names are uids."""
+"""The directory of spare processes' cgroups, beside those of Pods (named by uid)."""
 REMOVE_SECONDS = 1.0
-"""Longest wait until the kernel has emptied a cgroup whose processes were killed."""
+"""Longest wait for the kernel to empty a cgroup whose processes were killed."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,18 @@ class ContainerCgroups:
 
 @dataclass
 class Cgroups:
-    """The cgroups that this process may use."""
+    """The cgroups that this process can use."""
 
-    where: CgroupLayout
+    layout: CgroupLayout
     missing: dict[str, str] = field(default_factory=dict)
-    """The reason by resource why it cannot be limited."""
+    """The reason why a resource cannot be limited, by resource."""
 
     def create(self, uid: str, container: str, limits: ContainerLimits) -> ContainerCgroups:
-        """Make and limit a container's cgroups; a resource that cannot be limited is added to `missing`."""
+        """Make and limit a container's cgroups; resources that cannot be limited are added to `missing`."""
         joined = []
-        for root in self.where.roots:
+        for root in self.layout.roots:
             try:
-                with contextlib.suppress(FileNotFoundError):  # another container's end has removed the Pod's
+                with contextlib.suppress(FileNotFoundError):  # the end of another container removed the Pod's
                     self._make(root, uid, container)
                 self._make(root, uid, container)
                 joined.append(f"{root}/{TOP}/{uid}/{container}")
@@ -58,74 +58,73 @@ class Cgroups:
         return self._limited(f"{TOP}/{uid}/{container}", joined, limits)
 
     def spares(self) -> list[str]:
-        """Make and return the directories below which zygotes make the cgroups of spare processes.
+        """Make and return the directories in which zygotes make the cgroups of spare processes.
 
-        Joining a cgroup waits for all processors (10 to 20 ms where that is rare), which is long beside a
-        fork.
+        Joining a cgroup waits for all processors (10 to 20 ms where joins are rare), longer than a fork.
         """
         directories = []
-        for root in self.where.roots:
+        for root in self.layout.roots:
             with contextlib.suppress(OSError):
                 for part in (TOP, f"{TOP}/{SPARES}"):
                     Path(root, part).mkdir(exist_ok=True)
-                    if root == self.where.unified:
+                    if root == self.layout.unified:
                         self._delegate(Path(root, part))
                 directories.append(f"{root}/{TOP}/{SPARES}")
         return directories
 
     def take(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
-        """Limit the cgroups of a forked process that waits in them."""
+        """Limit the cgroups in which a forked process waits."""
         name = groups[0].rpartition("/")[2]
         return self._limited(f"{TOP}/{SPARES}/{name}", groups, limits)
 
     def sweep_spares(self) -> None:
-        """Remove the cgroups of forked processes that are gone; the kernel refuses to remove the others."""
-        for root in self.where.roots:
+        """Remove the cgroups of forked processes that are gone; the kernel keeps those of the others."""
+        for root in self.layout.roots:
             with contextlib.suppress(OSError):
                 for group in Path(root, TOP, SPARES).iterdir():
                     if group.is_dir():
                         _removed(group)
 
     def _limited(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
-        for path, text in settings(self.where, name, limits):
+        for path, text in settings(self.layout, name, limits):
             try:
                 Path(path).write_text(text)
             except OSError as error:
                 file = path.rsplit("/", 1)[-1]
                 if file not in OPTIONAL_FILES:
                     self.missing[file.split(".")[0]] = f"{file}: {error.strerror}"
-        unified = f"{self.where.unified}/{name}"
+        unified = f"{self.layout.unified}/{name}"
         kill_file = f"{unified}/cgroup.kill" if unified in joined else None
-        return ContainerCgroups(tuple(joined), kill_file, oom_file(self.where, name))
+        return ContainerCgroups(tuple(joined), kill_file, oom_file(self.layout, name))
 
     def _make(self, root: str, uid: str, container: str) -> None:
         for part in (TOP, f"{TOP}/{uid}"):
             Path(root, part).mkdir(exist_ok=True)
-            if root == self.where.unified:
+            if root == self.layout.unified:
                 self._delegate(Path(root, part))
         Path(root, TOP, uid, container).mkdir(exist_ok=True)
 
     def _delegate(self, path: Path) -> None:
-        controllers = " ".join(f"+{name}" for name in sorted(self.where.unified_controllers))
+        controllers = " ".join(f"+{name}" for name in sorted(self.layout.unified_controllers))
         if controllers:
             (path / "cgroup.subtree_control").write_text(controllers)
 
     def paths(self, uid: str, container: str) -> list[str]:
         """Return the existing cgroups of a container."""
-        paths = (f"{root}/{TOP}/{uid}/{container}" for root in self.where.roots)
+        paths = (f"{root}/{TOP}/{uid}/{container}" for root in self.layout.roots)
         return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 paths are text here
 
     def remove(self, uid: str, container: str | None = None) -> None:
         """Remove the cgroups of a Pod, or of one container; the Pod's own stays while another container runs.
 
-        They have to be empty, or become so within `REMOVE_SECONDS`.
+        They must be empty within `REMOVE_SECONDS`.
         """
         deadline = clock.monotonic() + REMOVE_SECONDS
-        for root in self.where.roots:
+        for root in self.layout.roots:
             base = Path(root, TOP, uid)
             try:
                 groups = [c for c in base.iterdir() if c.is_dir() and container in (None, c.name)]
-            except FileNotFoundError:  # another container's end has just removed it
+            except FileNotFoundError:  # the end of another container removed it
                 continue
             for group in groups:
                 while not _removed(group) and clock.monotonic() < deadline:
@@ -144,7 +143,7 @@ def _removed(group: Path) -> bool:
 
 
 def detect() -> Cgroups:
-    """Determine by trying what can be limited."""
+    """Determine by trial which resources can be limited."""
     mounts = Path("/proc/mounts").read_text()
     first = layout(mounts, "")
     controllers = ""
@@ -153,11 +152,11 @@ def detect() -> Cgroups:
             controllers = Path(first.unified, "cgroup.controllers").read_text()
     cgroups = Cgroups(layout(mounts, controllers))
     for resource in ("cpu", "memory"):
-        if not cgroups.where.enforces(resource):
+        if not cgroups.layout.enforces(resource):
             cgroups.missing[resource] = "no cgroup controller is mounted"
-    for root in cgroups.where.roots:
+    for root in cgroups.layout.roots:
         try:
-            if root == cgroups.where.unified:
+            if root == cgroups.layout.unified:
                 cgroups._delegate(Path(root))  # noqa: SLF001 of this module
             Path(root, TOP).mkdir(exist_ok=True)
             if not os.access(Path(root, TOP), os.W_OK):
@@ -168,12 +167,12 @@ def detect() -> Cgroups:
 
 
 def _give_up(cgroups: Cgroups, root: str, reason: str) -> None:
-    if root == cgroups.where.unified:
-        lost = cgroups.where.unified_controllers
+    if root == cgroups.layout.unified:
+        lost = cgroups.layout.unified_controllers
     else:
         lost = frozenset(
             name
-            for name, path in (("memory", cgroups.where.memory_v1), ("cpu", cgroups.where.cpu_v1))
+            for name, path in (("memory", cgroups.layout.memory_v1), ("cpu", cgroups.layout.cpu_v1))
             if path == root
         )
     for name in lost:

@@ -1,4 +1,4 @@
-"""The hardware of this machine, which a measured figure has to be read with."""
+"""The hardware of this machine, the context of measured figures."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ class Machine:
 
 @cache
 def this_machine() -> Machine:
-    """Return this machine, which does not change while the process runs."""
+    """Return this machine."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Machine(_processor(), len(os.sched_getaffinity(0)), memory)
 

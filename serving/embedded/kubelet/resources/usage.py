@@ -1,7 +1,7 @@
 """The usage of every container of this node, for Prometheus, under the kubelet's names.
 
-It is read from cgroups and /proc at every scrape, and from the records of runs alone, so it does not depend
-on the agent's memory. Without cgroups (an ordinary user) it comes from /proc.
+Each scrape reads cgroups, /proc and the records of runs, so the usage does not depend on the agent's memory.
+Without cgroups (an ordinary user) it comes from /proc alone.
 """
 
 import os
@@ -46,20 +46,20 @@ _GAUGES = {
 def _text(path: str) -> str | None:
     try:
         return Path(path).read_text()
-    except OSError:  # gone, or not this kernel's
+    except OSError:  # gone, or not in this kernel
         return None
 
 
 class UsageCollector:
     """A Prometheus collector; one instance per agent."""
 
-    def __init__(self, root: Path, where: CgroupLayout, gpus: Gpus) -> None:
-        self._root, self._where, self._gpus = root, where, gpus
+    def __init__(self, root: Path, layout: CgroupLayout, gpus: Gpus) -> None:
+        self._root, self._layout, self._gpus = root, layout, gpus
         self._peaks: dict[Path, float] = {}
         """The highest working set so far, by run."""
 
     def describe(self) -> list[Metric]:
-        """Return nothing: Prometheus registers the collector without a first scrape."""
+        """Return nothing, so that the registration does not scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -67,13 +67,13 @@ class UsageCollector:
         usage = dict(self._containers())
         for name, (field, text) in _COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=ContainerKey._fields)
-            for where, figures in usage.items():
-                counter.add_metric(where, getattr(figures, field))
+            for container, figures in usage.items():
+                counter.add_metric(container, getattr(figures, field))
             yield counter
         for name, (field, text) in _GAUGES.items():
             gauge = GaugeMetricFamily(name, text, labels=ContainerKey._fields)
-            for where, figures in usage.items():
-                gauge.add_metric(where, getattr(figures, field))
+            for container, figures in usage.items():
+                gauge.add_metric(container, getattr(figures, field))
             yield gauge
         yield from _machine(self._gpus.name)
 
@@ -100,58 +100,58 @@ class UsageCollector:
         self._peaks = seen
 
     def _figures(self, run: RunDirectory, pid: int, members: list[int], cpu_seconds: float) -> ContainerUsage:
-        own = usage_parsing.places(_text(f"/proc/{pid}/cgroup") or "", self._where, TOP)
-        charged = self._charged(own)
+        cgroups = usage_parsing.cgroup_paths(_text(f"/proc/{pid}/cgroup") or "", self._layout, TOP)
+        charged = self._charged(cgroups)
         resident = _resident(members)
         working_set = max(charged.working_set, resident.total)
-        limits = self._throttling(own)
+        limits = self._throttling(cgroups)
         started = run.read().started_at
         return ContainerUsage(
-            cpu_seconds=self._cpu(own, cpu_seconds),
+            cpu_seconds=self._cpu(cgroups, cpu_seconds),
             periods=limits.periods,
             throttled_periods=limits.throttled_periods,
             throttled_seconds=limits.throttled_seconds,
             working_set=working_set,
             rss=max(charged.rss, resident.unreclaimable),
             peak=max(self._peaks.get(run.path, 0.0), working_set, resident.peak),
-            oom_events=oom_kills(self._oom_file(own)),
+            oom_events=oom_kills(self._oom_file(cgroups)),
             started=started.timestamp() if started else 0.0,
         )
 
-    def _cpu(self, own: CgroupPaths, of_processes: float) -> float:
-        """Return processor seconds of the cgroup; `of_processes` where no cgroup counts them."""
-        if own.unified and (text := _text(f"{own.unified}/cpu.stat")):
+    def _cpu(self, cgroups: CgroupPaths, of_processes: float) -> float:
+        """Return processor seconds of the cgroup; `of_processes` without a cgroup that counts them."""
+        if cgroups.unified and (text := _text(f"{cgroups.unified}/cpu.stat")):
             numbers = usage_parsing.pairs(text)
             if "usage_usec" in numbers:
                 return numbers["usage_usec"] / MICROSECONDS
-        if own.cpu_v1 and (text := _text(f"{own.cpu_v1}/cpuacct.usage")):
+        if cgroups.cpu_v1 and (text := _text(f"{cgroups.cpu_v1}/cpuacct.usage")):
             return int(text) / NANOSECONDS
         return of_processes
 
-    def _throttling(self, own: CgroupPaths) -> usage_parsing.Cpu:
-        limited = own.unified if "cpu" in self._where.unified_controllers else own.cpu_v1
+    def _throttling(self, cgroups: CgroupPaths) -> usage_parsing.Cpu:
+        limited = cgroups.unified if "cpu" in self._layout.unified_controllers else cgroups.cpu_v1
         return usage_parsing.throttling((limited and _text(f"{limited}/cpu.stat")) or "")
 
-    def _charged(self, own: CgroupPaths) -> usage_parsing.Memory:
-        if own.unified and "memory" in self._where.unified_controllers:
-            usage, stat = _text(f"{own.unified}/memory.current"), _text(f"{own.unified}/memory.stat")
-        elif own.memory_v1:
+    def _charged(self, cgroups: CgroupPaths) -> usage_parsing.Memory:
+        if cgroups.unified and "memory" in self._layout.unified_controllers:
+            usage, stat = _text(f"{cgroups.unified}/memory.current"), _text(f"{cgroups.unified}/memory.stat")
+        elif cgroups.memory_v1:
             usage, stat = (
-                _text(f"{own.memory_v1}/memory.usage_in_bytes"),
-                _text(f"{own.memory_v1}/memory.stat"),
+                _text(f"{cgroups.memory_v1}/memory.usage_in_bytes"),
+                _text(f"{cgroups.memory_v1}/memory.stat"),
             )
         else:
             return usage_parsing.Memory()
         return usage_parsing.charged(usage, stat) if usage and stat else usage_parsing.Memory()
 
-    def _oom_file(self, own: CgroupPaths) -> str | None:
-        if own.unified and "memory" in self._where.unified_controllers:
-            return f"{own.unified}/memory.events"
-        return f"{own.memory_v1}/memory.oom_control" if own.memory_v1 else None
+    def _oom_file(self, cgroups: CgroupPaths) -> str | None:
+        if cgroups.unified and "memory" in self._layout.unified_controllers:
+            return f"{cgroups.unified}/memory.events"
+        return f"{cgroups.memory_v1}/memory.oom_control" if cgroups.memory_v1 else None
 
 
 def _killed_before(pod: PodDirectory, run: RunDirectory) -> int:
-    """Return how many of a container's earlier recorded runs were OOM-killed."""
+    """Return the number of OOM-killed runs among the earlier recorded ones of a container."""
     ends = [earlier.exit() for earlier in pod.runs(run.container) if earlier.index < run.index]
     return sum(end is not None and end.reason == "OOMKilled" for end in ends)
 
@@ -166,7 +166,7 @@ def _processes() -> dict[int, Process]:
 
 
 def _resident(members: list[int]) -> Resident:
-    """Return the resident memory of these processes, without those that have ended meanwhile."""
+    """Return the resident memory of those of the processes that still run."""
     statuses = [text for pid in members if (text := _text(f"/proc/{pid}/status"))]
     residents = [usage_parsing.resident(text) for text in statuses]
     rollups = []
@@ -178,9 +178,9 @@ def _resident(members: list[int]) -> Resident:
 
 
 def _machine(gpu: str) -> Iterator[Metric]:
-    here = machine.this_machine()
-    yield GaugeMetricFamily(cadvisor.MACHINE_CORES, "Cores that replicas may use.", value=here.cores)
-    yield GaugeMetricFamily(cadvisor.MACHINE_MEMORY, "Bytes of memory.", value=here.memory)
+    hardware = machine.this_machine()
+    yield GaugeMetricFamily(cadvisor.MACHINE_CORES, "Cores that replicas may use.", value=hardware.cores)
+    yield GaugeMetricFamily(cadvisor.MACHINE_MEMORY, "Bytes of memory.", value=hardware.memory)
     info = GaugeMetricFamily(cadvisor.MACHINE_INFO, "What it is.", labels=["cpu", "cores", "gpu"])
-    info.add_metric([here.cpu, str(here.cores), gpu], 1)
+    info.add_metric([hardware.cpu, str(hardware.cores), gpu], 1)
     yield info

@@ -1,8 +1,8 @@
-"""The usage of a container, from the texts of its cgroups and of /proc. Pure: text in, numbers out.
+"""Parses the usage of a container from the texts of its cgroups and of /proc. Pure.
 
 A cgroup is charged for the pages that its processes touched first. Pages that a forked replica shares with
-its zygote, and those of a model that several replicas map, are charged to another: so a container's memory is
-the larger of its cgroup's charge and of its processes' resident memory, shared pages included.
+its zygote, and those of a model that several replicas map, are charged to another cgroup. A container's
+memory is therefore the larger of its cgroup's charge and its processes' resident memory with shared pages.
 
 https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/memory.html,
 proc(5)
@@ -18,20 +18,20 @@ KIB = 1024
 
 
 class CgroupPaths(NamedTuple):
-    """A container's own cgroup directories; None where it has none in that hierarchy."""
+    """A container's cgroup directories; None in a hierarchy without one."""
 
     unified: str | None = None
     memory_v1: str | None = None
     cpu_v1: str | None = None
 
 
-def places(text: str, layout: CgroupLayout, top: str) -> CgroupPaths:
-    """Return the cgroups that account for a process's container.
+def cgroup_paths(text: str, layout: CgroupLayout, top: str) -> CgroupPaths:
+    """Return the cgroups that account for the container of a process.
 
     Args:
         text: /proc/PID/cgroup of the process.
         layout: the mounted hierarchies.
-        top: the name of the directory that has all containers' cgroups.
+        top: the name of the directory of all containers' cgroups.
     """
     paths: dict[str, str] = {}
     for line in text.splitlines():
@@ -51,7 +51,7 @@ def places(text: str, layout: CgroupLayout, top: str) -> CgroupPaths:
 
 
 class Cpu(NamedTuple):
-    """The effect of a processor limit since the cgroup was made."""
+    """The effect of a processor limit since the creation of the cgroup."""
 
     periods: int = 0
     throttled_periods: int = 0
@@ -59,7 +59,7 @@ class Cpu(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Bytes that a cgroup is charged for."""
+    """The bytes charged to a cgroup."""
 
     working_set: int = 0
     rss: int = 0
@@ -81,7 +81,7 @@ def throttling(text: str) -> Cpu:
 def charged(usage: str, stat: str) -> Memory:
     """Parse memory.current and memory.stat (v1: memory.usage_in_bytes, and names with the prefix `total_`).
 
-    The working set is defined as by the kubelet: all but the inactive file pages.
+    The working set is that of the kubelet: all but the inactive file pages.
     """
     numbers = pairs(stat)
     inactive = numbers.get("total_inactive_file", numbers.get("inactive_file", 0))
@@ -116,7 +116,7 @@ def tree(processes: Mapping[int, Process]) -> dict[int, list[int]]:
 
 
 def below(root: int, children: Mapping[int, Sequence[int]]) -> list[int]:
-    """Return all processes below one."""
+    """Return all descendants of a process."""
     descendants: list[int] = []
     frontier = [root]
     while frontier:
@@ -130,7 +130,7 @@ def ticks(shim: int, members: Iterable[int], processes: Mapping[int, Process]) -
     """Return the processor time of a container without a cgroup, in clock ticks.
 
     Args:
-        shim: the pid of its shim, which waits for the processes that end.
+        shim: the pid of its shim, which reaps the processes that end.
         members: the processes below the shim.
         processes: all processes, by pid.
     """
@@ -147,7 +147,7 @@ class Resident(NamedTuple):
     unreclaimable: int = 0
     """All but mapped files."""
     peak: int = 0
-    """The highest total of one of the processes."""
+    """The highest total of any of the processes."""
 
 
 def resident(status: str) -> Resident:
@@ -162,7 +162,7 @@ def resident(status: str) -> Resident:
 
 
 class Rollup(NamedTuple):
-    """Bytes of one process: private, and shared with any other."""
+    """Bytes of one process: private, and shared with other processes."""
 
     private: int
     shared: int
@@ -181,13 +181,13 @@ def rollup(text: str) -> Rollup:
 def together(residents: Sequence[Resident], rollups: Sequence[Rollup]) -> Resident:
     """Return the resident memory of a container's processes together.
 
-    For several processes it is the sum of what is private to each, and the largest shared part: they mostly
-    share with each other, so a sum would count shared pages once for each. It is a lower bound; the cgroup's
-    charge is the other.
+    For several processes it is the sum of their private parts and the largest shared part: they mostly share
+    with each other, so that a sum would count shared pages several times. It is a lower bound, as is the
+    cgroup's charge.
 
     Args:
-        residents: of every process.
-        rollups: of every process, where there are several and the kernel has smaps_rollup.
+        residents: the resident memory of every process.
+        rollups: of every process, if there are several and the kernel has smaps_rollup.
     """
     if not residents:
         return Resident()

@@ -1,1 +1,1 @@
-"""Processes that have imported a runtime and are forked for every replica of it."""
+"""Processes that have imported a runtime, and are forked for its replicas."""

@@ -1,6 +1,6 @@
-"""Requests a fork from a zygote: one connection is one shim, which then waits for its specification.
+"""Requests a fork from a zygote; each connection is a fork, a shim that waits for its specification.
 
-Blocks for milliseconds, or for at most `ANSWER_SECONDS` where the zygote is stuck.
+Blocks for milliseconds, or for at most `ANSWER_SECONDS` if the zygote is stuck.
 """
 
 import contextlib
@@ -15,10 +15,10 @@ import orjson
 from serving import errors
 
 ANSWER_SECONDS = 0.5
-"""Longest wait for a fork. A fork takes 5 ms, ten times that on a loaded machine; an ordinary start takes a
-second, so a zygote that does not answer makes it half as slow again, once."""
+"""Longest wait for a fork. A fork takes 5 ms, ten times that on a loaded machine. An ordinary start takes a
+second, which a stuck zygote makes half as slow again, once."""
 _INT_BYTES = 4
-"""Of a descriptor's number in a message (C's int)."""
+"""Size of a descriptor in a message (C's int)."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,15 @@ class ForkedProcess:
     connection: socket.socket
     pidfd: int
     inherited: int
-    """Bytes of unreclaimable memory that it shares with the zygote; its own cgroup is not charged for
-    them."""
+    """Bytes of unreclaimable memory that it shares with the zygote, not charged to its own cgroup."""
     groups: tuple[str, ...]
-    """The cgroups in which the container's process waits; empty where it has to join some."""
+    """The cgroups in which the container's process waits; empty if it has to join its cgroups."""
 
     def send(self, specification: bytes) -> None:
-        """Make it the shim of this run; it closes the connection when the start is recorded.
+        """Make it the shim of a run; it closes the connection after it has recorded the start.
 
         Raises:
-            errors.Temporary: it is gone, or reads nothing.
+            errors.Temporary: the process is gone, or does not read.
         """
         try:
             self.connection.sendall(specification)
@@ -47,13 +46,13 @@ class ForkedProcess:
             raise errors.Temporary("ZygoteGone", f"the forked process takes nothing: {error}") from error
 
     def dismiss(self) -> None:
-        """Let it end without a run."""
+        """End it without a run."""
         self.connection.close()
         os.close(self.pidfd)
 
 
 class ForkRequest:
-    """A request on its way to a zygote, so that the caller can work until it is answered."""
+    """A pending request to a zygote; the caller can work until the answer."""
 
     def __init__(self, directory: Path, name: str, timeout: float = ANSWER_SECONDS) -> None:
         """Connect; neither this nor `result` blocks for longer than `timeout` seconds.
@@ -66,7 +65,7 @@ class ForkRequest:
         try:
             directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                # By a descriptor: the path may be longer than a socket's address can be.
+                # By a descriptor: the path may be too long for a socket's address.
                 self._connection.connect(f"/proc/self/fd/{directory_fd}/{name}.sock")
             finally:
                 os.close(directory_fd)
@@ -82,7 +81,7 @@ class ForkRequest:
         """
         pidfds: list[int] = []
         try:
-            # Not by socket.recv_fds: it drops the flag, and executed containers would inherit the descriptor.
+            # Not socket.recv_fds: without the flag, executed containers would inherit the descriptor.
             message, ancillary, _, _ = self._connection.recvmsg(
                 4096, socket.CMSG_SPACE(_INT_BYTES), socket.MSG_CMSG_CLOEXEC
             )

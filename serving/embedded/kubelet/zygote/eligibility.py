@@ -1,23 +1,23 @@
 """Decides which containers are forked from a zygote, and which zygotes are kept. Pure.
 
-In a forked process, the interpreter has already started. A container with settings that apply before that is
-therefore started as an ordinary new process.
+In a forked process the interpreter has already started, so a container with settings for the start of the
+interpreter is executed as a new process.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from serving.embedded.kubelet.container import environment
+from serving.embedded.pod_spec import environment
 from serving.resources import names
 
 BEFORE_MAIN = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANGUAGE", "TZ")
-"""Prefixes of variables that the interpreter and the C library read when they start."""
+"""Prefixes of variables that the interpreter and the C library read at their start."""
 DISABLED = "disabled"
 
 
 class ZygoteKey(NamedTuple):
-    """The namespace and the image of one zygote; nothing else is ever forked from it."""
+    """The namespace and the image of a zygote, which is forked for no other."""
 
     namespace: str
     image: str
@@ -27,9 +27,9 @@ def can_fork(meta: Mapping[str, Any], container: Mapping[str, Any], images: Coll
     """Whether a container can be forked from a zygote.
 
     Args:
-        meta: the metadata of its Pod, or of the template.
-        container: of a Pod, or of a template.
-        images: those whose processes can be forked.
+        meta: the metadata of its Pod or template.
+        container: a container of the Pod or template.
+        images: the images whose processes can be forked.
     """
     return (
         (meta.get("annotations") or {}).get(names.ZYGOTE_ANNOTATION) != DISABLED
@@ -41,20 +41,20 @@ def can_fork(meta: Mapping[str, Any], container: Mapping[str, Any], images: Coll
 
 
 def _runs_commands(container: Mapping[str, Any]) -> bool:
-    """Whether it has exec probes or hooks: they read their environment from /proc, which has the zygote's."""
+    """Whether it has exec probes or hooks, whose environment is read from /proc: there it is the zygote's."""
     actions = [container.get(f"{kind}Probe") or {} for kind in ("startup", "readiness", "liveness")]
     actions.append((container.get("lifecycle") or {}).get("preStop") or {})
     return any("exec" in action for action in actions)
 
 
 def can_fork_with(env: Mapping[str, str]) -> bool:
-    """Whether a forked process can have this environment, to which envFrom may have added names."""
+    """Whether a forked process can have this complete environment, with the names of envFrom."""
     has_early = any(name.startswith(BEFORE_MAIN) for name in env)
     return not has_early and env.get("LANG") == environment.BASE["LANG"]
 
 
 def zygotes_for(deployment: Mapping[str, Any] | None, images: Collection[str]) -> set[ZygoteKey]:
-    """Return the zygotes that a Deployment needs, also at zero replicas: a start from zero has to be fast."""
+    """Return the zygotes of a Deployment, also at zero replicas, from where a start must be fast."""
     if deployment is None:
         return set()
     template = deployment["spec"]["template"]
@@ -67,7 +67,7 @@ def zygotes_for(deployment: Mapping[str, Any] | None, images: Collection[str]) -
 
 
 class NeededZygotes:
-    """The zygotes that all Deployments together need."""
+    """The zygotes of all Deployments."""
 
     def __init__(self) -> None:
         self._count: Counter[ZygoteKey] = Counter()

@@ -1,9 +1,9 @@
 """Keeps a zygote per runtime and namespace alive while a Deployment there uses the runtime.
 
-A zygote that dies is started anew; a restarted agent adopts those that run, by identity. Nothing ever waits
-for one: a fork is immediate, or the container is started as an ordinary new process.
+A zygote that dies is replaced; a restarted agent adopts running zygotes by identity. No start waits for a
+zygote: a container that cannot be forked at once is executed as a new process.
 
-Files below DIR/zygotes: see `process.py`; and NAME.log, the zygote's output.
+Files below DIR/zygotes: those of `process.py`, and NAME.log, the zygote's output.
 """
 
 import asyncio
@@ -28,16 +28,15 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 0.1
 RETRY_CAP_SECONDS = 60.0
-"""A runtime whose imports fail is retried now and then: its packages may be installed at any moment."""
+"""Longest pause between retries of a runtime whose imports fail: its packages may be installed later."""
 CHECK_SECONDS = 5.0
-"""Longest wait for a zygote that was too slow for a start: a loaded machine may only have had a long
-queue."""
+"""Longest wait for a zygote that was too slow for a start, perhaps because the machine was loaded."""
 HEALTHY_SECONDS = 10.0
-"""A zygote that lived for this long is started anew at once when it dies."""
+"""A zygote that lived for this long is replaced at once when it dies."""
 
 
 def name_of(key: ZygoteKey) -> str:
-    """Return the stem of a zygote's file names: short, as a namespace's name need not be."""
+    """Return the stem of a zygote's file names: a hash, as names of namespaces may be long."""
     return hashlib.sha256(f"{key.namespace}/{key.image}".encode()).hexdigest()[:16]
 
 
@@ -82,7 +81,7 @@ class ZygotePool:
             self._checks[key].add_done_callback(lambda _: self._checks.pop(key))
 
     async def _check(self, key: ZygoteKey) -> None:
-        """Kill a zygote that does not answer within `CHECK_SECONDS` either; `_keep` starts another."""
+        """Kill a zygote that does not answer within `CHECK_SECONDS`; `_keep` starts another."""
         try:
             request = await asyncio.to_thread(ForkRequest, self.directory, name_of(key), CHECK_SECONDS)
             (await asyncio.to_thread(request.result)).dismiss()
@@ -94,7 +93,7 @@ class ZygotePool:
             processes.send_signal(record[0], signal.SIGKILL)
 
     async def run(self, deployments: Informer) -> None:
-        """Keep the needed zygotes until cancelled; then they stay, for the next agent to adopt."""
+        """Keep the needed zygotes until cancelled; they stay, for the next agent to adopt."""
         await deployments.synced.wait()
         self._loop = asyncio.get_running_loop()
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,7 +110,7 @@ class ZygotePool:
                 self._changed.clear()
 
     def _end_unneeded(self) -> None:
-        """End the zygotes of an earlier agent that no Deployment needs any more."""
+        """End zygotes of an earlier agent that no Deployment needs."""
         needed = {name_of(key) for key in self._needed.all()}
         for path in self.directory.glob("*.json"):
             if path.stem not in needed:
@@ -140,9 +139,9 @@ class ZygotePool:
             try:
                 pidfd = await asyncio.to_thread(self._start, key)
             except OSError as error:
-                # A full disk or process table: Pods go on, and start as ordinary processes.
+                # A full disk or process table: containers are executed as new processes.
                 return f"could not be started: {error}"
-        if key not in self._needed.all():  # no more, and there was nothing to end when that was noticed
+        if key not in self._needed.all():  # it became unneeded before there was a process to end
             end(self.directory, name_of(key))
         await wait_for_exit(pidfd)
         (self.directory / f"{name_of(key)}.sock").unlink(missing_ok=True)
@@ -158,7 +157,7 @@ class ZygotePool:
 
 
 def end(directory: Path, name: str) -> None:
-    """End one zygote and remove its files; the processes forked from it go on."""
+    """End a zygote and remove its files; the processes forked from it keep running."""
     if record := processes.read_identity(directory / f"{name}.json"):
         processes.send_signal(record[0], signal.SIGKILL)
     for suffix in ("json", "sock", "lock", "log"):

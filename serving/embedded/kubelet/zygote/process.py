@@ -1,21 +1,21 @@
-"""The zygote: a process that has imported a runtime once, and forks itself for every replica of it.
+"""The zygote: a process that has imported a runtime, and forks itself for every replica of it.
 
-Starting a runtime costs its imports. The zygote pays for them before a replica is needed; a child of it is
-ready to load a model within milliseconds. There is one per runtime and namespace: its children share its
-memory layout and hash seed. It never sees a child's specification: the child reads that itself.
+The zygote imports a runtime before a replica is needed; its child is ready to load a model within
+milliseconds. There is one per runtime and namespace, as its children share its memory layout and hash seed.
+It never reads a child's specification: the child does.
 
-A child is the shim of its run, exactly as an executed one (`container/shim.py`), and the container's process
-is a child of the shim; neither notices the death of the zygote. Forking 120 MB takes 7 ms, and both fork: so
-one such pair, the spare, always waits for the next connection, and dies with the zygote until it has one.
+A child is the shim of its run, like an executed one (`container/shim.py`), and the container's process is a
+child of the shim; neither depends on the life of the zygote. Forking 120 MB takes 7 ms, and both fork, so one
+such pair, the spare, always waits for the next connection; until it has one, it dies with the zygote.
 
-The zygote must stay single-threaded, hold no descriptor but its socket, configure nothing (no logging, no
-signal handlers), and know nothing of Pods or the API.
+The zygote must stay single-threaded, hold no descriptor except its socket, configure nothing (no logging, no
+signal handlers), and not know Pods or the API.
 
 Run as: python -P -m serving.embedded.kubelet.zygote.process DIRECTORY NAME MODULE [CGROUP ...]
 Below each CGROUP a spare has a cgroup of its own. In DIRECTORY:
-    NAME.lock  held (flock) while it lives: a second one ends at once
-    NAME.json  its identity, as `processes.write_identity` has it
-    NAME.sock  there when it listens. A connection is one fork: the answer is the shim's pidfd (SCM_RIGHTS)
+    NAME.lock  held (flock) while it lives: a second zygote ends at once
+    NAME.json  its identity, by `processes.write_identity`
+    NAME.sock  exists while it listens. A connection is one fork: the answer is the shim's pidfd (SCM_RIGHTS)
                with {"inherited": bytes of memory shared with the zygote, "groups": its cgroups}. Then the
                shim reads a specification, and closes the connection when the start is recorded
 """
@@ -38,16 +38,16 @@ from serving.system import locks, processes
 
 BACKLOG = 256
 READ_SECONDS = 10.0
-"""Longest wait of a forked child for its specification; the agent sends it within milliseconds, or never."""
+"""Longest wait of a forked child for its specification, which the agent sends within milliseconds."""
 REST_SECONDS = 0.2
-"""Between the use of a spare and the next one, unless a connection waits: the processors are the new
-replica's then."""
+"""Between the use of a spare and the next fork, unless a connection waits: the new replica needs the
+processors."""
 _ARGUMENTS = (48 - 3, 49 - 3)
 """proc(5): arg_start and arg_end are fields 48 and 49 of stat, and the list begins with the third."""
 
 
 def main() -> int:
-    """Fork until killed. Return in forked processes only, with the container's exit status."""
+    """Fork until killed. Returns only in forked processes, with the container's exit status."""
     directory, name, module = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     lock = locks.try_lock(directory / f"{name}.lock")
     if lock is None:
@@ -63,7 +63,7 @@ def main() -> int:
     if process.pid:
         _become_shim(listener, used, process, sandbox.move_to_new_cgroups(process.pid, sys.argv[4:]))
         return 0
-    listener.detach()  # its descriptor is closed by now, and its number another's
+    listener.detach()  # its descriptor is closed, and its number may be another file's
     sys.argv = [str(runtime.__file__), *process.spec["argv"][3:]]
     sys.modules["__main__"] = runtime
     return int(runtime.main())
@@ -83,7 +83,7 @@ def import_runtime(module: str) -> Any:
 
 
 def threads() -> int:
-    """Return how many threads this process has."""
+    """Return the number of threads of this process."""
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208 names only
 
 
@@ -91,17 +91,17 @@ def _listen(directory: Path, name: str) -> socket.socket:
     path = directory / f"{name}.sock"
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     before = os.umask(0o077)
-    listener.bind(f"/proc/self/fd/{place}/{name}.sock")  # the path may be longer than an address can be
+    listener.bind(f"/proc/self/fd/{directory_fd}/{name}.sock")  # the path may be too long for an address
     os.umask(before)
-    os.close(place)
+    os.close(directory_fd)
     listener.listen(BACKLOG)
     return listener
 
 
 def _fork_spares(listener: socket.socket, zygote: int) -> int:
-    """Fork a spare whenever there is none. Return in spares, with the descriptor to report their use."""
+    """Keep one spare forked. Returns only in spares, with the descriptor to report their use."""
     while True:
         if threads() != 1:
             sys.exit("has more than one thread: it cannot be forked")
@@ -115,7 +115,7 @@ def _fork_spares(listener: socket.socket, zygote: int) -> int:
         except OSError as error:  # no memory, or too many processes: the client gets no answer
             print(f"fork: {error}", file=sys.stderr, flush=True)  # noqa: T201 its log
         os.close(used)
-        os.read(is_used, 1)  # ends also where the spare has died
+        os.read(is_used, 1)  # returns also when the spare dies
         os.close(is_used)
         select.select([listener], [], [], REST_SECONDS)
 
@@ -136,7 +136,7 @@ def _become_shim(listener: socket.socket, used: int, process: shim.PendingProces
         raw = b"".join(iter(lambda: connection.recv(65536), b""))
         spec: dict[str, Any] = json.loads(raw)
     except (OSError, ValueError):
-        return  # the client has gone, or dismisses this process
+        return  # the client is gone, or dismissed this process
     shim.supervise(spec, process, connection.detach())
 
 
@@ -150,18 +150,18 @@ def unreclaimable_bytes() -> int:
 
 
 def _prepare_program(spec: dict[str, Any]) -> None:
-    """Make the forked process like a new one: nothing of the zygote is left but its imports."""
+    """Reset the forked process to the state of a new one, except for the zygote's imports."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     sandbox.be_inspectable()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if callable(signal.getsignal(number)) and number != signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as every Python has it
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # Python's default
     os.environ.clear()
     os.environ.update(spec["env"])
     _set_command_line(spec["argv"])
     sys.orig_argv = list(spec["argv"])
-    # "" as `python -m` has it
+    # "" as with `python -m`
     sys.path[:] = ["", *(path for path in sys.path if os.path.exists(path))]  # noqa: PTH110
     importlib.invalidate_caches()
     random.seed()
@@ -171,7 +171,7 @@ def _prepare_program(spec: dict[str, Any]) -> None:
 
 
 def _set_command_line(argv: list[str]) -> None:
-    """Let `ps` show the container's command, cut to the length of the zygote's own."""
+    """Let `ps` show the container's command, cut to the length of the zygote's."""
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = (int(stat[index]) for index in _ARGUMENTS)
     size = end - start

@@ -28,7 +28,7 @@ class DeploymentController:
         self._node = node
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Converge one Deployment; it may be killed between any two writes."""
+        """Converge one Deployment; the process may be killed between any two writes."""
         deployment = self._cache.get(kinds.DEPLOYMENT, *key)
         if deployment is None or "deletionTimestamp" in deployment["metadata"]:
             return None
@@ -74,7 +74,7 @@ class DeploymentController:
         return [p for p in owned if not p.standby], [p for p in owned if p.standby]
 
     async def _number_revision(self, deployment: Object, spec: plan.DeploymentSpec) -> None:
-        """Number a new template before its first Pod; a stale read is refused, so none is numbered twice."""
+        """Number a new template before its first Pod, once: the API refuses a write from a stale read."""
         if spec.paused or _annotation(deployment, names.TEMPLATE_HASH_ANNOTATION) == spec.template_hash:
             return
         meta = deployment["metadata"]
@@ -94,7 +94,7 @@ class DeploymentController:
         planned: plan.DeploymentPlan,
         reserve: standby.StandbyPlan,
     ) -> errors.ApiError | None:
-        """Promote, delete and create Pods; return the refusal of one, if there was any."""
+        """Promote, delete and create Pods; return the API's refusal of a creation, if any."""
         await self._promote(deployment, reserve.promote)
         await self._owned.delete(kinds.DEPLOYMENT, deployment, (*planned.delete, *reserve.delete))
         extra = {names.POD_TEMPLATE_HASH_LABEL: spec.template_hash}
@@ -115,7 +115,7 @@ class DeploymentController:
         return None
 
     async def _promote(self, deployment: Object, chosen: tuple[pods.PodFacts, ...]) -> None:
-        """Make standby Pods replicas; one that is gone is missed at the next reconcile."""
+        """Make standby Pods replicas; the next reconcile replaces one that is gone."""
         for pod in chosen:
             patch = {"metadata": {"uid": pod.uid, "labels": {names.STANDBY_LABEL: None}}}
             with contextlib.suppress(errors.NotFound, errors.Conflict):

@@ -1,7 +1,7 @@
-"""Decides which Pods of a Deployment to create and which to delete now. Pure.
+"""Decides which Pods of a Deployment to create and to delete. Pure.
 
 The arithmetic is that of k8s.io/kubernetes/pkg/controller/deployment/rolling.go, on Pods instead of
-ReplicaSets. Two invariants hold at every step, whatever the Pods do meanwhile: deletions never take the
+ReplicaSets. Two invariants hold at every step: deletions never take the
 number of available Pods below `replicas - maxUnavailable`, and creations never take the number of Pods above
 `replicas + maxSurge`.
 """
@@ -16,7 +16,7 @@ from serving.embedded.workloads.pods import PodFacts
 from serving.objects import Object
 
 REPLACE_FAILED_AFTER = dt.timedelta(seconds=10)
-"""A failed Pod is not replaced earlier, so that a refused template is not retried in a tight loop."""
+"""Delay before a failed Pod is replaced, so that a failing template is not retried in a tight loop."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class DeploymentSpec:
 
     @property
     def floor(self) -> int:
-        """The number of available Pods that a deletion has to leave."""
+        """The least number of available Pods after a deletion."""
         return self.replicas - self.unavailable
 
     @property
     def ceiling(self) -> int:
-        """The most active Pods."""
+        """The greatest number of active Pods."""
         return self.replicas + self.surge
 
 
 @dataclass(frozen=True)
 class DeploymentPlan:
-    """Names of Pods to create, Pods to delete, and when to plan again without a change (None: never)."""
+    """Names of Pods to create, Pods to delete, and the time until the next plan without a change."""
 
     create: tuple[str, ...] = ()
     delete: tuple[PodFacts, ...] = ()
@@ -99,11 +99,11 @@ def next_pods(
     """Return the next step towards the spec.
 
     Args:
-        spec: of the Deployment.
-        pods: all Pods that it owns, also terminating and finished ones.
+        spec: the spec of the Deployment.
+        pods: all Pods that it owns, with terminating and finished ones.
         now: UTC.
-        rolled_out: hash of the template that was rolled out last; while paused, no other gets Pods.
-        taken: names that are not free although none of `pods` has them.
+        rolled_out: hash of the latest template to be rolled out; while paused, only this one gets Pods.
+        taken: names of Pods of other owners.
     """
     expired = [p for p in pods if is_expired(p, now)]
     current = [p for p in pods if not p.terminating and p not in expired]
@@ -141,7 +141,7 @@ def next_pods(
 
 
 def is_expired(pod: PodFacts, now: dt.datetime) -> bool:
-    """Whether a failed Pod may be replaced."""
+    """Whether a finished Pod can be replaced."""
     return (
         pod.finished
         and not pod.terminating
@@ -153,30 +153,30 @@ def is_expired(pod: PodFacts, now: dt.datetime) -> bool:
 def _surplus(
     spec: DeploymentSpec, new: list[PodFacts], old: list[PodFacts], available: set[str], most: int
 ) -> list[PodFacts]:
-    """Return Pods above the limits: unavailable ones, then available old ones as far as the floor allows."""
+    """Return Pods above the limits: unavailable ones, then available old ones down to the floor."""
     excess = max(len(new) + len(old) - most, len(new) - spec.replicas, 0)
     if not excess:
         return []
     must_be_new = max(0, len(new) - spec.replicas)
     deletions = _ranked(new, available)[:must_be_new]
     spare = len(available) - sum(p.uid in available for p in deletions) - spec.floor
-    rest = [p for p in _ranked(new, available) if p not in deletions]
+    remaining = [p for p in _ranked(new, available) if p not in deletions]
     return deletions + _deletable(
-        [*_ranked(old, available), *rest], available, excess - len(deletions), spare
+        [*_ranked(old, available), *remaining], available, excess - len(deletions), spare
     )
 
 
 def _replaced(
     spec: DeploymentSpec, new: list[PodFacts], old: list[PodFacts], available: set[str], creating: int
 ) -> list[PodFacts]:
-    """Return old Pods to replace: unavailable ones first, then as many as the floor allows."""
+    """Return old Pods to replace: unavailable ones, then available ones down to the floor."""
     new_unavailable = sum(p.uid not in available for p in new) + creating
     limit = len(new) + creating + len(old) - spec.floor - new_unavailable
     return _deletable(_ranked(old, available), available, limit, len(available) - spec.floor)
 
 
 def _deletable(pods: list[PodFacts], available: set[str], limit: int, spare: int) -> list[PodFacts]:
-    """Return the first `limit` Pods of the list, at most `spare` available ones among them."""
+    """Return the first `limit` Pods of the list, with at most `spare` available ones."""
     deletable: list[PodFacts] = []
     for pod in pods:
         if len(deletable) >= limit:
@@ -190,7 +190,7 @@ def _deletable(pods: list[PodFacts], available: set[str], limit: int, spare: int
 
 
 def _ranked(pods: list[PodFacts], available: set[str]) -> list[PodFacts]:
-    """Order by the least loss: unavailable, not ready, pending, lately ready, often restarted, newest."""
+    """Sort by the loss: unavailable, not ready, pending, lately ready, often restarted, newest first."""
     newest_first = sorted(pods, key=lambda p: (p.created, p.name), reverse=True)
     return sorted(
         newest_first,
@@ -205,7 +205,7 @@ def _ranked(pods: list[PodFacts], available: set[str]) -> list[PodFacts]:
 
 
 def next_time(spec: DeploymentSpec, current: list[PodFacts], now: dt.datetime) -> dt.timedelta | None:
-    """Return the time until a Pod becomes available without a change, or a failed one may be replaced."""
+    """Return the time until a Pod becomes available, or a failed one can be replaced."""
     due = [p.finished_at + REPLACE_FAILED_AFTER for p in current if p.finished and p.finished_at]
     due += [
         at

@@ -1,7 +1,7 @@
 """The status of a Deployment, for `kubectl rollout status` and `kubectl wait` as on a cluster. Pure.
 
 Reasons and texts are those of k8s.io/kubernetes/pkg/controller/deployment (progress.go,
-util/deployment_util.go); they say ReplicaSet where tools compare them.
+util/deployment_util.go); they keep the word ReplicaSet, as tools compare them.
 """
 
 import datetime as dt
@@ -24,19 +24,19 @@ RESUMED = "DeploymentResumed"
 
 @dataclass(frozen=True)
 class StatusReport:
-    """The status to write, and the time until it changes without an event (None: never)."""
+    """The status to write, and the time until it changes without an event, if it does."""
 
     status: Object
     requeue_after: dt.timedelta | None = None
 
     @property
     def exceeded(self) -> bool:
-        """Whether the rollout has run out of time."""
+        """Whether the rollout has exceeded its deadline."""
         return has_exceeded(self.status)
 
 
 def has_exceeded(status: Mapping[str, Any]) -> bool:
-    """Whether the rollout of a status has run out of time."""
+    """Whether the rollout of a status has exceeded its deadline."""
     progressing = conditions.find(status.get("conditions"), "Progressing")
     return progressing is not None and progressing["reason"] == EXCEEDED
 
@@ -52,11 +52,11 @@ def report(
     """Return the status.
 
     Args:
-        deployment: as stored; progress is measured against its old status.
-        spec: of the Deployment.
+        deployment: the stored Deployment, whose status is the base of progress.
+        spec: the spec of the Deployment.
         pods: all Pods that it owns.
         now: UTC.
-        failure: why the last Pod could not be created; empty where it could.
+        failure: why the last Pod could not be created, or empty.
     """
     old = deployment.get("status") or {}
     counts = _counts(spec, pods, now)
@@ -98,11 +98,11 @@ def _available(counts: dict[str, int], spec: DeploymentSpec) -> Object:
 def _progressing(
     old: Object, counts: dict[str, int], spec: DeploymentSpec, now: dt.datetime
 ) -> tuple[Object, dt.timedelta | None]:
-    """Return the Progressing condition, and how long until its deadline passes."""
+    """Return the Progressing condition, and the time until its deadline."""
     before = conditions.find(old.get("conditions"), "Progressing")
     current = _phase(before, old, counts, spec, now)
     if current["reason"] in (COMPLETE, EXCEEDED, PAUSED):
-        return current, None  # a Pod that dies after the rollout is no rollout
+        return current, None  # a Pod that dies after the rollout does not restart it
     since = moment(current.get("lastUpdateTime")) or now
     remaining = since + dt.timedelta(seconds=spec.progress_deadline_seconds) - now
     if remaining > dt.timedelta(0):
@@ -118,7 +118,7 @@ def _phase(
     spec: DeploymentSpec,
     now: dt.datetime,
 ) -> Object:
-    """Return the Progressing condition without its deadline; `before` itself where nothing has progressed."""
+    """Return the Progressing condition without its deadline; `before` itself without progress."""
     reason_before = before["reason"] if before is not None else ""
     revision = f'Revision "{spec.template_hash}"'
     complete = counts["replicas"] == counts["updatedReplicas"] == counts["availableReplicas"] == spec.replicas
@@ -155,13 +155,13 @@ def _stamp(now: dt.datetime) -> str:
 
 
 def _with_times(before: list[Object], condition: Object, now: dt.datetime) -> Object:
-    """Return the condition with its times: of the last transition of its status, and of the last update."""
+    """Return the condition with the times of its last transition and of its last update."""
     stamp = _stamp(now)
     old = conditions.find(before, condition["type"])
     if old is None or old["status"] != condition["status"]:
         return {"lastUpdateTime": stamp, **condition, "lastTransitionTime": stamp}
-    same = old["reason"] == condition["reason"] and old["message"] == condition["message"]
-    updated = old.get("lastUpdateTime", stamp) if same else stamp
+    unchanged = old["reason"] == condition["reason"] and old["message"] == condition["message"]
+    updated = old.get("lastUpdateTime", stamp) if unchanged else stamp
     return {
         **condition,
         "lastUpdateTime": condition.get("lastUpdateTime", updated),

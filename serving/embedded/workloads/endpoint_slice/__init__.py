@@ -1,1 +1,1 @@
-"""EndpointSlices: which Pods a Service selects, and their addresses, ports and conditions."""
+"""EndpointSlices: the Pods that a Service selects, with their addresses, ports and conditions."""

@@ -10,13 +10,13 @@ from serving.settings import ControllerSettings
 
 OF_SERVICE = "service"
 GATHER_SECONDS = 0.5
-"""Changes of Pods that do not serve are written after this time: a new Service's Pod, its address, and its
-readiness are one write and not three (k8s.io/endpointslice has endpointUpdatesBatchPeriod)."""
+"""Delay of changes of Pods that do not serve, so that a new Pod, its address and its readiness are one write
+(k8s.io/endpointslice has endpointUpdatesBatchPeriod)."""
 SLICE_LABELS = f"{plan.MANAGED_BY_LABEL}={plan.MANAGER}"
 
 
 class EndpointsController:
-    """Make it before its informers run; `slices` has only ours (`SLICE_LABELS`)."""
+    """Make it before its informers run; `slices` has the slices with `SLICE_LABELS` only."""
 
     def __init__(
         self, kube: Kube, services: Informer, pods: Informer, slices: Informer, settings: ControllerSettings
@@ -34,17 +34,17 @@ class EndpointsController:
         slices.index(OF_SERVICE, _service_of)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Converge the slices of one Service; new ones come before old ones go, so that no Pod is missing."""
+        """Converge the slices of one Service; new slices are written before old ones are deleted."""
         service = self._services.get(*key)
         if service is None or "deletionTimestamp" in service["metadata"]:
             self._waits_since.pop(key, None)
             return None  # the Service owns its slices: they are deleted with it
         selected = (self._pods.items.get(pod) for pod in self._selection.selected_by(key))
-        wanted = plan.slices(service, [pod for pod in selected if pod is not None])
+        desired = plan.slices(service, [pod for pod in selected if pod is not None])
         now = clock.monotonic()
         remaining = self._waits_since.get(key, now) + GATHER_SECONDS - now
         waits = False
-        for slice_ in wanted:
+        for slice_ in desired:
             stored = self._slices.get(key.namespace, slice_["metadata"]["name"])
             if plan.same(slice_, stored):
                 continue
@@ -52,7 +52,7 @@ class EndpointsController:
                 waits = True
             else:
                 await self._kube.apply(kinds.ENDPOINT_SLICE, slice_)
-        kept = {slice_["metadata"]["name"] for slice_ in wanted}
+        kept = {slice_["metadata"]["name"] for slice_ in desired}
         for slice_ in self._slices.by_index(OF_SERVICE, str(key)):
             meta = slice_["metadata"]
             if meta["name"] not in kept:
@@ -80,8 +80,8 @@ class EndpointsController:
         self._selection.set_labels(key, key.namespace, labels)
         for pod in (before, after):
             if pod is not None:
-                own = pod["metadata"].get("labels") or {}
-                for service in self._selection.selecting(key.namespace, own):
+                pod_labels = pod["metadata"].get("labels") or {}
+                for service in self._selection.selecting(key.namespace, pod_labels):
                     self.loop.add(service)
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:

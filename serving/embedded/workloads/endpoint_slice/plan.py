@@ -1,9 +1,8 @@
 """Decides the EndpointSlices of a Service. Pure.
 
-As in k8s.io/endpointslice/utils.go, a terminating Pod is not ready from the moment it is marked, and still
-`serving` while its probe succeeds. A slice has one set of ports, so Pods that resolve a named port to
-different numbers come in slices of their own; the first is `<service>-local`. Loopback addresses are allowed
-here: they are the Pods'.
+As in k8s.io/endpointslice/utils.go, a Pod with a deletionTimestamp is not ready, and still `serving` while
+its probe succeeds. A slice has one set of ports, so Pods that resolve a named port to different numbers are
+in different slices; the first is `<service>-local`. The addresses are the Pods' loopback addresses.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,11 +17,11 @@ from serving.resources import conditions, kinds, names
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "slipway-node"
 MAX_ENDPOINTS = 1000
-"""Of one slice, as the API allows."""
+"""Maximum endpoints of a slice, as in the API."""
 
 
 def selector(service: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels that a Service selects by; empty where it selects nothing."""
+    """Return the selector of a Service; empty if it selects nothing."""
     spec = service.get("spec") or {}
     if spec.get("type") == "ExternalName":
         return {}
@@ -30,7 +29,7 @@ def selector(service: Mapping[str, Any]) -> dict[str, str]:
 
 
 def slices(service: Object, pods_: Iterable[Object]) -> list[Object]:
-    """Return the slices of a Service, in a stable order, for the Pods that its selector matches."""
+    """Return the slices of a Service, in a stable order, for the Pods that it selects."""
     if not selector(service):
         return []
     by_ports: dict[bytes, tuple[list[Object], list[Object]]] = {}
@@ -50,7 +49,7 @@ def slices(service: Object, pods_: Iterable[Object]) -> list[Object]:
 
 
 def relevant(pod: Object | None) -> object:
-    """Return the parts of a Pod that slices depend on; where they do not change, no slice does."""
+    """Return the parts of a Pod on which slices depend."""
     if pod is None:
         return None
     status, meta = pod.get("status") or {}, pod["metadata"]
@@ -94,7 +93,7 @@ def _endpoint(service: Object, pod: Object) -> Object | None:
 
 
 def _ports(service: Object, pod: Object) -> list[Object]:
-    """Resolve the Service's ports on this Pod, without those whose name no container has."""
+    """Resolve the Service's ports on this Pod, without ports whose name no container has."""
     ports = []
     for port in service["spec"].get("ports") or []:
         protocol = port.get("protocol") or "TCP"
@@ -138,25 +137,25 @@ def _slice(service: Object, number: int, ports: list[Object], endpoints: list[Ob
     }
 
 
-def same(wanted: Object, stored: Object | None) -> bool:
-    """Whether a stored slice is already as wanted."""
+def same(desired: Object, stored: Object | None) -> bool:
+    """Whether a stored slice equals the desired one."""
     if stored is None:
         return False
-    old, new = stored["metadata"], wanted["metadata"]
+    old, new = stored["metadata"], desired["metadata"]
     return (
-        all(stored.get(part) == wanted[part] for part in ("addressType", "endpoints", "ports"))
+        all(stored.get(part) == desired[part] for part in ("addressType", "endpoints", "ports"))
         and (old.get("labels") or {}) == new["labels"]
         and new["ownerReferences"][0]["uid"] in {o["uid"] for o in old.get("ownerReferences") or ()}
     )
 
 
-def is_urgent(wanted: Object, stored: Object | None) -> bool:
-    """Whether a difference is urgent: in the Pods that serve, or in the slice's owner or labels."""
-    if _serving(wanted) != _serving(stored or {}):
+def is_urgent(desired: Object, stored: Object | None) -> bool:
+    """Whether the slices differ in the serving Pods, the owner or the labels."""
+    if _serving(desired) != _serving(stored or {}):
         return True
     if stored is None:
         return False
-    return not same({**wanted, **{part: stored.get(part) for part in ("endpoints", "ports")}}, stored)
+    return not same({**desired, **{part: stored.get(part) for part in ("endpoints", "ports")}}, stored)
 
 
 def _serving(slice_: Object) -> tuple[list[Object], list[Object]] | None:

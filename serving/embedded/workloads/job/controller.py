@@ -1,6 +1,6 @@
 """Reconciles Jobs: reads one and its Pods, plans, writes the status, then creates and deletes Pods.
 
-The status is written first: an end is decided once and holds, whatever happens to the Pods afterwards.
+The status is written first, so that the end of a Job is decided once.
 """
 
 import datetime as dt
@@ -31,7 +31,7 @@ class JobController:
         self._backoff = plan.Backoff(settings.backoff_base_seconds, settings.backoff_cap_seconds)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Converge one Job; it may be killed between any two writes."""
+        """Converge one Job; the process may be killed between any two writes."""
         job = self._cache.get(kinds.JOB, *key)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return None
@@ -48,7 +48,7 @@ class JobController:
             await self._kube.delete(kinds.JOB, key.namespace, key.name, uid=job["metadata"]["uid"])
             return None
         if planned.start or planned.delete:
-            # The counts need not wait until the watch has these Pods.
+            # Count these Pods without waiting for the watch.
             job = self._cache.get(kinds.JOB, *key) or job
             await self._report(job, status.report(job, spec, planned.progress, self._pods(job), now))
         pending = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(job) else None

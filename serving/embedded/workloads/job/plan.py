@@ -1,9 +1,9 @@
-"""Decides what a Job does next: which attempts to start, which Pods to end, and whether it is over. Pure.
+"""Decides the next step of a Job: attempts to start, Pods to delete, and its end. Pure.
 
-Every Pod of a Job is an attempt with a number; its name follows from the number, so no attempt is started
-twice. Each finished attempt is counted once, by number, in `status.completedIndexes` and
-`status.failedIndexes` (which Kubernetes uses for Indexed Jobs only), so the counts outlive the Pods. An
-attempt whose Pod was deleted before it finished is not counted, and is started again.
+Every Pod of a Job is an attempt with a number, from which its name follows, so that no attempt starts twice.
+Each finished attempt is counted once, by number, in `status.completedIndexes` and
+`status.failedIndexes` (which Kubernetes uses for Indexed Jobs only), so that the counts outlive the
+Pods. An attempt whose Pod was deleted before it finished is not counted, and starts again.
 """
 
 import datetime as dt
@@ -19,12 +19,12 @@ from serving.resources import conditions
 from serving.resources.events import EventToEmit
 
 UNSUPPORTED = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy")
-"""Fields of a Job's spec that are not supported: they fail the Job, and are not ignored."""
+"""Fields of a Job's spec that are not supported, and fail the Job."""
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Seconds before the next attempt after a failure: the first delay, which doubles, and the longest."""
+    """Delays of attempts after failures, in seconds: the first, which doubles, and the longest."""
 
     base: float
     cap: float
@@ -36,7 +36,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a Job ended: the condition type Complete or Failed, its reason and message."""
+    """The end of a Job: the condition type (Complete or Failed), reason and message."""
 
     type: str
     reason: str
@@ -45,7 +45,7 @@ class JobEnd:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """The spec of a Job with its defaults filled in; `completions` None: one success ends it."""
+    """The spec of a Job with its defaults filled in; without `completions`, one success completes it."""
 
     name: str
     uid: str
@@ -73,7 +73,7 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """The progress to report, attempts to start, Pods to delete, and when to plan again (None: never)."""
+    """The progress to report, attempts to start, Pods to delete, and the time until the next plan."""
 
     progress: JobProgress
     start: tuple[int, ...] = ()
@@ -139,18 +139,18 @@ def next_step(
     """Return the next step.
 
     Args:
-        spec: of the Job.
-        before: the progress of its status.
-        pods: all Pods that it owns; those without an attempt number do not count.
+        spec: the spec of the Job.
+        before: the progress in its status.
+        pods: all Pods that it owns; those without an attempt number are ignored.
         now: UTC.
-        backoff: between attempts after failures.
+        backoff: the delays of attempts after failures.
     """
-    own = [p for p in pods if p.attempt is not None]
-    active = tuple(p for p in own if p.active)
+    attempts = [p for p in pods if p.attempt is not None]
+    active = tuple(p for p in attempts if p.active)
     if before.ending is not None:
         return _over(spec, before, active, now)
-    known = _count(before, own)
-    ending = _ending(spec, known, own, now)
+    known = _count(before, attempts)
+    ending = _ending(spec, known, attempts, now)
     if ending is not None:
         if ending.type == "Failed":
             known = replace(known, failed=known.failed | {p.attempt for p in active if p.attempt is not None})
@@ -160,7 +160,7 @@ def next_step(
         was_running = before.started_at is not None
         events = (EventToEmit("Suspended", "Job suspended"),) if was_running else ()
         return JobPlan(replace(known, started_at=None), delete=active, events=events)
-    return _next(spec, replace(known, started_at=known.started_at or now), own, now, backoff)
+    return _next(spec, replace(known, started_at=known.started_at or now), attempts, now, backoff)
 
 
 def _event(ending: JobEnd) -> EventToEmit:
@@ -178,10 +178,12 @@ def _over(spec: JobSpec, before: JobProgress, active: tuple[PodFacts, ...], now:
     return JobPlan(before, delete=active, requeue_after=remaining)
 
 
-def _count(before: JobProgress, own: Sequence[PodFacts]) -> JobProgress:
+def _count(before: JobProgress, attempts: Sequence[PodFacts]) -> JobProgress:
     """Count finished attempts; a Pod that failed while it was being deleted does not count as failed."""
-    succeeded = {p.attempt for p in own if p.phase == "Succeeded" and p.attempt is not None}
-    failed = {p.attempt for p in own if p.phase == "Failed" and not p.terminating and p.attempt is not None}
+    succeeded = {p.attempt for p in attempts if p.phase == "Succeeded" and p.attempt is not None}
+    failed = {
+        p.attempt for p in attempts if p.phase == "Failed" and not p.terminating and p.attempt is not None
+    }
     return replace(
         before,
         succeeded=before.succeeded | (succeeded - before.failed),
@@ -189,16 +191,18 @@ def _count(before: JobProgress, own: Sequence[PodFacts]) -> JobProgress:
     )
 
 
-def _ending(spec: JobSpec, known: JobProgress, own: Sequence[PodFacts], now: dt.datetime) -> JobEnd | None:
+def _ending(
+    spec: JobSpec, known: JobProgress, attempts: Sequence[PodFacts], now: dt.datetime
+) -> JobEnd | None:
     if spec.unsupported:
         return JobEnd("Failed", "Unsupported", f"not supported on one machine: {spec.unsupported}")
     failures = len(known.failed)
-    restarts = sum(p.restarts for p in own if p.active) if spec.in_place else 0
+    restarts = sum(p.restarts for p in attempts if p.active) if spec.in_place else 0
     over = restarts > 0 if spec.backoff_limit == 0 else restarts >= spec.backoff_limit
     if failures > spec.backoff_limit or (restarts and over):
         message = "Job has reached the specified backoff limit"
         return JobEnd("Failed", "BackoffLimitExceeded", message)
-    if _complete(spec, known, own):
+    if _complete(spec, known, attempts):
         return JobEnd("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
     deadline = spec.active_deadline
     if deadline is not None and known.started_at is not None and known.started_at + deadline <= now:
@@ -207,18 +211,18 @@ def _ending(spec: JobSpec, known: JobProgress, own: Sequence[PodFacts], now: dt.
     return None
 
 
-def _complete(spec: JobSpec, known: JobProgress, own: Sequence[PodFacts]) -> bool:
+def _complete(spec: JobSpec, known: JobProgress, attempts: Sequence[PodFacts]) -> bool:
     if spec.completions is not None:
         return len(known.succeeded) >= spec.completions
-    running = any(not p.finished for p in own)
+    running = any(not p.finished for p in attempts)
     return bool(known.succeeded) and not running
 
 
 def _next(
-    spec: JobSpec, known: JobProgress, own: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
+    spec: JobSpec, known: JobProgress, attempts: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
 ) -> JobPlan:
-    """Return the attempts to start and to end of a Job that goes on."""
-    active = [p for p in own if p.active]
+    """Return the attempts to start and to delete, of a Job that has not ended."""
+    active = [p for p in attempts if p.active]
     if spec.completions is not None:
         target = min(spec.parallelism, max(spec.completions - len(known.succeeded), 0))
     else:
@@ -227,13 +231,13 @@ def _next(
     if spec.active_deadline is not None and known.started_at is not None:
         due.append(known.started_at + spec.active_deadline - now)
     spare = sorted(active, key=lambda p: (p.ready, p.created, p.name))[: max(len(active) - target, 0)]
-    leaving = sum(p.terminating and not p.finished for p in own)
+    leaving = sum(p.terminating and not p.finished for p in attempts)
     missing = max(target - len(active) - leaving, 0)
-    delay = _delay(known, own, now, backoff)
+    delay = _delay(known, attempts, now, backoff)
     if missing and delay > dt.timedelta(0):
         due.append(delay)
         missing = 0
-    used = known.succeeded | known.failed | {p.attempt for p in own}
+    used = known.succeeded | known.failed | {p.attempt for p in attempts}
     start: list[int] = []
     number = 0
     while len(start) < missing:
@@ -243,9 +247,11 @@ def _next(
     return JobPlan(known, tuple(start), tuple(spare), requeue_after=min(due) if due else None)
 
 
-def _delay(known: JobProgress, own: Sequence[PodFacts], now: dt.datetime, backoff: Backoff) -> dt.timedelta:
-    """Return the rest of the back-off after the newest failure; zero where its Pod is gone."""
-    ends = [p.finished_at for p in own if p.attempt in known.failed and p.finished_at is not None]
+def _delay(
+    known: JobProgress, attempts: Sequence[PodFacts], now: dt.datetime, backoff: Backoff
+) -> dt.timedelta:
+    """Return the remaining back-off after the newest failure; zero if its Pod is gone."""
+    ends = [p.finished_at for p in attempts if p.attempt in known.failed and p.finished_at is not None]
     if not ends:
         return dt.timedelta(0)
     return max(ends) + backoff.after(len(known.failed)) - now

@@ -1,4 +1,4 @@
-"""The status of a Job: counts, times and conditions, as kubectl reads them. Pure."""
+"""The status of a Job, for kubectl: counts, times and conditions. Pure."""
 
 import datetime as dt
 from collections.abc import Sequence

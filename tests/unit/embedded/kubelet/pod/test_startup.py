@@ -38,7 +38,7 @@ def test_start_has_only_the_nodes_phases_when_the_runtime_reports_none():
     assert result.seconds == {
         "fetch": 1.0, "verify": 0.25, "spawn": 0.75, "import": 0.0, "load": 0.0, "warmup": 0.0, "probe": 3.0,
     }  # fmt: skip
-    assert result.how == "Cold"
+    assert result.method == "Cold"
 
 
 def test_phases_are_not_negative_when_the_clock_was_set_back():

@@ -3,14 +3,13 @@ from decimal import Decimal
 import pytest
 
 from serving.embedded.kubelet.resources.cgroup_limits import (
-    ContainerLimits,
     layout,
-    limits,
     not_enforced,
     oom_file,
     settings,
     without_inherited,
 )
+from serving.embedded.pod_spec.resource_limits import ContainerLimits, limits
 
 V1 = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu cgroup rw,cpu,cpuacct 0 0\n"
 V2 = "cgroup2 /cg cgroup2 rw 0 0\n"

@@ -35,16 +35,18 @@ def test_cgroup_paths_are_those_of_the_container_in_each_hierarchy() -> None:
     expected = CgroupPaths(
         "/cg/unified/slipway/u/main", "/cg/memory/slipway/u/main", "/cg/cpu/slipway/u/main"
     )
-    assert usage_parsing.places(text, HYBRID, "slipway") == expected
+    assert usage_parsing.cgroup_paths(text, HYBRID, "slipway") == expected
 
 
 def test_cgroup_paths_are_below_the_mount_inside_a_container() -> None:
     text = "0::/docker/abc/slipway/spares/77\n"
-    assert usage_parsing.places(text, PURE, "slipway") == CgroupPaths(unified="/cg/slipway/spares/77")
+    assert usage_parsing.cgroup_paths(text, PURE, "slipway") == CgroupPaths(unified="/cg/slipway/spares/77")
 
 
 def test_cgroup_paths_are_none_without_own_cgroups() -> None:
-    assert usage_parsing.places("4:memory:/user/1000\n0::/user/1000\n", HYBRID, "slipway") == CgroupPaths()
+    assert (
+        usage_parsing.cgroup_paths("4:memory:/user/1000\n0::/user/1000\n", HYBRID, "slipway") == CgroupPaths()
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The environment and the arguments of a container, put together as Kubernetes does. Pure."""
+"""The environment and the arguments of a container, composed as Kubernetes does. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ class Missing(ValueError):
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Replace `$(NAME)`; an unknown name stays as it is, and `$$` is `$`.
+    """Replace `$(NAME)`, where the name is known, and `$$` by `$`.
 
     k8s.io/kubernetes/third_party/forked/golang/expansion/expand.go
     """
@@ -79,13 +79,13 @@ def _key(values: Values, kind: str, ref: Mapping[str, Any]) -> str | None:
 def environment(
     pod: Mapping[str, Any], container: Mapping[str, Any], *, ip: str, node: str, maps: Values, secrets: Values
 ) -> dict[str, str]:
-    """Return the container's whole environment; it inherits nothing from the agent.
+    """Return the complete environment of the container; it inherits nothing from the agent.
 
     Later entries may refer to earlier ones by `$(NAME)`. `POD_IP`, `HOST` (the same) and `PORT` (the first
     containerPort) are set unless the Pod sets them.
 
     Raises:
-        Missing: something that an entry refers to does not exist.
+        Missing: an entry refers to an object or a key that does not exist.
     """
     env = dict(BASE)
     env |= {"POD_IP": ip, "HOST": ip, "HOSTNAME": pod["metadata"]["name"]}
@@ -131,7 +131,7 @@ def _value(
 
 
 def arguments(container: Mapping[str, Any], image: Sequence[str] | None, env: Mapping[str, str]) -> list[str]:
-    """Return the command line: `command`, or else the image's own, and then `args`."""
+    """Return the command line: `command` or the image's, then `args`."""
     command = container.get("command") or []
     start = [expand(str(word), env) for word in command] or list(image or [])
     return start + [expand(str(word), env) for word in container.get("args") or []]

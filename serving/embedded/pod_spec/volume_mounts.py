@@ -1,9 +1,9 @@
-"""Which volumes and mounts are supported, and where containers see them. Pure: paths are text.
+"""The volumes and mounts that are supported, and the paths at which containers see them. Pure.
 
 As root a container has a private view of the files, in which volumeMounts are bind mounts. As an ordinary
 user nothing can be mounted: a volumeMount is refused, except that of an emptyDir, hostPath or image volume
-whose path is the prefix of an environment variable's value. That value is rewritten to where the volume
-really is, so `SLIPWAY_MODEL_DIR` and `SLIPWAY_OUTPUT_DIR` work without root.
+whose path is the prefix of an environment variable's value. That value is rewritten to the volume's own
+path, so `SLIPWAY_MODEL_DIR` and `SLIPWAY_OUTPUT_DIR` work without root.
 """
 
 import re
@@ -23,8 +23,7 @@ _IMAGE = re.compile(
     r"[A-Za-z0-9.:\[\]-]+/[a-z0-9][-a-z0-9._/]*(?::[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?"
     r"@(?P<digest>sha256:[0-9a-f]{64})"
 )
-"""Registry, repository, an optional tag, and a digest: the content of a volume must not change between
-Pods."""
+"""Registry, repository, an optional tag, and a digest: a volume's content must be the same in every Pod."""
 
 
 @dataclass(frozen=True)
@@ -54,25 +53,26 @@ def within(path: str, directory: str) -> bool:
 
 
 def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str | None) -> Iterator[Cause]:
-    """Yield why volumes are not supported; `data` is the data directory, where that is known."""
+    """Yield the unsupported fields of volumes; `data` is the data directory, None where it is not known."""
     for index, volume in enumerate(volumes):
         path = f"spec.volumes[{index}]"
         kind = kind_of(volume)
         if kind is None:
-            other = next(iter(volume.keys() - {"name"}), "name")
-            yield Cause(f"{path}.{other}", f"volumes here are {', '.join(_KNOWN)}")
+            source = next(iter(volume.keys() - {"name"}), "name")
+            yield Cause(f"{path}.{source}", f"volumes here are {', '.join(_KNOWN)}")
             continue
         body = volume[kind] or {}
         if kind == "emptyDir":
             for field in ("medium", "mode", "sizeLimit"):
                 if body.get(field):
-                    yield Cause(f"{path}.emptyDir.{field}", "cannot be honoured on one machine")
+                    yield Cause(f"{path}.emptyDir.{field}", "not supported on one machine")
         elif kind == "hostPath":
-            where = normpath(body.get("path", ""))
-            inside = data is not None and (within(where, data) or within(data, where))
-            if not where.startswith("/") or inside:
+            host_path = normpath(body.get("path", ""))
+            inside = data is not None and (within(host_path, data) or within(data, host_path))
+            if not host_path.startswith("/") or inside:
                 yield Cause(
-                    f"{path}.hostPath.path", f"{where!r} must be absolute and apart from the data directory"
+                    f"{path}.hostPath.path",
+                    f"{host_path!r} must be absolute and apart from the data directory",
                 )
             if body.get("type", "") not in ("", "Directory", "DirectoryOrCreate", "File"):
                 yield Cause(f"{path}.hostPath.type", "must be Directory, DirectoryOrCreate or File")
@@ -92,7 +92,7 @@ def mount_refusals(
     mounts: bool,
     protected: Collection[str],
 ) -> Iterator[Cause]:
-    """Yield why volumeMounts of one container are not supported."""
+    """Yield the unsupported volumeMounts of one container."""
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or []}
     for index, mount in enumerate(container.get("volumeMounts") or []):
         at = f"{path}.volumeMounts[{index}]"
@@ -125,12 +125,12 @@ def _can_rewrite(container: Mapping[str, Any], volume: Mapping[str, Any], target
 def rewrite(
     env: Mapping[str, str], container: Mapping[str, Any], places: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment with paths below a mountPath rewritten to where the volume is.
+    """Return the environment with paths below a mountPath rewritten to paths of the volume.
 
     Args:
-        env: of the container.
-        container: its volumeMounts are read.
-        places: volume name to directory.
+        env: the container's environment.
+        container: the container, for its volumeMounts.
+        places: the directory of each volume, by name.
     """
     targets = sorted(
         ((normpath(m["mountPath"]), places[m["name"]]) for m in container.get("volumeMounts") or []),

@@ -1,6 +1,6 @@
 import pytest
 
-from serving.embedded.kubelet.pod import rules
+from serving.embedded.pod_spec import rules
 
 IMAGE = "slipway.dev/runtimes/python"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from serving.embedded.kubelet.container import environment as container_environment
+from serving.embedded.pod_spec import environment as container_environment
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a/b": "c"}}, "spec": {}}
 

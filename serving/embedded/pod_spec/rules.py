@@ -1,15 +1,13 @@
-"""Refuses fields of a Pod that one machine does not support, by their paths; none is ignored. Pure.
+"""Refuses fields of a Pod that one machine does not support, by their paths. Pure.
 
-The API server applies these rules when a Pod or a template is written, without knowing the node; the kubelet
-applies them again with what it knows of the machine.
+The API server applies these rules to Pods and templates without knowing the node; the kubelet applies them
+again before a container starts, with the facts of its machine.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from serving.embedded.kubelet.container import environment, volume_mounts
-from serving.embedded.kubelet.devices import cpuset, gpu_limits
-from serving.embedded.kubelet.resources import cgroup_limits
+from serving.embedded.pod_spec import cpuset, environment, gpu_limits, resource_limits, volume_mounts
 from serving.errors import Cause
 
 _POD_FIELDS = {
@@ -40,7 +38,7 @@ _POD_VALUES: dict[str, tuple[Any, ...]] = {
     "os": ({"name": "linux"},),
     "schedulerName": ("default-scheduler",),
 }
-"""Fields that may have these values, as they are in effect anyway."""
+"""Fields of which only these values are supported; the first is the default."""
 _SECURITY = {
     "runAsUser": "the node decides the user",
     "runAsGroup": "the node decides the group",
@@ -65,7 +63,7 @@ _CONTAINER = {
     "restartPolicyRules": "there is one restart policy per Pod",
 }
 _TERMINATION_MESSAGE = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
-"""Kubernetes' defaults, which every stored Pod has; nothing is read from that file."""
+"""Kubernetes' defaults, the only supported values: no termination message is read."""
 
 
 def refusals(
@@ -77,20 +75,20 @@ def refusals(
     data: str | None = None,
     cores: Collection[int] | None = None,
 ) -> list[Cause]:
-    """Return every reason why this Pod cannot run here; empty where it can.
+    """Return every reason why this Pod cannot run on this machine.
 
     Args:
         pod: the object.
-        images: those that the node has a command for; None where the node is not known.
+        images: the images of local runtimes; None where the node is not known.
         mounts: whether the node can mount (its agent runs as root).
-        protected: directories that a mount must not cover (the interpreter's).
+        protected: directories of the interpreter, which a mount must not cover.
         data: the data directory, which no hostPath may include; None where it is not known.
         cores: the processor cores of the machine; None where the node is not known.
     """
     spec = pod["spec"]
-    causes = [Cause(f"spec.{field}", why) for field, why in _POD_FIELDS.items() if spec.get(field)]
-    if why_not := cpuset.refusal(pod["metadata"], cores):
-        causes.append(Cause(cpuset.FIELD, why_not))
+    causes = [Cause(f"spec.{field}", reason) for field, reason in _POD_FIELDS.items() if spec.get(field)]
+    if refusal := cpuset.refusal(pod["metadata"], cores):
+        causes.append(Cause(cpuset.FIELD, refusal))
     for field, values in _POD_VALUES.items():
         if spec.get(field, values[0]) not in values:
             allowed = ", ".join(str(value) for value in values)
@@ -106,9 +104,9 @@ def refusals(
 
 
 def _security(path: str, context: Mapping[str, Any]) -> list[Cause]:
-    # 0 is a user and a group; False is in effect anyway.
+    # 0 is a user id and must be refused; False is the default.
     fields = {field for field, value in context.items() if value or (value == 0 and value is not False)}
-    causes = [Cause(f"{path}.{field}", why) for field, why in _SECURITY.items() if field in fields]
+    causes = [Cause(f"{path}.{field}", reason) for field, reason in _SECURITY.items() if field in fields]
     if (context.get("capabilities") or {}).get("add"):
         causes.append(Cause(f"{path}.capabilities.add", "containers have no capabilities"))
     return causes
@@ -117,9 +115,9 @@ def _security(path: str, context: Mapping[str, Any]) -> list[Cause]:
 def _container(
     path: str, container: Mapping[str, Any], pod: Mapping[str, Any], images: Collection[str] | None
 ) -> Iterator[Cause]:
-    for field, why in _CONTAINER.items():
+    for field, reason in _CONTAINER.items():
         if container.get(field):
-            yield Cause(f"{path}.{field}", why)
+            yield Cause(f"{path}.{field}", reason)
     for field, default in _TERMINATION_MESSAGE.items():
         if container.get(field, default) != default:
             yield Cause(f"{path}.{field}", "containers leave no termination message; their log is kept")
@@ -136,7 +134,7 @@ def _container(
         yield Cause(f"{path}.resources.claims", "there is no dynamic resource allocation")
     yield from gpu_limits.refusals(f"{path}.resources.limits", container)
     try:
-        cgroup_limits.limits(container)
+        resource_limits.limits(container)
     except ValueError as error:
         yield Cause(f"{path}.resources.limits", str(error))
     yield from _probes(path, container)

@@ -1,7 +1,7 @@
 import pytest
 
-from serving.embedded.kubelet.container.volume_mounts import digest_of, keyed_files, rewrite
-from serving.embedded.kubelet.pod import rules
+from serving.embedded.pod_spec import rules
+from serving.embedded.pod_spec.volume_mounts import digest_of, keyed_files, rewrite
 
 IMAGES = ("slipway.dev/runtimes/python",)
 

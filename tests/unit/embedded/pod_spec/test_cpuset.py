@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.embedded.kubelet.devices import cpuset
-from serving.embedded.kubelet.pod import rules
+from serving.embedded.pod_spec import cpuset, rules
 from serving.resources import names
 
 

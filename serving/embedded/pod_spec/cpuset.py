@@ -14,7 +14,7 @@ def parse(text: str) -> frozenset[int]:
     """Parse a list of cores such as `0-2,5`, as in cpuset(7).
 
     Raises:
-        ValueError: it is no such list, or a range runs backwards.
+        ValueError: the text is not in this format, or a range runs backwards.
     """
     cores: set[int] = set()
     for part in text.split(","):
@@ -30,20 +30,20 @@ def parse(text: str) -> frozenset[int]:
 
 
 def requested(meta: Mapping[str, Any]) -> frozenset[int] | None:
-    """Return the cores that the metadata of a Pod or a template requests; None where any will do.
+    """Return the cores that the metadata of a Pod or a template requests; None without the annotation.
 
     Raises:
-        ValueError: the annotation is no list of cores.
+        ValueError: the annotation is not a list of cores.
     """
     text = (meta.get("annotations") or {}).get(names.CPUSET_ANNOTATION)
     return None if text is None else parse(text)
 
 
 def refusal(meta: Mapping[str, Any], machine: Collection[int] | None) -> str | None:
-    """Return why a Pod cannot have the cores that it requests; None where it can.
+    """Return why a Pod cannot have the cores that it requests, or None.
 
     Args:
-        meta: of the Pod.
+        meta: the metadata of the Pod.
         machine: the cores of the machine; None where the node is not known.
     """
     try:
@@ -52,5 +52,5 @@ def refusal(meta: Mapping[str, Any], machine: Collection[int] | None) -> str | N
         return str(error)
     if cores is None or machine is None or cores <= set(machine):
         return None
-    missing, present = (", ".join(map(str, sorted(some))) for some in (cores - set(machine), machine))
+    missing, present = (", ".join(map(str, sorted(group))) for group in (cores - set(machine), machine))
     return f"this machine has no core {missing}; it has {present}"

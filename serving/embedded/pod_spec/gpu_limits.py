@@ -1,4 +1,4 @@
-"""GPU limits of containers. Pure. A machine gives its first GPU, shared by MPS; others are refused."""
+"""GPU limits of containers: the first GPU of the machine, shared by MPS. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,17 +7,16 @@ from serving.errors import Cause
 from serving.resources.formats import quantity
 
 RESOURCE = "nvidia.com/gpu"
-"""https://github.com/NVIDIA/k8s-device-plugin. With MPS it is a share, whose size the container's environment
-sets."""
+"""https://github.com/NVIDIA/k8s-device-plugin. With MPS it is a share, sized by an environment variable."""
 _OTHERS = ("nvidia.com/", "aliyun.com/gpu")
 """Prefixes of resources of other ways to share a GPU."""
 PIPES_ENV = "CUDA_MPS_PIPE_DIRECTORY"
 PIPES = "/mnt/nvidia-mps"
-"""Where a container with a private view of the files has the daemon's pipes."""
+"""The directory of the daemon's pipes in a container with a private view of the files."""
 
 
 def refusals(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
-    """Yield why the container's GPU limits are not supported; `path` is that of its limits."""
+    """Yield the container's unsupported GPU limits; `path` is that of its limits."""
     for name, value in _limits(container).items():
         if name == RESOURCE:
             if quantity.parse(value) not in (0, 1):

@@ -1,0 +1,30 @@
+"""The `resources.limits` of a container, as numbers. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from serving.embedded.pod_spec import gpu_limits
+from serving.resources.formats import quantity
+
+
+@dataclass(frozen=True)
+class ContainerLimits:
+    """The limits of one container; None is no limit."""
+
+    cpu: Decimal | None = None
+    memory: int | None = None
+    other: tuple[str, ...] = ()
+    """Limited resources that are not supported."""
+
+
+def limits(container: Mapping[str, Any]) -> ContainerLimits:
+    """Return the container's limits: cpu in cores, memory in bytes."""
+    amounts = (container.get("resources") or {}).get("limits") or {}
+    cpu, memory = amounts.get("cpu"), amounts.get("memory")
+    return ContainerLimits(
+        None if cpu is None else quantity.parse(cpu),
+        None if memory is None else int(quantity.parse(memory)),
+        tuple(sorted(set(amounts) - {"cpu", "memory", gpu_limits.RESOURCE})),
+    )
