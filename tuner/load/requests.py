@@ -49,7 +49,7 @@ def plan(
     """
     if load.locustfile is not None:
         if load.mode == "open":
-            raise _wrong(
+            raise _invalid(
                 "load.mode",
                 "must be closed with a locustfile, as its users time their requests themselves",
                 "open",
@@ -84,7 +84,7 @@ def templated(template: RequestTemplate, parameters: Mapping[str, str]) -> LoadR
                 return match[0][1:]
             if match[2] not in parameters:
                 known = ", ".join(sorted(parameters))
-                raise _wrong(f"{where}.{field}", f"${{...}} must name one of {known}", match[0])
+                raise _invalid(f"{where}.{field}", f"${{...}} must name one of {known}", match[0])
             return parameters[match[2]]
 
         return _PARAMETER.sub(value, text)
@@ -109,7 +109,7 @@ def read_recorded(text: str) -> tuple[LoadRequest, ...]:
             _check_order(f"load.requests line {number}", requests, request)
             requests.append(request)
     if not requests:
-        raise _wrong("load.requests", "must have a request, one JSON object a line", text[:40])
+        raise _invalid("load.requests", "must have a request, one JSON object a line", text[:40])
     return tuple(requests)
 
 
@@ -117,17 +117,17 @@ def _recorded(where: str, line: str) -> LoadRequest:
     try:
         fields = json.loads(line)
     except ValueError as error:
-        raise _wrong(where, f"must be JSON ({error})", line) from error
+        raise _invalid(where, f"must be JSON ({error})", line) from error
     if not isinstance(fields, dict):
-        raise _wrong(where, "must be a JSON object", line)
+        raise _invalid(where, "must be a JSON object", line)
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
-        raise _wrong(where, f"has only {', '.join(sorted(_FIELDS))}", unknown[0])
+        raise _invalid(where, f"has only {', '.join(sorted(_FIELDS))}", unknown[0])
     headers, body, at = fields.get("headers", {}), fields.get("body", ""), fields.get("at")
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
-        raise _wrong(f"{where}: headers", "must be an object of strings", headers)
+        raise _invalid(f"{where}: headers", "must be an object of strings", headers)
     if at is not None and (isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e12):
-        raise _wrong(f"{where}: at", "must be seconds, 0 or more", at)
+        raise _invalid(f"{where}: at", "must be seconds, 0 or more", at)
     content = body if isinstance(body, str) else json.dumps(body)
     method, path = fields.get("method", "POST"), fields.get("path")
     return _request(where, method, path, headers=headers, body=content.encode(), at=at)
@@ -137,9 +137,9 @@ def _check_order(where: str, before: list[LoadRequest], request: LoadRequest) ->
     if not before:
         return
     if (before[-1].at is None) != (request.at is None):
-        raise _wrong(f"{where}: at", "must be in every line or in none", request.at)
+        raise _invalid(f"{where}: at", "must be in every line or in none", request.at)
     if request.at is not None and before[-1].at is not None and request.at < before[-1].at:
-        raise _wrong(f"{where}: at", f"must not be before the line above, {before[-1].at}", request.at)
+        raise _invalid(f"{where}: at", f"must not be before the line above, {before[-1].at}", request.at)
 
 
 def described(
@@ -164,14 +164,14 @@ def _request(
     where: str, method: object, path: object, *, headers: dict[str, str], body: bytes, at: float | None
 ) -> LoadRequest:
     if method not in _METHODS:
-        raise _wrong(f"{where}: method", f"must be one of {', '.join(_METHODS)}", method)
+        raise _invalid(f"{where}: method", f"must be one of {', '.join(_METHODS)}", method)
     if not isinstance(path, str) or path.startswith("//") or not _TARGET.fullmatch(path):
-        raise _wrong(f"{where}: path", "must begin with one / and have no blank", path)
+        raise _invalid(f"{where}: path", "must begin with one / and have no blank", path)
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise _wrong(f"{where}: headers", "must be printable ASCII on one line", f"{name}: {value}")
+            raise _invalid(f"{where}: headers", "must be printable ASCII on one line", f"{name}: {value}")
         if name.lower() in {"content-length", "transfer-encoding"}:
-            raise _wrong(f"{where}: headers", "must not include a header derived from the body", name)
+            raise _invalid(f"{where}: headers", "must not include a header derived from the body", name)
     content = _json(body)
     if content is not None and not any(name.lower() == "content-type" for name in headers):
         headers = {**headers, "content-type": "application/json"}
@@ -187,5 +187,5 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _wrong(field: str, rule: str, value: object) -> Permanent:
+def _invalid(field: str, rule: str, value: object) -> Permanent:
     return Permanent("LoadFailed", f"{field}: {rule}, not {json.dumps(value, default=str)[:200]}")

@@ -29,7 +29,7 @@ _UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden)
 """Errors of a node without usage figures; the trial continues without them."""
 
 
-class Instruments:
+class RealInstruments:
     """The real instruments."""
 
     def __init__(self, kube: Kube, settings: LoadSettings) -> None:
@@ -126,7 +126,7 @@ async def measure(
         trial,
         cores,
         replicas=replicas,
-        instruments=Instruments(kube, settings.load),
+        instruments=RealInstruments(kube, settings.load),
         report=report,
         settings=settings,
     )

@@ -10,7 +10,7 @@ from serving.resources.trial import TrialSpec
 from tests.fakes import instruments
 from tests.fakes.kube import FakeKube
 from tuner.settings import LoadSettings
-from tuner.trials.instruments import Instruments
+from tuner.trials.instruments import RealInstruments
 
 METADATA = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}]}
 
@@ -37,7 +37,7 @@ async def test_metadata_is_read_when_the_load_has_no_requests(load: Load, expect
     spec = TrialSpec.model_validate(trial["spec"]).model_copy(update={"load": load})
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        real = Instruments(FakeKube(), LoadSettings())  # type: ignore[arg-type]
+        real = RealInstruments(FakeKube(), LoadSettings())  # type: ignore[arg-type]
         plan = await real.plan(trial, spec, f"http://127.0.0.1:{port}")
     assert received == expected
     assert plan.requests[0].path == ("/v2/models/m/infer" if expected else "/mine")

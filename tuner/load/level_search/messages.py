@@ -68,7 +68,7 @@ def _why_no_higher(state: State, verdicts: Sequence[LevelVerdict], result: Windo
     return (
         "no higher load is allowed"
         if result.level >= state.cap
-        else "a higher load is not expected to meet that"
+        else "a higher load is not expected to meet the constraints"
     )
 
 

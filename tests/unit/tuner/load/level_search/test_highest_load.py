@@ -240,7 +240,7 @@ def test_search_ends_without_a_whole_window_when_the_curves_exclude_the_best() -
 @pytest.mark.parametrize(
     ("load", "reason"),
     [
-        (Load(), "a higher load is not expected to meet that"),
+        (Load(), "a higher load is not expected to meet the constraints"),
         (Load(max_level="1"), "no higher load is allowed"),
     ],
 )
