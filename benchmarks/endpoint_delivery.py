@@ -14,10 +14,10 @@ from rig.envoy_world import service, world
 from rig.harness import interval, percentile, process_seconds, report, resident_mib
 
 from serving import clock
-from serving.router.plan.service import Endpoint, Service
+from serving.router.plan.service import Endpoint, GatewayService
 
 
-def one(n: int, *, more: bool = False, weight: int = 9000) -> Service:
+def one(n: int, *, more: bool = False, weight: int = 9000) -> GatewayService:
     """A service of two arms; `more` gives its first arm a second endpoint."""
     where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
     extra = [Endpoint("127.79.0.1", 8080)] if more else []

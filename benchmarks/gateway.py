@@ -18,7 +18,7 @@ from rig.envoy_world import World, service, world
 from rig.harness import Bar, at_least, interval, median, report, resident_mib
 from rig.streams import streams
 
-from serving.router.plan.service import Endpoint, Service
+from serving.router.plan.service import Endpoint, GatewayService
 
 BAR = 0.9
 BASE = "minimal-envoy"
@@ -27,12 +27,12 @@ OURS, OURS_1000 = "slipway", "slipway-1000-services"
 BODY = '{"outputs":[{"name":"probability","shape":[1,10],"datatype":"FP32","data":[0,0,0,0,0,0,0,1,0,0]}]}'
 
 
-def arms(ports: tuple[int, int]) -> Service:
+def arms(ports: tuple[int, int]) -> GatewayService:
     stable, candidate = (Endpoint("127.0.0.1", port) for port in ports)
     return service("digits", [("stable", 9000, [stable]), ("candidate", 1000, [candidate])])
 
 
-def bystanders(count: int) -> list[Service]:
+def bystanders(count: int) -> list[GatewayService]:
     found = []
     for n in range(count):
         where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]

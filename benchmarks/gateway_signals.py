@@ -25,7 +25,7 @@ from rig.proxies import free_port
 
 from serving import clock
 from serving.router.metrics.labels import Labels
-from serving.router.plan.service import Endpoint, Service
+from serving.router.plan.service import Endpoint, GatewayService
 
 SERVICES = 1_000
 ARMS = ("stable", "candidate")
@@ -72,7 +72,7 @@ asyncio.run(main(*(int(value) for value in sys.argv[1:])))
 """
 
 
-def services(port: int) -> list[Service]:
+def services(port: int) -> list[GatewayService]:
     where = [Endpoint("127.0.0.1", port)]
     return [service(f"s{n:04}", [(arm, 5_000, where) for arm in ARMS]) for n in range(SERVICES)]
 

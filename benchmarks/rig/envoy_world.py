@@ -17,7 +17,7 @@ from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
 from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import Cluster, Endpoint, Segment, Service
+from serving.router.plan.service import Cluster, ClusterSegment, Endpoint, GatewayService
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import DEFAULTS
@@ -26,12 +26,12 @@ Json = dict[str, Any]
 Arm = tuple[str, int, Sequence[Endpoint]]
 
 
-def service(name: str, arms: Iterable[Arm]) -> Service:
+def service(name: str, arms: Iterable[Arm]) -> GatewayService:
     """A service with (arm, weight of 10,000, endpoints)."""
     arms = list(arms)
     clusters = tuple(Cluster(f"default/{name}-{arm}/8080", tuple(where)) for arm, _, where in arms)
-    ring = tuple(Segment(f"default/{name}-{arm}/8080", arm, "v1", weight) for arm, weight, _ in arms)
-    return Service("default", name, name, 1, "", ring, None, clusters, (), ())
+    ring = tuple(ClusterSegment(f"default/{name}-{arm}/8080", arm, "v1", weight) for arm, weight, _ in arms)
+    return GatewayService("default", name, name, 1, "", ring, None, clusters, (), ())
 
 
 class World:
@@ -58,12 +58,12 @@ class World:
         await self.xds.wait_ready(20)
         return identity
 
-    async def serve(self, services: Iterable[Service]) -> None:
+    async def serve(self, services: Iterable[GatewayService]) -> None:
         """Have Envoy serve these too; a service of the same name is replaced."""
         self.put(services)
         await self.xds.apply(self.renderer.render(self.table.take_changes()))
 
-    def put(self, services: Iterable[Service]) -> None:
+    def put(self, services: Iterable[GatewayService]) -> None:
         for found in services:
             self.table.put((found.namespace, found.route), found)
 

@@ -1,1 +1,1 @@
-"""Read, plan, apply, report: one controller per kind."""
+"""The controllers, one for each kind: they read, plan, apply and report."""

@@ -1,6 +1,6 @@
 """The live gateways, whose statuses of Routes count.
 
-A gateway that is killed and returns before its Lease expires has been alive all the time.
+A gateway that is killed and restarts before its Lease expires counts as alive throughout.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from serving.resources.leases import live
 
 
 class LiveGateways:
-    """Keeps `alive` up to date as Leases begin and expire; a renewal alone calls nobody."""
+    """Keeps `alive` up to date as Leases begin and expire; a mere renewal is no change."""
 
     def __init__(self, leases: Informer, on_change: Callable[[], None]) -> None:
         self.alive: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Builds or imports the image of a ModelVersion, pins it in the store, and pushes it if its Model asks for it.
+"""Builds or imports the image of a ModelVersion, pins it, and pushes it if its Model has a registry.
 
 Every step is idempotent, so a build that was killed at any point can be repeated.
 """
@@ -128,7 +128,7 @@ class ImageBuilder:
             raise errors.Temporary("Stopped", "stopped, as the version is being deleted")
 
     def forget(self, version: Object) -> None:
-        """Remove what a finished or deleted version left outside the store; blocking."""
+        """Remove the files of a finished or deleted version outside the store; blocking."""
         self._stopped.discard(version["metadata"]["uid"])
         self._discard_download(version)
 

@@ -48,14 +48,14 @@ class ImageRetention:
             await self.warm(digest)
             return True
         self._warm.discard(digest)
-        # Other versions of the digest see that they share it only once the watch has shown this one as ready.
+        # Versions with the same digest see this one only once the watch has shown it as ready.
         watched = self._versions.get(*Key.of(version))
         if watched is not None and is_ready(watched):
             await asyncio.to_thread(self._store.unpin, digest, pin_owner(version))
         return True
 
     async def warm(self, digest: str) -> None:
-        """Read an image into the page cache, once as long as it is used."""
+        """Read an image into the page cache, once while it is used."""
         if digest not in self._warm:
             self._warm.add(digest)
             await asyncio.to_thread(page_cache.warm, self._store.tree(digest), self._warm_share)
@@ -72,7 +72,7 @@ class ImageRetention:
     async def release(self, version: Object) -> Result | None:
         """Release a version that is being deleted, and its image; or report who uses it.
 
-        The finalizer goes last: if the process is killed before that, all of it is repeated.
+        The finalizer is removed last: if the process is killed before, all steps are repeated.
         """
         users, shared_with = self._usage.users(Key.of(version)), self._sharing(version, _digest(version))
         pinned_by: set[str] = set()
@@ -106,7 +106,7 @@ class ImageRetention:
     async def evict(self) -> list[str]:
         """Evict images that can be fetched again and have no pin, until the store is below its limit.
 
-        The store does so itself when an image is pulled; one that was built can be fetched only once it is
+        The store evicts by itself when an image is pulled. A built image can be fetched again only once it is
         pushed.
         """
         return await asyncio.to_thread(self._store.evict, self._max_bytes)
@@ -114,10 +114,10 @@ class ImageRetention:
     def _sharing(self, version: Object, digest: str) -> list[str]:
         """Return other versions of this digest that will stay: used, or not being deleted."""
         return [
-            str(Key.of(other))
-            for other in self._versions.by_index(_DIGEST, digest)
-            if Key.of(other) != Key.of(version)
-            and ("deletionTimestamp" not in other["metadata"] or self._usage.is_used(Key.of(other)))
+            str(Key.of(sibling))
+            for sibling in self._versions.by_index(_DIGEST, digest)
+            if Key.of(sibling) != Key.of(version)
+            and ("deletionTimestamp" not in sibling["metadata"] or self._usage.is_used(Key.of(sibling)))
         ]
 
     async def _report(self, version: Object, message: str) -> None:

@@ -64,17 +64,17 @@ class ImageTransfer:
 
     def _mountable(self, digest: str, target: Reference) -> list[str]:
         """Return repositories of the same registry that have layers of this image already."""
-        wanted = self._layers(digest)
+        layers = self._layers(digest)
         repositories: set[str] = set()
-        for other in self._store.images():
-            origin = self._store.origin(other)
+        for stored in self._store.images():
+            origin = self._store.origin(stored)
             if origin is None:
                 continue
             reference = Reference.parse(origin)
             if (
                 reference.host == target.host
                 and reference.name != target.name
-                and wanted & self._layers(other)
+                and layers & self._layers(stored)
             ):
                 repositories.add(reference.repository)
         return sorted(repositories)[:_MOUNTED_FROM]

@@ -1,4 +1,4 @@
-"""The Inference controller: reads the caches, asks the planner, carries the plan out, reports.
+"""The Inference controller: reads the caches, plans, carries the plan out, and reports.
 
 A restart loses nothing: proofs are in the API, verdicts of probes live for one reconcile, and a status that
 was held back is planned again.
@@ -15,7 +15,7 @@ from serving.kube.cache import Cache, owner_uids
 from serving.objects import Object
 from serving.planning.inference import planner, replicas
 from serving.planning.inference.observed import Observed
-from serving.planning.inference.plan import BackendProbe, Ensure, InferencePlan, Remove, SetFinalizers
+from serving.planning.inference.plan import BackendProbe, Ensure, InferencePlan, RemoveChild, SetFinalizers
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
@@ -88,7 +88,7 @@ class InferenceController:
         while not await self._act(inference, plan, refused):
             plan = self._plan(inference, verdicts, refused)
         if plan.probes and not is_probing:
-            # The verdicts follow at once, and make a better status.
+            # The verdicts follow at once and change the status.
             self._held_since[key] = clock.monotonic()
         return plan, await self._report(key, inference, plan)
 
@@ -130,7 +130,7 @@ class InferenceController:
                             raise
                         refused[action.object["metadata"]["name"]] = str(error)
                         return False
-                case Remove():
+                case RemoveChild():
                     namespace = inference["metadata"]["namespace"]
                     await self._kube.delete(
                         action.kind,
@@ -187,7 +187,10 @@ class InferenceController:
         except errors.AlreadyExists:
             return
         except errors.NotFound as error:
-            message = "the GPU mechanism dra needs ResourceClaimTemplates (resource.k8s.io/v1), which this API lacks"
+            message = (
+                "the GPU mechanism dra needs ResourceClaimTemplates (resource.k8s.io/v1),"
+                " which this API lacks"
+            )
             raise errors.Invalid(422, "Invalid", message) from error
 
     async def _refuse_foreign(self, inference: Object, action: Ensure, existing: Object) -> None:
@@ -218,7 +221,7 @@ class InferenceController:
         self._pods.on_change(self._pod_changed)
 
     def _inference_changed(self, before: Object | None, after: Object | None) -> None:
-        """Ignore changes of the status, which is this controller's own."""
+        """Ignore changes of the status, which this controller writes."""
         if before is None or after is None or _user_metadata(before) != _user_metadata(after):
             self._loop.add(Key.of(after or before or {}))
 

@@ -53,7 +53,7 @@ class ModelController:
         return None
 
     async def _retain(self, model: Object, versions: list[Object]) -> None:
-        """Delete versions beyond `retention.keep`; the finalizer holds one that comes into use meanwhile."""
+        """Delete versions beyond `retention.keep`; the finalizer holds versions that are in use again."""
         policy = ModelSpec.model_validate(model.get("spec") or {}).retention
         if policy is None:
             return
@@ -67,7 +67,7 @@ class ModelController:
                 await self._recorder.emit(model, "VersionRetired", message)
 
     async def _create(self, key: Key) -> None:
-        """Create the Model; the watch then brings it back to `reconcile`."""
+        """Create the Model; the watch then causes another reconcile."""
         with suppress(errors.AlreadyExists):
             meta = {"name": key.name, "namespace": key.namespace}
             await self._kube.create(

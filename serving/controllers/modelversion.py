@@ -1,6 +1,6 @@
 """The ModelVersion controller: builds each image once, keeps it while used, and releases it on deletion.
 
-It has two queues: one decides, quickly; the other builds and fetches, which may take hours.
+It has two queues: one for decisions, and one for builds and fetches, which may take hours.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class ModelVersionController:
         self._decisions.add(Key.of(version))
 
     async def _work(self, key: Key) -> Result | None:
-        """Build or fetch one image, if that is due and still wanted."""
+        """Build or fetch one image, if that is due and still needed."""
         version = self._cache.get(kinds.MODEL_VERSION, *key)
         if version is None or version["metadata"].get("deletionTimestamp"):
             return None

@@ -23,7 +23,7 @@ class Controller(Protocol):
 
 
 Prepare = Callable[[DataDir, ControllerSettings, Watches], AbstractAsyncContextManager[Controller]]
-"""Connects a controller of another package and registers what it watches."""
+"""Connects a controller of another package and registers its watches."""
 
 
 async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:

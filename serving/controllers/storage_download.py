@@ -1,6 +1,6 @@
 """Downloads a directory or one file from any storage that fsspec supports.
 
-Files that a killed or failed attempt has downloaded are reused. Nothing here knows about images.
+Files that a killed or failed attempt has downloaded are reused. This module does not know images.
 """
 
 import hashlib
@@ -91,9 +91,9 @@ def _storage_errors(uri: str) -> Iterator[None]:
         raise errors.Permanent("SourceNotFound", f"{uri}: {error}") from error
     except PermissionError as error:
         raise errors.Temporary("SourceForbidden", f"{uri}: {error}") from error
-    except Exception as error:  # drivers raise what their clients raise: botocore's, google's, azure's
+    except Exception as error:  # drivers pass their clients' errors on: botocore's, google's, azure's
         if isinstance(error, ValueError) and "rotocol not known" in str(error):
-            raise errors.Permanent("UnknownStorage", f"{uri}: fsspec knows no {scheme}://") from error
+            raise errors.Permanent("UnknownStorage", f"{uri}: fsspec does not support {scheme}://") from error
         raise errors.Temporary("SourceUnavailable", f"{uri}: {type(error).__name__}: {error}") from error
 
 
@@ -108,8 +108,8 @@ def _list(system: Any, uri: str, root: str) -> Listing:
         listing[name] = {**info, "name": path}
     if not listing:
         if not system.exists(root):
-            raise errors.Permanent("SourceNotFound", f"{uri}: there is nothing")
-        raise errors.Permanent("EmptyOutput", f"{uri}: there are no files")
+            raise errors.Permanent("SourceNotFound", f"{uri}: not found")
+        raise errors.Permanent("EmptyOutput", f"{uri}: has no files")
     if len(listing) > MAX_FILES:
         raise errors.Permanent("TooManyFiles", f"{uri}: has {len(listing)} files, more than {MAX_FILES}")
     layers.check_paths(sorted(listing))
@@ -151,13 +151,11 @@ def _fetch_one(system: Any, info: Mapping[str, Any], part: Path, target: Path, p
     try:
         system.get_file(info["name"], str(part), callback=progress)
     except FileNotFoundError as error:
-        raise errors.Temporary(
-            "OutputStillChanging", f"{info['name']}: is not there any more: {error}"
-        ) from error
+        raise errors.Temporary("OutputStillChanging", f"{info['name']}: has disappeared: {error}") from error
     size = part.stat().st_size
     if info.get("size") is not None and size != int(info["size"]):
         raise errors.Temporary(
-            "OutputStillChanging", f"{info['name']}: {size} bytes came, {info['size']} were announced"
+            "OutputStillChanging", f"{info['name']}: {size} bytes received, {info['size']} expected"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     part.replace(target)

@@ -23,10 +23,10 @@ _VERSIONS_OF: Mapping[Kind, Callable[[Mapping[str, Any]], frozenset[str]]] = {
 
 
 class VersionUsage:
-    """The users of ModelVersions; each controller that asks has its own, made before the watches run."""
+    """The users of ModelVersions; each controller has its own, created before the watches run."""
 
     def __init__(self, watches: Watches, on_change: Callable[[Key], None]) -> None:
-        """`on_change` gets the key of a ModelVersion when its first user comes and when its last one goes."""
+        """`on_change` gets the key of a ModelVersion that has its first user or has lost its last."""
         labels = {kinds.POD: names.INFERENCE_LABEL}
         self._informers = {kind: watches.of(kind, labels=labels.get(kind, "")) for kind in _VERSIONS_OF}
         self._on_change = on_change
@@ -36,7 +36,7 @@ class VersionUsage:
 
     @property
     def informers(self) -> tuple[Informer, ...]:
-        """The informers that must be synced before anybody asks."""
+        """The informers that must be synced before the first query."""
         return tuple(self._informers.values())
 
     def is_used(self, version: Key) -> bool:
@@ -44,7 +44,7 @@ class VersionUsage:
         return self._count(str(version)) > 0
 
     def users(self, version: Key) -> list[str]:
-        """Return the users of a ModelVersion, for people: `Inference digits`."""
+        """Return the users of a ModelVersion for messages: `Inference digits`."""
         return [
             f"{kind.kind} {user['metadata']['name']}"
             for kind, informer in self._informers.items()

@@ -1,1 +1,1 @@
-"""What should exist next, as pure functions of what is desired and what was seen."""
+"""What should exist next, as pure functions of the spec and the observed objects."""

@@ -28,6 +28,6 @@ def apportion_at_least_one(weights: Mapping[str, int], units: int = RING_UNITS) 
     """Apportion so that every positive weight has at least one unit, taken from the largest share."""
     shares = apportion(weights, units)
     for owner in [owner for owner, share in shares.items() if share == 0]:
-        shares[max(shares, key=lambda other: shares[other])] -= 1
+        shares[max(shares, key=shares.__getitem__)] -= 1
         shares[owner] = 1
     return shares

@@ -24,8 +24,8 @@ def _cron_rule(field: str) -> tuple[str, str]:
     return (
         f"!has(self.{field}) || self.{field}.matches('{_CRON}')",
         (
-            f"{field} must have five fields: minute, hour, day of month, month and day of week, such as 0 8 * *"
-            f" mon-fri"
+            f"{field} must have five fields: minute, hour, day of month, month and day of week,"
+            " such as 0 8 * * mon-fri"
         ),
     )
 
@@ -33,7 +33,7 @@ def _cron_rule(field: str) -> tuple[str, str]:
 _ZONE_RULE = "timeZone must be in the IANA database, such as Europe/Berlin"
 
 
-class Schedule(Base):
+class ScheduleSpec(Base):
     """Bounds that replace those of the spec from each start until the next end, or for a duration."""
 
     model_config = {
@@ -67,7 +67,7 @@ class Schedule(Base):
     ] = None
 
 
-class Metric(Base):
+class MetricSpec(Base):
     """A metric and its target. Each metric needs a number of replicas, of which the highest counts."""
 
     model_config = {
@@ -76,8 +76,8 @@ class Metric(Base):
             (
                 "self.type in ['QPS', 'Concurrency', 'TokensPerSecond', 'Latency'] || has(self.target)",
                 (
-                    "target is required: only QPS, Concurrency and TokensPerSecond can do without, by the"
-                    " capacity of a replica"
+                    "target is required, except for QPS, Concurrency and TokensPerSecond, whose default"
+                    " is the capacity of a replica"
                 ),
             ),
             (
@@ -158,7 +158,7 @@ class Metric(Base):
     ] = None
 
 
-class Pace(Base):
+class PaceSpec(Base):
     """Limits of changes in one direction; defaults follow from the cost of starting a replica."""
 
     max_replicas_per_minute: Annotated[
@@ -198,12 +198,12 @@ class ScaleToZero(Base):
 class Behavior(Base):
     """Optional limits of changes; the defaults are adaptive."""
 
-    scale_up: Pace | None = None
-    scale_down: Pace | None = None
+    scale_up: PaceSpec | None = None
+    scale_down: PaceSpec | None = None
     scale_to_zero: ScaleToZero | None = None
 
 
-class Prediction(Base):
+class PredictionSpec(Base):
     """Use of the forecast."""
 
     model_config = {
@@ -231,7 +231,7 @@ class Prediction(Base):
     ] = None
 
 
-class Scaling(Base):
+class ScalingSpec(Base):
     """Bounds, schedules and metrics of the replica count; `minReplicas: 0, maxReplicas: 10` is enough."""
 
     model_config = {
@@ -243,10 +243,7 @@ class Scaling(Base):
                     "!has(self.schedules) || self.schedules.all(s, (has(s.minReplicas) ? s.minReplicas :"
                     " self.minReplicas) <= (has(s.maxReplicas) ? s.maxReplicas : self.maxReplicas))"
                 ),
-                (
-                    "in schedules too minReplicas must not be greater than maxReplicas: what one leaves out is as"
-                    " outside it"
-                ),
+                "in a schedule minReplicas must not be greater than maxReplicas; a missing bound is the spec's",
             ),
         ),
     }
@@ -256,7 +253,7 @@ class Scaling(Base):
     ] = 1
     max_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
     schedules: Annotated[
-        list[Schedule],
+        list[ScheduleSpec],
         Field(
             max_length=16,
             description="Bounds at certain times. If several schedules are active, the highest of each bound"
@@ -265,7 +262,7 @@ class Scaling(Base):
         ),
     ] = []
     metrics: Annotated[
-        list[Metric],
+        list[MetricSpec],
         Field(
             max_length=8,
             description="Metrics to scale on; default: requests per second, with the capacity of a replica as"
@@ -274,7 +271,7 @@ class Scaling(Base):
         ),
     ] = []
     behavior: Behavior | None = None
-    prediction: Prediction = Prediction()
+    prediction: PredictionSpec = PredictionSpec()
     risk: Annotated[
         float | None,
         Field(
@@ -299,7 +296,7 @@ class ScaleTarget(Base):
     name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 
 
-class AutoscalerSpec(Scaling):
+class AutoscalerSpec(ScalingSpec):
     """How one target is scaled: ahead of the expected load, and to zero and back if minReplicas is 0."""
 
     scale_target_ref: ScaleTarget
@@ -327,7 +324,7 @@ class Wake(Base):
     total: Annotated[float, Field(description="Milliseconds.")]
 
 
-class Demand(Base):
+class DemandStatus(Base):
     """Requests that wait for the target at one activator, written by that activator alone."""
 
     reporter: Annotated[str, Field(description="`activator-<gateway>`, the activator of that gateway.")]
@@ -450,5 +447,5 @@ class AutoscalerStatus(Base):
     learned: LearnedScaling | None = None
     signals: Annotated[list[Signal], Field(json_schema_extra=list_map("source"))] = []
     observed_generation: int = 0
-    demand: Annotated[list[Demand], Field(json_schema_extra=list_map("reporter"))] = []
+    demand: Annotated[list[DemandStatus], Field(json_schema_extra=list_map("reporter"))] = []
     conditions: Conditions = []

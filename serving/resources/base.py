@@ -24,7 +24,7 @@ Quantity = Annotated[
 """A quantity such as `500m` or `512Mi`: the grammar of k8s.io/apimachinery/pkg/api/resource/quantity.go
 without a sign.
 
-Kubernetes' own pattern is looser and accepts `1.5.2`, which then fails later, without a message for the user.
+Kubernetes' own pattern also accepts `1.5.2`, which fails later, without a message for the user.
 """
 Duration = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(us|ms|s|m|h)$")]
 """A number and one unit: `250ms`, `1.5s`, `2h`; parsed by `serving.resources.formats.duration`."""
@@ -91,7 +91,8 @@ Conditions = Annotated[list[ConditionStatus], Field(json_schema_extra=list_map("
 def structural(model: type[BaseModel]) -> dict[str, Any]:
     """Return the model as an OpenAPI v3 structural schema: no `$ref`, no `anyOf` with null, no titles.
 
-    https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
+    https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/,
+    section "Specifying a structural schema".
     """
     raw = model.model_json_schema(by_alias=True)
     result = _inline(raw, raw.get("$defs", {}))

@@ -18,7 +18,7 @@ from serving.resources.base import Base, structural
 
 
 @dataclass(frozen=True)
-class Column:
+class PrinterColumn:
     """A column of `kubectl get`; `path` is a JSONPath as in a CRD."""
 
     name: str
@@ -36,81 +36,133 @@ class Definition:
     spec: type[Base]
     status: type[Base] | None
     """None for a kind without a status subresource."""
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
 
 
-READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status')
-REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason')
-AGE = Column("Age", ".metadata.creationTimestamp", "date")
+READY = PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status')
+REASON = PrinterColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason')
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 DEFINITIONS: tuple[Definition, ...] = (
     Definition(
-        kinds.MODEL, "Model is a named model; its status names the newest version that is ready.",
-        model.ModelSpec, model.ModelStatus,
-        (Column("Latest-Version", ".status.latestVersion.name"),
-         Column("Versions", ".status.versions", "integer"),
-         Column("Latest-Image", ".status.latestVersion.image", priority=1), AGE),
+        kinds.MODEL,
+        "Model is a named model; its status names the newest version that is ready.",
+        model.ModelSpec,
+        model.ModelStatus,
+        (
+            PrinterColumn("Latest-Version", ".status.latestVersion.name"),
+            PrinterColumn("Versions", ".status.versions", "integer"),
+            PrinterColumn("Latest-Image", ".status.latestVersion.image", priority=1),
+            AGE,
+        ),
     ),
     Definition(
-        kinds.MODEL_VERSION, "ModelVersion is one immutable image of a model's files, with its lineage.",
-        model.ModelVersionSpec, model.ModelVersionStatus,
-        (Column("Model", ".spec.modelName"), Column("Phase", ".status.phase"),
-         Column("Source", ".status.lineage.kind"), Column("Created-By", ".status.lineage.name"),
-         Column("Digest", ".status.digest"), Column("Attempts", ".status.attempts", "integer", 1),
-         Column("Finish-Time", ".status.finishTime", "date", 1), REASON, AGE),
+        kinds.MODEL_VERSION,
+        "ModelVersion is one immutable image of a model's files, with its lineage.",
+        model.ModelVersionSpec,
+        model.ModelVersionStatus,
+        (
+            PrinterColumn("Model", ".spec.modelName"),
+            PrinterColumn("Phase", ".status.phase"),
+            PrinterColumn("Source", ".status.lineage.kind"),
+            PrinterColumn("Created-By", ".status.lineage.name"),
+            PrinterColumn("Digest", ".status.digest"),
+            PrinterColumn("Attempts", ".status.attempts", "integer", 1),
+            PrinterColumn("Finish-Time", ".status.finishTime", "date", 1),
+            REASON,
+            AGE,
+        ),
     ),
     Definition(
-        kinds.INFERENCE, "Inference is one stable endpoint over weighted predictors.",
-        inference.InferenceSpec, inference.InferenceStatus,
-        (READY, REASON, Column("Traffic", ".status.traffic"), Column("URL", ".status.url"), AGE),
+        kinds.INFERENCE,
+        "Inference is one stable endpoint over weighted predictors.",
+        inference.InferenceSpec,
+        inference.InferenceStatus,
+        (
+            READY,
+            REASON,
+            PrinterColumn("Traffic", ".status.traffic"),
+            PrinterColumn("URL", ".status.url"),
+            AGE,
+        ),
     ),
     Definition(
-        kinds.ROUTE, "Route is what the gateways serve for one Inference; written by its controller.",
-        route.RouteSpec, route.RouteStatus,
-        (Column("Inference", ".spec.inference"), Column("Accepted", ".status.gateways[*].acceptedGeneration"),
-         Column("Address", ".status.gateways[*].address"), AGE),
+        kinds.ROUTE,
+        "Route is what the gateways serve for one Inference; written by its controller.",
+        route.RouteSpec,
+        route.RouteStatus,
+        (
+            PrinterColumn("Inference", ".spec.inference"),
+            PrinterColumn("Accepted", ".status.gateways[*].acceptedGeneration"),
+            PrinterColumn("Address", ".status.gateways[*].address"),
+            AGE,
+        ),
     ),
     Definition(
-        kinds.AUTOSCALER, "Autoscaler scales one target; it alone writes its replicas.",
-        autoscaler.AutoscalerSpec, autoscaler.AutoscalerStatus,
-        (Column("Target", ".spec.scaleTargetRef.name"), Column("Min", ".spec.minReplicas", "integer"),
-         Column("Max", ".spec.maxReplicas", "integer"),
-         Column("Desired", ".status.desiredReplicas", "integer"),
-         Column("Current", ".status.currentReplicas", "integer"),
-         Column("Ready", ".status.readyReplicas", "integer"), REASON,
-         Column("Metric", ".status.decision.metric", priority=1),
-         Column("Forecast", ".status.decision.forecast.upper", "number", 1),
-         Column("Message", ".status.reason", priority=1), AGE),
+        kinds.AUTOSCALER,
+        "Autoscaler scales one target; it alone writes its replicas.",
+        autoscaler.AutoscalerSpec,
+        autoscaler.AutoscalerStatus,
+        (
+            PrinterColumn("Target", ".spec.scaleTargetRef.name"),
+            PrinterColumn("Min", ".spec.minReplicas", "integer"),
+            PrinterColumn("Max", ".spec.maxReplicas", "integer"),
+            PrinterColumn("Desired", ".status.desiredReplicas", "integer"),
+            PrinterColumn("Current", ".status.currentReplicas", "integer"),
+            PrinterColumn("Ready", ".status.readyReplicas", "integer"),
+            REASON,
+            PrinterColumn("Metric", ".status.decision.metric", priority=1),
+            PrinterColumn("Forecast", ".status.decision.forecast.upper", "number", 1),
+            PrinterColumn("Message", ".status.reason", priority=1),
+            AGE,
+        ),
     ),
     Definition(
         kinds.PROFILING_EXPERIMENT,
         "ProfilingExperiment is a search for the cheapest spec that meets an objective.",
-        experiment.ProfilingExperimentSpec, experiment.ProfilingExperimentStatus,
-        (Column("Phase", ".status.phase"), Column("Specs", ".status.specs", "integer"),
-         Column("Trials", ".status.trials.total", "integer"),
-         Column("Objective", ".spec.objective.objectiveMetricName"),
-         Column("Best", ".status.best.objective", "number"),
-         Column("Regret", ".status.expectedRegret", "number", 1),
-         REASON, AGE),
+        experiment.ProfilingExperimentSpec,
+        experiment.ProfilingExperimentStatus,
+        (
+            PrinterColumn("Phase", ".status.phase"),
+            PrinterColumn("Specs", ".status.specs", "integer"),
+            PrinterColumn("Trials", ".status.trials.total", "integer"),
+            PrinterColumn("Objective", ".spec.objective.objectiveMetricName"),
+            PrinterColumn("Best", ".status.best.objective", "number"),
+            PrinterColumn("Regret", ".status.expectedRegret", "number", 1),
+            REASON,
+            AGE,
+        ),
     ),
     Definition(
-        kinds.TRIAL, "Trial is one spec of a ProfilingExperiment, measured.",
-        trial.TrialSpec, trial.TrialStatus,
-        (Column("Experiment", ".spec.experiment"), Column("Number", ".spec.number", "integer"),
-         Column("Purpose", ".spec.purpose", priority=1), Column("Phase", ".status.phase"),
-         Column("Reason", ".status.reason"),
-         Column("Throughput", ".status.result.throughput.value", "number"),
-         Column("Meets", ".status.result.meets"),
-         Column("Cost-Per-Hour", ".spec.costPerHour", "number", 1), AGE),
+        kinds.TRIAL,
+        "Trial is one spec of a ProfilingExperiment, measured.",
+        trial.TrialSpec,
+        trial.TrialStatus,
+        (
+            PrinterColumn("Experiment", ".spec.experiment"),
+            PrinterColumn("Number", ".spec.number", "integer"),
+            PrinterColumn("Purpose", ".spec.purpose", priority=1),
+            PrinterColumn("Phase", ".status.phase"),
+            PrinterColumn("Reason", ".status.reason"),
+            PrinterColumn("Throughput", ".status.result.throughput.value", "number"),
+            PrinterColumn("Meets", ".status.result.meets"),
+            PrinterColumn("Cost-Per-Hour", ".spec.costPerHour", "number", 1),
+            AGE,
+        ),
     ),
     Definition(
         kinds.CAPACITY_PROFILE,
         "CapacityProfile is a measured curve of load, latency and throughput of one replica.",
-        capacity_profile.CapacityProfileSpec, None,
-        (Column("Model-Version", ".spec.modelVersion"), Column("Capacity", ".spec.capacity", "number"),
-         Column("Machine", ".spec.machine", priority=1), AGE),
+        capacity_profile.CapacityProfileSpec,
+        None,
+        (
+            PrinterColumn("Model-Version", ".spec.modelVersion"),
+            PrinterColumn("Capacity", ".spec.capacity", "number"),
+            PrinterColumn("Machine", ".spec.machine", priority=1),
+            AGE,
+        ),
     ),
-)  # fmt: skip
+)
 
 
 @cache
@@ -142,8 +194,13 @@ def crd(definition: Definition) -> dict[str, Any]:
         | ({"priority": c.priority} if c.priority else {})
         for c in definition.columns
     ]
-    names: dict[str, Any] = {"kind": kind.kind, "listKind": f"{kind.kind}List", "plural": kind.plural,
-                             "singular": kind.singular, "categories": list(kind.categories)}  # fmt: skip
+    names: dict[str, Any] = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.singular,
+        "categories": list(kind.categories),
+    }
     if kind.short:
         names["shortNames"] = list(kind.short)
     return {
@@ -155,9 +212,14 @@ def crd(definition: Definition) -> dict[str, Any]:
             "scope": "Namespaced",
             "names": names,
             "versions": [
-                {"name": kind.version, "served": True, "storage": True,
-                 **({"subresources": {"status": {}}} if kind.status else {}),
-                 "additionalPrinterColumns": columns, "schema": {"openAPIV3Schema": body}}
+                {
+                    "name": kind.version,
+                    "served": True,
+                    "storage": True,
+                    **({"subresources": {"status": {}}} if kind.status else {}),
+                    "additionalPrinterColumns": columns,
+                    "schema": {"openAPIV3Schema": body},
+                }
             ],
         },
-    }  # fmt: skip
+    }

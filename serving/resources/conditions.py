@@ -1,4 +1,4 @@
-"""Conditions: one aggregate `Ready`, narrower ones beside it, positive polarity, transition times kept."""
+"""Conditions: the aggregate `Ready` and narrower ones, of positive polarity, with transition times."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Status = Literal["True", "False", "Unknown"]
 
 @dataclass(frozen=True)
 class StatusReason:
-    """Why something is in its state: a reason in CamelCase, and a message for people."""
+    """The reason for a state in CamelCase, and a message for people."""
 
     reason: str
     message: str = ""
@@ -32,8 +32,8 @@ def find(conditions: Iterable[Mapping[str, Any]] | None, type_: str) -> Mapping[
 
 def is_true(obj: Mapping[str, Any], type_: str) -> bool:
     """Whether the object's condition is True, for any generation."""
-    found = find((obj.get("status") or {}).get("conditions"), type_)
-    return found is not None and found.get("status") == "True"
+    condition = find((obj.get("status") or {}).get("conditions"), type_)
+    return condition is not None and condition.get("status") == "True"
 
 
 def merge(

@@ -1,4 +1,4 @@
-"""Events that a planner asks its controller to emit."""
+"""Events of a plan, which the controller emits."""
 
 from dataclasses import dataclass
 from typing import Literal

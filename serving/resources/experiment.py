@@ -1,5 +1,5 @@
-"""ProfilingExperiment: a search for the cheapest spec that meets an objective; Morphling's field names where
-it has them.
+"""ProfilingExperiment: a search for the cheapest spec that meets an objective; names of fields as in
+Morphling.
 
 https://github.com/kubedl-io/morphling/blob/main/api/v1alpha1/profilingexperiment_types.go
 """

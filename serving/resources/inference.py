@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.autoscaler import Scaling
+from serving.resources.autoscaler import ScalingSpec
 from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Name, Quantity, list_map, rules
 
 Framework = Literal["sklearn", "pytorch", "custom"]
@@ -16,14 +16,14 @@ class Gpu(Base):
     model_config = {
         **Base.model_config,
         "json_schema_extra": rules(
-            ("has(self.memory) || has(self.cores)", "say memory, cores or both"),
+            ("has(self.memory) || has(self.cores)", "memory, cores or both must be set"),
             (
                 "(self.mechanism == 'mig') == has(self.type)",
                 "mig needs the GPU's type, and nothing else has one",
             ),
             (
                 "self.mechanism != 'ack' || has(self.memory)",
-                "ack shares cores with memory only: say memory too",
+                "ack shares cores only with memory: memory must be set",
             ),
         ),
     }
@@ -53,7 +53,7 @@ class Resources(Base):
     gpu: Gpu | None = None
 
 
-class Batching(Base):
+class BatchingSpec(Base):
     """How a replica batches requests into one prediction."""
 
     batch_size: Annotated[
@@ -74,7 +74,7 @@ class Batching(Base):
     ] = "0ms"
 
 
-class AutoScale(Scaling):
+class AutoScale(ScalingSpec):
     """How the predictor is scaled, as in an Autoscaler; minReplicas = maxReplicas fixes the count."""
 
     standby: Annotated[
@@ -151,12 +151,12 @@ class Predictor(Base):
         int, Field(ge=0, le=1_000_000, description="Share of traffic, relative to the sum of all weights.")
     ] = 1
     resources: Resources = Resources()
-    batching: Batching | None = None
+    batching: BatchingSpec | None = None
     auto_scale: AutoScale = AutoScale()
     template: PredictorTemplate | None = None
 
 
-class Sticky(Base):
+class StickyRouting(Base):
     """Sends the requests of one caller to the same predictor."""
 
     header: Annotated[
@@ -172,7 +172,7 @@ class Sticky(Base):
 class Routing(Base):
     """How requests are distributed over the predictors."""
 
-    sticky: Sticky | None = None
+    sticky: StickyRouting | None = None
 
 
 class InferenceSpec(Base):

@@ -79,11 +79,27 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
 """On clusters with dynamic resource allocation; the embedded server has no such kind."""
 
 OWN: tuple[Kind, ...] = (
-    MODEL, MODEL_VERSION, INFERENCE, ROUTE, AUTOSCALER, PROFILING_EXPERIMENT, TRIAL, CAPACITY_PROFILE,
-)  # fmt: skip
+    MODEL,
+    MODEL_VERSION,
+    INFERENCE,
+    ROUTE,
+    AUTOSCALER,
+    PROFILING_EXPERIMENT,
+    TRIAL,
+    CAPACITY_PROFILE,
+)
 BUILTIN: tuple[Kind, ...] = (
-    NAMESPACE, SERVICE, POD, CONFIG_MAP, SECRET, EVENT_V1, DEPLOYMENT, JOB, ENDPOINT_SLICE, LEASE,
-)  # fmt: skip
+    NAMESPACE,
+    SERVICE,
+    POD,
+    CONFIG_MAP,
+    SECRET,
+    EVENT_V1,
+    DEPLOYMENT,
+    JOB,
+    ENDPOINT_SLICE,
+    LEASE,
+)
 ALL: tuple[Kind, ...] = OWN + BUILTIN
 
 

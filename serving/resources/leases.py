@@ -20,7 +20,7 @@ def live(leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str
 
 
 def expiry(lease: Mapping[str, Any]) -> dt.datetime:
-    """Return when the Lease expires; the distant past if it was never renewed."""
+    """Return the expiry of a Lease; the distant past if it was never renewed."""
     spec = lease.get("spec") or {}
     if not spec.get("renewTime"):
         return dt.datetime.min.replace(tzinfo=dt.UTC)

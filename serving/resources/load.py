@@ -39,8 +39,8 @@ class Load(Base):
         "json_schema_extra": rules(
             (
                 (
-                    "[has(self.requestTemplate), has(self.requests), has(self.locustfile)].filter(x, x).size() <="
-                    " 1"
+                    "[has(self.requestTemplate), has(self.requests), has(self.locustfile)]"
+                    ".filter(x, x).size() <= 1"
                 ),
                 "give at most one of requestTemplate, requests and locustfile",
             ),

@@ -7,7 +7,7 @@ from pydantic import Field
 from serving.resources.base import ATOMIC, Base, Conditions, Name, list_map, rules
 
 
-class Backend(Base):
+class RouteBackend(Base):
     """The Service of one revision of a predictor, reachable on the private listener even without weight."""
 
     name: Name
@@ -27,7 +27,7 @@ class Backend(Base):
     ] = ""
 
 
-class Segment(Base):
+class RouteSegment(Base):
     """A run of units of the hash ring (1/10,000 each) that belongs to one backend.
 
     A backend may have several segments, so that a change of weights moves as few callers as possible.
@@ -60,8 +60,8 @@ class RouteSpec(Base):
         ),
     }
     inference: Name
-    backends: Annotated[list[Backend], Field(max_length=64, json_schema_extra=list_map("name"))] = []
-    segments: Annotated[list[Segment], Field(max_length=512, json_schema_extra=ATOMIC)] = []
+    backends: Annotated[list[RouteBackend], Field(max_length=64, json_schema_extra=list_map("name"))] = []
+    segments: Annotated[list[RouteSegment], Field(max_length=512, json_schema_extra=ATOMIC)] = []
     sticky: StickySpec | None = None
 
 

@@ -1,6 +1,6 @@
-"""The gateway's process: has Envoy serve the Routes, and reports what Envoy has accepted.
+"""The gateway's process: configures Envoy from the Routes, and reports what Envoy has accepted.
 
-Traffic does not depend on it: Envoy lives on when it is killed, and the next gateway adopts Envoy. It decides no
+Traffic does not depend on it: Envoy survives its death, and the next gateway adopts Envoy. It decides no
 weights, and writes only its own entry in the status of Routes and its own Lease.
 """
 
@@ -21,7 +21,7 @@ from serving.router.envoy.render import Renderer
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
 from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import Service, service_of, service_of_slice, services_used
+from serving.router.plan.service import GatewayService, service_of, service_of_slice, services_used
 from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer, Rejected
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; with 2,000 clusters on a loaded machine it took 3 s."""
 _ENVOY_CHECK_SECONDS = 0.2
-"""Between checks that Envoy lives; a killed Envoy is back within a second."""
+"""Between checks that Envoy runs; a killed Envoy is back within a second."""
 PLANNING_PAUSE_SHARE = 2.0
-"""Pause after planning, in multiples of its time: a burst of changes is gathered into a third of a core at most."""
+"""Pause after planning, in multiples of its time: planning takes at most a third of a core."""
 FORCED_SECONDS = 2.0
 """After SIGTERM Envoy exits in 0.1 s; after this time it gets SIGKILL."""
 _SERVICE = "service"
@@ -128,11 +128,11 @@ class Gateway:
         self._target_lock = asyncio.Lock()
         self._has_target = asyncio.Event()
         self._table = RouteTable()
-        self._desired: dict[Key, Service] = {}
-        self._accepted: dict[tuple[str, str], Service] = {}
-        self._rejected: dict[Key, tuple[Service, str]] = {}
-        """What Envoy is known to reject, with its message."""
-        self._unreported: dict[Key, tuple[int, Service]] = {}
+        self._desired: dict[Key, GatewayService] = {}
+        self._accepted: dict[tuple[str, str], GatewayService] = {}
+        self._rejected: dict[Key, tuple[GatewayService, str]] = {}
+        """Services that Envoy is known to reject, with its messages."""
+        self._unreported: dict[Key, tuple[int, GatewayService]] = {}
         """Services that Envoy has not acknowledged yet, with the first target version that has them."""
 
     async def run(self) -> None:
@@ -149,9 +149,9 @@ class Gateway:
             group.create_task(self._follow_answers())
 
     async def _send_changes(self) -> None:
-        """Plan and send every change, without waiting for Envoy's answer to the one before.
+        """Plan and send every change, without waiting for Envoy's answer to the previous one.
 
-        A burst of changes is gathered: the first is sent at once, and planning takes at most a share of the time.
+        The first change of a burst is sent at once, the others together after a pause.
         """
         while True:
             await self._has_changes.wait()
@@ -198,7 +198,7 @@ class Gateway:
             rejected = None
         self._put(key, self._accepted.get(key) if rejected is not None else service)
 
-    def _put(self, key: Key, service: Service | None) -> None:
+    def _put(self, key: Key, service: GatewayService | None) -> None:
         self._table.put(key, service)
         self._unreported.pop(key, None)
 
@@ -217,7 +217,7 @@ class Gateway:
         self._accepted = dict(self._table.services)
 
     async def _isolate_rejected(self, reason: str) -> None:
-        """Go back to what was accepted and try one change at a time, so that a rejected one delays no other."""
+        """Return to the accepted plan and try one change at a time, so that only the rejected one fails."""
         accepted = self._accepted
         tried = self._table.services
         suspects = [Key(*key) for key in sorted({*accepted, *tried}) if accepted.get(key) != tried.get(key)]
@@ -242,7 +242,7 @@ class Gateway:
             self._report_rejected(key, message)
 
     def _report_acknowledged(self) -> None:
-        """Report the services that Envoy has acknowledged; one that was overtaken before is not reported."""
+        """Report the services that Envoy has acknowledged, except those replaced before."""
         acknowledged = self._server.acknowledged_version
         reached = [key for key, (version, _) in self._unreported.items() if version <= acknowledged]
         for key in reached:

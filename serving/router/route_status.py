@@ -1,4 +1,4 @@
-"""Writes what this gateway serves: its entry in the status of each Route, its Lease, and Events."""
+"""Writes this gateway's entry in the status of each Route, its Lease, and Events."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from typing import Any
 from serving import clock, errors
 from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Result
 from serving.resources import kinds
-from serving.router.plan.service import NOTHING_PROVEN, Service
+from serving.router.plan.service import NOTHING_PROVEN, GatewayService
 from serving.settings import FIELD_MANAGER_PREFIX, Settings
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class RouteStatusWriter:
         self._entries: dict[Key, dict[str, Any]] = {}
         self._writer = Reconciler("route status", self._write, settings.controllers)
 
-    def accepted(self, key: Key, service: Service, message: str) -> None:
+    def accepted(self, key: Key, service: GatewayService, message: str) -> None:
         """Envoy serves this service.
 
         Args:

@@ -110,7 +110,7 @@ async def test_metrics_merge_by_type_and_name(kube: Kube, namespace: str) -> Non
         (schedule(minReplicas=None), "spec.schedules[0]", "needs minReplicas, maxReplicas or both"),
         (schedule(timeZone="Europe/Nowhere"), "spec.schedules[0]", "timeZone must be in the IANA database"),
         (schedule(timeZone="+02:00"), "spec.schedules[0].timeZone", "+02:00"),
-        (schedule(minReplicas=6), "spec", "in schedules too minReplicas must not be greater than maxReplicas"),
+        (schedule(minReplicas=6), "spec", "in a schedule minReplicas must not be greater than maxReplicas"),
         ({"schedules": [SCHEDULE, SCHEDULE]}, "spec.schedules[1]", "Duplicate value"),
         (metric("RPS", target=1), "spec.metrics[0].type", "RPS"),
         (metric("TokenQueueDepth"), "spec.metrics[0]", "target is required"),

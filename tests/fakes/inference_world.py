@@ -13,7 +13,7 @@ from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
 from serving.planning.inference import facts, planner
 from serving.planning.inference.observed import Observed
-from serving.planning.inference.plan import Action, Ensure, InferencePlan, Remove, SetFinalizers
+from serving.planning.inference.plan import Action, Ensure, InferencePlan, RemoveChild, SetFinalizers
 from serving.resources import kinds, names
 from tests.fakes.surroundings import inference, ready_version
 
@@ -165,7 +165,7 @@ class InferenceWorld:
         match action:
             case Ensure(kind, obj, at_creation):
                 self._ensure(self.children[kind.kind], copy.deepcopy(obj), at_creation)
-            case Remove(kind, name, uid):
+            case RemoveChild(kind, name, uid):
                 assert self.children[kind.kind][name]["metadata"]["uid"] == uid
                 del self.children[kind.kind][name]
             case SetFinalizers(finalizers):

@@ -18,7 +18,7 @@ from serving.router.envoy.process import EnvoyProcess
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
 from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import Service, service_of
+from serving.router.plan.service import GatewayService, service_of
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
@@ -90,7 +90,7 @@ def endpoint_slice(service: str, addresses: Iterable[str], *, port: int = 8080, 
     }  # fmt: skip
 
 
-def replaced(table: RouteTable, services: Iterable[Service]) -> RoutePlan:
+def replaced(table: RouteTable, services: Iterable[GatewayService]) -> RoutePlan:
     """Replace all services of the table, and return the changes."""
     wanted = {(service.namespace, service.route): service for service in services}
     for key in {*table.services, *wanted}:

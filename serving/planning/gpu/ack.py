@@ -1,6 +1,6 @@
 """GPU sharing of Alibaba Cloud ACK: memory in whole GiB, cores in steps of five percent.
 
-https://www.alibabacloud.com/help/en/ack/ack-managed-and-ack-dedicated/user-guide/use-cgpu-to-allocate-computing-power
+Reference: "Use cGPU to allocate computing power" in the user guide of ACK, alibabacloud.com/help/en/ack.
 """
 
 from serving import errors

@@ -63,5 +63,5 @@ def render(requested: GpuShare, gpu: str) -> RenderedShare:
     raise errors.Permanent(
         "GpuShareInvalid",
         f"resources.gpu.memory: {(requested.memory or 0) / GIB:g}Gi; of a whole {gpu}"
-        f" ({largest[0]}g.{largest[1]}gb) {largest[1] * ladder.usable:g}Gi can be counted on",
+        f" ({largest[0]}g.{largest[1]}gb) {largest[1] * ladder.usable:g}Gi are usable",
     )

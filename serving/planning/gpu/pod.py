@@ -34,7 +34,7 @@ def render(gpu: Gpu) -> RenderedShare:
 
 
 def add_share(template: Object, container: Object, gpu: Gpu) -> RenderedShare:
-    """Add the share to a Pod template and to that container of it, in place.
+    """Add the share to a Pod template and to one of its containers, in place.
 
     Returns:
         The share. If it has a claim, the template still lacks its ResourceClaimTemplate: see `name_claim`.

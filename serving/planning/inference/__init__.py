@@ -1,1 +1,1 @@
-"""What an Inference needs next: revisions, the hash ring, its children and its status. Pure."""
+"""The planner of an Inference: revisions, the hash ring, children and status. Pure."""

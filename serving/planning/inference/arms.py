@@ -1,4 +1,4 @@
-"""The arms of an Inference: the wanted and the serving revision of each, and what stands between them."""
+"""The arms of an Inference: the desired and the serving revision of each, and why they differ."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from serving import errors
 from serving.objects import Object
 from serving.planning.inference import replicas
 from serving.planning.inference.facts import Facts
-from serving.planning.inference.replicas import ReplicaState
+from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, render
 from serving.resources import conditions
 from serving.resources.conditions import StatusReason
@@ -19,21 +19,21 @@ class Arm:
     """One predictor of the spec."""
 
     predictor: Predictor
-    wanted: Revision | None
+    desired: Revision | None
     """The revision that the spec asks for; None if its ModelVersion is not ready, or it cannot be
     rendered."""
     serving: str
     """The proven backend; empty until there is one."""
     model_problem: StatusReason | None = None
     rollout_problem: StatusReason | None = None
-    """Why `wanted` does not serve yet."""
+    """Why `desired` does not serve yet."""
     initial_replicas: int = 1
-    """Replicas with which `wanted` is created."""
+    """Replicas with which `desired` is created."""
 
     @property
     def candidate(self) -> Revision | None:
         """The revision to prove, unless it serves already."""
-        return self.wanted if self.wanted is not None and self.wanted.name != self.serving else None
+        return self.desired if self.desired is not None and self.desired.name != self.serving else None
 
     @property
     def is_probe_due(self) -> bool:
@@ -42,13 +42,13 @@ class Arm:
 
     def once_routed(self, *, is_accepted: bool) -> "Arm":
         """Return the arm once the Route is written: a due probe waits until the gateways have accepted it."""
-        if is_accepted or not self.is_probe_due or self.wanted is None:
+        if is_accepted or not self.is_probe_due or self.desired is None:
             return self
-        return replace(self, rollout_problem=_route_not_accepted(self.wanted.name))
+        return replace(self, rollout_problem=_route_not_accepted(self.desired.name))
 
 
 def read(facts: Facts, spec: InferenceSpec) -> tuple[Arm, ...]:
-    """Return the arms of the spec; a candidate that has just been proven is the one that serves."""
+    """Return the arms of the spec; a candidate that has just been proven serves."""
     return tuple(_read_arm(facts, spec, predictor) for predictor in spec.predictors)
 
 
@@ -59,18 +59,20 @@ def _read_arm(facts: Facts, spec: InferenceSpec, predictor: Predictor) -> Arm:
     if problem is not None or version is None:
         return Arm(predictor, None, serving, model_problem=problem)
     try:
-        wanted = render(facts.name, spec.framework, predictor, version)
+        desired = render(facts.name, spec.framework, predictor, version)
     except errors.Permanent as error:
         return Arm(predictor, None, serving, rollout_problem=StatusReason(error.reason, str(error)))
     initial = _initial_replicas(predictor.auto_scale, facts.replicas.get(serving))
-    arm = Arm(predictor, wanted, serving, initial_replicas=initial)
+    arm = Arm(predictor, desired, serving, initial_replicas=initial)
     if arm.candidate is None:
         return arm
-    waiting = _rollout_problem(facts, arm, wanted.name)
-    return replace(arm, serving=wanted.name) if waiting is None else replace(arm, rollout_problem=waiting)
+    rollout_problem = _rollout_problem(facts, arm, desired.name)
+    if rollout_problem is None:
+        return replace(arm, serving=desired.name)
+    return replace(arm, rollout_problem=rollout_problem)
 
 
-def _initial_replicas(bounds: AutoScale, serving: ReplicaState | None) -> int:
+def _initial_replicas(bounds: AutoScale, serving: RevisionReplicas | None) -> int:
     """Return as many replicas as the revision that is replaced has, within bounds.
 
     At least one: a revision is started once to be proven, even if the arm may be at zero.
@@ -100,17 +102,17 @@ def model_problem(framework: str, name: str, version: Object | None) -> StatusRe
 
 
 def _rollout_problem(facts: Facts, arm: Arm, name: str) -> StatusReason | None:
-    """Return what stands between a candidate and traffic; None once it is proven.
+    """Return why a candidate gets no traffic; None once it is proven.
 
     A candidate that replaces a serving revision needs all its replicas, as it takes over the whole load.
     """
     observed = facts.observed
     if name in observed.refused:
         return StatusReason("RevisionRefused", f"revision {name} was refused: {observed.refused[name]}")
-    state = facts.replicas.get(name, ReplicaState(desired=arm.initial_replicas))
-    waiting = replicas.problem(name, state, all_ready=bool(arm.serving))
-    if waiting is not None:
-        return waiting
+    state = facts.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
+    not_ready = replicas.problem(name, state, all_ready=bool(arm.serving))
+    if not_ready is not None:
+        return not_ready
     if not facts.is_accepted or name not in facts.backends:
         return _route_not_accepted(name)
     verdict = observed.verdicts.get(name)

@@ -1,4 +1,4 @@
-"""The Deployments, Services and Autoscalers that an Inference owns, as they should be."""
+"""The desired Deployments, Services and Autoscalers of an Inference."""
 
 from collections.abc import Mapping, Sequence
 
@@ -36,15 +36,15 @@ def on_demand_label(*, on_demand: bool) -> dict[str, str]:
 
 
 def revisions(facts: Facts, arms: Sequence[Arm]) -> list[Ensure]:
-    """Return Deployment and Service of every wanted revision, and the Service of others that serve."""
+    """Return the Deployment and Service of every desired revision, and the Services of other serving ones."""
     result = []
     for arm in arms:
-        wanted = arm.wanted
-        if wanted is not None and wanted.name not in facts.observed.refused:
-            result.append(_deployment(facts, arm, wanted))
-            result.append(_service(facts, arm, wanted.name, wanted.port))
+        desired = arm.desired
+        if desired is not None and desired.name not in facts.observed.refused:
+            result.append(_deployment(facts, arm, desired))
+            result.append(_service(facts, arm, desired.name, desired.port))
         service = facts.observed.services.get(arm.serving)
-        if service is not None and (wanted is None or wanted.name != arm.serving):
+        if service is not None and (desired is None or desired.name != arm.serving):
             result.append(_service(facts, arm, arm.serving, service_port(service)))
     return result
 
@@ -53,7 +53,7 @@ def autoscalers(facts: Facts, arms: Sequence[Arm]) -> list[Ensure]:
     """Return the Autoscaler of every arm; its target is the serving revision, or else the candidate."""
     result = []
     for arm in arms:
-        target = arm.serving or (arm.wanted.name if arm.wanted is not None else "")
+        target = arm.serving or (arm.desired.name if arm.desired is not None else "")
         if target and target not in facts.observed.refused:
             result.append(autoscaler(facts.observed.inference, arm, target))
     return result
@@ -91,8 +91,7 @@ def _standby(existing: Object | None, bounds: AutoScale) -> Object:
 
 def _service(facts: Facts, arm: Arm, revision: str, port: int) -> Ensure:
     """Return a revision's Service; headless, as the gateway reads its EndpointSlices."""
-    # The label stays until the Route has lost `onDemand`: the activator finds the replicas that it waits for
-    # by it.
+    # The label stays until the Route has lost `onDemand`, as the activator finds replicas by it.
     on_demand = facts.is_on_demand(revision, arm.predictor.auto_scale) or facts.was_on_demand(revision)
     labels = {
         names.PREDICTOR_LABEL: arm.predictor.name,

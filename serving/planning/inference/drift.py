@@ -1,4 +1,4 @@
-"""Whether an object in the API differs from the one that the planner wants."""
+"""Whether an object in the API differs from the desired one."""
 
 from typing import Any
 
@@ -10,36 +10,36 @@ from serving.resources import kinds, names
 
 def differs(observed: Observed, ensure: Ensure) -> bool:
     """Whether the object is missing or has to be applied again."""
-    wanted = ensure.object
+    desired = ensure.object
     existing = _existing(observed, ensure)
     if existing is None:
         return True
-    if ensure.kind is kinds.ROUTE and not routes_alike(existing["spec"], wanted["spec"]):
+    if ensure.kind is kinds.ROUTE and not routes_alike(existing["spec"], desired["spec"]):
         return True
-    if ensure.kind is kinds.AUTOSCALER and existing["spec"] != wanted["spec"]:
-        return True  # the wanted spec is complete: a field that it leaves out is removed
-    return not covers(existing, wanted) or _is_on_demand(existing) != _is_on_demand(wanted)
+    if ensure.kind is kinds.AUTOSCALER and existing["spec"] != desired["spec"]:
+        return True  # the desired spec is complete: a field that it omits is removed
+    return not covers(existing, desired) or _is_on_demand(existing) != _is_on_demand(desired)
 
 
-def routes_alike(existing: Object, wanted: Object) -> bool:
-    """Whether a Route's spec has the wanted one; leaving out `sticky` or `onDemand` removes it."""
+def routes_alike(existing: Object, desired: Object) -> bool:
+    """Whether a Route's spec needs no update; a desired spec without `sticky` or `onDemand` removes it."""
     return (
-        covers(existing, wanted)
-        and ("sticky" in wanted or "sticky" not in existing)
-        and _on_demand(existing) == _on_demand(wanted)
+        covers(existing, desired)
+        and ("sticky" in desired or "sticky" not in existing)
+        and _on_demand(existing) == _on_demand(desired)
     )
 
 
-def covers(existing: Any, wanted: Any) -> bool:
-    """Whether every field of `wanted` has its value in `existing`; fields added by servers do not count."""
-    if existing == wanted:  # the common case, checked at every reconcile
+def covers(existing: Any, desired: Any) -> bool:
+    """Whether every field of `desired` has its value in `existing`; fields added by servers do not count."""
+    if existing == desired:  # the common case, checked at every reconcile
         return True
-    if isinstance(wanted, dict):
+    if isinstance(desired, dict):
         return isinstance(existing, dict) and all(
-            covers(existing.get(key), value) for key, value in wanted.items()
+            covers(existing.get(key), value) for key, value in desired.items()
         )
-    if isinstance(wanted, list) and isinstance(existing, list) and len(existing) == len(wanted):
-        return all(map(covers, existing, wanted))
+    if isinstance(desired, list) and isinstance(existing, list) and len(existing) == len(desired):
+        return all(map(covers, existing, desired))
     return False
 
 
@@ -59,5 +59,5 @@ def _on_demand(spec: Object) -> list[bool]:
 
 
 def _is_on_demand(child: Object) -> bool:
-    """Whether the activator watches the object; leaving the label out ends that."""
+    """Whether the activator watches the object; an apply without the label ends that."""
     return names.ON_DEMAND_LABEL in (child["metadata"].get("labels") or {})

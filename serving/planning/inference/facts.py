@@ -8,14 +8,14 @@ from serving.planning.inference import replicas
 from serving.planning.inference.drift import routes_alike
 from serving.planning.inference.observed import Observed
 from serving.planning.inference.plan import Ensure
-from serving.planning.inference.replicas import ReplicaState
+from serving.planning.inference.replicas import RevisionReplicas
 from serving.resources import kinds
 from serving.resources.inference import AutoScale
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of one Inference before anything is decided."""
+    """The facts of one Inference."""
 
     observed: Observed
     """The objects themselves, for code that compares, renders or deletes them."""
@@ -27,14 +27,14 @@ class Facts:
     """Entries of the Route's status by live gateways, in its order."""
     lagging: Mapping[str, str]
     """Live gateways that have not accepted the Route, with their messages."""
-    replicas: Mapping[str, ReplicaState]
-    """Of every revision that has a Deployment."""
+    replicas: Mapping[str, RevisionReplicas]
+    """By revision, for revisions that have a Deployment."""
     serving: Mapping[str, str]
     """Arm → proven backend, also for arms that have left the spec and still get traffic."""
 
     @property
     def name(self) -> str:
-        """The Inference's."""
+        """Name of the Inference."""
         name: str = self.observed.inference["metadata"]["name"]
         return name
 
@@ -44,17 +44,17 @@ class Facts:
         return bool(self.observed.gateways) and not self.lagging
 
     def was_on_demand(self, revision: str) -> bool:
-        """Whether the Route has the revision's backend as on demand."""
+        """Whether the revision's backend is on demand in the stored Route."""
         return bool(self.backends.get(revision, {}).get("onDemand"))
 
     def is_on_demand(self, revision: str, bounds: AutoScale) -> bool:
         """Whether requests to a revision may have to wait for a replica: it may be at zero, or still is."""
         if bounds.may_be_zero:
             return True
-        return self.was_on_demand(revision) and not self.replicas.get(revision, ReplicaState()).ready
+        return self.was_on_demand(revision) and not self.replicas.get(revision, RevisionReplicas()).ready
 
     def after(self, writes: Iterable[Ensure]) -> "Facts":
-        """Return the facts once these are written.
+        """Return the facts as of after these writes.
 
         A new revision has no replica yet, and no gateway has accepted a Route whose spec changed.
         """
@@ -62,7 +62,7 @@ class Facts:
         states = dict(self.replicas)
         for ensure in writes:
             if ensure.kind is kinds.DEPLOYMENT:
-                created = ReplicaState(desired=ensure.at_creation["spec"]["replicas"])
+                created = RevisionReplicas(desired=ensure.at_creation["spec"]["replicas"])
                 states.setdefault(ensure.object["metadata"]["name"], created)
             elif ensure.kind is kinds.ROUTE:
                 facts = self._after_route(ensure.object["spec"])

@@ -1,6 +1,6 @@
-"""What the planner of an Inference asks for: writes in order, a status, probes and Events. Values only.
+"""The plan of an Inference: writes in order, a status, probes and Events. Values only.
 
-If the controller is killed after any prefix of the actions, the next plan asks for the rest.
+If the controller is killed after any prefix of the actions, the next plan has the rest.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Ensure:
 
 
 @dataclass(frozen=True)
-class Remove:
+class RemoveChild:
     """Delete the object with this uid; with `foreground` it stays until its dependents are gone."""
 
     kind: Kind
@@ -38,7 +38,7 @@ class SetFinalizers:
     finalizers: tuple[str, ...]
 
 
-Action = Ensure | Remove | SetFinalizers
+Action = Ensure | RemoveChild | SetFinalizers
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class BackendProbe:
 
 @dataclass(frozen=True)
 class InferencePlan:
-    """What to do: actions in order, then the status, then probes, whose verdicts lead to another plan."""
+    """Actions in order, then the status, then probes, whose verdicts lead to another plan."""
 
     actions: tuple[Action, ...] = ()
     status: Object | None = None

@@ -1,4 +1,4 @@
-"""One Inference → what to write next. Everything is decided here; the controller only carries it out.
+"""Plans the next writes for one Inference; the controller carries them out.
 
 The order of the steps keeps requests from failing. A revision is created, announced to every gateway, probed,
 and only then named in the ring. A backend that the ring no longer names stays until every gateway has
@@ -26,7 +26,7 @@ def plan(observed: Observed, now: str) -> InferencePlan:
     if meta.get("deletionTimestamp"):
         return _plan_deletion(observed)
     if not is_usable_name(meta["name"]):
-        message = f"{meta['name']} is no DNS label of at most 63 characters that begins with a letter"
+        message = f"{meta['name']} is not a DNS label of at most 63 characters that begins with a letter"
         return _refuse(observed, StatusReason("InvalidName", message), now)
     try:
         spec = InferenceSpec.model_validate(inference["spec"])
@@ -44,14 +44,14 @@ def _refuse(observed: Observed, reason: StatusReason, now: str) -> InferencePlan
 def _plan_changes(observed: Observed, spec: InferenceSpec, now: str) -> InferencePlan:
     known = facts.derive(observed)
     arms = arms_.read(known, spec)
-    wanted_route = route.render(known, spec.routing, arms)
-    wanted = [*children.revisions(known, arms), *children.autoscalers(known, arms), wanted_route]
-    writes = [ensure for ensure in wanted if drift.differs(observed, ensure)]
+    desired_route = route.render(known, spec.routing, arms)
+    desired = [*children.revisions(known, arms), *children.autoscalers(known, arms), desired_route]
+    writes = [ensure for ensure in desired if drift.differs(observed, ensure)]
     actions: list[Action] = [
         *_hold(observed),
         *writes,
         *removal.candidates_at_zero(known, arms),
-        *removal.retired(known, arms, wanted_route),
+        *removal.retired(known, arms, desired_route),
     ]
     after = known.after(writes)
     arms_after = [arm.once_routed(is_accepted=after.is_accepted) for arm in arms]

@@ -1,4 +1,4 @@
-"""Which children of an Inference may be deleted: no gateway can be sending to them any more."""
+"""The children of an Inference that may be deleted, as no gateway sends to them any more."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,34 +6,35 @@ from serving.objects import Object
 from serving.planning.inference.arms import Arm
 from serving.planning.inference.facts import Facts
 from serving.planning.inference.observed import Observed
-from serving.planning.inference.plan import Ensure, Remove
+from serving.planning.inference.plan import Ensure, RemoveChild
 from serving.planning.inference.revision import autoscaler_name
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 
-def candidates_at_zero(facts: Facts, arms: Iterable[Arm]) -> list[Remove]:
+def candidates_at_zero(facts: Facts, arms: Iterable[Arm]) -> list[RemoveChild]:
     """Return the deletions of candidates that have been scaled to zero, which nothing would start again.
 
-    Such a revision served, went to zero, was replaced, and is wanted again before it was retired. Created
-    anew, it has replicas.
+    Such a revision served, was scaled to zero and replaced, and is desired again before it was retired. The
+    next plan creates it with replicas.
     """
     names = [arm.candidate.name for arm in arms if arm.serving and arm.candidate is not None]
     at_zero = [name for name in names if name in facts.replicas and not facts.replicas[name].desired]
     return _removals(kinds.DEPLOYMENT, [facts.observed.deployments[name] for name in at_zero])
 
 
-def retired(facts: Facts, arms: Sequence[Arm], route: Ensure) -> list[Remove]:
-    """Return the deletions of children of revisions and arms that are neither wanted nor in either Route.
+def retired(facts: Facts, arms: Sequence[Arm], route: Ensure) -> list[RemoveChild]:
+    """Return the deletions of children that neither the desired arms nor either Route needs.
 
-    Nothing is retired until every live gateway has accepted the Route as it is.
+    The Routes are the stored and the desired one. Nothing is retired until every live gateway has accepted
+    the stored one.
     """
     observed = facts.observed
     if observed.route is None or not facts.is_accepted:
         return []
     backends = [*facts.backends.values(), *route.object["spec"]["backends"]]
     revisions = {backend["name"] for backend in backends}
-    revisions |= {arm.wanted.name for arm in arms if arm.wanted is not None}
+    revisions |= {arm.desired.name for arm in arms if arm.desired is not None}
     arm_names = {backend["arm"] for backend in backends} | {arm.predictor.name for arm in arms}
     autoscalers = {autoscaler_name(facts.name, name) for name in arm_names}
     unused = [
@@ -47,13 +48,16 @@ def retired(facts: Facts, arms: Sequence[Arm], route: Ensure) -> list[Remove]:
     return [removal for kind, children in unused for removal in _removals(kind, children)]
 
 
-def of_route(route: Object) -> list[Remove]:
+def of_route(route: Object) -> list[RemoveChild]:
     """Return the deletion of an Inference's Route."""
     return _removals(kinds.ROUTE, [route])
 
 
-def of_replicas(observed: Observed, *, foreground: bool) -> list[Remove]:
-    """Return the deletions of all children but the Route; `foreground` lets Deployments wait for their Pods."""
+def of_replicas(observed: Observed, *, foreground: bool) -> list[RemoveChild]:
+    """Return the deletions of all children except the Route.
+
+    With `foreground`, Deployments are deleted after their Pods.
+    """
     return [
         *_removals(kinds.AUTOSCALER, observed.autoscalers.values()),
         *_removals(kinds.DEPLOYMENT, observed.deployments.values(), foreground=foreground),
@@ -61,9 +65,9 @@ def of_replicas(observed: Observed, *, foreground: bool) -> list[Remove]:
     ]
 
 
-def _removals(kind: Kind, objects: Iterable[Object], *, foreground: bool = False) -> list[Remove]:
+def _removals(kind: Kind, objects: Iterable[Object], *, foreground: bool = False) -> list[RemoveChild]:
     return [
-        Remove(kind, child["metadata"]["name"], child["metadata"]["uid"], foreground)
+        RemoveChild(kind, child["metadata"]["name"], child["metadata"]["uid"], foreground)
         for child in objects
         if not child["metadata"].get("deletionTimestamp")
     ]

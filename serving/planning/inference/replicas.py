@@ -1,6 +1,7 @@
 """The replicas of a revision, and why they cannot take traffic.
 
-A Deployment's status has the number of ready replicas. The reason why one is not ready stands in its Pods.
+A Deployment's status has the number of ready replicas. The reason why a replica is not ready is in
+its Pod's status.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,13 +19,13 @@ _STARTING = ("ContainerCreating", "PodInitializing")
 _CRASHED = ("Completed", "Error")
 """Reasons of a terminated container that add nothing to its exit code; a server should not exit at all."""
 _UNKNOWN = "ContainerStatusUnknown"
-"""Nobody saw the container end: the machine was restarted, which says nothing about the container."""
+"""Nothing observed the exit, as the machine restarted; it is no fault of the container."""
 _WAITING = StatusReason(_NOT_READY)
 """Replicas that may only be slow."""
 
 
 @dataclass(frozen=True)
-class ReplicaState:
+class RevisionReplicas:
     """Replicas of one revision, counted."""
 
     desired: int = 0
@@ -34,35 +35,35 @@ class ReplicaState:
     """Why replicas are not ready, as their Pods or the Deployment report it."""
 
 
-def read(deployment: Object, pods: Iterable[Object]) -> ReplicaState:
+def read(deployment: Object, pods: Iterable[Object]) -> RevisionReplicas:
     """Return the state of the replicas of a Deployment with these Pods."""
     status = deployment.get("status") or {}
     desired = (deployment.get("spec") or {}).get("replicas", 1)
     ready = status.get("readyReplicas", 0)
-    counts = ReplicaState(desired, status.get("replicas", 0), ready)
+    counts = RevisionReplicas(desired, status.get("replicas", 0), ready)
     if ready >= max(desired, 1):
         return counts
-    return ReplicaState(desired, counts.current, ready, _waiting(status, pods))
+    return RevisionReplicas(desired, counts.current, ready, _waiting(status, pods))
 
 
-def problem(name: str, state: ReplicaState | None, *, all_ready: bool) -> StatusReason | None:
+def problem(name: str, state: RevisionReplicas | None, *, all_ready: bool) -> StatusReason | None:
     """Return why this revision cannot take traffic, or None.
 
     It needs one ready replica; with `all_ready`, every desired one.
     """
     if state is not None and state.ready >= (max(state.desired, 1) if all_ready else 1):
         return None
-    state = state or ReplicaState()
+    state = state or RevisionReplicas()
     message = f"revision {name}: {state.ready} of {state.desired} replicas ready"
     detail = state.waiting.message
     return StatusReason(state.waiting.reason, f"{message} ({detail})" if detail else message)
 
 
-def at_zero(name: str, state: ReplicaState | None) -> StatusReason | None:
-    """Return how a proven revision that may be at zero is doing without a ready replica; None if it has one.
+def at_zero(name: str, state: RevisionReplicas | None) -> StatusReason | None:
+    """Return the state of a proven revision that may be at zero, if it has no ready replica.
 
-    At zero, and while a replica is starting, the revision serves: its requests wait. None too if the replica
-    cannot start, which is a problem.
+    At zero, and while a replica starts, the revision serves: its requests wait. None if it has a ready
+    replica, or if the replica cannot start, which is a problem.
     """
     if state is None or state.ready:
         return None
@@ -76,12 +77,12 @@ def at_zero(name: str, state: ReplicaState | None) -> StatusReason | None:
 def _waiting(status: Mapping[str, Any], pods: Iterable[Object]) -> StatusReason:
     """Return the first Pod's problem, else the Deployment's."""
     by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
-    pod_trouble = next(filter(None, map(pod_problem, by_name)), None)
+    pod_reason = next(filter(None, map(pod_problem, by_name)), None)
     deployment_conditions = status.get("conditions")
     progressing = conditions.find(deployment_conditions, "Progressing") or {}
     timed_out = progressing.get("status") == "False"
-    if pod_trouble is not None:
-        return StatusReason("RevisionFailed" if timed_out else pod_trouble.reason, pod_trouble.message)
+    if pod_reason is not None:
+        return StatusReason("RevisionFailed" if timed_out else pod_reason.reason, pod_reason.message)
     failure = conditions.find(deployment_conditions, "ReplicaFailure") or {}
     if failure.get("status") == "True":
         return StatusReason(
@@ -95,8 +96,8 @@ def _waiting(status: Mapping[str, Any], pods: Iterable[Object]) -> StatusReason:
 def pod_problem(pod: Mapping[str, Any]) -> StatusReason | None:
     """Return why a Pod does not become ready; None while it is ready or may only be slow.
 
-    A container that has ended is a problem even while it runs again, so that the reason does not come and go
-    with every restart.
+    A container that has ended is a problem even while it runs again, so that the reason does not change with
+    every restart.
     """
     if pod["metadata"].get("deletionTimestamp"):
         return None

@@ -1,4 +1,4 @@
-"""A predictor → its revision: a Pod template, and a name made of the template's hash.
+"""The revision of a predictor: a Pod template, and a name with the template's hash.
 
 The same template in two arms makes two revisions, as the labels are part of it.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
 from serving.resources import names
-from serving.resources.inference import Batching, Predictor, PredictorTemplate
+from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
 
 NAME_LIMIT = 63
 """Length of a DNS label: the name of a Service, the value of a label."""
@@ -25,7 +25,7 @@ _READY_PATH = "/v2/health/ready"
 
 @dataclass(frozen=True)
 class Revision:
-    """What one predictor should run."""
+    """One rendered Pod template of a predictor."""
 
     name: str
     """Name of the Deployment, the Service and the Route's backend."""
@@ -51,7 +51,7 @@ def is_usable_name(name: str) -> bool:
 
 
 def revision_name(inference: str, arm: str, hash_: str) -> str:
-    """Return `<inference>-<arm>-<hash>` in at most 63 characters; a hash stands for what is cut off."""
+    """Return `<inference>-<arm>-<hash>` in at most 63 characters; a cut name gets a second hash."""
     stem = f"{inference}-{arm}"
     room = NAME_LIMIT - len(hash_) - 1
     if len(stem) > room:
@@ -141,7 +141,7 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
     return container
 
 
-def _batching(batching: Batching | None) -> dict[str, str]:
+def _batching(batching: BatchingSpec | None) -> dict[str, str]:
     # Without batching there are no variables, so that the template and its hash are as before batching
     # existed.
     if batching is None or batching.batch_size == 1:

@@ -16,7 +16,7 @@ MAX_BACKENDS = 64
 
 
 def render(facts: Facts, routing: Routing, arms: Sequence[Arm]) -> Ensure:
-    """Return the Route of these arms; its ring differs as little as possible from the one there is."""
+    """Return the Route of these arms; its ring differs as little as possible from the stored one."""
     segments = _segments(facts, arms)
     backends = _backends(facts, arms, keep={segment["backend"] for segment in segments})
     labels = children.on_demand_label(on_demand=any(backend.get("onDemand") for backend in backends))
@@ -30,7 +30,7 @@ def render(facts: Facts, routing: Routing, arms: Sequence[Arm]) -> Ensure:
 
 def _segments(facts: Facts, arms: Sequence[Arm]) -> list[Object]:
     ring = [
-        traffic.Segment(facts.backends[segment["backend"]]["arm"], segment["size"])
+        traffic.ArmSegment(facts.backends[segment["backend"]]["arm"], segment["size"])
         for segment in facts.segments
     ]
     proven = {arm.predictor.name: arm.serving for arm in arms if arm.serving}
@@ -47,13 +47,13 @@ def _backends(facts: Facts, arms: Sequence[Arm], *, keep: set[str]) -> list[Obje
     needed = keep | {arm.serving for arm in arms} | {segment["backend"] for segment in facts.segments}
     if not facts.is_accepted:
         needed |= set(facts.backends)
-    wanted = {
-        arm.wanted.name: arm.wanted
+    desired = {
+        arm.desired.name: arm.desired
         for arm in arms
-        if arm.wanted is not None and arm.wanted.name not in facts.observed.refused
+        if arm.desired is not None and arm.desired.name not in facts.observed.refused
     }
-    result = {name: entry for name, entry in facts.backends.items() if name in needed or name in wanted}
-    for name, revision in wanted.items():
+    result = {name: entry for name, entry in facts.backends.items() if name in needed or name in desired}
+    for name, revision in desired.items():
         if name in result or len(result) < MAX_BACKENDS:
             result[name] = {
                 "name": name,
@@ -70,7 +70,7 @@ def _backends(facts: Facts, arms: Sequence[Arm], *, keep: set[str]) -> list[Obje
 
 
 def _scaled(facts: Facts, backend: Object, bounds: AutoScale | None) -> Object:
-    """Return the entry with `onDemand` as its arm is scaled now; unchanged if the arm has left the spec."""
+    """Return the entry with its arm's `onDemand`; unchanged if the arm has left the spec."""
     if bounds is None:
         return backend
     plain = {key: value for key, value in backend.items() if key not in ("onDemand", "autoscaler")}
@@ -80,6 +80,6 @@ def _scaled(facts: Facts, backend: Object, bounds: AutoScale | None) -> Object:
 
 
 def _lost_backend(facts: Facts, arm: Arm) -> Object:
-    """Rebuild the entry of a proven backend whose Route was deleted by somebody."""
+    """Rebuild the entry of a proven backend after its Route was deleted."""
     port = children.service_port(facts.observed.services.get(arm.serving))
     return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, "port": port}

@@ -11,7 +11,7 @@ from serving.objects import Object
 from serving.planning.inference import replicas
 from serving.planning.inference.arms import Arm
 from serving.planning.inference.facts import Facts
-from serving.planning.inference.replicas import ReplicaState
+from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import autoscaler_name
 from serving.resources import conditions
 from serving.resources.conditions import Condition, StatusReason
@@ -29,7 +29,7 @@ _PROGRESSING = frozenset(
         replicas.WAKING,
     }
 )
-"""Reasons of `Ready` that pass by themselves if all goes well; any other is worth a warning."""
+"""Reasons of `Ready` that report progress; every other reason is a warning."""
 _INITIAL_READY = {"status": "False", "reason": "NoTraffic"}
 """`Ready` of an Inference that has no status yet."""
 
@@ -62,8 +62,8 @@ def render(facts: Facts, arms: Sequence[Arm], now: str) -> Object:
 def may_wait(facts: Facts, arms: Sequence[Arm], new: Object) -> bool:
     """Whether a status only reports progress, so that it need not be written before it lasts.
 
-    Never True for what somebody waits for or must act on, nor for the proof of an arm that the Route does not
-    keep.
+    False for a status that somebody waits for or must act on, and for the proof of an arm that is not in the
+    Route.
 
     Args:
         facts: as of after the plan's writes.
@@ -85,7 +85,7 @@ def may_wait(facts: Facts, arms: Sequence[Arm], new: Object) -> bool:
 
 
 def _is_waking(old: Object, new: Object) -> bool:
-    """Whether all stays Ready while an arm comes back from zero, which is mostly over before anybody looks."""
+    """Whether an arm wakes from zero while `Ready` stays True: mostly too short to report."""
     stays_ready = old.get("observedGeneration") == new["observedGeneration"] and all(
         (conditions.find(status.get("conditions"), "Ready") or {}).get("status") == "True"
         for status in (old, new)
@@ -94,8 +94,8 @@ def _is_waking(old: Object, new: Object) -> bool:
 
 
 def _has_new_split(old: Sequence[Object] | None, new: Sequence[Object]) -> bool:
-    """Whether a changed spec's weights have just come into effect, maybe long before all is Ready."""
-    before, after = (conditions.find(found, "RoutesReady") or {} for found in (old, new))
+    """Whether a changed spec's weights have just come into effect, possibly long before `Ready`."""
+    before, after = (conditions.find(stored, "RoutesReady") or {} for stored in (old, new))
     stays_true = before.get("status") == after.get("status") == "True"
     return stays_true and before.get("observedGeneration") != after.get("observedGeneration")
 
@@ -112,8 +112,8 @@ def refused(inference: Object, reason: StatusReason, now: str) -> Object:
 def events(old: Object, new: Object) -> tuple[EventToEmit, ...]:
     """Return the Events for the difference between two stored statuses.
 
-    `Ready` has an Event when its status changes, and while it is False when a reason that does not pass by
-    itself comes or goes. Progress stands in the status only.
+    `Ready` gets an Event when its status changes and, while it is False, when a reason other than progress
+    comes or goes.
     """
     before = conditions.find(old.get("conditions"), "Ready") or _INITIAL_READY
     after = conditions.find(new.get("conditions"), "Ready") or {}
@@ -162,9 +162,9 @@ def _in_spec_order(arms: Sequence[Arm], percent: Mapping[str, float]) -> list[st
 def _predictor(facts: Facts, arm: Arm, percent: float) -> Object:
     reason = _problem(facts, arm) or _at_zero(facts, arm)
     state = facts.replicas.get(arm.serving)
-    if state is None and arm.wanted is not None:
-        state = facts.replicas.get(arm.wanted.name)
-    state = state or ReplicaState()
+    if state is None and arm.desired is not None:
+        state = facts.replicas.get(arm.desired.name)
+    state = state or RevisionReplicas()
     return {
         "name": arm.predictor.name,
         "modelVersion": arm.predictor.model_version,
@@ -235,7 +235,7 @@ def _routes_ready(facts: Facts) -> Condition:
 
 
 def _scaling_active(facts: Facts, arms: Sequence[Arm]) -> Condition:
-    """Return whether every arm is being scaled; `Ready` does not depend on it, as replicas run without."""
+    """Return whether every arm is being scaled; `Ready` does not depend on it."""
     for arm in arms:
         name = arm.predictor.name
         autoscaler = facts.observed.autoscalers.get(autoscaler_name(facts.name, name)) or {}

@@ -1,4 +1,4 @@
-"""A finished Job → a ModelVersion, once; a finalizer holds the Job until its output has been captured."""
+"""Turns a finished Job into a ModelVersion, once; a finalizer holds the Job until its output is captured."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Use of model images: which versions retention removes, and when the image of a deleted version may go."""
+"""Retention of model images: which versions are removed, and when a deleted version's image is."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class WaitForSource:
 
 @dataclass(frozen=True)
 class FailVersion:
-    """It cannot be built, ever: its spec is immutable."""
+    """The version can never be built, as its spec is immutable."""
 
     reason: str
     message: str
@@ -54,19 +54,19 @@ class RetryBuild:
 
 @dataclass(frozen=True)
 class VersionFinished:
-    """It is Ready or Failed already."""
+    """The version is Ready or Failed already."""
 
 
 VersionStep = AdoptVersion | WaitForSource | FailVersion | BuildImage | VersionFinished
 
 
 def is_finished(version: Mapping[str, Any] | None) -> bool:
-    """Whether it is Ready or Failed; both are final."""
+    """Whether the version is Ready or Failed; both are final."""
     return ((version or {}).get("status") or {}).get("phase") in ("Ready", "Failed")
 
 
 def is_ready(version: Mapping[str, Any]) -> bool:
-    """Whether it is Ready and is not being deleted."""
+    """Whether the version is Ready and is not being deleted."""
     deleting = "deletionTimestamp" in version["metadata"]
     return (version.get("status") or {}).get("phase") == "Ready" and not deleting
 
@@ -163,7 +163,7 @@ def _after_job(job: Object, name: str, uid: str) -> VersionStep:
 
 
 def lineage(version: Mapping[str, Any], job: Object | None) -> dict[str, str]:
-    """Return the origin of the files; whoever resolves an image adds its digest."""
+    """Return the origin of the files; the digest of a pulled image is added later."""
     if job is not None:
         return {"kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
     source = version["spec"]["source"]

@@ -7,7 +7,7 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000
 
 
 def since(moment: str | None, now: datetime) -> str:
-    """Return how long ago an RFC 3339 moment was, or `<unknown>`."""
+    """Return the age of an RFC 3339 time, or `<unknown>`."""
     if not moment:
         return UNKNOWN
     try:
@@ -18,7 +18,7 @@ def since(moment: str | None, now: datetime) -> str:
 
 
 def between(start: str, end: str) -> str:
-    """Return the time between two RFC 3339 moments."""
+    """Return the duration between two RFC 3339 times."""
     return human((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
 
 
@@ -32,16 +32,16 @@ _FORMS = (
     (2 * _YEAR, _DAY, "d", 0, ""),
     (8 * _YEAR, _YEAR, "y", _DAY, "d"),
 )
-"""Below how many seconds: the unit, its name, the unit of the rest (0: not shown), its name."""
+"""Limit in seconds, unit, name of the unit, unit of the rest (0: not shown), name of that unit."""
 
 
 def human(seconds: float) -> str:
     """Return a duration with two or three significant digits: `90s`, `5m30s`, `3d4h`, `2y31d`."""
     if seconds <= -1:
         return "<invalid>"
-    whole = max(int(seconds), 0)
+    rounded = max(int(seconds), 0)
     for below, unit, name, rest_unit, rest_name in _FORMS:
-        if whole < below:
-            rest = whole % unit // rest_unit if rest_unit else 0
-            return f"{whole // unit}{name}" + (f"{rest}{rest_name}" if rest else "")
-    return f"{whole // _YEAR}y"
+        if rounded < below:
+            rest = rounded % unit // rest_unit if rest_unit else 0
+            return f"{rounded // unit}{name}" + (f"{rest}{rest_name}" if rest else "")
+    return f"{rounded // _YEAR}y"

@@ -1,7 +1,7 @@
-"""The kubelet's container metrics: the names that we write and read, and a parser.
+"""The kubelet's container metrics: their names, and a parser.
 
-https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md. On one machine the node agent
-writes them; on a cluster every kubelet does, at `/metrics/cadvisor`.
+https://github.com/google/cadvisor/blob/master/docs/storage/prometheus.md. The node writes them on
+one machine, every kubelet on a cluster, at `/metrics/cadvisor`.
 """
 
 from collections.abc import Mapping
@@ -68,10 +68,18 @@ class ContainerUsage:
 
 
 _FIELDS = {
-    CPU_SECONDS: "cpu_seconds", PERIODS: "periods", THROTTLED_PERIODS: "throttled_periods",
-    THROTTLED_SECONDS: "throttled_seconds", WORKING_SET: "working_set", RSS: "rss", PEAK: "peak",
-    OOM_EVENTS: "oom_events", STARTED: "started", GPU_DUTY: "gpu_duty", GPU_MEMORY: "gpu_memory",
-}  # fmt: skip
+    CPU_SECONDS: "cpu_seconds",
+    PERIODS: "periods",
+    THROTTLED_PERIODS: "throttled_periods",
+    THROTTLED_SECONDS: "throttled_seconds",
+    WORKING_SET: "working_set",
+    RSS: "rss",
+    PEAK: "peak",
+    OOM_EVENTS: "oom_events",
+    STARTED: "started",
+    GPU_DUTY: "gpu_duty",
+    GPU_MEMORY: "gpu_memory",
+}
 _SUMMED = frozenset({CPU_SECONDS, GPU_DUTY, GPU_MEMORY})
 """Metrics that cAdvisor may split by processor or by GPU."""
 

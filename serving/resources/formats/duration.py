@@ -4,8 +4,12 @@ import re
 from decimal import Decimal
 
 _SECONDS = {
-    "us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600),
-}  # fmt: skip
+    "us": Decimal("1e-6"),
+    "ms": Decimal("1e-3"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+}
 _FORM = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h)")
 
 

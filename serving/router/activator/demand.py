@@ -1,6 +1,7 @@
-"""Reports to each Autoscaler how many requests wait: at once when the first arrives, then regularly, and when none is left.
+"""Reports to each Autoscaler how many requests wait for its target.
 
-It writes its own entry of `Autoscaler.status.demand` and nothing else; the Autoscaler controller decides.
+A report is written at once when the first request arrives and when none is left, and regularly in between. It
+is the activator's own entry of `Autoscaler.status.demand`; the Autoscaler controller decides.
 """
 
 import datetime as dt
@@ -18,7 +19,7 @@ REPORTER = f"{names.ACTIVATOR_REPORTER}{NAME}"
 _REPORT_SECONDS = 1.0
 """Between reports of the number of waiting requests; the first and the last are reported at once."""
 _RETRY_SECONDS = 0.1
-"""Pause after a report that the API did not take; the API restarts within a second."""
+"""Pause after a report that failed; the API restarts within a second."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class WaitingRequests:
 
 
 NONE_WAITING = WaitingRequests()
-"""The state of an Autoscaler of which nothing is reported or remembered."""
+"""The state of an Autoscaler that has nothing to report."""
 
 
 class DemandReporter:

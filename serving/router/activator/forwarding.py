@@ -1,7 +1,7 @@
-"""Holds one backend's requests until a replica is free, and forwards each: HTTP/1.1 in and out, answers streamed.
+"""Holds one backend's requests until a replica is free, and forwards each over HTTP/1.1.
 
-Bodies are held in memory and sent whole; HTTP/2 and gRPC do not come this way. A request that could not be handed over
-is retried until its deadline; one whose client has hung up is forgotten.
+Request bodies are held in memory, responses are streamed; HTTP/2 and gRPC are not supported. A request that
+no replica accepted is retried until its deadline; a request whose client has hung up is dropped.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from serving import clock, errors
-from serving.router.activator.request_queue import BODY_TOO_LARGE, Budget, Refusal, RequestQueue
+from serving.router.activator.request_queue import BODY_TOO_LARGE, QueueTotals, Refusal, RequestQueue
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
@@ -37,16 +37,16 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-"""Headers that are not forwarded: RFC 9110 section 7.6.1; so are those that `Connection` names."""
+"""Headers that are not forwarded (RFC 9110 section 7.6.1), like those that `Connection` names."""
 _BODY_HEADERS = frozenset({"content-length", "expect"})
-"""Of a request: its body is sent whole, and Envoy has answered `Expect`."""
+"""Dropped from requests, whose body is sent as a whole; Envoy has answered `Expect`."""
 _NO_DEFAULTS = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _DRAIN_SECONDS = 300.0
 """Longest wait for answers in flight when a backend is gone: the gateway's own limit for a silent stream."""
 
 NO_REPLICA = Refusal("NoReplicaInTime", "no replica was ready in time")
-GONE = Refusal("BackendGone", "this predictor is no longer there")
-STOPPING = Refusal("ActivatorStopping", "what holds this request is being stopped")
+GONE = Refusal("BackendGone", "this predictor was removed")
+STOPPING = Refusal("ActivatorStopping", "the activator is stopping")
 REPLICA_FAILED = Refusal("ReplicaFailed", "the replica did not answer")
 
 
@@ -59,47 +59,47 @@ class _Refused(errors.SlipwayError):
 
 
 class _Moved(errors.SlipwayError):
-    """The request waits at another backend from now on."""
+    """The request moves to another backend."""
 
-    def __init__(self, to: "Backend") -> None:
+    def __init__(self, to: "HeldBackend") -> None:
         super().__init__(to.name)
         self.to = to
 
 
 @dataclass(frozen=True)
 class RequestObserver:
-    """Callbacks for what happens to requests."""
+    """Callbacks for the events of requests."""
 
-    queue_changed: Callable[["Backend"], None]
+    queue_changed: Callable[["HeldBackend"], None]
     """The number of waiting requests may have changed."""
-    woken: Callable[["Backend", Endpoint, float], None]
-    """The first request after a time without replicas goes to this one; it arrived at these unix seconds."""
+    woken: Callable[["HeldBackend", Endpoint, float], None]
+    """A replica gets the first request after a time without replicas; with its arrival in Unix seconds."""
     answered: Callable[[float], None]
-    """A request's answer has begun, after these seconds."""
+    """A response has begun, after these seconds."""
     refused: Callable[[str], None]
     """A request was refused for this reason."""
-    held: Callable[["Backend"], None]
+    held: Callable[["HeldBackend"], None]
     """A request arrived while no replica was ready."""
-    released: Callable[["Backend", float], None]
-    """Such a request goes to a replica, after these seconds."""
+    released: Callable[["HeldBackend", float], None]
+    """A held request goes to a replica, after these seconds."""
 
 
-class Backend:
+class HeldBackend:
     """The held requests of one backend, and its replicas."""
 
     def __init__(
         self,
         name: str,
         settings: ActivatorSettings,
-        budget: Budget,
+        totals: QueueTotals,
         session: aiohttp.ClientSession,
         observer: RequestObserver,
     ) -> None:
         """Args: session: of connections to replicas; it must not decode bodies."""
         self.name = name
-        self.queue = RequestQueue(settings, budget)
+        self.queue = RequestQueue(settings, totals)
         self.last_request = 0.0
-        """When the last request arrived; unix seconds."""
+        """Arrival of the last request, in Unix seconds."""
         self._settings = settings
         self._session = session
         self._observer = observer
@@ -108,7 +108,7 @@ class Backend:
         self._held_since: dict[int, float] = {}
         """Monotonic arrival times of tickets that arrived without a ready replica and still have none."""
         self._cold_since: float | None = None
-        """Unix arrival time of the first of them since there was none."""
+        """Unix arrival time of the first of these requests."""
         self._end: Callable[[], errors.SlipwayError] | None = None
         """Makes the error for waiting requests, once this backend is gone."""
 
@@ -117,7 +117,7 @@ class Backend:
         self.queue.set_replicas(replicas)
         self._dispatch()
 
-    def end(self, successor: "Backend | None", refusal: Refusal = GONE) -> None:
+    def end(self, successor: "HeldBackend | None", refusal: Refusal = GONE) -> None:
         """Move waiting requests to the successor, or refuse them; a request that has a replica keeps it."""
         self._end = partial(_Moved, successor) if successor is not None else partial(_Refused, refusal)
         if not self.queue.replicas or refusal is STOPPING:
@@ -126,7 +126,7 @@ class Backend:
                     turn.set_exception(self._end())
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Hold a request, forward it, and pass the answer on."""
+        """Hold a request, forward it, and stream the response."""
         arrived = clock.monotonic()
         try:
             try:
@@ -148,14 +148,13 @@ class Backend:
         deadline: asyncio.Timeout,
         held_since: float | None = None,
     ) -> aiohttp.ClientResponse:
-        """Return the beginning of the replica's answer.
+        """Return the replica's response, of which the headers have arrived.
 
         Args:
             request: from Envoy.
             body: None, unless another backend held the request before and has read it.
             deadline: of the wait for a replica; it is off while a replica works.
-            held_since: monotonic arrival time at that other backend, if the request still waits for its first
-                replica.
+            held_since: monotonic arrival time at that other backend, if no replica has had the request yet.
         """
         ticket = self._admit()
         if body is None and not self.queue.replicas:
@@ -259,7 +258,7 @@ class Backend:
                 self._cold_since = None
 
     def _error(self, refusal: Refusal) -> web.Response:
-        """Return the answer to a refused request; like the gateway's own errors it is JSON."""
+        """Return the response to a refused request, in JSON as the gateway's own errors."""
         status = {BODY_TOO_LARGE: 413, REPLICA_FAILED.reason: 502}.get(refusal.reason, 503)
         headers = {"Retry-After": str(self._settings.retry_after_seconds)} if status == 503 else {}
         return web.json_response(
@@ -272,10 +271,10 @@ class Backend:
 class Listener:
     """The socket to which Envoy sends one backend's requests."""
 
-    def __init__(self, backend: Backend, path: Path, settings: ActivatorSettings) -> None:
+    def __init__(self, backend: HeldBackend, path: Path, settings: ActivatorSettings) -> None:
         server = web.Server(
             backend.handle,
-            handler_cancellation=True,  # only its connection tells that a client has hung up
+            handler_cancellation=True,  # a hang-up shows only on the connection
             auto_decompress=False,
             access_log=None,
             # Envoy has limits of its own; these must not be lower.

@@ -13,44 +13,44 @@ HELD_SECONDS = "slipway_request_held_seconds"
 ACTIVATOR = "slipway_activator_info"
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds: from a forked replica's phases to the deadline of a request that waits for a large model."""
+"""Seconds, from a forked replica's phases to the deadline of a request for a large model."""
 
 
 class ActivatorMetrics:
     """The page of one activator."""
 
     def __init__(self, waiting: Callable[[], Iterable[tuple[Labels, int]]]) -> None:
-        """Args: waiting: returns how many requests wait now, by revision."""
+        """Args: waiting: returns the number of waiting requests by revision."""
         self._waiting = waiting
         self._registry = registry = CollectorRegistry()
         total = Gauge("slipway_activator_held_requests", "Requests that wait now.", registry=registry)
         total.set_function(lambda: sum(count for _, count in waiting()))
         self._ever_held: set[Labels] = set()
         self._held = Counter(
-            HELD_TOTAL, "Requests that came when no replica was ready.", Labels._fields, registry=registry
+            HELD_TOTAL, "Requests that arrived while no replica was ready.", Labels._fields, registry=registry
         )
         self._held_seconds = Histogram(
             HELD_SECONDS,
-            "Of such requests, from their arrival to their release to a replica.",
+            "Time that such requests waited before a replica got them.",
             Labels._fields,
             registry=registry,
             buckets=BUCKETS,
         )
         self._waits = Histogram(
             "slipway_activator_wait_seconds",
-            "From a request's arrival to the beginning of its answer; its count is of those that were answered.",
+            "Time from a request's arrival to the beginning of its response.",
             registry=registry,
             buckets=BUCKETS,
         )
         self._refused = Counter(
             "slipway_activator_refused_requests",
-            "Requests that got an error of the activator's own.",
+            "Requests that the activator refused.",
             ["reason"],
             registry=registry,
         )
         self._wakes = Histogram(
             "slipway_wake_phase_seconds",
-            "Of the first request at zero, from its arrival to its release, by phase; a wake's phases add up to it.",
+            "Phases of wakes: they add up to the time that the first request at zero waited.",
             ["namespace", "autoscaler", "phase"],
             registry=registry,
             buckets=BUCKETS,
@@ -58,7 +58,7 @@ class ActivatorMetrics:
 
     def page(self) -> str:
         """Return the page, in Prometheus's text format."""
-        # Written by hand: in OpenMetrics, and so in prometheus_client, this gauge and the counter have one name.
+        # prometheus_client refuses a gauge with the name of the counter without `_total`.
         held = [
             f"{HELD}{{{labels.text}}} {count}\n"
             for labels, count in self._waiting()
@@ -68,7 +68,12 @@ class ActivatorMetrics:
             (
                 generate_latest(self._registry).decode(),
                 family(HELD, "gauge", "Requests that wait for a replica now.", held),
-                family(ACTIVATOR, "gauge", "Whose page this is.", [f'{ACTIVATOR}{{activator="{NAME}"}} 1\n']),
+                family(
+                    ACTIVATOR,
+                    "gauge",
+                    "The activator of this page.",
+                    [f'{ACTIVATOR}{{activator="{NAME}"}} 1\n'],
+                ),
             )
         )
 

@@ -1,7 +1,8 @@
-"""The activator's process: holds the requests of predictors at zero, reports that they wait, and forwards them.
+"""The activator's process: holds the requests of predictors at zero, reports them, and forwards them.
 
-Envoy sends it the requests that find no replica, on one Unix socket for each backend on demand. It scales nothing: the
-Autoscaler controller reads its reports. If it is killed, the requests that it holds are lost, and nothing else.
+Envoy sends requests without a replica to one Unix socket for each backend on demand. The Autoscaler
+controller reads the activator's reports and scales. If the activator is killed, only the requests that it
+holds are lost.
 """
 
 import asyncio
@@ -21,9 +22,9 @@ from serving.objects import Object
 from serving.resources import kinds, names
 from serving.router.activator import wake
 from serving.router.activator.demand import DemandReporter, WaitingRequests
-from serving.router.activator.forwarding import STOPPING, Backend, Listener, RequestObserver
+from serving.router.activator.forwarding import STOPPING, HeldBackend, Listener, RequestObserver
 from serving.router.activator.metrics import ActivatorMetrics
-from serving.router.activator.request_queue import Budget
+from serving.router.activator.request_queue import QueueTotals
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.plan.service import (
     Cluster,
@@ -76,7 +77,7 @@ def connections(settings: Settings) -> aiohttp.ClientSession:
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit, 1,024 for the sake of select(2), to the hard one: a held request is two open files."""
+    """Raise the soft limit of open files (1,024 because of select(2)); a held request has two."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -93,7 +94,7 @@ class _OnDemandBackend:
     """Names of its replicas."""
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> HeldBackend:
         return self.listener.backend
 
 
@@ -114,7 +115,7 @@ class Activator:
         self._routes.on_change(lambda before, after: self._changes.put_nowait(Key.of(after or before or {})))
         self._slices.on_change(self._slice_changed)
         self._demand = DemandReporter(kube, self._waiting, settings.controllers)
-        self._budget = Budget()
+        self._totals = QueueTotals()
         self._metrics = ActivatorMetrics(
             lambda: ((entry.labels, len(entry.backend.queue)) for entry in self._entries.values())
         )
@@ -128,9 +129,9 @@ class Activator:
         )
         self._of_route: dict[Key, dict[Cluster, _OnDemandBackend]] = {}
         """By a cluster without its endpoints."""
-        self._entries: dict[Backend, _OnDemandBackend] = {}
-        """Also those that are gone and still answer requests."""
-        self._scaled_by: dict[Key, set[Backend]] = {}
+        self._entries: dict[HeldBackend, _OnDemandBackend] = {}
+        """Includes removed backends that still answer requests."""
+        self._scaled_by: dict[Key, set[HeldBackend]] = {}
         self._last_wakes: dict[Key, dict[str, Any]] = {}
         """By Autoscaler."""
         self._changes: asyncio.Queue[Key] = asyncio.Queue()
@@ -170,7 +171,7 @@ class Activator:
                 self._update_backend(entry, key.namespace, backend)
         for cluster in entries.keys() - on_demand.keys():
             entry = entries.pop(cluster)
-            candidates = [other.backend for other in entries.values() if other.arm == entry.arm]
+            candidates = [item.backend for item in entries.values() if item.arm == entry.arm]
             successor = max(candidates, key=lambda backend: bool(backend.queue.replicas), default=None)
             entry.backend.end(successor)
             self._tasks.create_task(self._close(entry))
@@ -178,11 +179,11 @@ class Activator:
             del self._of_route[key]
 
     async def _open(self, entries: dict[Cluster, _OnDemandBackend], cluster: Cluster, labels: Labels) -> None:
-        backend = Backend(cluster.name, self._settings, self._budget, self._session, self._observer)
+        backend = HeldBackend(cluster.name, self._settings, self._totals, self._session, self._observer)
         listener = Listener(backend, self._folder / cluster.socket, self._settings)
         try:
             await listener.open()
-        except OSError:  # one backend's trouble must not stop the others
+        except OSError:  # a failure of one backend must not stop the others
             log.exception("%s: its requests cannot be held", cluster.name)
             return
         entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, "", Key("", ""), labels)
@@ -201,12 +202,12 @@ class Activator:
     async def _close(self, entry: _OnDemandBackend) -> None:
         await entry.listener.close()
         del self._entries[entry.backend]
-        if entry.labels not in {other.labels for other in self._entries.values()}:
+        if entry.labels not in {item.labels for item in self._entries.values()}:
             self._metrics.forget(entry.labels)
         self._detach_autoscaler(entry)
 
     def _detach_autoscaler(self, entry: _OnDemandBackend) -> None:
-        """Take a backend from its Autoscaler, and forget an Autoscaler without backends."""
+        """Detach a backend from its Autoscaler, and forget an Autoscaler without backends."""
         backends = self._scaled_by.get(entry.autoscaler, set())
         backends.discard(entry.backend)
         if not backends:
@@ -214,15 +215,15 @@ class Activator:
             self._last_wakes.pop(entry.autoscaler, None)
         self._demand.changed(entry.autoscaler)
 
-    def _queue_changed(self, backend: Backend) -> None:
+    def _queue_changed(self, backend: HeldBackend) -> None:
         if (entry := self._entries.get(backend)) is not None:
             self._demand.changed(entry.autoscaler)
 
-    def _held(self, backend: Backend) -> None:
+    def _held(self, backend: HeldBackend) -> None:
         if (entry := self._entries.get(backend)) is not None:
             self._metrics.held(entry.labels)
 
-    def _released(self, backend: Backend, seconds: float) -> None:
+    def _released(self, backend: HeldBackend, seconds: float) -> None:
         if (entry := self._entries.get(backend)) is not None:
             self._metrics.released(entry.labels, seconds)
 
@@ -234,7 +235,7 @@ class Activator:
             self._last_wakes.get(autoscaler),
         )
 
-    def _woken(self, backend: Backend, replica: Endpoint, accepted: float) -> None:
+    def _woken(self, backend: HeldBackend, replica: Endpoint, accepted: float) -> None:
         released = clock.now().timestamp()
         self._tasks.create_task(self._record_wake(self._entries[backend], replica, accepted, released))
 

@@ -1,7 +1,7 @@
 """The queue of one backend's requests: which are held, within bounds, and which replica gets the next one.
 
-A ticket stands for one request, by its number of arrival; `forwarding` knows the request itself. Each bound applies to
-one backend or to all of them together, so that a burst at one backend takes at most its own part.
+A ticket is the number of a request in order of arrival. Bounds apply to one backend and to all together, so
+that a burst at one backend takes at most its own part.
 """
 
 import heapq
@@ -13,7 +13,7 @@ from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
 BODY_TOO_LARGE = "BodyTooLarge"
-"""The reason of the only refusal for which a retry is useless."""
+"""Reason of the only refusal after which a retry is useless."""
 
 
 class Refusal(NamedTuple):
@@ -31,8 +31,8 @@ class Dispatch(NamedTuple):
 
 
 @dataclass
-class Budget:
-    """What all queues hold together."""
+class QueueTotals:
+    """Held requests and bytes of all queues."""
 
     count: int = 0
     bytes: int = 0
@@ -46,9 +46,9 @@ class RequestQueue:
     """
 
     settings: ActivatorSettings
-    budget: Budget
+    totals: QueueTotals
     _bytes: dict[int, int] = field(default_factory=dict)
-    """Of every admitted ticket."""
+    """Body size of every admitted ticket."""
     _total_bytes: int = 0
     _waiting: list[int] = field(default_factory=list)
     """A heap of tickets."""
@@ -58,7 +58,7 @@ class RequestQueue:
     _replicas: tuple[Endpoint, ...] = ()
 
     def __len__(self) -> int:
-        """Return how many requests are not with a replica."""
+        """Return the number of requests that no replica has."""
         return len(self._bytes) - len(self._dispatched)
 
     @property
@@ -76,10 +76,10 @@ class RequestQueue:
         bounds = self.settings
         if len(self._bytes) >= bounds.held_per_backend:
             return Refusal("TooManyWaiting", f"{len(self._bytes)} requests already wait for this backend")
-        if self.budget.count >= bounds.held:
-            return Refusal("TooManyWaiting", f"{self.budget.count} requests already wait")
+        if self.totals.count >= bounds.held:
+            return Refusal("TooManyWaiting", f"{self.totals.count} requests already wait")
         self._bytes[ticket] = 0
-        self.budget.count += 1
+        self.totals.count += 1
         return None
 
     def add_bytes(self, ticket: int, size: int) -> Refusal | None:
@@ -87,15 +87,15 @@ class RequestQueue:
         bounds = self.settings
         if self._bytes[ticket] + size > bounds.body_bytes:
             return Refusal(BODY_TOO_LARGE, f"the body has more than {bounds.body_bytes} bytes")
-        if self._total_bytes + size > bounds.bytes_per_backend or self.budget.bytes + size > bounds.bytes:
-            return Refusal("TooManyBytesWaiting", "the requests that already wait are too large together")
+        if self._total_bytes + size > bounds.bytes_per_backend or self.totals.bytes + size > bounds.bytes:
+            return Refusal("TooManyBytesWaiting", "the bodies of the waiting requests are too large")
         self._bytes[ticket] += size
         self._total_bytes += size
-        self.budget.bytes += size
+        self.totals.bytes += size
         return None
 
     def submit(self, ticket: int) -> None:
-        """Let a complete request wait for a replica; submitted again, it keeps its place."""
+        """Queue a complete request for a replica; submitted again, it keeps its place."""
         heapq.heappush(self._waiting, ticket)
 
     def dispatch(self) -> list[Dispatch]:
@@ -130,13 +130,13 @@ class RequestQueue:
         self.mark_begun(ticket)
 
     def remove(self, ticket: int) -> None:
-        """Forget a request, in whatever state it is."""
+        """Forget a request, in any state."""
         self.mark_begun(ticket)
         size = self._bytes.pop(ticket, None)
         if size is not None:
             self._total_bytes -= size
-            self.budget.bytes -= size
-            self.budget.count -= 1
+            self.totals.bytes -= size
+            self.totals.count -= 1
 
     def _free_replica(self) -> Endpoint | None:
         """Return the least loaded replica, one without a failure first; None if all are busy."""

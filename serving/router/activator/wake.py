@@ -1,4 +1,4 @@
-"""The phases of a wake: the time from the first request that found no replica to its release."""
+"""The phases of a wake: from the arrival of the first request without a replica to its release."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import orjson
 from serving.resources import conditions, names
 
 NODE_PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""In the node's message, in order, in milliseconds; its `seen` and `ready` are unix seconds."""
+"""In the node's message, in order, in milliseconds; its `seen` and `ready` are Unix seconds."""
 
 Phase = tuple[str, float]
 """A name, and seconds."""
@@ -18,7 +18,7 @@ def phases(accepted: float, released: float, pod: Mapping[str, Any] | None) -> l
     """Return the phases in order; they add up to `released - accepted`.
 
     Args:
-        accepted: when the first request was held; unix seconds.
+        accepted: when the first request was held, in Unix seconds.
         released: when it was sent to the replica.
         pod: the replica's; if the node reports no start, everything is `other`.
     """
@@ -28,11 +28,11 @@ def phases(accepted: float, released: float, pod: Mapping[str, Any] | None) -> l
     if start is None or not accepted <= start["seen"] <= start["ready"] <= released:
         return [("other", released - accepted)]
     reported = [(name, start.get(name, 0.0) / 1000) for name in NODE_PHASES]
-    other = start["ready"] - start["seen"] - sum(seconds for _, seconds in reported)
+    unreported = start["ready"] - start["seen"] - sum(seconds for _, seconds in reported)
     return [
         ("decide", start["seen"] - accepted),
         *reported,
-        ("other", other),
+        ("other", unreported),
         ("routable", released - start["ready"]),
     ]
 

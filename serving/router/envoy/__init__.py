@@ -1,4 +1,4 @@
-"""Everything that knows Envoy's field names: its bootstrap, and clusters, routes and weights rendered from a plan.
+"""Envoy's configuration: the bootstrap, and clusters, routes and weights rendered from a route plan.
 
-Pure, but for `process`, `admin` and `binary`, which start the Envoy process and talk to its admin socket.
+Pure except `process`, `admin` and `binary`, which start Envoy and use its admin socket.
 """

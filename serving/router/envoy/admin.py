@@ -11,7 +11,7 @@ from serving import errors
 from serving.router.envoy.statistics import FILTER, FILTER_COUNTS
 
 TIMEOUT_SECONDS = 5.0
-"""For one answer: the thread that answers also reads configuration, for at most 0.3 s at a time."""
+"""For one response: Envoy's main thread also reads configuration, for at most 0.3 s at a time."""
 
 
 class Admin:
@@ -55,7 +55,7 @@ class Admin:
         return int(text.partition(": ")[2] or 0)
 
     async def ready(self) -> bool:
-        """Say whether Envoy has its first configuration and listens."""
+        """Return whether Envoy has its first configuration and listens."""
         return (await self._request("GET", "/ready")).startswith("LIVE")
 
     async def drain(self) -> None:

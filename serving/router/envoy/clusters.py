@@ -1,4 +1,4 @@
-"""Envoy's clusters and, as resources of their own, their endpoints (docs/decisions/envoy-configuration.md)."""
+"""Envoy's clusters, and their endpoints as separate resources (docs/decisions/envoy-configuration.md)."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
     """Return one Envoy cluster."""
     unlimited = UInt32Value(value=settings.max_requests)
-    # What no replica took waits at the activator, which has bounds of its own.
+    # Requests that no replica accepted wait at the activator, which has its own bounds.
     retries = unlimited if cluster.on_demand else UInt32Value(value=settings.retry_min_concurrency)
     options = envoy.HttpProtocolOptions(
         common_http_protocol_options=envoy.CommonHttpProtocolOptions(
@@ -58,7 +58,8 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
 def load_assignment(cluster: Cluster, activator_folder: str) -> envoy.ClusterLoadAssignment:
     """Return a cluster's endpoints: its replicas and, with lower priority, the activator if it is on demand.
 
-    Envoy sends to the activator while there is no replica, and what no replica took (see `routes`).
+    The activator gets requests while there is no replica, and requests that no replica accepted (see
+    `routes`).
 
     Args:
         cluster: the cluster.

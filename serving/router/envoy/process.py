@@ -1,7 +1,7 @@
-"""Envoy as a process that outlives its starter: starts it, and finds it again.
+"""The Envoy process, which outlives the gateway that started it and is adopted by the next one.
 
-Envoy has a session and an append-only log of its own, and no pipe to the gateway, so that SIGKILL of the gateway (or of
-`up`) stops no traffic. The next gateway recognises it by boot id, pid and start time.
+Envoy has its own session and append-only log, and no pipe to the gateway, so that SIGKILL of the gateway (or
+of `up`) stops no traffic. The next gateway recognises it by boot id, pid and start time.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class EnvoyProcess:
     def running(self) -> RunningEnvoy | None:
         """Return the Envoy that runs on this directory, whoever started it."""
         if self._child is not None:
-            self._child.poll()  # reaps it, so that it is not a zombie
+            self._child.poll()  # reaps a zombie
         record = processes.read_running(self._dir / "envoy.json")
         if record is None:
             return self._unrecorded()

@@ -1,4 +1,4 @@
-"""A route plan as Envoy's resources: what changed is rendered and encoded, and routes are joined from encoded parts.
+"""Renders the changes of a route plan as Envoy's resources; routes are joined from encoded parts.
 
 A change of one service among 1,000 must not cost the rendering of 1,000.
 """
@@ -12,7 +12,7 @@ from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy.resource import NO_ENDPOINTS, Resource, encoded_resource, resource
 from serving.router.envoy.weights import Weights
 from serving.router.plan.route_table import RoutePlan
-from serving.router.plan.service import Cluster, Service
+from serving.router.plan.service import Cluster, GatewayService
 from serving.settings import GatewaySettings
 
 T = TypeVar("T")
@@ -23,10 +23,10 @@ NO_BACKEND = "no backend has this address: use /NAMESPACE/BACKEND/..."
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What Envoy must have before a route configuration.
+    """Resources that Envoy must have before a route configuration.
 
-    Routes name the clusters in `named`; those in `serving` have weight in a route itself, so they must have
-    endpoints. `weights` are prefixes of weights, which have dependencies of their own.
+    Routes name the clusters in `named`; clusters in `serving` have weight in a route itself, so they must
+    have endpoints. `weights` are prefixes of weights, which have their own dependencies.
     """
 
     named: frozenset[str] = frozenset()
@@ -36,9 +36,9 @@ class Dependencies:
 
 @dataclass(frozen=True)
 class ResourceChanges:
-    """Changes to what Envoy should have, by name; None removes. Applied to nothing, they are everything.
+    """Changes to the target resources, by name; None removes.
 
-    Weights are by prefix, as one resource has them all. Route configurations are never removed.
+    Weights are by prefix, as one resource has all of them. Route configurations are never removed.
     """
 
     clusters: Mapping[str, Resource | None] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class ResourceChanges:
 
 
 class Renderer:
-    """Renders changes of a plan; keeps the encoded parts of all services, from which routes are joined."""
+    """Renders changes of a plan, and keeps the encoded parts of all services."""
 
     def __init__(self, settings: GatewaySettings, activator_folder: str) -> None:
         """Args: activator_folder: the folder of the activator's sockets."""
@@ -60,7 +60,7 @@ class Renderer:
         self._rendered: set[str] = set()
 
     def render(self, plan: RoutePlan) -> ResourceChanges:
-        """Return the changes of a plan as resources; weights or endpoints that change alone change no route."""
+        """Return the changes of a plan as resources; weights or endpoints alone change no route."""
         clusters_and_endpoints = {
             name: None if cluster is None else self._cluster(cluster)
             for name, cluster in plan.clusters.items()
@@ -110,7 +110,7 @@ class Renderer:
             else Resource(NO_ENDPOINTS, endpoints.content),
         )
 
-    def _service(self, service: Service) -> "_ServiceParts":
+    def _service(self, service: GatewayService) -> "_ServiceParts":
         prefix = weights.key_prefix(service)
         return _ServiceParts(
             host=routes.virtual_host(service, self._settings),
@@ -127,9 +127,9 @@ def _configuration(name: str, entries: bytes, not_found: str, hosts: bytes = b""
 
     Args:
         name: its name.
-        entries: encoded entries of the tree of paths, one after the other.
+        entries: concatenated encoded entries of the tree of paths.
         not_found: the message of its 404.
-        hosts: encoded virtual hosts, one after the other.
+        hosts: concatenated encoded virtual hosts.
     """
     by_path = routes.paths_host(entries, not_found)
     return encoded_resource(envoy.RouteConfiguration, routes.route_configuration(name, hosts + by_path))
@@ -137,7 +137,7 @@ def _configuration(name: str, entries: bytes, not_found: str, hosts: bytes = b""
 
 @dataclass(frozen=True)
 class _ServiceParts:
-    """What one service adds to the routes and weights, encoded."""
+    """The encoded parts of routes and weights of one service."""
 
     host: bytes
     path: bytes

@@ -1,4 +1,4 @@
-"""Resources as Envoy receives them: a message in a google.protobuf.Any, and its version, which is its digest."""
+"""Resources as Envoy receives them: a message in a google.protobuf.Any, with its digest as version."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from serving.router.envoy import messages_pb2
 
 NO_ENDPOINTS = "empty"
-"""The version of endpoints without any: a version alone tells whether a cluster can serve."""
+"""The version of an empty set of endpoints, so that a version shows whether a cluster can serve."""
 _DIGEST_BYTES = 12
 
 
@@ -24,7 +24,7 @@ class Resource:
 def type_url(kind: type[Message]) -> str:
     """Return the type URL of a message that has the option `type_name`."""
     options = kind.DESCRIPTOR.GetOptions()
-    name: str = options.Extensions[messages_pb2.type_name]  # type: ignore[index, unused-ignore]  # so says the stub
+    name: str = options.Extensions[messages_pb2.type_name]  # type: ignore[index, unused-ignore]
     return f"type.googleapis.com/{name}"
 
 

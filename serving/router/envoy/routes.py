@@ -1,7 +1,7 @@
 """Virtual hosts and path routes of the public listener, and the routes of the private listener.
 
-By host, each service is a virtual host, which Envoy finds by hash. By path, all services are one tree of prefixes
-(`prefix_match_map`): a list of routes would cost every request a walk over half of the services.
+By host, each service is a virtual host, which Envoy finds by hash. By path, all services are one tree of
+prefixes (`prefix_match_map`), as every request would search a list of routes linearly.
 """
 
 import hashlib
@@ -13,25 +13,25 @@ from serving.resources import names
 from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy import weights
 from serving.router.envoy.resource import duration, encode, pack
-from serving.router.plan.service import ProbeRoute, Segment, Service, Sticky
+from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRoute, Sticky
 from serving.settings import GatewaySettings
 
 CALLER_HEADER = "x-slipway-caller"
 """The identity that the gateway assigns to a caller without one; only the filter of `bootstrap` sets it."""
 ASSIGN_FILTER = "slipway.assign-caller"
-"""Name of the filter that assigns it; off unless a route turns it on."""
+"""Name of the filter that assigns it; disabled unless a route enables it."""
 
 _HOST_SELECTION_ATTEMPTS = 5
 
 
-def virtual_host(service: Service, settings: GatewaySettings) -> bytes:
+def virtual_host(service: GatewayService, settings: GatewaySettings) -> bytes:
     """Return a service's address by host, as an encoded part of a route configuration."""
     name = service.host(settings.domain)
     host = envoy.VirtualHost(name=name, domains=[name], routes=[_route(service, "/", settings)])
     return _host_entry(encode(host))
 
 
-def path_entry(service: Service, settings: GatewaySettings) -> bytes:
+def path_entry(service: GatewayService, settings: GatewaySettings) -> bytes:
     """Return a service's address by path, as an encoded part of the virtual host of all paths."""
     return _tree_entry(service.prefix, _route(service, service.prefix, settings))
 
@@ -46,7 +46,7 @@ def paths_host(entries: bytes, not_found: str) -> bytes:
     """Return the virtual host of all paths as an encoded part of a route configuration.
 
     Args:
-        entries: encoded parts of the host, one after the other: protobuf merges what is concatenated.
+        entries: concatenated encoded parts of the host, which protobuf merges.
         not_found: the message of the 404.
     """
     missing = envoy.Route(match=envoy.RouteMatch(prefix="/"), direct_response=_reply(404, not_found))
@@ -66,11 +66,11 @@ def route_configuration(name: str, hosts: bytes) -> bytes:
 
     Args:
         name: its name.
-        hosts: encoded parts with its virtual hosts, one after the other.
+        hosts: concatenated encoded parts with its virtual hosts.
     """
     head = envoy.RouteConfiguration(
         name=name,
-        # A client says `host:port`, where the port is the listener's; the address of a service is its host.
+        # A client sends `host:port` with the listener's port; the address of a service is its host.
         ignore_port_in_host_matching=True,
         request_headers_to_remove=[CALLER_HEADER],
     )
@@ -93,7 +93,7 @@ def _on_match(route: envoy.Route) -> envoy.Matcher.OnMatch:
     return envoy.Matcher.OnMatch(action=envoy.TypedExtensionConfig(name="route", typed_config=pack(route)))
 
 
-def _route(service: Service, prefix: str, settings: GatewaySettings) -> envoy.Route:
+def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> envoy.Route:
     match = envoy.RouteMatch(prefix=prefix)
     if not service.ring:
         return envoy.Route(
@@ -126,7 +126,7 @@ def _make_sticky(route: envoy.Route, sticky: Sticky) -> None:
     route.typed_per_filter_config[ASSIGN_FILTER].CopyFrom(pack(lua))
 
 
-def _weighted_clusters(service: Service) -> envoy.WeightedCluster:
+def _weighted_clusters(service: GatewayService) -> envoy.WeightedCluster:
     prefix = weights.key_prefix(service)
     weighted = envoy.WeightedCluster(
         clusters=[
@@ -144,7 +144,7 @@ def _weighted_clusters(service: Service) -> envoy.WeightedCluster:
     return weighted
 
 
-def _arm_headers(segment: Segment) -> list[envoy.HeaderValueOption]:
+def _arm_headers(segment: ClusterSegment) -> list[envoy.HeaderValueOption]:
     headers = [_header(names.ARM_HEADER, segment.arm)]
     if segment.model_version:
         headers.append(_header(names.SERVED_VERSION_HEADER, segment.model_version))
@@ -152,7 +152,7 @@ def _arm_headers(segment: Segment) -> list[envoy.HeaderValueOption]:
 
 
 def _hash_policy(header: str, sticky: Sticky) -> envoy.RouteAction.HashPolicy:
-    """Hash `salt:value`; the salt is itself hashed, so that none of its characters has a meaning in RE2."""
+    """Hash `salt:value`; the salt is hashed first, so that none of its characters has a meaning in RE2."""
     salt = hashlib.sha256(sticky.salt.encode()).hexdigest()[:16]
     salted = envoy.RegexMatchAndSubstitute(
         pattern=envoy.RegexMatcher(regex="^(.*)$"), substitution=f"{salt}:\\1"
@@ -163,10 +163,10 @@ def _hash_policy(header: str, sticky: Sticky) -> envoy.RouteAction.HashPolicy:
 
 
 def _retry_policy(settings: GatewaySettings, *, on_demand: bool) -> envoy.RetryPolicy:
-    """Retry only what no replica has begun to work on, and on another replica.
+    """Retry only requests that no replica has begun to process, and on another replica.
 
-    For a service on demand the last attempt goes to the activator: a replica may be gone of which Envoy has not
-    been told yet, and the activator waits for the next.
+    For a service on demand the last attempt goes to the activator, which waits for the next replica if Envoy
+    does not know yet that the last one is gone.
     """
     policy = envoy.RetryPolicy(
         retry_on="connect-failure,refused-stream,reset-before-request",
@@ -195,7 +195,7 @@ def _reply(status: int, message: str) -> envoy.DirectResponseAction:
 
 
 def _header(key: str, value: str) -> envoy.HeaderValueOption:
-    """Add a header. Overwriting a replica's costs 2 % of a small request, and replicas are ours."""
+    """Append a header: overwriting a replica's costs 2 % of a small request, and replicas are trusted."""
     return envoy.HeaderValueOption(header=envoy.HeaderValue(key=key, value=value))
 
 

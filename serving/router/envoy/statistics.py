@@ -1,7 +1,7 @@
-"""Which statistics Envoy keeps of our clusters, and how its page of them is read.
+"""The selection of Envoy's statistics of our clusters, and the parser of its statistics page.
 
-Envoy has no statistics of a cluster without requests, and of the others only the used ones: a reading costs what there
-is to read (docs/decisions/gateway-statistics.md).
+Envoy keeps only used statistics, and only of clusters with requests, so that a reading costs as much as there
+is to report (docs/decisions/gateway-statistics.md).
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,14 @@ from typing import Any
 OURS = r"cluster\.[^.]*/[^.]*\."
 """The beginning of a statistic of one of our clusters, as an RE2 pattern: only their names have a slash."""
 COUNTERS = (
-    "upstream_rq_(total|active|pending_active|pending_failure_eject|pending_overflow|cancelled|retry|time|[1-5]xx)"
-    "|upstream_cx_none_healthy"
+    "upstream_rq_(total|active|pending_active|pending_failure_eject|pending_overflow|cancelled|retry|time"
+    "|[1-5]xx)|upstream_cx_none_healthy"
 )
-"""The rest of the statistics of our clusters that are kept."""
-_OTHERS = r"(cluster\.slipway-gateway|cluster_manager|control_plane|http|listener|listener_manager|runtime|server)\..*"
+"""The other part of the names of the kept statistics of our clusters."""
+_OTHERS = (
+    r"(cluster\.slipway-gateway|cluster_manager|control_plane|http|listener|listener_manager|runtime|server)"
+    r"\..*"
+)
 """Statistics for people: few, whatever the number of services."""
 
 BOUNDS_MS = (
@@ -36,8 +39,8 @@ BOUNDS_MS = (
     60_000.0,
     300_000.0,
 )
-"""Upper bounds of durations, from a small model's answer to a long generation. Envoy counts whole milliseconds, rounded
-down, so a lower bound would say nothing."""
+"""Upper bounds of durations, from a small model's response to a long generation. Envoy counts whole
+milliseconds, rounded down, so a bound below 1 would be useless."""
 
 FILTER = r"^cluster\.[^.]*/"
 """Selects the statistics of our clusters."""
@@ -54,7 +57,7 @@ _HISTOGRAM_LINES = len(BOUNDS_MS) + 3
 
 @dataclass
 class Statistics:
-    """One cluster's statistics since this Envoy has it."""
+    """The statistics of one cluster since it was added."""
 
     counts: dict[str, int] = field(default_factory=dict)
     """By Envoy's names without `upstream_`; answers by class are `1xx` to `5xx`."""
@@ -64,10 +67,10 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Durations:
-    """Answers by duration."""
+    """A histogram of durations."""
 
     at_most: tuple[str, ...]
-    """How many took at most each of `BOUNDS_MS`, and how many there were."""
+    """Numbers of requests that took at most each of `BOUNDS_MS`, and the total."""
     seconds: float
     """The sum of all durations."""
 
@@ -77,7 +80,7 @@ def bootstrap() -> dict[str, Any]:
     kept = f"{OURS}({COUNTERS})|{_OTHERS}"
     return {
         "stats_config": {
-            # Envoy caches the result of one pattern; prefixes it compares at each count of each request.
+            # Envoy caches the result of one pattern, but compares prefixes at each count of each request.
             "stats_matcher": {"inclusion_list": {"patterns": [{"safe_regex": {"regex": kept}}]}},
             "histogram_bucket_settings": [
                 {"match": {"prefix": "cluster."}, "buckets": list(BOUNDS_MS)},
@@ -91,7 +94,7 @@ def parse(text: str) -> dict[str, Statistics]:
     """Return the statistics on Envoy's page in Prometheus's format, by cluster.
 
     Raises:
-        ValueError: the text is no such page.
+        ValueError: the text is not such a page.
     """
     plain, _, histograms = text.partition(f"# TYPE {_HISTOGRAM.removesuffix('_')} histogram\n")
     clusters: dict[str, Statistics] = {}
@@ -139,20 +142,20 @@ def parse_durations(block: str) -> Durations:
         return Durations(("0",) * (len(BOUNDS_MS) + 1), 0.0)
     values = block.split()[1::2]
     if len(values) != _HISTOGRAM_LINES:
-        raise ValueError(f"a histogram of {len(values)} lines, not {_HISTOGRAM_LINES}")
+        raise ValueError(f"a histogram must have {_HISTOGRAM_LINES} lines, got {len(values)}")
     return Durations(tuple(values[:-2]), float(values[-2]) / 1000)
 
 
 def received(counts: Mapping[str, int]) -> int:
-    """Return how many requests a cluster has received, each counted once, however often it was sent.
+    """Return the number of requests that a cluster has received, each counted once whatever its retries.
 
-    Each attempt has a connection (`rq_total`), waits for one, or ended before it had one; every attempt but the first
-    was counted as a retry.
+    Each attempt has a connection (`rq_total`), waits for one, or ended before it had one; every attempt but
+    the first is counted as a retry.
     """
     attempts = ("total", "pending_active", "pending_failure_eject", "pending_overflow", "cancelled")
     return sum(counts.get(name, 0) for name in (*attempts, "cx_none_healthy")) - counts.get("retry", 0)
 
 
 def in_flight(counts: Mapping[str, int]) -> int:
-    """Return how many requests have no answer yet."""
+    """Return the number of requests without a response yet."""
     return counts.get("active", 0) + counts.get("pending_active", 0)

@@ -1,8 +1,8 @@
 """Weights as entries of Envoy's runtime, so that a change of weights is not a change of routes.
 
-Envoy reads a whole route configuration again if one route changes, which costs its main thread 0.1 ms for every
-stored service; an entry of the runtime costs a microsecond. A key has a digest of the ring's order, so that weights
-for one order are never applied to another.
+Envoy reads a whole route configuration again if one route changes, which costs its main thread 0.1 ms for
+every stored service; an entry of the runtime costs a microsecond. A key has a digest of the ring's order, so
+that weights for one order are never applied to another.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 
 from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy.resource import encode
-from serving.router.plan.service import Service
+from serving.router.plan.service import GatewayService
 
 LAYER = "weights"
 """Name of the runtime's layer and of its only resource."""
@@ -22,17 +22,17 @@ _DIGEST_BYTES = 6
 
 @dataclass(frozen=True)
 class Weights:
-    """One service's weights: an encoded part of the layer, and the clusters that must have endpoints first."""
+    """The weights of one service, encoded, and the clusters that must have endpoints first."""
 
     entries: bytes
     needs: frozenset[str]
 
 
-def key_prefix(service: Service) -> str:
+def key_prefix(service: GatewayService) -> str:
     """Return the prefix of the service's keys; empty if its weights are in its route.
 
-    A key has the name of a cluster, so two segments of one cluster cannot be told apart; a ring of one cluster has
-    no weights to change.
+    Keys have the name of a cluster, so a ring with two segments of one cluster has none; neither has a ring
+    of one cluster, whose weight never changes.
     """
     clusters = [segment.cluster for segment in service.ring]
     if len(clusters) < 2 or len(set(clusters)) < len(clusters):
@@ -41,7 +41,7 @@ def key_prefix(service: Service) -> str:
     return f"{service.namespace}/{service.name}.{digest}"
 
 
-def weights_of(service: Service) -> Weights:
+def weights_of(service: GatewayService) -> Weights:
     """Return the weights of a service that has a key prefix."""
     prefix = key_prefix(service)
     return _weights(prefix, {segment.cluster: segment.size for segment in service.ring})

@@ -1,1 +1,1 @@
-"""The gateway's page of metrics: Envoy's counts by revision of a predictor."""
+"""The gateway's metrics page: Envoy's counts by revision of a predictor."""

@@ -1,4 +1,4 @@
-"""Reads Envoy's statistics when the gateway's page of metrics is requested; without requests it costs nothing.
+"""Reads Envoy's statistics, only when the gateway's metrics page is requested.
 
 If Envoy does not answer, the page has the counts of the last reading, and their time.
 """
@@ -21,21 +21,20 @@ from serving.system import processes
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 1.0
-"""Longest wait of a page for a reading: Envoy's main thread reads configuration for at most 0.3 s at a time, and a
-scraper must not give up on the gateway because Envoy is late."""
+"""Longest wait for a reading, so that a scraper gets a page even if Envoy is late. Envoy's main thread reads
+configuration for at most 0.3 s at a time."""
 FRESH_SECONDS = 0.2
-"""A younger reading is used again, so that several scrapers cost as much as a few readings per second."""
+"""A younger reading is used again, so that several scrapers cost a few readings per second."""
 PAUSE_SHARE = 20.0
-"""So is one that is younger than this multiple of its own time: readings take a twentieth of Envoy's main thread."""
+"""Pause after a reading, in multiples of its time: readings take a twentieth of Envoy's main thread."""
 LONGEST_PAUSE_SECONDS = 1.0
-"""Limit of that pause: on a busy machine Envoy may be late for other reasons, and counts must not grow old."""
+"""Limit of that pause: on a busy machine, Envoy may be late for other reasons."""
 DURATIONS_SECONDS = 5.0
-"""Between readings of durations, which are most of the statistics of busy clusters; percentiles are taken over more
-than a few seconds anyway."""
+"""Between readings of durations, which are most of the statistics; percentiles span longer times."""
 
 
 class StatisticsCollector:
-    """The page of metrics of one gateway, over one Envoy after another."""
+    """The metrics page of one gateway, over the runs of Envoy."""
 
     def __init__(self, admin: Admin, process: EnvoyProcess) -> None:
         self._admin = admin
@@ -49,14 +48,14 @@ class StatisticsCollector:
         self._routes_known = False
 
     def set_labels(self, route: Key, labels: Mapping[str, Labels]) -> None:
-        """Set the clusters of a Route that are on the page; none removes the Route."""
+        """Set the labels of a Route's clusters; none removes the Route from the page."""
         if labels:
             self._labels[route] = dict(labels)
         else:
             self._labels.pop(route, None)
 
     def mark_routes_known(self) -> None:
-        """From now on all Routes have labels: a cluster that is not on the page has had no requests."""
+        """Declare all Routes known: from now on, a cluster that is not on the page has had no requests."""
         self._routes_known = True
 
     async def page(self) -> str:
@@ -73,12 +72,12 @@ class StatisticsCollector:
                 problem = await self._refresh()
         if problem:
             log.info("the page has the counts of %.3f: %s", self._counts.read_at, problem)
-        # If two Routes share a Service, nothing says whose its requests are: the later Route gets them all.
+        # If two Routes share a Service, its requests count for the later Route.
         labels = {cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()}
         return self._counts.page(NAME, labels)
 
     async def _refresh(self) -> str:
-        """Read once for all concurrent requests; return why there is no new reading."""
+        """Read once for all concurrent requests; return why there is no new reading, or an empty text."""
         if clock.monotonic() < self._fresh_until:
             return ""
         if self._reading is None or self._reading.done():

@@ -27,7 +27,9 @@ def labels_of(route: Mapping[str, Any]) -> dict[str, Labels]:
         cluster_of(namespace, backend, ()).name: Labels(
             namespace, spec["inference"], backend["arm"], backend["name"]
         )
-        for backend in reversed(spec.get("backends") or [])  # the first of two with one Service names it
+        for backend in reversed(
+            spec.get("backends") or []
+        )  # of two backends with one Service the first counts
     }
 
 

@@ -1,7 +1,7 @@
-"""The gateway's page of metrics: Envoy's counts by revision, in Prometheus's text format.
+"""The gateway's metrics page: Envoy's counts by revision, in Prometheus's text format.
 
-Written by hand: prometheus_client takes seven times as long for a thousand services of two arms. Samples that have not
-changed since the last reading are not formatted again.
+prometheus_client would take seven times as long for a thousand services of two arms. Only samples that have
+changed since the last reading are formatted again.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ _BOUNDS = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")
 
 
 class RequestCounts(NamedTuple):
-    """Requests to one cluster: all that ever arrived, and those without an answer yet."""
+    """Requests to one cluster: all received ones, and those without a response yet."""
 
     total: int
     active: int
 
 
 class _Templates:
-    """Format strings for one revision's samples, which have its labels in them."""
+    """Format strings for one revision's samples, with its labels."""
 
     def __init__(self, labels: Labels) -> None:
         text = labels.text.replace("%", "%%")
@@ -45,7 +45,7 @@ class _Templates:
 
 
 class _Samples(NamedTuple):
-    """One cluster's formatted samples, and what they were formatted from."""
+    """One cluster's formatted samples, and their source."""
 
     templates: _Templates
     statistics: Statistics
@@ -58,12 +58,12 @@ class _Samples(NamedTuple):
 
 @dataclass
 class EnvoyCounts:
-    """What one Envoy has counted since it started; the next one starts at zero."""
+    """The counts of one Envoy since its start."""
 
     started: float
-    """When this Envoy started, in unix seconds."""
+    """Start of this Envoy, in Unix seconds."""
     read_at: float = 0.0
-    """When it was last read, in unix seconds."""
+    """Last reading, in Unix seconds."""
     _statistics: Mapping[str, Statistics] = field(default_factory=dict)
     _counts: dict[str, RequestCounts] = field(default_factory=dict)
     _samples: dict[str, _Samples] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class EnvoyCounts:
 
         Args:
             clusters: every cluster that has statistics.
-            now: unix seconds.
+            now: Unix seconds.
             durations: whether the reading has durations; otherwise the last ones stay.
         """
         if not durations:
@@ -89,7 +89,7 @@ class EnvoyCounts:
         return self._counts
 
     def _count(self, name: str, reading: Statistics) -> RequestCounts:
-        """Count; between the decision to retry and the attempt one is missing, so the last count is the minimum."""
+        """Return the counts, never below the last ones: one is missing between a retry and its attempt."""
         total = statistics.received(reading.counts)
         if self._before(name, reading):
             total = max(total, self._counts[name].total)
@@ -114,39 +114,39 @@ class EnvoyCounts:
         samples = list(self._samples.values())
         families = (
             family(
-                RECEIVED, "counter", "Requests that came, answered or not.", (s.received for s in samples)
+                RECEIVED, "counter", "Requests that arrived, answered or not.", (s.received for s in samples)
             ),
             family(
                 ANSWERED,
                 "counter",
-                "Requests that were answered, by class of code.",
+                "Requests that were answered, by class of the status code.",
                 (s.answered for s in samples),
             ),
             family(
                 IN_FLIGHT,
                 "gauge",
-                "Requests without an answer, those that are held at zero among them.",
+                "Requests without a response, including those held at zero.",
                 (s.in_flight for s in samples),
             ),
             family(
                 DURATION,
                 "histogram",
-                "From a request's last byte to its answer's, in whole milliseconds.",
+                "Time from a request's last byte to its response's, in whole milliseconds.",
                 (s.durations for s in samples),
             ),
             family(
                 READ_AT,
                 "gauge",
-                "When the counts on this page were read from Envoy.",
+                "Time of the reading from Envoy.",
                 [f"{READ_AT} {self.read_at:.3f}\n"] if self.read_at else [],
             ),
             family(
                 STARTED_AT,
                 "gauge",
-                "When the Envoy was started that has counted them from nothing.",
+                "Start of the Envoy that counts them.",
                 [f"{STARTED_AT} {self.started:.2f}\n"],
             ),
-            family(GATEWAY, "gauge", "Whose page this is.", [f'{GATEWAY}{{gateway="{gateway}"}} 1\n']),
+            family(GATEWAY, "gauge", "The gateway of this page.", [f'{GATEWAY}{{gateway="{gateway}"}} 1\n']),
         )
         return "".join(families)
 

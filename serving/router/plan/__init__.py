@@ -1,4 +1,4 @@
-"""What a gateway serves: services made from Routes and EndpointSlices, and who has which address.
+"""The route plan: services from Routes and EndpointSlices, and the owners of addresses.
 
-Pure; knows nothing of Envoy.
+Pure, and independent of Envoy.
 """

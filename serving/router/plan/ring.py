@@ -1,4 +1,4 @@
-"""The segments of a hash ring: where they go when backends are not ready, and the order in which they are listed."""
+"""The segments of a hash ring: their order, and their reassignment when backends are not ready."""
 
 from collections.abc import Mapping, Sequence
 
@@ -51,13 +51,13 @@ def add_unweighted(
 ) -> Sizes:
     """Add a segment of size 0 for each backend without weight.
 
-    The order of the result changes as rarely as possible, since weights of one order are not valid for another.
+    The order changes as rarely as possible, as weights for one order are not valid for another.
 
     Args:
         segments: if empty, nothing can serve, and the result is empty.
         backends: all backends, in the Route's order.
-        keep_positions: callers have places on the ring, so segments must stay where they are; otherwise each
-            backend gets one segment.
+        keep_positions: keep the segments in place, as callers are sticky; otherwise each backend gets one
+            segment.
     """
     if not segments:
         return []

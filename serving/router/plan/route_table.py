@@ -1,14 +1,14 @@
 """The services of all Routes, updated one Route at a time, and the changes that result.
 
-If two Routes claim one address, or two backends one private address, the older Route gets it (of two equally old,
-the first by name), so that every gateway decides alike. The cost depends on what changes, not on what is stored.
+If two Routes claim one address, or two backends one private address, the older Route gets it (or the first by
+name), so that all gateways decide alike. The cost depends on the changes, not on the number of Routes.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from serving.router.plan.service import Cluster, ProbeRoute, Service
+from serving.router.plan.service import Cluster, GatewayService, ProbeRoute
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ RouteKey = tuple[str, str]
 
 
 class _Precedence(NamedTuple):
-    """The lowest one gets a claimed name."""
+    """The lowest one owns a claimed name."""
 
     created: str
     route: RouteKey
@@ -26,13 +26,13 @@ class _Precedence(NamedTuple):
 
 @dataclass(frozen=True)
 class RoutePlan:
-    """Changes to what a gateway serves, by name; None removes. Applied to nothing, they are the whole plan.
+    """Changes to a gateway's route plan, by name; None removes.
 
-    Services and probe routes are named by their prefixes. `routes` has the reason why each touched Route is not
-    served; empty if it is.
+    Services and probe routes are named by their prefixes. `routes` has the reason why a changed Route is not
+    served, or an empty text.
     """
 
-    services: Mapping[str, Service | None] = field(default_factory=dict)
+    services: Mapping[str, GatewayService | None] = field(default_factory=dict)
     clusters: Mapping[str, Cluster | None] = field(default_factory=dict)
     probes: Mapping[str, ProbeRoute | None] = field(default_factory=dict)
     routes: Mapping[RouteKey, str] = field(default_factory=dict)
@@ -42,18 +42,18 @@ class RouteTable:
     """The services of all Routes, and which of them own the names that they claim."""
 
     def __init__(self) -> None:
-        self._services: dict[RouteKey, Service] = {}
-        self._addresses: _Claims[Service] = _Claims()
+        self._services: dict[RouteKey, GatewayService] = {}
+        self._addresses: _Claims[GatewayService] = _Claims()
         self._clusters: _Claims[Cluster] = _Claims()
         self._probes: _Claims[ProbeRoute] = _Claims()
         self._touched: set[RouteKey] = set()
 
     @property
-    def services(self) -> Mapping[RouteKey, Service]:
+    def services(self) -> Mapping[RouteKey, GatewayService]:
         """Every Route's service, also those that are not served."""
         return self._services
 
-    def put(self, key: RouteKey, service: Service | None) -> None:
+    def put(self, key: RouteKey, service: GatewayService | None) -> None:
         """Replace one Route's service; None removes it."""
         old = self._services.pop(key, None)
         if service is not None:
@@ -80,7 +80,7 @@ class RouteTable:
             {key: self._why_not_served(key) for key in touched if key in self._services},
         )
 
-    def _transfer_claims(self, previous_owner: Service | None, owner: Service | None) -> None:
+    def _transfer_claims(self, previous_owner: GatewayService | None, owner: GatewayService | None) -> None:
         """Only the owner of an address claims clusters and probe routes."""
         if previous_owner is not None:
             for cluster in previous_owner.clusters:
@@ -136,5 +136,5 @@ class _Claims(Generic[T]):
                 yield name, owner
 
 
-def _precedence(service: Service) -> _Precedence:
+def _precedence(service: GatewayService) -> _Precedence:
     return _Precedence(service.created, (service.namespace, service.route))

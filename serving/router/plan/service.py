@@ -1,6 +1,6 @@
-"""One service of a gateway, made from a Route and its EndpointSlices.
+"""One service of a gateway, from a Route and its EndpointSlices.
 
-Segments come from the Inference controller; decided here is only who gets a segment whose backend is not ready.
+The Inference controller sets the segments; only segments of backends that are not ready are reassigned here.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from serving.resources.names import SERVICE_NAME_LABEL
 from serving.router.plan.ring import add_unweighted, reassign_unready
 
 NOTHING_PROVEN = "no revision of this service has been proven yet"
-"""Why a new service is unavailable; no fault, as its first revision becomes ready."""
+"""Why a new service is unavailable; not an error, as its first revision is starting."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 section 5.1."""
@@ -44,12 +44,12 @@ class Cluster:
 
     @property
     def socket(self) -> str:
-        """The file name of the activator's socket for this cluster: short, as paths of sockets must be."""
+        """The file name of the activator's socket for this cluster; short, as socket paths are limited."""
         return hashlib.blake2b(self.name.encode(), digest_size=_SOCKET_NAME_BYTES).hexdigest()
 
 
 @dataclass(frozen=True)
-class Segment:
+class ClusterSegment:
     """Consecutive units of the ring that belong to one cluster; size 0 while the backend has no weight."""
 
     cluster: str
@@ -68,19 +68,19 @@ class Sticky:
 
 @dataclass(frozen=True)
 class ProbeRoute:
-    """The address `/NAMESPACE/BACKEND/` of a backend on the private listener, whether it has weight or not."""
+    """The address `/NAMESPACE/BACKEND/` of a backend on the private listener, even without weight."""
 
     prefix: str
     cluster: str
 
 
 @dataclass(frozen=True)
-class Service:
-    """What a gateway serves for one Route: a public address, and where its requests go.
+class GatewayService:
+    """The public address of one Route, and the backends behind it.
 
-    `ring` lists every backend, also those without weight, so that weights can change while nothing else does. If
-    nothing can serve, it is empty, and `unavailable` has the reason. `problem` says why the Route is invalid.
-    `weights` is the effective percentage of each arm.
+    `ring` includes backends without weight, so that a change of weights changes nothing else. If no backend
+    can serve, it is empty, and `unavailable` has the reason. `problem` is why the Route is invalid. `weights`
+    is the effective percentage of each arm.
     """
 
     namespace: str
@@ -88,7 +88,7 @@ class Service:
     name: str
     generation: int
     created: str
-    ring: tuple[Segment, ...]
+    ring: tuple[ClusterSegment, ...]
     sticky: Sticky | None
     clusters: tuple[Cluster, ...]
     probes: tuple[ProbeRoute, ...]
@@ -106,7 +106,7 @@ class Service:
         return f"{self.name}.{self.namespace}.{domain}"
 
 
-def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Service:
+def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> GatewayService:
     """Return the service of one Route.
 
     Args:
@@ -125,12 +125,14 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Serv
     ready = {name for name, cluster in clusters.items() if cluster.endpoints or cluster.on_demand}
     sticky = spec.get("sticky")
     ring = tuple(
-        Segment(clusters[name].name, backends[name]["arm"], backends[name].get("modelVersion") or "", size)
+        ClusterSegment(
+            clusters[name].name, backends[name]["arm"], backends[name].get("modelVersion") or "", size
+        )
         for name, size in add_unweighted(
             reassign_unready(segments, ready), list(backends), keep_positions=sticky is not None
         )
     )
-    return Service(
+    return GatewayService(
         namespace=namespace,
         route=meta["name"],
         name=spec["inference"],
@@ -186,7 +188,7 @@ def _target_port(item: Object, service_port: int) -> int:
     return ports[0] if len(ports) == 1 else service_port
 
 
-def _percentages(arms: Sequence[str], ring: Sequence[Segment]) -> tuple[tuple[str, float], ...]:
+def _percentages(arms: Sequence[str], ring: Sequence[ClusterSegment]) -> tuple[tuple[str, float], ...]:
     units = dict.fromkeys(arms, 0)
     for segment in ring:
         units[segment.arm] += segment.size

@@ -1,1 +1,1 @@
-"""Incremental xDS: which resources Envoy has, what it may be sent next, and the gRPC stream that carries it."""
+"""Incremental xDS: the resources that Envoy has, the order of updates, and the gRPC stream."""

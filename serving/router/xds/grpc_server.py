@@ -1,4 +1,4 @@
-"""The gRPC service that Envoy connects to, on a Unix socket. It carries bytes; `server` has the protocol."""
+"""The gRPC service for Envoy, on a Unix socket. It carries bytes; `server` has the protocol."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 _METHOD = "DeltaAggregatedResources"
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-"""Messages are as large as what is stored; gRPC's limit of 4 MiB guards against strangers."""
+"""Messages grow with the number of services; gRPC's limit of 4 MiB is for untrusted peers."""
 _GRACE_SECONDS = 0.1
 
 

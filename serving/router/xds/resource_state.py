@@ -7,7 +7,7 @@ V = TypeVar("V")
 
 
 class ResourceState(Generic[V]):
-    """One type of resource, by name. A version of None means that the resource is not there."""
+    """The state of one type of resource, by name. Version None means that the resource is absent."""
 
     def __init__(self) -> None:
         self.target: dict[str, V] = {}
@@ -15,9 +15,9 @@ class ResourceState(Generic[V]):
         self.awaiting_answer = False
         self._in_flight: dict[str, V | None] = {}
         self._uncertain: set[str] = set()
-        """Part of a rejected response, of which Envoy may have accepted some."""
+        """Resources of a rejected response, of which Envoy may have accepted some."""
         self._dirty: set[str] = set()
-        """May differ from the target; all others are known not to."""
+        """Resources that may differ from the target; all others do not."""
 
     def set_target(self, changes: Mapping[str, V | None]) -> None:
         """Change the target versions."""
@@ -29,14 +29,14 @@ class ResourceState(Generic[V]):
         self._dirty |= changes.keys()
 
     def reset(self, acknowledged: Mapping[str, V]) -> None:
-        """Begin with an Envoy that has these versions."""
+        """Start with an Envoy that has these versions."""
         self.acknowledged = dict(acknowledged)
         self.awaiting_answer = False
         self._in_flight, self._uncertain = {}, set()
         self._dirty = self.target.keys() | self.acknowledged.keys()
 
     def sent(self, name: str) -> V | None:
-        """Return the version that Envoy has once it accepts what is in flight; None also if that is uncertain."""
+        """Return the version after Envoy accepts the response in flight; None if uncertain or absent."""
         if name in self._uncertain:
             return None
         return self._in_flight[name] if name in self._in_flight else self.acknowledged.get(name)
@@ -46,7 +46,7 @@ class ResourceState(Generic[V]):
         return self.acknowledged.get(name), self.sent(name)
 
     def all_sent(self) -> dict[str, V]:
-        """Return the versions that Envoy has once it accepts what is in flight."""
+        """Return the versions that Envoy has once it accepts the response in flight."""
         versions = {**self.acknowledged, **self._in_flight}
         return {name: version for name, version in versions.items() if version is not None}
 
@@ -59,14 +59,14 @@ class ResourceState(Generic[V]):
         return [name for name in self._differing() if name not in self.target]
 
     def mark_sent(self, versions: Mapping[str, V | None]) -> None:
-        """Note a response; the next one may be sent after its answer."""
+        """Record a response; the next one may be sent after Envoy's answer."""
         self.awaiting_answer = True
         self._in_flight = dict(versions)
         self._uncertain -= versions.keys()
         self._dirty |= versions.keys()
 
     def mark_answered(self, *, accepted: bool, atomic: bool = False) -> None:
-        """Note Envoy's answer.
+        """Record Envoy's answer.
 
         Args:
             accepted: whether Envoy accepted the whole response.
@@ -84,7 +84,7 @@ class ResourceState(Generic[V]):
             self._uncertain |= sent.keys()
 
     def forget(self, name: str) -> None:
-        """Assume that Envoy does not have a resource: it dropped it, or subscribes to it again."""
+        """Assume that Envoy lacks a resource, as it dropped it or subscribes to it again."""
         self.acknowledged.pop(name, None)
         self._in_flight.pop(name, None)
         self._uncertain.discard(name)

@@ -1,9 +1,8 @@
-"""Brings resources to one Envoy in an order that fails no request, and knows what Envoy has acknowledged.
+"""The incremental xDS protocol: sends resources to one Envoy in an order that fails no request.
 
-`update_order` decides what may be sent. This is the protocol around it, incremental xDS: one response of a type is in
-flight at a time, so that a later change overtakes what has not been sent. An Envoy that reconnects says what it has,
-and gets the difference. A rejected update changes nothing: Envoy keeps what it had.
-Protocol: envoyproxy.io, "xDS REST and gRPC protocol", incremental variant.
+One response of each type is in flight at a time, so that later changes replace those not sent yet. An Envoy
+that reconnects reports its resources and gets the difference. After a rejected update Envoy keeps what it
+had. Protocol: envoyproxy.io, "xDS REST and gRPC protocol", incremental variant.
 """
 
 import asyncio
@@ -27,10 +26,10 @@ from serving.router.xds.update_order import UpdateOrder
 log = logging.getLogger(__name__)
 
 ROUTES_PAUSE_SHARE = 9.0
-"""Pause after routes, in multiples of the time that Envoy took to read them. It reads all routes if one changes, 0.1 ms
-for each stored service, so a burst of changes is gathered into a tenth of its time. The first is sent at once."""
+"""Pause after routes, in multiples of the time that Envoy took to read them. It reads all routes if one
+changes (0.1 ms for each service); with the pause, a burst of changes takes a tenth of its time."""
 LONGEST_ROUTES_PAUSE = 1.0
-"""Seconds; on a busy machine Envoy may be slow for other reasons, and a new service should not wait for that."""
+"""Seconds; a new service must not wait longer if Envoy is slow for other reasons."""
 
 
 class Rejected(errors.SlipwayError):
@@ -42,7 +41,7 @@ class MalformedRequest(ValueError):
 
 
 class DeltaXdsServer:
-    """What one Envoy should have, and the session with it while it is connected."""
+    """The target resources of one Envoy, and its session while it is connected."""
 
     def __init__(self, folder: Path, admin: Admin, now: Callable[[], float] = clock.monotonic) -> None:
         self._folder = folder
@@ -58,7 +57,7 @@ class DeltaXdsServer:
         self._resources: dict[str, dict[str, Resource]] = {name: {} for name in TYPE_URLS}
         self._target_version = 0
         self._suspended = True
-        """Nothing is sent before the first target, nor after a rejection until the next."""
+        """No updates are sent before the first target, nor between a rejection and the next target."""
         self._sent_version = {"weights": 0, "routes": 0}
         self._acknowledged_version = {"weights": 0, "routes": 0}
         self._rejection = ""
@@ -72,7 +71,7 @@ class DeltaXdsServer:
         return {name: str(self._folder / f"{name}.sock") for name in ("admin", "probe", "changes")}
 
     def set_target(self, changes: ResourceChanges) -> int:
-        """Change what Envoy should have, send what need not wait, and return the target's version."""
+        """Change the target, send what need not wait, and return the target's version."""
         self._replace("clusters", changes.clusters)
         self._replace("endpoints", changes.endpoints)
         self._replace("routes", {name: resource for name, (resource, _) in changes.routes.items()})
@@ -90,7 +89,7 @@ class DeltaXdsServer:
         return min(self._acknowledged_version.values())
 
     async def wait_acknowledged(self, on_answer: Callable[[], None] = lambda: None) -> None:
-        """Wait until Envoy has acknowledged the whole target, also one that is set meanwhile.
+        """Wait until Envoy has acknowledged the whole target, including later changes.
 
         Without an Envoy, wait for the next one.
 
@@ -98,7 +97,7 @@ class DeltaXdsServer:
             on_answer: called after each of Envoy's answers; `acknowledged_version` may have grown.
 
         Raises:
-            Rejected: Envoy refused something; has Envoy's message. Nothing more is sent until the next target.
+            Rejected: with Envoy's message. Nothing more is sent until the next target.
         """
         while True:
             self._progress.clear()
@@ -110,19 +109,19 @@ class DeltaXdsServer:
             await self._progress.wait()
 
     async def apply(self, changes: ResourceChanges) -> None:
-        """Change what Envoy should have, and wait until it has acknowledged everything.
+        """Change the target, and wait until Envoy has acknowledged all of it.
 
         Raises:
-            Rejected: Envoy refused something.
+            Rejected: with Envoy's message.
         """
         self.set_target(changes)
         await self.wait_acknowledged()
 
     async def wait_ready(self, seconds: float) -> None:
-        """Wait until Envoy listens; a new one does after a first response of each type.
+        """Wait until Envoy listens; a new Envoy does so after a first response of each type.
 
         Raises:
-            errors.Unavailable: it does not within this time.
+            errors.Unavailable: Envoy is not ready in time.
         """
         deadline = clock.monotonic() + seconds
         while True:
@@ -150,11 +149,11 @@ class DeltaXdsServer:
             self._session = None
 
     async def receive(self, session: XdsSession, message: bytes) -> None:
-        """Take a request of Envoy's: a change of its subscription, and the answer to a response.
+        """Handle a request: a change of subscriptions, or the answer to a response.
 
         Raises:
             MalformedRequest: not a request, or for a type that is not served.
-            errors.Unavailable: an adopted Envoy does not say which weights it has.
+            errors.Unavailable: an adopted Envoy does not report its weights.
         """
         try:
             request = envoy.DeltaDiscoveryRequest.FromString(message)
@@ -162,7 +161,7 @@ class DeltaXdsServer:
             raise MalformedRequest(str(error)) from error
         type_name = TYPES.get(request.type_url)
         if type_name is None:
-            raise MalformedRequest(f"a request for {request.type_url!r}")
+            raise MalformedRequest(f"type {request.type_url!r} is not served")
         versions: Mapping[str, Any] = dict(request.initial_resource_versions)
         if type_name == "weights" and versions:
             versions = weights.parse(await self._admin.runtime())
@@ -208,7 +207,7 @@ class DeltaXdsServer:
             self._acknowledged_version[type_name] = version
 
     def _send_next(self) -> None:
-        """Send what may be sent now; the rest waits for Envoy's answers."""
+        """Send all permitted updates; the others wait for Envoy's answers."""
         session, order = self._session, self._order
         if session is None or self._suspended:
             return
@@ -228,7 +227,7 @@ class DeltaXdsServer:
         return session.subscriptions[type_name].started and not self._states[type_name].awaiting_answer
 
     def _send(self, session: XdsSession, type_name: str, versions: Mapping[str, Any]) -> None:
-        """Send resources of one type; an empty response is only sent to a starting Envoy that waits for one."""
+        """Send resources of one type; an empty response goes only to a starting Envoy that waits for one."""
         responded = session.subscriptions[type_name].responded
         if not versions and (responded or type_name in ("endpoints", "routes")):
             return
@@ -246,7 +245,7 @@ class DeltaXdsServer:
             )
 
     def _routes_paused(self) -> bool:
-        """Say whether routes have to wait; if so, sending resumes after the pause."""
+        """Return whether routes must wait; if so, sending resumes after the pause."""
         remaining = self._routes_paused_until - self._now()
         if remaining <= 0 or not self._order.routes.to_update():
             return False
@@ -260,7 +259,7 @@ class DeltaXdsServer:
         self._progress.set()
 
     def _record_version(self, session: XdsSession, type_name: str) -> None:
-        """Record the target version that a type has reached, or reaches with what is in flight."""
+        """Record the target version that a type has reached, or reaches with the response in flight."""
         state = self._states[type_name]
         if session.subscriptions[type_name].started and not state.to_update():
             versions = self._sent_version if state.awaiting_answer else self._acknowledged_version

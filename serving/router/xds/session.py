@@ -24,9 +24,9 @@ class Subscription:
     started: bool = False
     names: set[str] = field(default_factory=set)
     nonce: str = ""
-    """Of the response that is not answered yet."""
+    """Nonce of the response that awaits an answer."""
     responded: bool = False
-    """A starting Envoy waits for a first response of each type, if only that there is nothing."""
+    """Whether a response was sent: a starting Envoy waits for one of each type, even an empty one."""
 
 
 class XdsSession:

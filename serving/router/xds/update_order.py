@@ -1,10 +1,10 @@
-"""The order in which Envoy may be sent changes, so that no request needs a resource that is not there.
+"""The order of updates to Envoy, in which no request needs a resource that Envoy lacks.
 
-Between an update and its acknowledgement Envoy may have the old or the new version. A cluster that any possible route
-names, and a weight that any possible route needs, must be in both. So clusters and endpoints come before the weights
-that send requests to them, and both before the routes that name them; they are removed in reverse. Weights whose
-clusters and routes are there wait for nothing. The cost depends on what differs, not on what is stored, except for
-routes, which Envoy itself reads as a whole.
+Between an update and its acknowledgement Envoy may have the old or the new version. A cluster that any
+possible route names, and a weight that any possible route needs, must be in both. So clusters and endpoints
+are sent before the weights that use them, and both before the routes that name them; they are removed in
+reverse. Weights whose clusters and routes Envoy has are sent at once. The cost depends on the differences,
+not on the number of resources, except for routes, which Envoy itself reads as a whole.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from serving.router.xds.resource_state import ResourceState
 
 
 class UpdateOrder:
-    """What one Envoy has and should have, and what it may be sent next."""
+    """The resources of one Envoy, their targets, and the updates that may be sent next."""
 
     def __init__(self) -> None:
         self.clusters: ResourceState[str] = ResourceState()
@@ -24,11 +24,11 @@ class UpdateOrder:
         self.weights: ResourceState[Weights] = ResourceState()
         self.routes: ResourceState[str] = ResourceState()
         self.dependencies: dict[str, Dependencies] = {}
-        """Of the target's route configurations."""
+        """Dependencies of the target's route configurations."""
 
     @property
     def routed(self) -> bool:
-        """Whether Envoy has acknowledged the target's routes and weights, so that nothing needs old resources."""
+        """Whether Envoy has acknowledged the target's routes and weights and uses no old resources."""
         return not any(state.awaiting_answer or state.to_update() for state in (self.routes, self.weights))
 
     @property
@@ -68,7 +68,7 @@ class UpdateOrder:
         }
 
     def weights_to_send(self) -> dict[str, Weights | None]:
-        """Return the weights to send: those whose clusters have endpoints, and those that no route uses yet."""
+        """Return the weights to send: of clusters with endpoints, and those that no route uses yet."""
         weights = self.weights
         updates: dict[str, Weights | None] = {
             prefix: weights.target[prefix]

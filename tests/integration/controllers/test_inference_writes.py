@@ -26,7 +26,7 @@ from tests.rig.convergence import running, until
 TOLD = (kinds.INFERENCE, kinds.ROUTE, kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.EVENT_V1)
 
 
-class Surroundings:
+class ReportingSurroundings:
     """A node and a gateway that report at once, and a record of every write in one namespace."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
@@ -100,7 +100,7 @@ async def answering(path: Path) -> aiohttp.web.AppRunner:
 
 
 @pytest.fixture
-async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[Surroundings]:
+async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[ReportingSurroundings]:
     """All is running, and the ModelVersions v1 and v2 are ready."""
     namespace = f"writes-{uuid.uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
@@ -113,7 +113,7 @@ async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[Sur
         prober = Prober(tmp_path / "probe.sock", 5.0)
         stack.push_async_callback(prober.close)
         await kube.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
-        around = Surroundings(kube, namespace)
+        around = ReportingSurroundings(kube, namespace)
         lease = {
             "metadata": {"name": f"slipway-gateway-{around.gateway}", "namespace": "default"},
             "spec": {"renewTime": clock.rfc3339_micro(clock.now()), "leaseDurationSeconds": 600},
@@ -132,7 +132,7 @@ async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[Sur
             yield around
 
 
-async def test_a_change_of_weights_is_four_writes_and_no_event(surroundings: Surroundings) -> None:
+async def test_a_change_of_weights_is_four_writes_and_no_event(surroundings: ReportingSurroundings) -> None:
     kube, namespace = surroundings.kube, surroundings.namespace
     body = inference(predictor("stable", "v1", 90), predictor("new", "v2", 10))
     body["metadata"]["namespace"] = namespace
@@ -150,7 +150,7 @@ async def test_a_change_of_weights_is_four_writes_and_no_event(surroundings: Sur
     await until(lambda: not surroundings.inference)
 
 
-async def quiet(surroundings: Surroundings) -> None:
+async def quiet(surroundings: ReportingSurroundings) -> None:
     """Wait until nothing has been written for longer than anything is held back."""
     loop = asyncio.get_running_loop()
     seen, since = -1, loop.time()

@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from serving.router.activator.forwarding import Backend, Listener, RequestObserver
-from serving.router.activator.request_queue import Budget, Refusal
+from serving.router.activator.forwarding import HeldBackend, Listener, RequestObserver
+from serving.router.activator.request_queue import QueueTotals, Refusal
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 from tests.rig.addresses import own
@@ -29,13 +29,13 @@ class BackendsRig:
         self.settings = replace(ActivatorSettings(), retry_seconds=0.01, **settings)
         self.root = root
         self.clients = clients
-        self.budget = Budget()
+        self.totals = QueueTotals()
         self.events: list[str] = []
         self.cold: list[float] = []
         """-1 for each request that no replica was ready for; then the seconds that it waited."""
         self.listeners: list[Listener] = []
 
-    async def backend(self, name: str = "default/digits-a/8080") -> Backend:
+    async def backend(self, name: str = "default/digits-a/8080") -> HeldBackend:
         observer = RequestObserver(
             queue_changed=lambda new_backend: self.events.append(f"{len(new_backend.queue)} wait"),
             woken=lambda _backend, to, _since: self.events.append(f"woken {to.address}"),
@@ -44,7 +44,7 @@ class BackendsRig:
             held=lambda _backend: self.cold.append(-1.0),
             released=lambda _backend, seconds: self.cold.append(seconds),
         )
-        new_backend = Backend(name, self.settings, self.budget, self.clients, observer)
+        new_backend = HeldBackend(name, self.settings, self.totals, self.clients, observer)
         self.listeners.append(Listener(new_backend, self.root / str(len(self.listeners)), self.settings))
         await self.listeners[-1].open()
         return new_backend
@@ -63,7 +63,7 @@ class BackendsRig:
         ):
             return response.status, dict(response.headers), await response.json(content_type=None)
 
-    async def until_waiting(self, backend: Backend, count: int) -> None:
+    async def until_waiting(self, backend: HeldBackend, count: int) -> None:
         await until(lambda: len(backend.queue) == count)
 
 
@@ -92,7 +92,7 @@ async def test_held_requests_reach_the_first_replica_with_path_headers_and_body(
         }
         requests = [rig.ask(data=b"body", headers=headers, path="/v2/a%2Fb?q=%20&r=") for _ in range(3)]
         await rig.until_waiting(backend, 3)
-        assert rig.budget.bytes == 12
+        assert rig.totals.bytes == 12
         async with replica(FIRST.address, PORT, name="one"):
             backend.set_replicas([FIRST])
             for status, _, body in await asyncio.gather(*requests):
@@ -101,7 +101,7 @@ async def test_held_requests_reach_the_first_replica_with_path_headers_and_body(
                 assert (body["headers"]["x-user"], body["headers"]["content-encoding"]) == ("u", "gzip")
                 assert body["headers"]["content-length"] == "4"
                 assert body["headers"].keys().isdisjoint({"x-hop", "te"})
-        assert (rig.budget.count, rig.budget.bytes) == (0, 0)
+        assert (rig.totals.count, rig.totals.bytes) == (0, 0)
         assert rig.events.count("answered") == 3
         assert rig.events.count(f"woken {FIRST.address}") == 1
 
@@ -142,7 +142,7 @@ async def test_response_is_streamed_and_frees_its_permit_when_it_begins(tmp_path
             responses = [await session.get("http://digits/stream") for _ in range(2)]
             assert [await response.content.readany() for response in responses] == [b"first", b"first"]
             assert responses[0].headers.getall("x-a") == ["1", "2"]
-            assert len(backend.queue) == rig.budget.count == 0
+            assert len(backend.queue) == rig.totals.count == 0
             go_on.set()
             assert [await response.content.read() for response in responses] == [b"last", b"last"]
 
@@ -176,7 +176,7 @@ async def test_request_fails_after_a_few_attempts_when_no_replica_answers(
         (await rig.backend()).set_replicas([FIRST])
         status, _, body = await rig.ask(data=b"x")
     assert (status, body["reason"], len(received)) == (502, "ReplicaFailed", 3)
-    assert rig.budget.count == 0
+    assert rig.totals.count == 0
 
 
 async def test_request_of_a_client_that_hangs_up_is_never_sent(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_request_of_a_client_that_hangs_up_is_never_sent(tmp_path: Path) -
         await rig.until_waiting(backend, 2)
         leaving.cancel()
         await rig.until_waiting(backend, 1)
-        assert rig.budget.bytes == len("staying")
+        assert rig.totals.bytes == len("staying")
         async with replica(FIRST.address, PORT) as counts:
             backend.set_replicas([FIRST])
             assert (await staying)[0] == 200
@@ -210,7 +210,7 @@ async def test_only_the_request_beyond_a_bound_is_refused(
         backend = await rig.backend()
         requests = [rig.ask(data=body) for _ in range(2)]
         await rig.until_waiting(backend, 2)
-        await until(lambda: rig.budget.bytes == 2 * len(body))
+        await until(lambda: rig.totals.bytes == 2 * len(body))
         refused, headers, answer_body = await rig.ask(data=body)
         assert (refused, answer_body["reason"]) == (status, reason)
         assert "default/digits-a/8080" in answer_body["error"]
@@ -235,7 +235,7 @@ async def test_request_past_its_deadline_is_answered_with_the_reason(tmp_path: P
         status, headers, body = await rig.ask()
     assert (status, body["reason"]) == (503, "NoReplicaInTime")
     assert "Retry-After" in headers
-    assert rig.budget.count == 0
+    assert rig.totals.count == 0
 
 
 @pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{"])

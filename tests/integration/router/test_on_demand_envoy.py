@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from serving import clock
-from serving.router.activator.forwarding import Backend, Listener, RequestObserver
-from serving.router.activator.request_queue import Budget
+from serving.router.activator.forwarding import HeldBackend, Listener, RequestObserver
+from serving.router.activator.request_queue import QueueTotals
 from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import ActivatorSettings
 from tests.rig.addresses import own
@@ -28,13 +28,15 @@ def nothing(*_: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def activator(gateway: GatewayRig, **settings: Any) -> AsyncIterator[Backend]:
+async def activator(gateway: GatewayRig, **settings: Any) -> AsyncIterator[HeldBackend]:
     """Yield the backend that holds the requests of the arm `a` of `digits`."""
     chosen = replace(ActivatorSettings(), **settings)
     folder = gateway.data_dir.activator
     folder.mkdir(parents=True, exist_ok=True)
     async with aiohttp.ClientSession(auto_decompress=False) as session:
-        held_backend = Backend(CLUSTER.name, chosen, Budget(), session, RequestObserver(*[nothing] * 6))
+        held_backend = HeldBackend(
+            CLUSTER.name, chosen, QueueTotals(), session, RequestObserver(*[nothing] * 6)
+        )
         listener = Listener(held_backend, folder / CLUSTER.socket, chosen)
         await listener.open()
         try:
@@ -43,7 +45,7 @@ async def activator(gateway: GatewayRig, **settings: Any) -> AsyncIterator[Backe
             await listener.close()
 
 
-async def until_waiting(held_backend: Backend, count: Callable[[], int]) -> None:
+async def until_waiting(held_backend: HeldBackend, count: Callable[[], int]) -> None:
     deadline = clock.monotonic() + 10
     while len(held_backend.queue) != count():
         assert clock.monotonic() < deadline, f"{len(held_backend.queue)} wait, not {count()}"

@@ -41,7 +41,7 @@ def one_caller_per_unit() -> list[str]:
     return [caller_of[unit] for unit in range(RING_UNITS)]
 
 
-class Replica(asyncio.Protocol):
+class EmptyReplica(asyncio.Protocol):
     """Answers with an empty body, and keeps the last request."""
 
     last = b""
@@ -51,7 +51,7 @@ class Replica(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        Replica.last = data
+        EmptyReplica.last = data
         self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n" * data.count(b"\r\n\r\n"))
 
 
@@ -59,7 +59,7 @@ class Replica(asyncio.Protocol):
 async def envoy(root: Path) -> AsyncIterator[GatewayRig]:
     """Envoy, with one replica for each arm."""
     loop = asyncio.get_running_loop()
-    servers = [await loop.create_server(Replica, address, 8080) for address in ARMS.values()]
+    servers = [await loop.create_server(EmptyReplica, address, 8080) for address in ARMS.values()]
     try:
         async with gateway_rig(root) as rig:
             yield rig
@@ -70,10 +70,10 @@ async def envoy(root: Path) -> AsyncIterator[GatewayRig]:
 
 async def serve(
     rig: GatewayRig,
-    ring: Sequence[traffic.Segment],
+    ring: Sequence[traffic.ArmSegment],
     weights: Mapping[str, int],
     sticky: dict[str, str] = STICKY,
-) -> tuple[traffic.Segment, ...]:
+) -> tuple[traffic.ArmSegment, ...]:
     """Serve these weights with as few reassigned ring units as possible; return the new ring."""
     new_ring = traffic.reassign(ring, apportion_at_least_one(weights))
     await rig.serve([route("digits", [*new_ring], sticky=sticky)], SLICES)
@@ -118,7 +118,7 @@ async def test_exactly_the_changed_share_of_callers_moves_and_none_moves_back(
     steps: list[dict[str, int]] = [
         {"stable": 90, "candidate": 10}, {"stable": 50, "candidate": 50}, {"stable": 10, "candidate": 60, "third": 30},
     ]  # fmt: skip
-    ring: tuple[traffic.Segment, ...] = ()
+    ring: tuple[traffic.ArmSegment, ...] = ()
     arms_by_step: list[list[str]] = []
     async with envoy(tmp_path) as rig:
         for step in steps:
@@ -162,5 +162,5 @@ async def test_caller_cannot_choose_its_arm_or_forge_an_identity(tmp_path: Path)
             headers = {"x-user-id": caller, ARM_HEADER: forged, "x-slipway-caller": impersonated}
             async with session.get(f"{rig.url}/default/digits/v2/x", headers=headers) as response:
                 assert (response.status, response.headers[ARM_HEADER]) == (200, arm)
-            assert ARM_HEADER.encode() not in Replica.last
-            assert b"x-slipway-caller" not in Replica.last
+            assert ARM_HEADER.encode() not in EmptyReplica.last
+            assert b"x-slipway-caller" not in EmptyReplica.last

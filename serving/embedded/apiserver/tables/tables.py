@@ -54,7 +54,7 @@ def _columns(kind: Kind) -> tuple[columns.TableColumn, ...]:
     return (name, *(_own_column(column) for column in definition.columns))
 
 
-def _own_column(column: catalog.Column) -> columns.TableColumn:
+def _own_column(column: catalog.PrinterColumn) -> columns.TableColumn:
     def cell(obj: Object, now: datetime) -> Any:
         values = jsonpath.find(column.path, obj)
         if not values:

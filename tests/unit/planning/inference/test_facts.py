@@ -2,7 +2,7 @@ from serving.objects import Object
 from serving.planning.inference import facts
 from serving.planning.inference.facts import Facts
 from serving.planning.inference.plan import Ensure
-from serving.planning.inference.replicas import ReplicaState
+from serving.planning.inference.replicas import RevisionReplicas
 from serving.resources import kinds
 from tests.fakes.inference_world import GATEWAY, InferenceWorld
 from tests.fakes.surroundings import predictor
@@ -64,7 +64,7 @@ def test_new_deployment_has_initial_replicas_and_an_existing_one_keeps_its() -> 
         for n in (name, "new")
     ]
     updated = derive(world).after(writes)
-    assert updated.replicas == {name: ReplicaState(1, 1, 1), "new": ReplicaState(desired=3)}
+    assert updated.replicas == {name: RevisionReplicas(1, 1, 1), "new": RevisionReplicas(desired=3)}
     assert updated.is_accepted
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.objects import Object
 from serving.planning.inference import planner
-from serving.planning.inference.plan import Ensure, Remove, SetFinalizers
+from serving.planning.inference.plan import Ensure, RemoveChild, SetFinalizers
 from serving.resources import conditions, names
 from tests.fakes.inference_world import NOW, InferenceWorld
 from tests.fakes.surroundings import predictor
@@ -265,11 +265,11 @@ def test_deletion_removes_the_route_first_and_the_finalizer_last() -> None:
     world.settle()
     world.inference["metadata"]["deletionTimestamp"] = NOW
     (route_removal,) = planner.plan(world.now(), NOW).actions
-    assert isinstance(route_removal, Remove)
+    assert isinstance(route_removal, RemoveChild)
     assert route_removal.kind.kind == "Route"
     world.children["Route"].clear()
     *removals, final_action = planner.plan(world.now(), NOW).actions
-    assert {action.kind.kind for action in removals if isinstance(action, Remove)} == {
+    assert {action.kind.kind for action in removals if isinstance(action, RemoveChild)} == {
         "Autoscaler",
         "Deployment",
         "Service",
@@ -284,7 +284,9 @@ def test_deletion_in_the_foreground_waits_for_the_pods_of_its_deployments() -> N
     finalizers = ["foregroundDeletion", planner.FINALIZER]
     world.inference["metadata"] |= {"deletionTimestamp": NOW, "finalizers": finalizers}
     actions = planner.plan(world.now(), NOW).actions
-    assert [a.foreground for a in actions if isinstance(a, Remove) and a.kind.kind == "Deployment"] == [True]
+    assert [a.foreground for a in actions if isinstance(a, RemoveChild) and a.kind.kind == "Deployment"] == [
+        True
+    ]
     assert actions[-1] == SetFinalizers(("foregroundDeletion",))
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from serving.planning.apportionment import RING_UNITS, apportion_at_least_one
 from serving.planning.inference import traffic
-from serving.planning.inference.traffic import Segment
+from serving.planning.inference.traffic import ArmSegment
 
 ARMS = [f"arm{i}" for i in range(6)]
 weights = st.dictionaries(st.sampled_from(ARMS), st.integers(0, 1000), min_size=1).filter(
@@ -19,12 +19,12 @@ def total_variation(old: dict[str, int], new: dict[str, int]) -> int:
     return sum(max(0, old.get(arm, 0) - new.get(arm, 0)) for arm in ARMS)
 
 
-def moved(old_ring: tuple[Segment, ...], new_ring: tuple[Segment, ...]) -> int:
+def moved(old_ring: tuple[ArmSegment, ...], new_ring: tuple[ArmSegment, ...]) -> int:
     """Count the units that changed their owner."""
     return sum(a != b for a, b in zip(_owners(old_ring), _owners(new_ring), strict=True))
 
 
-def sizes(ring: tuple[Segment, ...]) -> dict[str, int]:
+def sizes(ring: tuple[ArmSegment, ...]) -> dict[str, int]:
     units: dict[str, int] = {}
     for segment in ring:
         units[segment.owner] = units.get(segment.owner, 0) + segment.size
@@ -33,7 +33,7 @@ def sizes(ring: tuple[Segment, ...]) -> dict[str, int]:
 
 @given(st.lists(weights, min_size=2, max_size=12))
 def test_every_change_of_weights_moves_as_few_callers_as_possible(steps: list[dict[str, int]]) -> None:
-    ring: tuple[Segment, ...] = ()
+    ring: tuple[ArmSegment, ...] = ()
     for step in steps:
         target = apportion_at_least_one(step)
         new_ring = traffic.reassign(ring, target)
@@ -58,7 +58,7 @@ def test_a_change_and_its_reversal_restore_the_ring() -> None:
 
 
 def test_ten_thousand_callers_move_no_more_than_the_weights_and_never_back() -> None:
-    def arm(caller: int, ring: tuple[Segment, ...]) -> str:
+    def arm(caller: int, ring: tuple[ArmSegment, ...]) -> str:
         point = int.from_bytes(hashlib.sha256(f"salt/{caller}".encode()).digest()[:8]) % RING_UNITS
         return ring[bisect.bisect_right(list(accumulate(s.size for s in ring)), point)].owner
 
@@ -77,12 +77,12 @@ def test_ten_thousand_callers_move_no_more_than_the_weights_and_never_back() -> 
 
 
 def test_ring_is_rebuilt_when_it_has_too_many_segments() -> None:
-    ring = tuple(Segment("a" if i % 2 else "b", 10) for i in range(1000))
+    ring = tuple(ArmSegment("a" if i % 2 else "b", 10) for i in range(1000))
     new_ring = traffic.reassign(ring, {"a": 5000, "b": 5000})
-    assert new_ring == (Segment("a", 5000), Segment("b", 5000))
+    assert new_ring == (ArmSegment("a", 5000), ArmSegment("b", 5000))
 
 
-def _owners(ring: tuple[Segment, ...]) -> list[str]:
+def _owners(ring: tuple[ArmSegment, ...]) -> list[str]:
     return [s.owner for s in ring for _ in range(s.size)]
 
 
@@ -93,6 +93,6 @@ def test_the_share_of_an_unproven_arm_goes_to_the_proven_ones_in_proportion() ->
 
 
 def test_share_of_an_unproven_arm_stays_with_removed_arms() -> None:
-    ring = (Segment("a", 6_000), Segment("old", 3_000), Segment("older", 1_000))
+    ring = (ArmSegment("a", 6_000), ArmSegment("old", 3_000), ArmSegment("older", 1_000))
     target = traffic.target_units(ring, {"a": 60, "new": 40}, {"a"})
     assert target == {"a": 6_000, "old": 3_000, "older": 1_000}

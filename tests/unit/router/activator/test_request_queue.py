@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from serving.router.activator.request_queue import BODY_TOO_LARGE, Budget, RequestQueue
+from serving.router.activator.request_queue import BODY_TOO_LARGE, QueueTotals, RequestQueue
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
@@ -15,8 +15,8 @@ SETTINGS = replace(
 A, B = Endpoint("127.77.0.1", 8080), Endpoint("127.77.0.2", 8080)
 
 
-def queue_of(*tickets: int, budget: Budget | None = None, **settings: int) -> RequestQueue:
-    queue = RequestQueue(replace(SETTINGS, **settings), budget or Budget())
+def queue_of(*tickets: int, totals: QueueTotals | None = None, **settings: int) -> RequestQueue:
+    queue = RequestQueue(replace(SETTINGS, **settings), totals or QueueTotals())
     for ticket in tickets:
         assert queue.admit(ticket) is None
         queue.submit(ticket)
@@ -69,8 +69,8 @@ def test_a_removed_request_frees_its_place() -> None:
 
 
 def test_count_and_bytes_are_bounded_per_backend_and_in_total() -> None:
-    budget = Budget()
-    first, second = queue_of(1, 2, 3, 4, budget=budget), queue_of(1, 2, budget=budget)
+    totals = QueueTotals()
+    first, second = queue_of(1, 2, 3, 4, totals=totals), queue_of(1, 2, totals=totals)
     refused = [
         first.admit(5),
         second.admit(3),
@@ -82,7 +82,7 @@ def test_count_and_bytes_are_bounded_per_backend_and_in_total() -> None:
         "TooManyWaiting", "TooManyWaiting", BODY_TOO_LARGE, None, "TooManyBytesWaiting",
     ]  # fmt: skip
     assert second.add_bytes(1, 30) is None
-    assert (budget.bytes, budget.count) == (60, 6)
+    assert (totals.bytes, totals.count) == (60, 6)
     assert second.add_bytes(2, 1) is not None
     first.remove(1)
     assert second.add_bytes(2, 10) is None
@@ -93,8 +93,8 @@ class Queues(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.budget = Budget()
-        self.queues = [RequestQueue(SETTINGS, self.budget) for _ in range(2)]
+        self.totals = QueueTotals()
+        self.queues = [RequestQueue(SETTINGS, self.totals) for _ in range(2)]
         self.held: list[dict[int, int]] = [{}, {}]
         self.waiting: list[set[int]] = [set(), set()]
         self.sent: list[dict[int, Endpoint]] = [{}, {}]
@@ -158,8 +158,8 @@ class Queues(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_counted_twice_or_forgotten(self) -> None:
-        assert self.budget.count == sum(map(len, self.held)) <= SETTINGS.held
-        assert self.budget.bytes == sum(sum(held.values()) for held in self.held) <= SETTINGS.bytes
+        assert self.totals.count == sum(map(len, self.held)) <= SETTINGS.held
+        assert self.totals.bytes == sum(sum(held.values()) for held in self.held) <= SETTINGS.bytes
         for queue, held, sent in zip(self.queues, self.held, self.sent, strict=True):
             assert len(queue) == len(held) - len(sent)
             assert len(held) <= SETTINGS.held_per_backend

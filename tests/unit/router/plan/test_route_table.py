@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import Service, service_of
+from serving.router.plan.service import GatewayService, service_of
 from tests.rig.gateway import endpoint_slice, replaced, route
 
 
 def service_named(
     name: str, created: str, address: str = "digits", *, up: bool = True, header: str = ""
-) -> Service:
+) -> GatewayService:
     """Return the service of a Route with this name, creation time and address."""
     route_object = route(
         address, [("only", 10_000)], sticky={"header": header, "salt": "s"} if header else None
@@ -21,7 +21,7 @@ def service_named(
     )
 
 
-def full_plan(services: dict[Any, Service]) -> RoutePlan:
+def full_plan(services: dict[Any, GatewayService]) -> RoutePlan:
     """Return the plan of all services in one change."""
     return replaced(RouteTable(), services.values())
 
@@ -39,7 +39,7 @@ _services = st.builds(
 @given(st.lists(st.one_of(_services, st.sampled_from("abc")), max_size=12), st.data())
 def test_changes_add_up_to_the_current_routes(steps: list[Any], data: st.DataObject) -> None:
     table, have = RouteTable(), RoutePlan({}, {}, {}, {})
-    services: dict[Any, Service] = {}
+    services: dict[Any, GatewayService] = {}
     for step in steps:
         key = ("default", step if isinstance(step, str) else step.route)
         service = None if isinstance(step, str) else step
@@ -53,7 +53,7 @@ def test_changes_add_up_to_the_current_routes(steps: list[Any], data: st.DataObj
     assert have == full_plan(services)
 
 
-def _add(have: RoutePlan, change: RoutePlan, services: dict[Any, Service]) -> None:
+def _add(have: RoutePlan, change: RoutePlan, services: dict[Any, GatewayService]) -> None:
     for part in ("services", "clusters", "probes", "routes"):
         table: dict[Any, Any] = getattr(have, part)
         table.update(getattr(change, part))

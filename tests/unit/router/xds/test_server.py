@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving.router.envoy import messages_pb2
 from serving.router.envoy.render import Renderer
 from serving.router.plan.route_table import RouteTable
-from serving.router.plan.service import Service, service_of
+from serving.router.plan.service import GatewayService, service_of
 from serving.router.xds.server import LONGEST_ROUTES_PAUSE, DeltaXdsServer, Rejected
 from serving.settings import GatewaySettings
 from tests.fakes.envoy import FakeAdmin, FakeEnvoy
@@ -21,7 +21,7 @@ Arms = dict[str, tuple[int, bool]]
 """Per arm: its weight in tenths, and whether a replica is ready."""
 
 
-def plan(services: dict[str, Arms], *, sticky: bool = False) -> list[Service]:
+def plan(services: dict[str, Arms], *, sticky: bool = False) -> list[GatewayService]:
     """Return services whose arms have these weights and readiness."""
     planned = []
     for name, arms in services.items():
@@ -49,7 +49,7 @@ class PlanServer(DeltaXdsServer):
         super().__init__(Path("/nowhere"), FakeAdmin(envoy), now=lambda: self.time)  # type: ignore[arg-type]
         self._table, self._renderer = RouteTable(), Renderer(GatewaySettings(), "/activator")
 
-    def set_services(self, services: list[Service]) -> int:
+    def set_services(self, services: list[GatewayService]) -> int:
         return self.set_target(self._renderer.render(replaced(self._table, services)))
 
 
@@ -63,7 +63,7 @@ async def settle(envoy: FakeEnvoy) -> None:
         assert envoy.missing() == []
 
 
-def has_exactly(envoy: FakeEnvoy, services: list[Service]) -> None:
+def has_exactly(envoy: FakeEnvoy, services: list[GatewayService]) -> None:
     expected = Renderer(GatewaySettings(), "/activator").render(replaced(RouteTable(), services))
     versions = {kind: {n: v for n, (v, _) in resources.items()} for kind, resources in envoy.has.items()}
     assert versions["clusters"] == {n: r.version for n, r in expected.clusters.items() if r}

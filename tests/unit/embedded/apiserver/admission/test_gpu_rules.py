@@ -38,10 +38,10 @@ def test_the_default_mechanism_of_a_gpu_share_is_mps() -> None:
 @pytest.mark.parametrize(
     ("gpu", "field", "rule"),
     [
-        ({}, GPU_FIELD, "say memory, cores or both"),
+        ({}, GPU_FIELD, "memory, cores or both must be set"),
         ({"memory": "4Gi", "mechanism": "mig"}, GPU_FIELD, "mig needs the GPU's type"),
         ({"memory": "4Gi", "type": "H200"}, GPU_FIELD, "mig needs the GPU's type, and nothing else has one"),
-        ({"cores": 30, "mechanism": "ack"}, GPU_FIELD, "say memory too"),
+        ({"cores": 30, "mechanism": "ack"}, GPU_FIELD, "memory must be set"),
         ({"cores": 0}, f"{GPU_FIELD}.cores", "greater than or equal to 1"),
         ({"cores": 101}, f"{GPU_FIELD}.cores", "less than or equal to 100"),
         ({"cores": 10, "mechanism": "vgpu"}, f"{GPU_FIELD}.mechanism", "vgpu"),
