@@ -24,11 +24,11 @@ class FakeProber(Prober):
 
     def __init__(self) -> None:
         self.sick: set[str] = set()
-        self.asked: list[str] = []
+        self.probed: list[str] = []
 
     async def verdict(self, namespace: str, probe: BackendProbe) -> str:
         await asyncio.sleep(0)
-        self.asked.append(probe.backend)
+        self.probed.append(probe.backend)
         return "GET /v2/health/ready: 503" if any(probe.backend.startswith(s) for s in self.sick) else ""
 
 

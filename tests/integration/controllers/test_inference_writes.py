@@ -1,4 +1,4 @@
-"""What one change of an Inference writes: the real controllers and API, beside a node and a gateway that only report."""
+"""The writes of one change of an Inference: real controllers and API, fake node and gateway."""
 
 import asyncio
 import uuid
@@ -23,7 +23,7 @@ from serving.settings import DEFAULTS
 from tests.fakes.surroundings import inference, predictor, ready_version
 from tests.rig.convergence import running, until
 
-TOLD = (kinds.INFERENCE, kinds.ROUTE, kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.EVENT_V1)
+WATCHED = (kinds.INFERENCE, kinds.ROUTE, kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.EVENT_V1)
 
 
 class ReportingSurroundings:
@@ -34,9 +34,9 @@ class ReportingSurroundings:
         self.namespace = namespace
         self.gateway = f"test-{namespace}"
         self.writes: list[str] = []
-        """Kind, and `status` where nothing else was changed."""
+        """The kind of each write, with `status` if only that has changed."""
         self._todo: asyncio.Queue[Callable[[], Any]] = asyncio.Queue()
-        self._informers = {kind: Informer(kube, kind, namespace=namespace) for kind in TOLD}
+        self._informers = {kind: Informer(kube, kind, namespace=namespace) for kind in WATCHED}
         for kind, informer in self._informers.items():
             informer.on_change(lambda before, after, kind=kind: self._changed(kind, before, after))
 
@@ -45,9 +45,9 @@ class ReportingSurroundings:
         return next(iter(self._informers[kinds.INFERENCE]), {})
 
     def is_ready(self, generation: int) -> bool:
-        """Whether this generation is Ready, as clients see it."""
-        found = conditions.find((self.inference.get("status") or {}).get("conditions"), "Ready") or {}
-        return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
+        """Whether clients see this generation as Ready."""
+        condition = conditions.find((self.inference.get("status") or {}).get("conditions"), "Ready") or {}
+        return (condition.get("status"), condition.get("observedGeneration")) == ("True", generation)
 
     def _changed(self, kind: kinds.Kind, before: Object | None, after: Object | None) -> None:
         if after is None:
@@ -66,8 +66,10 @@ class ReportingSurroundings:
 
     async def _accept(self, route: Object) -> None:
         entry = {
-            "name": self.gateway, "acceptedGeneration": route["metadata"]["generation"], "address": "127.0.0.1:1"
-        }  # fmt: skip
+            "name": self.gateway,
+            "acceptedGeneration": route["metadata"]["generation"],
+            "address": "127.0.0.1:1",
+        }
         await self.kube.apply_status(
             kinds.ROUTE, route, {"gateways": [entry]}, manager="slipway-gateway-test"
         )
@@ -81,12 +83,12 @@ class ReportingSurroundings:
 
 
 def _own(obj: Object | None, key: str) -> Object:
-    found = (obj or {}).get(key) or {}
-    return {name: found[name] for name in found if name not in ("resourceVersion", "managedFields")}
+    part = (obj or {}).get(key) or {}
+    return {name: part[name] for name in part if name not in ("resourceVersion", "managedFields")}
 
 
 async def answering(path: Path) -> aiohttp.web.AppRunner:
-    """Serve 200 to every GET on a Unix socket, but 503 to what has `sick` in its path."""
+    """Serve 200 to every GET on a Unix socket, and 503 to paths with `sick`."""
 
     async def answer(request: aiohttp.web.Request) -> aiohttp.web.Response:
         return aiohttp.web.Response(status=503 if "sick" in request.path else 200, text="no\n model")
@@ -101,7 +103,7 @@ async def answering(path: Path) -> aiohttp.web.AppRunner:
 
 @pytest.fixture
 async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[ReportingSurroundings]:
-    """All is running, and the ModelVersions v1 and v2 are ready."""
+    """Run the controllers, with ready ModelVersions v1 and v2."""
     namespace = f"writes-{uuid.uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         clients = [
@@ -151,7 +153,7 @@ async def test_a_change_of_weights_is_four_writes_and_no_event(surroundings: Rep
 
 
 async def quiet(surroundings: ReportingSurroundings) -> None:
-    """Wait until nothing has been written for longer than anything is held back."""
+    """Wait until there was no write for longer than a status is held back."""
     loop = asyncio.get_running_loop()
     seen, since = -1, loop.time()
     while loop.time() < since + 1.5 * DEFAULTS.controllers.status_settle_seconds:
@@ -160,7 +162,7 @@ async def quiet(surroundings: ReportingSurroundings) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_probe_is_the_first_answer_that_is_not_200_in_its_words(tmp_path: Path) -> None:
+async def test_probe_verdict_is_the_first_response_that_is_not_200(tmp_path: Path) -> None:
     runner = await answering(tmp_path / "probe.sock")
     prober = Prober(tmp_path / "probe.sock", 5.0)
     assert await prober.verdict("n", BackendProbe("good", ("/v2/health/ready", "/v2/models/m/ready"))) == ""

@@ -53,8 +53,10 @@ class ActivatorRig:
         slice_object = endpoint_slice(f"digits-{arm}", [REPLICA])
         slice_object["endpoints"][0]["targetRef"] = {"kind": "Pod", "name": f"digits-{arm}-0"}
         slice_object["metadata"] = {
-            "name": f"digits-{arm}-1", "namespace": "default", "labels": {**slice_object["metadata"]["labels"], **LABEL},
-        }  # fmt: skip
+            "name": f"digits-{arm}-1",
+            "namespace": "default",
+            "labels": {**slice_object["metadata"]["labels"], **LABEL},
+        }
         self.api.add(kinds.ENDPOINT_SLICE, slice_object)
 
     def demand(self) -> Object:
@@ -76,7 +78,7 @@ class ActivatorRig:
 
 @contextlib.asynccontextmanager
 async def activator_rig(root: Path, **status: Any) -> AsyncIterator[ActivatorRig]:
-    """Args: status: of the Autoscaler, from before."""
+    """Args: status: initial status of the Autoscaler."""
     api = FakeKube()
     rig = ActivatorRig(root, api)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}

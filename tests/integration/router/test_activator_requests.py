@@ -32,7 +32,7 @@ class BackendsRig:
         self.totals = QueueTotals()
         self.events: list[str] = []
         self.cold: list[float] = []
-        """-1 for each request that no replica was ready for; then the seconds that it waited."""
+        """-1 for each request without a ready replica, and the seconds that it waited."""
         self.listeners: list[Listener] = []
 
     async def backend(self, name: str = "default/digits-a/8080") -> HeldBackend:

@@ -21,18 +21,18 @@ from tests.rig.envoy_json import as_json, decoded, message_in, parsed
 from tests.rig.gateway import endpoint_slice, gateway_rig, replaced, route
 
 SETTINGS = GatewaySettings(upstream_idle_seconds=7.25, retry_budget_percent=12.5)
-OF_THE_PROTOCOL = {
+PROTOCOL_MESSAGES = {
     "DeltaDiscoveryRequest",
     "DeltaDiscoveryResponse",
     "Resource",
     "Status",
     "EncodedVirtualHosts",
 }
-"""Messages that no dump shows; with a wrong number in them Envoy would get nothing."""
+"""Messages that are in no dump; with a wrong number in one of them Envoy would receive nothing."""
 
 
 def changes_with_every_field() -> ResourceChanges:
-    """The product's resources, with a value where the product sends zero."""
+    """Return the product's resources, with a value where the product sends zero."""
     caller = {"header": "x-user", "salt": "s"}
     routes = [
         route("digits", [("a", 9000), ("b", 1000)], sticky=caller, on_demand="a"),
@@ -54,7 +54,7 @@ def changes_with_every_field() -> ResourceChanges:
 
 
 def contents(changes: ResourceChanges) -> dict[tuple[str, str], bytes]:
-    """Everything that is sent, by the names that Envoy's dump has for types and resources."""
+    """Return the encoded resources by type and name, as in Envoy's dump."""
     sent = {("cluster", name): item.content for name, item in changes.clusters.items() if item}
     sent |= {("endpoint_config", name): item.content for name, item in changes.endpoints.items() if item}
     sent |= {("route_config", name): item.content for name, (item, _) in changes.routes.items()}
@@ -63,7 +63,7 @@ def contents(changes: ResourceChanges) -> dict[tuple[str, str], bytes]:
 
 
 def in_dump(value: Any) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """The resources in the answer to /config_dump."""
+    """Yield the resources in the response to /config_dump."""
     if isinstance(value, list):
         for item in value:
             yield from in_dump(item)
@@ -76,7 +76,7 @@ def in_dump(value: Any) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
 
 
 def only(value: Any, pattern: Any) -> Any:
-    """The part of JSON that has the keys of other JSON."""
+    """Return the part of a JSON value that has the keys of the pattern."""
     if isinstance(value, dict) and isinstance(pattern, dict):
         return {key: only(value[key], pattern[key]) for key in pattern if key in value}
     if isinstance(value, list) and isinstance(pattern, list):
@@ -85,7 +85,7 @@ def only(value: Any, pattern: Any) -> Any:
 
 
 def fields_of(message: Message) -> Iterator[str]:
-    """The fields with a value that is not the default, here and in all messages inside."""
+    """Yield the fields with a value, here and in all nested messages."""
     if isinstance(message, any_pb2.Any):
         yield from fields_of(message_in(message))
         return
@@ -100,7 +100,7 @@ def fields_of(message: Message) -> Iterator[str]:
 
 def declared(messages: Iterator[Descriptor]) -> Iterator[str]:
     for message in messages:
-        if message.name not in OF_THE_PROTOCOL and not message.GetOptions().map_entry:
+        if message.name not in PROTOCOL_MESSAGES and not message.GetOptions().map_entry:
             yield from (field.full_name for field in message.fields)
             yield from declared(message.nested_types)
 
@@ -122,7 +122,7 @@ async def test_envoy_reads_every_field_as_it_was_sent(tmp_path: Path) -> None:
             assert as_json(parsed(read[kind, name])) == sent
 
 
-def test_every_field_of_our_messages_is_among_those_that_are_sent() -> None:
+def test_compared_resources_have_every_declared_field() -> None:
     sent = {
         field
         for content in contents(changes_with_every_field()).values()

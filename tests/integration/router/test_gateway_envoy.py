@@ -52,11 +52,22 @@ async def test_service_is_reached_by_host_or_path_and_names_the_serving_revision
 ENVOY_HEADERS = [
     f"x-envoy-{name}"
     for name in (
-        "expected-rq-timeout-ms", "force-trace", "hedge-on-per-try-timeout", "internal", "ip-tags",
-        "max-retries", "original-url", "retriable-header-names", "retriable-status-codes", "retry-grpc-on", "retry-on",
-        "upstream-alt-stat-name", "upstream-rq-per-try-timeout-ms", "upstream-stream-duration-ms",
+        "expected-rq-timeout-ms",
+        "force-trace",
+        "hedge-on-per-try-timeout",
+        "internal",
+        "ip-tags",
+        "max-retries",
+        "original-url",
+        "retriable-header-names",
+        "retriable-status-codes",
+        "retry-grpc-on",
+        "retry-on",
+        "upstream-alt-stat-name",
+        "upstream-rq-per-try-timeout-ms",
+        "upstream-stream-duration-ms",
     )
-]  # fmt: skip
+]
 """Request headers that control Envoy's router and connection manager: envoyproxy.io, "HTTP headers"."""
 
 
@@ -64,10 +75,13 @@ async def test_a_client_cannot_choose_its_arm_its_host_or_our_timeouts(tmp_path:
     async with gateway_rig(tmp_path) as rig, replicas(), aiohttp.ClientSession() as session:
         await rig.serve([route("digits", [("stable", 10_000)], unweighted=["candidate"])], SLICES)
         forged = {
-            ARM_HEADER: "candidate", "x-gateway-destination-endpoint": f"{CANDIDATE}:8080",
-            "x-envoy-original-dst-host": f"{CANDIDATE}:8080", "x-envoy-upstream-rq-timeout-ms": "1",
-            "x-slipway-caller": "me", **dict.fromkeys(ENVOY_HEADERS, "1"),
-        }  # fmt: skip
+            ARM_HEADER: "candidate",
+            "x-gateway-destination-endpoint": f"{CANDIDATE}:8080",
+            "x-envoy-original-dst-host": f"{CANDIDATE}:8080",
+            "x-envoy-upstream-rq-timeout-ms": "1",
+            "x-slipway-caller": "me",
+            **dict.fromkeys(ENVOY_HEADERS, "1"),
+        }
         status, headers, body = await get(session, f"{rig.url}/default/digits/v2/x", **forged)
         assert (status, headers[ARM_HEADER], body["name"]) == (200, "stable", "stable")
         assert sorted(set(forged) & set(body["headers"])) == []
@@ -118,7 +132,7 @@ async def test_caller_without_the_header_gets_a_sticky_identity(tmp_path: Path) 
                 arms = {(await get(browser, url))[1][ARM_HEADER] for _ in range(4)}
                 assert arms == {first_headers[ARM_HEADER]}
                 assert "x-slipway-caller" not in body["headers"]
-            async with aiohttp.ClientSession() as cookieless:  # the id means the same in the header
+            async with aiohttp.ClientSession() as cookieless:  # the id is also valid in the header
                 _, headers, _ = await get(cookieless, url, x_user_id=first_headers["x-slipway-caller"])
                 assert headers[ARM_HEADER] == first_headers[ARM_HEADER]
                 assert "set-cookie" not in headers

@@ -1,4 +1,4 @@
-"""Envoy's counts on the gateway's metrics page are right during a request and however it ends."""
+"""Envoy's counts on the gateway's metrics page are correct during a request and after any end."""
 
 import asyncio
 import contextlib
@@ -62,11 +62,11 @@ class Reader:
     async def read(self) -> Samples:
         return parsed(await self.signals.page(), **LABELS)
 
-    async def about(self) -> Samples:
+    async def read_all(self) -> Samples:
         return parsed(await self.signals.page())
 
     async def until(self, **expected: float) -> Samples:
-        """Read until the counts are as expected: Envoy counts after it responds, and durations one reading later."""
+        """Read until the counts are as expected: Envoy counts after its response."""
         deadline = clock.monotonic() + 5
         while True:
             samples = await self.read()
@@ -115,10 +115,12 @@ async def answering(status: Callable[[], bytes]) -> AsyncIterator[None]:
 async def test_page_without_requests_has_only_gateway_and_times(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, reader, _):
         now = clock.now().timestamp()
-        samples = await reader.about()
+        samples = await reader.read_all()
     assert samples.keys() == {
-        "slipway_gateway_info local", "slipway_gateway_reading_timestamp_seconds", "slipway_envoy_start_time_seconds",
-    }  # fmt: skip
+        "slipway_gateway_info local",
+        "slipway_gateway_reading_timestamp_seconds",
+        "slipway_envoy_start_time_seconds",
+    }
     assert samples["slipway_gateway_reading_timestamp_seconds"] == pytest.approx(now, abs=5)
     assert samples["slipway_envoy_start_time_seconds"] == pytest.approx(now, abs=10)
 
@@ -146,9 +148,9 @@ async def test_request_waiting_for_a_connection_is_counted_as_received(tmp_path:
         full = stack.enter_context(socket.socket())
         full.bind((REPLICA, PORT))
         full.listen(0)
-        for _ in range(2):  # more than its backlog: to the next, the kernel answers nothing
+        for _ in range(2):  # fills the backlog: the kernel does not answer the next one
             client = stack.enter_context(socket.socket())
-            client.setblocking(False)  # noqa: FBT003 as it is declared
+            client.setblocking(False)  # noqa: FBT003 the signature of socket
             client.connect_ex((REPLICA, PORT))
         async with serving(tmp_path) as (gateway, reader, session):
             request = asyncio.create_task(ask(gateway, session))
@@ -183,9 +185,13 @@ async def test_request_of_a_client_that_hangs_up_is_received_but_not_answered(tm
 
 async def test_request_retried_on_a_second_replica_is_counted_once(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, slices=[endpoint_slice("digits-a", [REPLICA, NOBODY])]) as (gateway, reader, session),
+        serving(tmp_path, slices=[endpoint_slice("digits-a", [REPLICA, NOBODY])]) as (
+            gateway,
+            reader,
+            session,
+        ),
         backend(REPLICA, PORT),
-    ):  # fmt: skip
+    ):
         assert {await ask(gateway, session) for _ in range(40)} == {200}
         await reader.until(s_received_total=40, s_in_flight=0, **{"s_total 2xx": 40})
 
@@ -255,8 +261,8 @@ async def test_pages_read_in_quick_succession_share_one_reading(
         await reader.until(s_received_total=1)
         monkeypatch.setattr(collector, "FRESH_SECONDS", 60.0)
         timestamp = "slipway_gateway_reading_timestamp_seconds"
-        first_reading = (await reader.about())[timestamp]
-        assert (await reader.about())[timestamp] == first_reading
+        first_reading = (await reader.read_all())[timestamp]
+        assert (await reader.read_all())[timestamp] == first_reading
 
 
 async def test_restarted_envoy_counts_from_zero_and_reports_its_start_time(tmp_path: Path) -> None:
@@ -264,15 +270,15 @@ async def test_restarted_envoy_counts_from_zero_and_reports_its_start_time(tmp_p
         for _ in range(7):
             await ask(gateway, session)
         await reader.until(s_received_total=7)
-        old_samples = await reader.about()
+        old_samples = await reader.read_all()
         running = gateway.process.running()
         assert running is not None
         processes.send_signal(running.process, signal.SIGKILL)
         while gateway.process.running() is not None:
             await asyncio.sleep(0.01)
-        samples_while_down = await reader.about()
+        samples_while_down = await reader.read_all()
         assert samples_while_down == old_samples, (
-            "without Envoy the counts of its last reading stay, and say of when they are"
+            "without Envoy the page keeps the counts and the time of the last reading"
         )
         gateway.process.start(gateway.config())
         await gateway.xds.wait_ready(20)
@@ -280,7 +286,7 @@ async def test_restarted_envoy_counts_from_zero_and_reports_its_start_time(tmp_p
         async with asyncio.timeout(10):
             while await ask(gateway, session) != 200:
                 await asyncio.sleep(0.01)
-        new_samples = await reader.about()
+        new_samples = await reader.read_all()
     started, read = "slipway_envoy_start_time_seconds", "slipway_gateway_reading_timestamp_seconds"
     assert new_samples[started] > old_samples[started]
     assert new_samples[read] > old_samples[read]

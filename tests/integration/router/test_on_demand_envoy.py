@@ -1,4 +1,4 @@
-"""Envoy with the activator's sockets and replicas: requests at zero wait, later ones go straight to a replica."""
+"""Envoy with the activator and replicas: requests at zero wait, later ones go directly to a replica."""
 
 import asyncio
 import contextlib
@@ -78,15 +78,17 @@ async def test_requests_at_zero_wait_for_their_arm_and_later_ones_bypass_the_act
             }
             await gateway.serve([digits], [up])
         async with backend(REPLICA, PORT, name="a"):
-            assert (await ask(session, gateway))[0] == 200, "the activator is not there any more"
+            assert (await ask(session, gateway))[0] == 200, "the activator has stopped"
 
 
 async def test_arm_at_zero_gets_its_share_of_requests(tmp_path: Path) -> None:
     digits = route("digits", [("a", 5000), ("b", 5000)], on_demand="a")
     async with (
-        gateway_rig(tmp_path) as gateway, aiohttp.ClientSession() as session, activator(gateway) as held_backend,
+        gateway_rig(tmp_path) as gateway,
+        aiohttp.ClientSession() as session,
+        activator(gateway) as held_backend,
         backend(OTHER, PORT, name="b"),
-    ):  # fmt: skip
+    ):
         await gateway.serve([digits], [endpoint_slice("digits-b", [OTHER])])
         requests = [asyncio.create_task(ask(session, gateway)) for _ in range(60)]
         await until_waiting(held_backend, lambda: 60 - sum(task.done() for task in requests))
@@ -119,9 +121,11 @@ async def test_requests_refused_by_a_vanished_replica_wait_at_the_activator(
 async def test_ready_replica_gets_every_request(tmp_path: Path) -> None:
     digits = route("digits", [("a", 10_000)], on_demand="a")
     async with (
-        gateway_rig(tmp_path) as gateway, aiohttp.ClientSession() as session, activator(gateway) as held_backend,
+        gateway_rig(tmp_path) as gateway,
+        aiohttp.ClientSession() as session,
+        activator(gateway) as held_backend,
         backend(REPLICA, PORT, name="a") as counts,
-    ):  # fmt: skip
+    ):
         await gateway.serve([digits], [endpoint_slice("digits-a", [REPLICA])])
         assert {(await ask(session, gateway))[0] for _ in range(50)} == {200}
         assert (counts["requests"], held_backend.last_request) == (50, 0.0)

@@ -1,4 +1,4 @@
-"""Sticky arms through a real Envoy: the arm of every caller is computed beforehand, so the checks are exact."""
+"""Sticky arms through a real Envoy; the expected arm of every caller is computed, so checks are exact."""
 
 import asyncio
 import contextlib
@@ -111,13 +111,15 @@ async def test_exactly_the_changed_share_of_callers_moves_and_none_moves_back(
 ) -> None:
     """One caller stands on each of the ring's 10,000 units, so shares are exact, without tolerance.
 
-    Any other 10,000 callers are a sample of the ring. Which share of them moves differs from the ring's by chance
-    alone, with a standard error of 0.5 % where 40 % move; the test after this one says where each of them is.
+    Any other 10,000 callers are a sample of the ring: the share that moves has a standard error of 0.5 % where
+    40 % move. The next test checks the position of each of them.
     """
     callers = one_caller_per_unit()
     steps: list[dict[str, int]] = [
-        {"stable": 90, "candidate": 10}, {"stable": 50, "candidate": 50}, {"stable": 10, "candidate": 60, "third": 30},
-    ]  # fmt: skip
+        {"stable": 90, "candidate": 10},
+        {"stable": 50, "candidate": 50},
+        {"stable": 10, "candidate": 60, "third": 30},
+    ]
     ring: tuple[traffic.ArmSegment, ...] = ()
     arms_by_step: list[list[str]] = []
     async with envoy(tmp_path) as rig:
@@ -133,7 +135,7 @@ async def test_exactly_the_changed_share_of_callers_moves_and_none_moves_back(
             new.get(origin, 0) < old.get(origin, 0) and new[to] > old.get(to, 0) for origin, to in moves
         )
     for arms in zip(*arms_by_step, strict=True):
-        assert sum(a != b for a, b in pairwise(arms)) == len(set(arms)) - 1, "somebody moved back"
+        assert sum(a != b for a, b in pairwise(arms)) == len(set(arms)) - 1, "a caller moved back"
 
 
 async def test_caller_is_served_by_its_ring_position_and_salt(tmp_path: Path) -> None:

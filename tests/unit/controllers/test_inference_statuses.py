@@ -112,7 +112,7 @@ async def test_failed_probe_is_reported_at_once_and_until_it_succeeds() -> None:
     settings = dataclasses.replace(PATIENT, probe_retry_seconds=0.01)
     async with controlled(settings, predictor("stable", "digits-v1")) as rig:
         rig.prober.sick.add("digits-stable")
-        await until(lambda: len(rig.prober.asked) > 5)
+        await until(lambda: len(rig.prober.probed) > 5)
         assert rig.statuses() == ["ProbeFailed"]
         rig.prober.sick.clear()
         await until(lambda: rig.ready[0] == "True")
@@ -125,7 +125,7 @@ async def test_progress_is_reported_when_it_takes_long() -> None:
         rig.around.broken.clear()
         rig.around.is_accepting = False
         rig.api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"look": "again"}}})
-        await until(lambda: bool(rig.prober.asked))
+        await until(lambda: bool(rig.prober.probed))
         await until(lambda: rig.ready == ("False", "RouteNotAccepted"))
 
 
@@ -154,7 +154,7 @@ class SlowProber(FakeProber):
         self.go = asyncio.Event()
 
     async def verdict(self, namespace: str, probe: BackendProbe) -> str:
-        self.asked.append(probe.backend)
+        self.probed.append(probe.backend)
         await self.go.wait()
         return ""
 
@@ -166,8 +166,8 @@ async def test_slow_probe_is_reported_while_it_runs() -> None:
     rig.around.start()
     async with running(rig.control(QUICK)):
         await until(lambda: rig.ready == ("False", "Probing"))
-        assert sorted(name.split("-")[1] for name in slow.asked) == ["new", "stable"], (
-            "both are asked at once"
+        assert sorted(name.split("-")[1] for name in slow.probed) == ["new", "stable"], (
+            "both backends are probed at once"
         )
         slow.go.set()
         await until(lambda: rig.ready == ("True", "Ready"))
@@ -181,10 +181,10 @@ async def test_the_proof_of_an_arm_without_weight_is_kept_by_the_next_controller
     rig.around.start()
     async with running(rig.control(PATIENT)):
         await until(lambda: rig.ready[0] == "True")
-    rig.prober.asked.clear()
+    rig.prober.probed.clear()
     changed = [{**arm, "trafficWeight": 50} for arm in idle]
     rig.api.change(kinds.INFERENCE, NS, "digits", {"spec": {"predictors": changed}})
     async with running(rig.control(PATIENT)):
         await until(lambda: rig.is_current and rig.ready[0] == "True")
     await rig.around.stop()
-    assert rig.prober.asked == []
+    assert rig.prober.probed == []

@@ -33,7 +33,7 @@ def test_empty_dir_is_located_below_the_directory_of_the_pod() -> None:
     assert locate(JOB, [pod(subPath="a")], DATA).path == Path("/data/pods/u1/volumes/out/a/model")
 
 
-def test_host_path_is_located_as_it_is() -> None:
+def test_host_path_is_located_unchanged() -> None:
     output = locate(JOB, [pod(volume={"hostPath": {"path": "/srv/x"}})], DATA)
     assert output == (Path("/srv/x/model"), Path("/srv/x"))
 

@@ -11,9 +11,11 @@ from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
 
 VERSION = {
-    "apiVersion": "slipway.dev/v1alpha1", "kind": "ModelVersion", "metadata": {"name": "v1", "namespace": "default"},
+    "apiVersion": "slipway.dev/v1alpha1",
+    "kind": "ModelVersion",
+    "metadata": {"name": "v1", "namespace": "default"},
     "spec": {"modelName": "digits", "source": {"path": "/models/digits"}},
-}  # fmt: skip
+}
 
 
 async def test_model_is_created_when_only_its_version_was_written() -> None:

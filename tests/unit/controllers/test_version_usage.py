@@ -1,4 +1,4 @@
-"""The users of a version, and the release of its image when there are none, from caches filled by hand."""
+"""The users of a version, and the release of an unused image, from caches that the test fills."""
 
 from pathlib import Path
 
@@ -25,35 +25,38 @@ def inference(name: str, *versions: str) -> Object:
 
 
 def show(informer: Informer, obj: Object | None, key: Key | None = None) -> None:
-    """As the watch does."""
+    """Store an object as the watch does."""
     informer._store(key or Key.of(obj or {}), obj)
 
 
 def test_usage_changes_with_the_first_user_and_without_the_last() -> None:
-    watches, news = Watches(FakeKube()), []
-    usage = VersionUsage(watches, news.append)
+    watches, changes = Watches(FakeKube()), []
+    usage = VersionUsage(watches, changes.append)
     inferences, deployments = watches.of(kinds.INFERENCE), watches.of(kinds.DEPLOYMENT)
     show(inferences, inference("a", "v1", "v2"))
-    assert (sorted(news), usage.users(V1)) == ([V1, V2], ["Inference a"])
-    news.clear()
+    assert (sorted(changes), usage.users(V1)) == ([V1, V2], ["Inference a"])
+    changes.clear()
     show(inferences, inference("b", "v1"))
     template = {"metadata": {"annotations": {names.MODEL_VERSION_ANNOTATION: "v1"}}}
     deployment = {"metadata": {"name": "d", "namespace": "default"}, "spec": {"template": template}}
     show(deployments, deployment)
-    assert (news, usage.users(V1)) == ([], ["Inference a", "Inference b", "Deployment d"])
+    assert (changes, usage.users(V1)) == ([], ["Inference a", "Inference b", "Deployment d"])
     show(inferences, inference("a", "v2"))
     show(inferences, None, Key("default", "b"))
-    assert (news, usage.is_used(V1)) == ([], True)
+    assert (changes, usage.is_used(V1)) == ([], True)
     show(deployments, None, Key("default", "d"))
-    assert (news, usage.is_used(V1), usage.is_used(V2)) == ([V1], False, True)
+    assert (changes, usage.is_used(V1), usage.is_used(V2)) == ([V1], False, True)
 
 
-def version(name: str, digest: str, *, going: bool) -> Object:
+def version(name: str, digest: str, *, deleting: bool) -> Object:
     meta: Object = {
-        "name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "1",
+        "name": name,
+        "namespace": "default",
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
         "finalizers": [names.MODEL_IMAGE_FINALIZER],
-    }  # fmt: skip
-    if going:
+    }
+    if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {
         "metadata": meta,
@@ -63,12 +66,12 @@ def version(name: str, digest: str, *, going: bool) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("going", "used", "stays"), [(False, False, True), (True, False, False), (True, True, True)]
+    ("deleting", "used", "kept"), [(False, False, True), (True, False, False), (True, True, True)]
 )
 async def test_image_is_released_unless_another_version_keeps_its_digest(
-    tmp_path: Path, *, going: bool, used: bool, stays: bool
+    tmp_path: Path, *, deleting: bool, used: bool, kept: bool
 ) -> None:
-    """A version whose deletion the watch has not shown to the end does not keep the image for ever."""
+    """An unused version that is being deleted does not keep the image."""
     kube, data = FakeKube(), DataDir(tmp_path / "data")
     store, watches, files = ModelStore(data.models), Watches(kube), tmp_path / "files"
     files.mkdir()
@@ -77,7 +80,7 @@ async def test_image_is_released_unless_another_version_keeps_its_digest(
     usage = VersionUsage(watches, lambda key: None)
     versions = watches.of(kinds.MODEL_VERSION)
     images = ImageRetention(kube, ImageBuilder(kube, store, data, DEFAULTS), usage, versions, DEFAULTS)
-    deleted, sharing = version("v1", digest, going=True), version("v2", digest, going=going)
+    deleted, sharing = version("v1", digest, deleting=True), version("v2", digest, deleting=deleting)
     for stored in (deleted, sharing):
         show(versions, stored)
     if used:
@@ -86,5 +89,5 @@ async def test_image_is_released_unless_another_version_keeps_its_digest(
     deleted["metadata"]["resourceVersion"] = kube.find(kinds.MODEL_VERSION)[0]["metadata"]["resourceVersion"]
     store.pin(digest, pin_owner(deleted))
     assert await images.release(deleted) is None
-    assert store.has(digest) == stays
+    assert store.has(digest) == kept
     assert store.pins(digest) == set()

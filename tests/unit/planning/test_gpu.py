@@ -26,10 +26,12 @@ def _gpu(
 def _revision(share: Gpu | None, **template: Any) -> revision.Revision:
     predictor = Predictor.model_validate(
         {
-            "name": "a", "modelVersion": "m-1", "template": template or None,
+            "name": "a",
+            "modelVersion": "m-1",
+            "template": template or None,
             "resources": Resources(cpu="1", gpu=share).model_dump(by_alias=True, exclude_none=True),
         }
-    )  # fmt: skip
+    )
     version = {"metadata": {"name": "m-1"}, "status": {"image": "i", "digest": "sha256:d"}}
     return revision.render("inf", "pytorch", predictor, version)
 
@@ -87,7 +89,7 @@ GOLDEN: dict[str, tuple[Gpu, dict[str, Any]]] = {
         _gpu("ack", "4Gi", None),
         {"limits": {"aliyun.com/gpu-mem": "4"}, "nodeSelector": {"ack.node.gpu.schedule": "cgpu"}},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", GOLDEN)
@@ -209,7 +211,7 @@ def test_granted_share_covers_the_request_and_is_granted_unchanged(
     assert _at_least(rendered.granted, GpuShare(memory, cores))
     rendered_again = _render(kind, rendered.granted.memory, rendered.granted.cores)
     assert rendered_again.granted == rendered.granted
-    assert rendered_again == rendered, "the Pod says the same"
+    assert rendered_again == rendered, "both Pods are equal"
     assert not describe_rounding(rendered.granted, rendered_again.granted)
 
 

@@ -9,11 +9,29 @@ import pytest
 from serving.resources import catalog, kinds
 
 ALLOWED = {
-    "type", "description", "properties", "items", "required", "enum", "default", "pattern", "format", "minimum", "maximum",
-    "exclusiveMinimum", "minLength", "maxLength", "minItems", "maxItems", "additionalProperties", "x-kubernetes-validations",
-    "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string",
+    "type",
+    "description",
+    "properties",
+    "items",
+    "required",
+    "enum",
+    "default",
+    "pattern",
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "additionalProperties",
+    "x-kubernetes-validations",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-int-or-string",
     "x-kubernetes-preserve-unknown-fields",
-}  # fmt: skip
+}
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -96,11 +114,12 @@ def test_every_validation_rule_has_a_bounded_cost(definition: catalog.Definition
         for item in re.findall(
             r"\b(?!self|oldSelf)\w+\.\w+\.(?:matches|contains|startsWith|endsWith)\(", rule
         ):
-            pytest.fail(f"{path}: {item} is asked of each item in {rule!r}")
+            pytest.fail(f"{path}: {item} is evaluated for each item in {rule!r}")
 
 
 def test_only_kinds_that_have_a_status_have_its_subresource() -> None:
     for definition in catalog.DEFINITIONS:
         version = catalog.crd(definition)["spec"]["versions"][0]
-        has = "status" in version["schema"]["openAPIV3Schema"]["properties"]
-        assert definition.kind.status == (definition.status is not None) == has == ("subresources" in version)
+        in_schema = "status" in version["schema"]["openAPIV3Schema"]["properties"]
+        has_status = definition.status is not None
+        assert definition.kind.status == has_status == in_schema == ("subresources" in version)

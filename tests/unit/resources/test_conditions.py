@@ -34,7 +34,10 @@ def test_condition_is_dropped_when_it_is_no_longer_given() -> None:
 
 @given(st.lists(STATUSES, max_size=6))
 def test_aggregate_is_true_only_when_every_part_is(statuses: list[str]) -> None:
-    parts = [Condition(f"C{i}", status, f"R{i}") for i, status in enumerate(statuses)]  # type: ignore[arg-type]
+    parts = [
+        Condition(f"C{i}", status, f"R{i}")  # type: ignore[arg-type]
+        for i, status in enumerate(statuses)
+    ]
     ready = aggregate(parts)
     assert (ready.status == "True") == all(status == "True" for status in statuses)
     assert (ready.status == "False") == ("False" in statuses)

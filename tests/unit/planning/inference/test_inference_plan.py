@@ -139,7 +139,7 @@ def test_probe_result_is_kept_while_the_probe_is_repeated() -> None:
     assert (plan.status, [probe.backend for probe in plan.probes]) == (None, list(world.deployments))
     world.edit(predictor("a", "v2"))
     world.go_on()
-    assert ready(world)["reason"] != "ProbeFailed", "it says nothing of another candidate"
+    assert ready(world)["reason"] != "ProbeFailed", "the failure belongs to another candidate"
 
 
 def test_status_that_only_reports_progress_may_wait() -> None:

@@ -104,9 +104,9 @@ def test_reason_comes_from_the_first_failed_pod_else_the_deployment() -> None:
         "CrashLoopBackOff",
         "revision r: 0 of 2 replicas ready (container predictor ended with exit code 3)",
     )
-    refused = deployment(2, 0, ReplicaFailure=("True", "no Pod may be made"), Progressing=("True", ""))
+    refused = deployment(2, 0, ReplicaFailure=("True", "Pods are forbidden"), Progressing=("True", ""))
     assert problem(refused) == StatusReason(
-        "ReplicaFailure", "revision r: 0 of 2 replicas ready (no Pod may be made)"
+        "ReplicaFailure", "revision r: 0 of 2 replicas ready (Pods are forbidden)"
     )
     assert problem(None) == StatusReason("ReplicasNotReady", "revision r: 0 of 0 replicas ready")
 

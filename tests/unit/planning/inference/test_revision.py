@@ -21,7 +21,7 @@ def rendered(
 
 
 @given(LABEL, ARM)
-def test_names_are_dns_labels_however_long_the_inference_is_named(inference: str, arm: str) -> None:
+def test_names_are_dns_labels_for_inference_names_of_any_length(inference: str, arm: str) -> None:
     for name in (
         revision.revision_name(inference, arm, "0123abcd"),
         revision.autoscaler_name(inference, arm),
@@ -61,9 +61,9 @@ def test_batching_is_passed_to_the_runtime_as_environment() -> None:
     assert env_of(rendered(batching={"batchSize": 2}))["SLIPWAY_BATCH_TIMEOUT"] == "0ms"
 
 
-@pytest.mark.parametrize("nothing", [{}, {"batchSize": 1}, {"timeout": "5ms"}, None])
-def test_batching_without_effect_keeps_the_revision(nothing: object) -> None:
-    assert rendered(batching=nothing) == rendered()
+@pytest.mark.parametrize("batching", [{}, {"batchSize": 1}, {"timeout": "5ms"}, None])
+def test_batching_without_effect_keeps_the_revision(batching: object) -> None:
+    assert rendered(batching=batching) == rendered()
 
 
 def test_resources_of_the_template_are_merged_by_name() -> None:

@@ -24,9 +24,11 @@ def arms(world: InferenceWorld) -> dict[str, str]:
 
 def labelled(world: InferenceWorld) -> set[str]:
     return {
-        kind for kind, children in world.children.items() for child in children.values()
+        kind
+        for kind, children in world.children.items()
+        for child in children.values()
         if names.ON_DEMAND_LABEL in child["metadata"]["labels"]
-    }  # fmt: skip
+    }
 
 
 def scaling(world: InferenceWorld) -> Object:
@@ -205,7 +207,8 @@ def test_service_of_the_serving_revision_is_labelled_during_a_rollout() -> None:
     world.edit(predictor("a", "v2", **ON_DEMAND))
     plan = planner.plan(world.now(), NOW)
     services = {
-        a.object["metadata"]["name"]: a.object["metadata"]["labels"] for a in plan.actions
+        a.object["metadata"]["name"]: a.object["metadata"]["labels"]
+        for a in plan.actions
         if isinstance(a, Ensure) and a.kind.kind == "Service"
-    }  # fmt: skip
+    }
     assert names.ON_DEMAND_LABEL in services[old]

@@ -52,7 +52,7 @@ def test_effective_percent_is_what_a_live_gateway_reports() -> None:
     assert statuses.effective_percent(facts.derive(world.now())) == {"b": 100.0}
     world.alive = False
     assert statuses.effective_percent(facts.derive(world.now())) == {"a": 90.0, "b": 10.0}, (
-        "a dead gateway's word does not count"
+        "the status of a dead gateway does not count"
     )
 
 

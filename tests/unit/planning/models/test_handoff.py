@@ -12,11 +12,15 @@ def job(*, finalizers: list[str] | None = None, condition: str = "", **meta: Any
     job_conditions = [{"type": condition, "status": "True"}] if condition else []
     return {
         "metadata": {
-            "name": "train", "namespace": "default", "uid": "abcde-123", "annotations": annotations,
-            "finalizers": finalizers or [], **meta,
+            "name": "train",
+            "namespace": "default",
+            "uid": "abcde-123",
+            "annotations": annotations,
+            "finalizers": finalizers or [],
+            **meta,
         },
         "status": {"conditions": job_conditions},
-    }  # fmt: skip
+    }
 
 
 def version(phase: str, uid: str = "abcde-123") -> dict[str, Any]:

@@ -53,8 +53,11 @@ def test_status_is_independent_of_order_and_stable_when_recomputed(
     status = planner.status(MODEL, versions, NOW)
     assert planner.status(MODEL, reversed(versions), NOW) == status
     assert planner.status(MODEL | {"status": status}, versions, "2030-01-01T00:00:00Z") == status
-    newest = max((v for v in versions if v["status"].get("phase") == "Ready"),
-                 key=lambda v: (v["metadata"]["creationTimestamp"], v["metadata"]["name"]), default=None)  # fmt: skip
+    newest = max(
+        (v for v in versions if v["status"].get("phase") == "Ready"),
+        key=lambda v: (v["metadata"]["creationTimestamp"], v["metadata"]["name"]),
+        default=None,
+    )
     assert status.get("latestVersion", {}).get("name") == (newest and newest["metadata"]["name"])
 
 

@@ -11,9 +11,9 @@ from serving.resources import conditions, names
 NOW = "2026-01-01T00:00:00Z"
 
 
-def version(name: str, created: int = 0, phase: str = "Ready", *, going: bool = False) -> Object:
+def version(name: str, created: int = 0, phase: str = "Ready", *, deleting: bool = False) -> Object:
     meta: Object = {"name": name, "creationTimestamp": f"2026-01-01T00:00:{created:02d}Z"}
-    if going:
+    if deleting:
         meta["deletionTimestamp"] = NOW
     return {"metadata": meta, "status": {"phase": phase, "digest": f"sha256:{name}"}}
 
@@ -50,8 +50,8 @@ def test_surplus_excludes_the_newest_the_used_and_those_not_ready(
     version_fields: list[tuple[int, str, bool]], keep: int, used: set[int]
 ) -> None:
     versions = [
-        version(f"v{i}", created, phase, going=going)
-        for i, (created, phase, going) in enumerate(version_fields)
+        version(f"v{i}", created, phase, deleting=deleting)
+        for i, (created, phase, deleting) in enumerate(version_fields)
     ]
     surplus = retired(versions, keep, [f"v{i}" for i in used])
     ready = {v["metadata"]["name"] for v in versions if is_ready(v)}

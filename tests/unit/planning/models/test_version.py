@@ -19,20 +19,27 @@ from serving.resources import conditions, names
 NOW = "2026-01-01T00:00:00Z"
 MODEL: Object = {"metadata": {"name": "digits", "uid": "m1"}, "spec": {}}
 OWNER = {
-    "apiVersion": "slipway.dev/v1alpha1", "kind": "Model", "name": "digits", "uid": "m1", "controller": True,
+    "apiVersion": "slipway.dev/v1alpha1",
+    "kind": "Model",
+    "name": "digits",
+    "uid": "m1",
+    "controller": True,
     "blockOwnerDeletion": True,
-}  # fmt: skip
+}
 
 
 def version(phase: str = "", **source: Any) -> Object:
     return {
         "metadata": {
-            "name": "v1", "namespace": "default", "generation": 1,
-            "finalizers": [names.MODEL_IMAGE_FINALIZER], "ownerReferences": [OWNER],
+            "name": "v1",
+            "namespace": "default",
+            "generation": 1,
+            "finalizers": [names.MODEL_IMAGE_FINALIZER],
+            "ownerReferences": [OWNER],
         },
         "spec": {"modelName": "digits", "source": source or {"path": "/models/digits"}},
         "status": {"phase": phase} if phase else {},
-    }  # fmt: skip
+    }
 
 
 def of_job(uid: str = "", phase: str = "") -> Object:
@@ -99,9 +106,15 @@ def test_ready_is_true_only_in_phase_ready_and_finish_time_only_at_the_end(phase
 def test_status_lists_the_built_image_and_its_lineage() -> None:
     origin = planner.lineage(of_job("u1"), job("Complete"))
     built = planner.describe(
-        image="slipway.local/default/digits@sha256:1", digest="sha256:1", size=3, framework="sklearn",
-        metrics={"accuracy": 0.9}, files=[("model.joblib", "sha256:2", 3)], origin=origin, source_revision="abc",
-    )  # fmt: skip
+        image="slipway.local/default/digits@sha256:1",
+        digest="sha256:1",
+        size=3,
+        framework="sklearn",
+        metrics={"accuracy": 0.9},
+        files=[("model.joblib", "sha256:2", 3)],
+        origin=origin,
+        source_revision="abc",
+    )
     status = planner.status(of_job("u1"), "Ready", ("Built", "image"), NOW, built)
     assert status["lineage"] == {"kind": "Job", "name": "train", "uid": "u1", "sourceRevision": "abc"}
     assert status["files"] == [{"path": "model.joblib", "digest": "sha256:2", "size": 3}]

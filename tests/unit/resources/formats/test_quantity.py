@@ -11,9 +11,19 @@ from serving.resources.formats import quantity
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("500m", "0.5"), ("1", "1"), ("1Ki", "1024"), ("512Mi", str(512 * 2**20)), ("1e3", "1000"), ("1E", "1e18"),
-     ("-2", "-2"), (".5", "0.5"), ("1.5Gi", str(Decimal("1.5") * 2**30)), ("100n", "1e-7")],
-)  # fmt: skip
+    [
+        ("500m", "0.5"),
+        ("1", "1"),
+        ("1Ki", "1024"),
+        ("512Mi", str(512 * 2**20)),
+        ("1e3", "1000"),
+        ("1E", "1e18"),
+        ("-2", "-2"),
+        (".5", "0.5"),
+        ("1.5Gi", str(Decimal("1.5") * 2**30)),
+        ("100n", "1e-7"),
+    ],
+)
 def test_quantity_has_its_value_when_well_formed(text: str, value: str) -> None:
     assert quantity.parse(text) == Decimal(value)
 

@@ -79,8 +79,12 @@ def test_count_and_bytes_are_bounded_per_backend_and_in_total() -> None:
         first.add_bytes(2, 11),
     ]
     assert [r and r.reason for r in refused] == [
-        "TooManyWaiting", "TooManyWaiting", BODY_TOO_LARGE, None, "TooManyBytesWaiting",
-    ]  # fmt: skip
+        "TooManyWaiting",
+        "TooManyWaiting",
+        BODY_TOO_LARGE,
+        None,
+        "TooManyBytesWaiting",
+    ]
     assert second.add_bytes(1, 30) is None
     assert (totals.bytes, totals.count) == (60, 6)
     assert second.add_bytes(2, 1) is not None

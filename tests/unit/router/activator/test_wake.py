@@ -7,8 +7,17 @@ import pytest
 from serving.resources import names
 from serving.router.activator import wake
 
-NODE_REPORT = {"seen": 100.2, "ready": 100.9, "fetch": 0, "verify": 1, "spawn": 100, "import": 300, "load": 50,
-        "warmup": 5, "probe": 200}  # fmt: skip
+NODE_REPORT = {
+    "seen": 100.2,
+    "ready": 100.9,
+    "fetch": 0,
+    "verify": 1,
+    "spawn": 100,
+    "import": 300,
+    "load": 50,
+    "warmup": 5,
+    "probe": 200,
+}
 
 
 def pod(message: str) -> dict[str, object]:
@@ -31,9 +40,18 @@ def test_phases_are_in_order_and_add_up_to_the_total() -> None:
 
 @pytest.mark.parametrize(
     "woken_pod",
-    [None, {}, pod(""), pod("[]"), pod("{}"), pod("no JSON"), pod('{"seen": 99, "ready": 100.5}'),
-     pod('{"seen": 100.5, "ready": 102}'), pod('{"seen": "soon", "ready": 100.5}')],
-)  # fmt: skip
+    [
+        None,
+        {},
+        pod(""),
+        pod("[]"),
+        pod("{}"),
+        pod("no JSON"),
+        pod('{"seen": 99, "ready": 100.5}'),
+        pod('{"seen": 100.5, "ready": 102}'),
+        pod('{"seen": "soon", "ready": 100.5}'),
+    ],
+)
 def test_wake_without_a_matching_node_report_is_one_phase(
     woken_pod: dict[str, object] | None,
 ) -> None:

@@ -49,11 +49,11 @@ def compare(name: str, value: object) -> None:
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-        pytest.fail(f"{path} did not exist: look at it, and commit it")
+        pytest.fail(f"{path} did not exist: review and commit it")
     assert text == path.read_text()
 
 
-def test_resources_are_as_in_the_golden_file() -> None:
+def test_resources_match_the_golden_file() -> None:
     changes = Renderer(SETTINGS, "/activator").render(plan())
     routes = {name: resource for name, (resource, _) in changes.routes.items()}
     kinds = {"clusters": changes.clusters, "endpoints": changes.endpoints, "routes": routes}
@@ -61,15 +61,15 @@ def test_resources_are_as_in_the_golden_file() -> None:
         compare(f"{kind}.json", {name: decoded(item.content) for name, item in resources.items() if item})
 
 
-def test_weights_are_as_in_the_golden_file() -> None:
+def test_weights_match_the_golden_file() -> None:
     compare("weights.json", decoded_layer())
 
 
-def test_the_bootstrap_is_as_in_the_golden_file() -> None:
+def test_bootstrap_matches_the_golden_file() -> None:
     compare("bootstrap.json", bootstrap(SETTINGS, port=8080, sockets=SOCKETS))
 
 
-def test_weights_that_envoy_has_are_parsed_as_they_were_rendered() -> None:
+def test_weights_in_the_runtime_are_parsed_as_rendered() -> None:
     entries = decoded_layer()["layer"]
     assert isinstance(entries, dict)
     assert weights.parse({key: round(value) for key, value in entries.items()}) == rendered_weights()
@@ -126,5 +126,5 @@ def test_salt_appears_in_the_pattern_only_as_a_digest() -> None:
     assert b"\\9" not in content
 
 
-def test_envoy_watches_no_file_however_many_services_there_are() -> None:
+def test_bootstrap_reads_no_configuration_from_files() -> None:
     assert "path_config_source" not in json.dumps(bootstrap(SETTINGS, port=1, sockets=SOCKETS))

@@ -51,16 +51,16 @@ def counts_of(**counts: int) -> dict[str, Statistics]:
 
 
 def test_envoy_statistics_are_parsed_by_cluster() -> None:
-    found = statistics.parse(PAGE)
-    assert {name: said.counts for name, said in found.items()} == {
+    clusters = statistics.parse(PAGE)
+    assert {name: cluster.counts for name, cluster in clusters.items()} == {
         A: {"total": 12, "2xx": 9, "5xx": 2, "cx_none_healthy": 4, "active": 1},
         B: {"total": 1},
     }
-    said = statistics.parse_durations(found[A].durations)
-    assert said.at_most[:4] == ("0", "0", "3", "11")
-    assert said.at_most[-1] == "11"
-    assert said.seconds == 0.4205
-    assert statistics.parse_durations(found[B].durations).at_most[-1] == "0"
+    durations = statistics.parse_durations(clusters[A].durations)
+    assert durations.at_most[:4] == ("0", "0", "3", "11")
+    assert durations.at_most[-1] == "11"
+    assert durations.seconds == 0.4205
+    assert statistics.parse_durations(clusters[B].durations).at_most[-1] == "0"
 
 
 def test_empty_page_has_no_statistics() -> None:
@@ -76,7 +76,7 @@ def test_empty_page_has_no_statistics() -> None:
     ],
 )
 def test_text_that_is_no_statistics_page_is_refused(page: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 the words are Python's here and there
+    with pytest.raises(ValueError):  # noqa: PT011 some messages are Python's
         statistics.parse(page)
 
 

@@ -38,7 +38,7 @@ _services = st.builds(
 
 @given(st.lists(st.one_of(_services, st.sampled_from("abc")), max_size=12), st.data())
 def test_changes_add_up_to_the_current_routes(steps: list[Any], data: st.DataObject) -> None:
-    table, have = RouteTable(), RoutePlan({}, {}, {}, {})
+    table, merged = RouteTable(), RoutePlan({}, {}, {}, {})
     services: dict[Any, GatewayService] = {}
     for step in steps:
         key = ("default", step if isinstance(step, str) else step.route)
@@ -48,19 +48,19 @@ def test_changes_add_up_to_the_current_routes(steps: list[Any], data: st.DataObj
         if service is not None:
             services[key] = service
         if data.draw(st.booleans()):
-            _add(have, table.take_changes(), services)
-    _add(have, table.take_changes(), services)
-    assert have == full_plan(services)
+            _add(merged, table.take_changes(), services)
+    _add(merged, table.take_changes(), services)
+    assert merged == full_plan(services)
 
 
-def _add(have: RoutePlan, change: RoutePlan, services: dict[Any, GatewayService]) -> None:
+def _add(merged: RoutePlan, change: RoutePlan, services: dict[Any, GatewayService]) -> None:
     for part in ("services", "clusters", "probes", "routes"):
-        table: dict[Any, Any] = getattr(have, part)
+        table: dict[Any, Any] = getattr(merged, part)
         table.update(getattr(change, part))
         for name in [name for name, value in table.items() if value is None]:
             del table[name]
-    for key in have.routes.keys() - services.keys():
-        del have.routes[key]
+    for key in merged.routes.keys() - services.keys():
+        del merged.routes[key]
 
 
 def test_older_route_keeps_an_address_that_two_routes_claim() -> None:

@@ -42,8 +42,10 @@ def test_on_demand_arm_keeps_its_share_without_a_replica() -> None:
 
 
 def test_unproven_on_demand_arm_gets_no_share() -> None:
-    service = plan_one(route("digits", [("stable", RING_UNITS)], unweighted=["next"], on_demand=["next"]),
-                       digits_stable=ready("digits-stable", "127.77.0.2"))  # fmt: skip
+    service = plan_one(
+        route("digits", [("stable", RING_UNITS)], unweighted=["next"], on_demand=["next"]),
+        digits_stable=ready("digits-stable", "127.77.0.2"),
+    )
     assert [(s.arm, s.size) for s in service.ring] == [("stable", RING_UNITS), ("next", 0)]
 
 

@@ -1,4 +1,4 @@
-"""DeltaXdsServer with an Envoy that reads late: at no moment does a request need a resource that is missing."""
+"""DeltaXdsServer with an Envoy that reads late: no request ever needs a missing resource."""
 
 import asyncio
 from pathlib import Path

@@ -7,7 +7,7 @@ from serving.router.xds.update_order import UpdateOrder
 
 
 def order(arms: str, up: str) -> UpdateOrder:
-    """Return the state of an Envoy with one service over the backends `arms`; those in `up` have endpoints."""
+    """Return the state of an Envoy with one service over `arms`; those in `up` have endpoints."""
     updates = UpdateOrder()
     set_target(updates, arms, up)
     for state in (updates.clusters, updates.endpoints, updates.weights, updates.routes):
