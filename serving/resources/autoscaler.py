@@ -243,7 +243,10 @@ class ScalingSpec(Base):
                     "!has(self.schedules) || self.schedules.all(s, (has(s.minReplicas) ? s.minReplicas :"
                     " self.minReplicas) <= (has(s.maxReplicas) ? s.maxReplicas : self.maxReplicas))"
                 ),
-                "in a schedule minReplicas must not be greater than maxReplicas; a missing bound is the spec's",
+                (
+                    "in a schedule minReplicas must not be greater than maxReplicas; a missing bound"
+                    " is the spec's"
+                ),
             ),
         ),
     }

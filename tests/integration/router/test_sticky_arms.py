@@ -111,8 +111,8 @@ async def test_exactly_the_changed_share_of_callers_moves_and_none_moves_back(
 ) -> None:
     """One caller stands on each of the ring's 10,000 units, so shares are exact, without tolerance.
 
-    Any other 10,000 callers are a sample of the ring: the share that moves has a standard error of 0.5 % where
-    40 % move. The next test checks the position of each of them.
+    Any other 10,000 callers are a sample of the ring: the share that moves has a standard error of 0.5 %
+    where 40 % move. The next test checks the position of each of them.
     """
     callers = one_caller_per_unit()
     steps: list[dict[str, int]] = [
