@@ -53,7 +53,7 @@ def _at_rate(rate: float, throughput: Estimate, batch: int, cost_per_hour: float
 
 
 def _latency(window: Window, percentile: int) -> Estimate | None:
-    for found in window.latencies:
-        if (found.metric, found.percentile) == ("latency", percentile):
-            return Estimate(value=found.value, low=found.low, high=found.high)
+    for latency in window.latencies:
+        if (latency.metric, latency.percentile) == ("latency", percentile):
+            return Estimate(value=latency.value, low=latency.low, high=latency.high)
     return None

@@ -15,8 +15,12 @@ from tuner.specs import scaling
 from tuner.specs.space import Space
 
 CAUSES: dict[str, Cause] = {
-    "OutOfMemory": "memory", "Crashed": "crash", "NotReady": "timeout", "TimedOut": "timeout", "Refused": "boot",
-}  # fmt: skip
+    "OutOfMemory": "memory",
+    "Crashed": "crash",
+    "NotReady": "timeout",
+    "TimedOut": "timeout",
+    "Refused": "boot",
+}
 """Reasons of a trial whose spec does not run."""
 SILENT = ("LoadFailed", "Interrupted", "")
 """Reasons of a trial that says nothing about its spec."""
@@ -41,7 +45,7 @@ def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Pr
         ordered=tuple(axis.ordered for axis in space.axes),
         resource=tuple(axis.category == "resource" for axis in space.axes),
         log_cost=log_cost,
-        log_bounds=tuple(math.log(max(bound_of(one), TINY)) for one in spec.constraints),
+        log_bounds=tuple(math.log(max(bound_of(constraint), TINY)) for constraint in spec.constraints),
         expected=scaling.of_space(space, spec.objective.objective_metric_name, log_cost),
     )
 

@@ -15,7 +15,7 @@ from tuner.planning.exchange import ExperimentPlan, PlanRequest
 
 
 class SearchWorker:
-    """Makes plans in a process of its own, one at a time."""
+    """Makes plans in a separate process, one at a time."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
@@ -61,7 +61,7 @@ class SearchWorker:
 
 
 def _make_plan(request: PlanRequest) -> ExperimentPlan:
-    """Make the plan, in the search process: only there are the heavy libraries imported."""
+    """Make the plan, in the search process; only that process imports the heavy libraries."""
     from threadpoolctl import threadpool_limits  # noqa: PLC0415 as the docstring says
 
     from tuner.experiment_plan import make_plan  # noqa: PLC0415 as above

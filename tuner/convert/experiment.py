@@ -15,16 +15,25 @@ from serving.resources import kinds
 from serving.resources.base import NAME_PATTERN
 from serving.resources.experiment import ProfilingExperimentSpec
 from tuner.convert import load, pods
-from tuner.convert.manifest_reader import Note, Notes, items, mapping, plain, shown, text, whole
+from tuner.convert.manifest_reader import Note, Notes, integer, items, mapping, plain, shown, text
 from tuner.convert.parameters import Tunables, tunables
 from tuner.specs.space import Space
 
 API_VERSIONS = frozenset({"morphling.kubedl.io/v1alpha1", "tuning.kubedl.io/v1alpha1"})
-"""The second is that of its first releases."""
+"""The second is the API version of the first releases."""
 _FIELDS = frozenset(
-    {"tunableParameters", "objective", "algorithm", "maxNumTrials", "parallelism", "requestTemplate", "clientTemplate",
-     "servicePodTemplate", "serviceProgressDeadline"}
-)  # fmt: skip
+    {
+        "tunableParameters",
+        "objective",
+        "algorithm",
+        "maxNumTrials",
+        "parallelism",
+        "requestTemplate",
+        "clientTemplate",
+        "servicePodTemplate",
+        "serviceProgressDeadline",
+    }
+)
 _ALGORITHMS = {
     "": "bayesian",
     "bayesianopt": "bayesian",
@@ -47,7 +56,7 @@ class Converted:
 
 
 def convert(manifest: Any, model_version: str | None = None) -> Converted:
-    """Return our manifest for Morphling's; one of ours is unchanged.
+    """Return our manifest for one of Morphling; a manifest of ours is unchanged.
 
     Args:
         manifest: parsed YAML or JSON, unchecked.
@@ -63,36 +72,34 @@ def convert(manifest: Any, model_version: str | None = None) -> Converted:
     if not isinstance(version, str) or version not in API_VERSIONS:
         raise UserError(f"apiVersion: must be {' or '.join(sorted(API_VERSIONS))}, and is {shown(version)}")
     if kind != _OWN.kind:
-        raise UserError(
-            f"kind: only a {_OWN.kind} is converted, and this is {shown(kind)}; Slipway makes its Trials itself"
-        )
+        raise UserError(f"kind: must be {_OWN.kind}, and is {shown(kind)}; Slipway creates Trials itself")
     notes = Notes()
     notes.rest(
         body,
         "",
         ("apiVersion", "kind", "metadata", "spec"),
-        "is left out: it says what was, and not what to do",
+        "is left out: it is state, and not specification",
     )
     metadata = _metadata(body.get("metadata"), notes)
     spec = mapping(body.get("spec"), "spec")
     notes.rest(spec, "spec", _FIELDS, "Morphling has no such field; it is left out")
-    found = tunables(spec.get("tunableParameters"), "spec.tunableParameters", notes)
+    parameters = tunables(spec.get("tunableParameters"), "spec.tunableParameters", notes)
     converted: Object = {
         "target": _target(spec, metadata["name"], model_version, notes),
-        "tunableParameters": found.manifest(),
+        "tunableParameters": parameters.manifest(),
         "objective": _objective(spec.get("objective"), notes),
         **_load(spec, notes),
         "algorithm": _algorithm(spec.get("algorithm"), notes),
         **_budget(spec, notes),
     }
-    _check(converted, found)
-    whole_manifest = {
+    _check(converted, parameters)
+    result = {
         "apiVersion": _OWN.api_version,
         "kind": _OWN.kind,
         "metadata": metadata,
         "spec": converted,
     }
-    return Converted(whole_manifest, tuple(notes.found))
+    return Converted(result, tuple(notes.entries))
 
 
 def _metadata(value: Any, notes: Notes) -> Object:
@@ -105,7 +112,7 @@ def _metadata(value: Any, notes: Notes) -> Object:
     annotations = mapping(kept.get("annotations"), "metadata.annotations")
     if _APPLIED in annotations:
         notes.add(f"metadata.annotations.{_APPLIED}", "is left out: kubectl writes it")
-        kept["annotations"] = {key: one for key, one in annotations.items() if key != _APPLIED}
+        kept["annotations"] = {key: annotation for key, annotation in annotations.items() if key != _APPLIED}
     return {**kept, "name": name}
 
 
@@ -118,11 +125,11 @@ def _target(spec: Object, name: str, model_version: str | None, notes: Notes) ->
         image = shown(template["containers"][0].get("image", ""))
         notes.add(
             f"{_TEMPLATE}.template.spec.containers[0].image",
-            f"{image} holds or fetches the model itself; Slipway measures a ModelVersion: make one named {model_version} with"
-            " `slipway model import`, or say which with --model-version",
+            f"{image} holds or fetches the model itself; Slipway measures a ModelVersion: create"
+            f" {model_version} with `slipway model import`, or name another with --model-version",
         )
     if re.fullmatch(NAME_PATTERN, model_version) is None:
-        raise UserError(f"--model-version: {shown(model_version)} is no name of a ModelVersion")
+        raise UserError(f"--model-version: {shown(model_version)} is not a valid name of a ModelVersion")
     return {"modelVersion": model_version, "framework": "custom", "template": template}
 
 
@@ -138,11 +145,12 @@ def _objective(value: Any, notes: Notes) -> Object:
     type_ = text(objective.get("type"), "spec.objective.type") or "maximize"
     if metric.lower() != "qps":
         raise UserError(
-            f"spec.objective.objectiveMetricName: only qps is converted, and this is {shown(metric)}; write one of Slipway's"
-            " (throughput, throughputPerCost, costAtRate, latency, ...) into the result of qps"
+            f"spec.objective.objectiveMetricName: must be qps, and is {shown(metric)}; convert with qps, and"
+            " write a metric of Slipway (throughput, throughputPerCost, costAtRate, latency, ...) into the"
+            " result"
         )
     if type_ != "maximize":
-        raise UserError(f"spec.objective.type: qps is maximized, and this is {shown(type_)}")
+        raise UserError(f"spec.objective.type: must be maximize for qps, and is {shown(type_)}")
     return {"type": "maximize", "objectiveMetricName": "throughput"}
 
 
@@ -153,7 +161,7 @@ def _algorithm(value: Any, notes: Notes) -> Object:
     name = text(algorithm.get("algorithmName"), "spec.algorithm.algorithmName")
     if name.lower() not in _ALGORITHMS:
         raise UserError(
-            f"spec.algorithm.algorithmName: is one of grid, random and BayesianOpt, and not {shown(name)}"
+            f"spec.algorithm.algorithmName: must be one of grid, random and BayesianOpt, and is {shown(name)}"
         )
     path = "spec.algorithm.algorithmSettings"
     for i, _ in enumerate(items(algorithm.get("algorithmSettings"), path)):
@@ -162,23 +170,26 @@ def _algorithm(value: Any, notes: Notes) -> Object:
 
 
 def _load(spec: Object, notes: Notes) -> Object:
-    found, constraints = load.client(spec.get("clientTemplate"), "spec.clientTemplate", notes)
+    converted, constraints = load.client(spec.get("clientTemplate"), "spec.clientTemplate", notes)
     if request := load.request(spec.get("requestTemplate"), "spec.requestTemplate", notes):
-        found = {**found, "requestTemplate": request}
-    return {**({"constraints": constraints} if constraints else {}), **({"load": found} if found else {})}
+        converted = {**converted, "requestTemplate": request}
+    return {
+        **({"constraints": constraints} if constraints else {}),
+        **({"load": converted} if converted else {}),
+    }
 
 
 def _budget(spec: Object, notes: Notes) -> Object:
-    found: Object = {}
+    budget: Object = {}
     for name in ("maxNumTrials", "parallelism"):
-        if (number := whole(spec.get(name), f"spec.{name}")) is not None:
-            found[name] = number
-    if "maxNumTrials" not in found:
-        notes.add("spec.maxNumTrials", "is not set: Slipway makes at most 20 trials unless it is")
-    deadline = whole(spec.get("serviceProgressDeadline"), "spec.serviceProgressDeadline")
+        if (number := integer(spec.get(name), f"spec.{name}")) is not None:
+            budget[name] = number
+    if "maxNumTrials" not in budget:
+        notes.add("spec.maxNumTrials", "is not set: the default of Slipway is 20 trials")
+    deadline = integer(spec.get("serviceProgressDeadline"), "spec.serviceProgressDeadline")
     if deadline is not None:
-        found["serviceProgressDeadline"] = f"{deadline}s"
-    return found
+        budget["serviceProgressDeadline"] = f"{deadline}s"
+    return budget
 
 
 def _check(spec: Object, parameters: Tunables) -> None:

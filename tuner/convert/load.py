@@ -1,6 +1,6 @@
-"""Converts Morphling's clientTemplate and requestTemplate into a load; its locust client reads variables.
+"""Converts Morphling's clientTemplate and requestTemplate into a load.
 
-Variables and their defaults: pkg/client_locust/morphling_client_locust.py of github.com/kubedl-io/morphling.
+Morphling's client reads environment variables; their defaults: pkg/client_locust/morphling_client_locust.py of github.com/kubedl-io/morphling.
 """
 
 import json
@@ -16,16 +16,16 @@ from serving.objects import Object
 from serving.resources.load import RequestTemplate
 from tuner.convert.manifest_reader import Notes, items, mapping, shown, text
 
-_DRIVES = "is left out: Slipway drives the load itself, as spec.load says"
-_READ_BY = "is left out: it is of Morphling's client"
+_DRIVES = "is left out: Slipway generates the load of spec.load itself"
+_READ_BY = "is left out: only Morphling's client reads it"
 _USERS, _SECONDS, _FAILED = "LOCUST_NUM_USERS", "LOCUST_RUN_TIME", "FAIL_RATIO"
 _DEFAULTS = {_USERS: "10", _SECONDS: "15", _FAILED: "0.2"}
 _VARIABLES: dict[str, str] = {
-    "LOCUST_SPAWN_RATE": "is left out: all users start at once, and load.warmupSeconds is not counted",
-    "LOCUST_LOCUSTFILE": "is left out: put the file into a ConfigMap and name it in load.locustfile (name, key)",
-    "LOCUST_METRICS_EXPORT": "is left out: what was measured stands in each Trial's status",
-    "LOCUST_LOGLEVEL": "is left out: nothing of the load generator is logged but its errors",
-    "PRINTLOG": "is left out: what was measured stands in each Trial's status",
+    "LOCUST_SPAWN_RATE": "is left out: all users start at once, and load.warmupSeconds is not measured",
+    "LOCUST_LOCUSTFILE": "is left out: put the file into a ConfigMap, and set load.locustfile (name, key)",
+    "LOCUST_METRICS_EXPORT": "is left out: the status of each Trial has the results",
+    "LOCUST_LOGLEVEL": "is left out: only errors of the load generator are logged",
+    "PRINTLOG": "is left out: the status of each Trial has the results",
 }
 _FORM = re.compile(r"([0-9]{1,9})(s|m|h)?")
 _UNITS = {None: 1, "s": 1, "m": 60, "h": 3600}
@@ -37,7 +37,7 @@ def client(value: Any, path: str, notes: Notes) -> tuple[Object, list[Object]]:
     Raises:
         UserError: with the field.
     """
-    found: dict[str, tuple[str, str]] = {}
+    variables: dict[str, tuple[str, str]] = {}
     job = mapping(value, path)
     if job:
         notes.add(path, _DRIVES)
@@ -45,24 +45,24 @@ def client(value: Any, path: str, notes: Notes) -> tuple[Object, list[Object]]:
     template = mapping(spec.get("template"), f"{path}.spec.template")
     where = f"{path}.spec.template.spec"
     pod = mapping(template.get("spec"), where)
-    for i, one in enumerate(items(pod.get("containers"), f"{where}.containers")):
+    for i, item in enumerate(items(pod.get("containers"), f"{where}.containers")):
         here = f"{where}.containers[{i}]"
-        container = mapping(one, here)
+        container = mapping(item, here)
         for j, entry in enumerate(items(container.get("env"), f"{here}.env")):
             variable = mapping(entry, f"{here}.env[{j}]")
             name = text(variable.get("name"), f"{here}.env[{j}].name")
             if name in _DEFAULTS:
-                found[name] = (
+                variables[name] = (
                     text(variable.get("value"), f"{here}.env[{j}].value"),
                     f"{here}.env[{j}].value",
                 )
             else:
                 notes.add(f"{here}.env[{j}]", f"{name or 'a variable'} {_VARIABLES.get(name, _READ_BY)}")
             if name.startswith("LOCUST_"):
-                found.setdefault("", ("", ""))
-    if not found:
+                variables.setdefault("", ("", ""))
+    if not variables:
         return {}, []
-    settings = {name: found.get(name, (default, where)) for name, default in _DEFAULTS.items()}
+    settings = {name: variables.get(name, (default, where)) for name, default in _DEFAULTS.items()}
     load = {
         "mode": "closed",
         "levels": [_users(*settings[_USERS])],
@@ -95,8 +95,8 @@ def request(value: Any, path: str, notes: Notes) -> Object:
             return body
     notes.add(
         path,
-        f"{shown(given)} is left out: what it means is Morphling's client's own; write load.requestTemplate with method, path,"
-        " headers and body, or a request is made from the model's description",
+        f"{shown(given)} is left out: only Morphling's client knows its format; write load.requestTemplate"
+        " with method, path, headers and body, or Slipway generates requests from the model's metadata",
     )
     return {}
 
@@ -113,7 +113,7 @@ def _seconds(value: str, path: str) -> int:
         raise UserError(f"{path}: must be a time such as 15, 15s or 1m, and is {shown(value)}")
     seconds = int(match[1]) * _UNITS[match[2]]
     if seconds > 3600:
-        raise UserError(f"{path}: a window is at most an hour, and this is {shown(value)}")
+        raise UserError(f"{path}: must be at most an hour, and is {shown(value)}")
     return seconds
 
 

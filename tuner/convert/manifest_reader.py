@@ -26,13 +26,13 @@ class Note:
 class Notes:
     """The notes about one manifest, in reading order."""
 
-    found: list[Note] = field(default_factory=list)
+    entries: list[Note] = field(default_factory=list)
 
     def add(self, path: str, advice: str) -> None:
-        """Add a note, unless it is there already."""
+        """Add a note, unless it exists."""
         note = Note(path, advice)
-        if note not in self.found:
-            self.found.append(note)
+        if note not in self.entries:
+            self.entries.append(note)
 
     def rest(self, value: Mapping[str, Any], path: str, known: Collection[str], advice: str) -> None:
         """Add a note for every field that is not `known`; `path` is empty for the manifest itself."""
@@ -53,7 +53,7 @@ def mapping(value: Any, path: str) -> Object:
         raise UserError(f"{path}: must be an object, and is {shown(value)}")
     for key in value:
         if not isinstance(key, str):
-            raise UserError(f"{path}: a field's name must be text, and one is {shown(key)}")
+            raise UserError(f"{path}: names of fields must be text, and one is {shown(key)}")
     return value
 
 
@@ -77,7 +77,7 @@ def text(value: Any, path: str) -> str:
     return str(value)
 
 
-def whole(value: Any, path: str) -> int | None:
+def integer(value: Any, path: str) -> int | None:
     """Return a whole number; None if absent. Raises UserError for anything else."""
     if value is None:
         return None
@@ -88,7 +88,7 @@ def whole(value: Any, path: str) -> int | None:
 
 def plain(value: Any, path: str, depth: int = 0) -> Any:
     """Return a value unchanged. Raises UserError if JSON has no such value, or it is nested too deeply."""
-    if depth > _DEEPEST:  # YAML's aliases can even make a value that contains itself
+    if depth > _DEEPEST:  # with YAML's aliases, a value can contain itself
         raise UserError(f"{path}: is nested deeper than {_DEEPEST} levels")
     if isinstance(value, dict):
         return {key: plain(item, f"{path}.{key}", depth + 1) for key, item in mapping(value, path).items()}
@@ -109,7 +109,7 @@ def _is_huge(value: Any) -> bool:
 def shown(value: Any) -> str:
     """Return a value for a message, cut short."""
     try:
-        whole_text = "a number of more than 64 bits" if _is_huge(value) else repr(value)
+        words = "a number of more than 64 bits" if _is_huge(value) else repr(value)
     except ValueError:  # Python prints no integer of more than 4,300 digits, wherever it is nested
-        whole_text = f"a {type(value).__name__} with a number of more than 64 bits"
-    return whole_text if len(whole_text) <= _SHOWN else f"{whole_text[:_SHOWN]}..."
+        words = f"a {type(value).__name__} with a number of more than 64 bits"
+    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]}..."

@@ -20,9 +20,14 @@ _SAME = frozenset({"cpu", "memory"})
 _GPU_MEMORY = frozenset({"nvidia.com/gpumem", "gpumem"})
 _GPU_CORES = frozenset({"nvidia.com/gpucores", "gpucores"})
 _MIB = "Mi"
-_SCRATCH = "Slipway does not tune it: what Morphling set is ephemeral-storage, of which a predictor's container needs none"
+_SCRATCH = (
+    "Slipway does not tune it: Morphling sets ephemeral-storage, and a predictor's container needs none"
+)
 _WITHOUT: dict[str, str] = {
-    "nvidia.com/gpu": "Slipway tunes shares of one GPU, and not how many: use gpu.memory and gpu.cores, or one experiment a count",
+    "nvidia.com/gpu": (
+        "Slipway tunes the share of one GPU, and no number of GPUs: use gpu.memory and gpu.cores, or one"
+        " experiment for each number"
+    ),
     "storage": "Slipway does not tune storage: a replica has its model mounted",
     "ephemeral-storage": _SCRATCH,
 }
@@ -38,12 +43,12 @@ class Tunables:
 
     def manifest(self) -> list[Object]:
         """Return `spec.tunableParameters`."""
-        return [{"category": name, "parameters": found} for name, found in self.categories.items()]
+        return [{"category": name, "parameters": parameters} for name, parameters in self.categories.items()]
 
     def origin(self, path: str) -> str:
-        """Return Morphling's path for one of ours inside a parameter."""
-        for i, (category, found) in enumerate(self.categories.items()):
-            for j in range(len(found)):
+        """Return the path in Morphling's manifest for a path in ours, inside a parameter."""
+        for i, (category, parameters) in enumerate(self.categories.items()):
+            for j in range(len(parameters)):
                 mine = f"spec.tunableParameters[{i}].parameters[{j}]"
                 if path.startswith(mine):
                     return self.paths[category, j] + path.removeprefix(mine)
@@ -56,7 +61,7 @@ def tunables(value: Any, path: str, notes: Notes) -> Tunables:
     Raises:
         UserError: with the field; also if no parameter remains.
     """
-    found = Tunables()
+    converted = Tunables()
     for i, entry in enumerate(items(value, path)):
         group = mapping(entry, f"{path}[{i}]")
         notes.rest(
@@ -65,21 +70,21 @@ def tunables(value: Any, path: str, notes: Notes) -> Tunables:
         category = text(group.get("category"), f"{path}[{i}].category")
         if category not in _CATEGORIES:
             raise UserError(
-                f"{path}[{i}].category: is one of {', '.join(_CATEGORIES)}, and not {shown(category)}"
+                f"{path}[{i}].category: must be one of {', '.join(_CATEGORIES)}, and is {shown(category)}"
             )
-        for j, one in enumerate(items(group.get("parameters"), f"{path}[{i}].parameters")):
+        for j, item in enumerate(items(group.get("parameters"), f"{path}[{i}].parameters")):
             where = f"{path}[{i}].parameters[{j}]"
-            parameter = _parameter(mapping(one, where), where, category, notes)
+            parameter = _parameter(mapping(item, where), where, category, notes)
             if parameter is None:
                 continue
-            there = found.categories.setdefault(category, [])
-            if any(other["name"] == parameter["name"] for other in there):
+            parameters = converted.categories.setdefault(category, [])
+            if any(other["name"] == parameter["name"] for other in parameters):
                 raise UserError(f"{where}.name: {parameter['name']} is tuned twice in {category}")
-            found.paths[category, len(there)] = where
-            there.append(parameter)
-    if not found.categories:
-        raise UserError(f"{path}: there is no parameter that Slipway can tune")
-    return found
+            converted.paths[category, len(parameters)] = where
+            parameters.append(parameter)
+    if not converted.categories:
+        raise UserError(f"{path}: has no parameter that Slipway can tune")
+    return converted
 
 
 def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object | None:
@@ -97,12 +102,12 @@ def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object 
         unit = _MIB if name in _GPU_MEMORY else ""
         renamed = _resource(name)
         if name in _GPU_CORES:
-            notes.add(f"{path}.name", f"{name} becomes gpu.cores; Morphling made ephemeral-storage of it")
+            notes.add(f"{path}.name", f"{name} becomes gpu.cores; Morphling sets ephemeral-storage for it")
     else:
         renamed = _renamed(name, path, category, notes)
     type_ = text(value.get("parameterType"), f"{path}.parameterType") or "discrete"
     if type_ not in _TYPES:
-        raise UserError(f"{path}.parameterType: is one of {', '.join(_TYPES)}, and not {shown(type_)}")
+        raise UserError(f"{path}.parameterType: must be one of {', '.join(_TYPES)}, and is {shown(type_)}")
     space = _space(
         mapping(value.get("feasibleSpace"), f"{path}.feasibleSpace"),
         f"{path}.feasibleSpace",
@@ -111,9 +116,9 @@ def _parameter(value: Object, path: str, category: str, notes: Notes) -> Object 
         notes,
     )
     listed = space.get("list", [])
-    if type_ == "discrete" and category != "resource" and not all(_is_amount(found) for found in listed):
+    if type_ == "discrete" and category != "resource" and not all(_is_amount(item) for item in listed):
         notes.add(
-            f"{path}.parameterType", "becomes categorical: its values are no numbers, and have no order"
+            f"{path}.parameterType", "becomes categorical: its values are not numbers, and have no order"
         )
         type_ = "categorical"
     return {"name": renamed, "parameterType": type_, "feasibleSpace": space}
@@ -131,31 +136,31 @@ def _renamed(name: str, path: str, category: str, notes: Notes) -> str:
         word = f"{name if name.startswith('-') else f'--{name}'}=VALUE"
         notes.add(
             f"{path}.name",
-            f"Morphling gave the bare value; Slipway gives {word}, which your server must take",
+            f"Morphling passes the bare value; Slipway passes {word}, which your server must accept",
         )
         return name
     renamed = name.upper().replace(".", "_")
     if renamed == "BATCH_SIZE":
         notes.add(
             f"{path}.name",
-            "Morphling's client sent so many items in a request and counted them; Slipway counts requests. Where the runtime is"
-            " Slipway's, tune batchSize of the category batching instead",
+            "Morphling's client sends this number of items in a request and counts items; Slipway counts"
+            " requests. With a runtime of Slipway, tune batchSize of the category batching instead",
         )
     if renamed != name:
-        notes.add(f"{path}.name", f"becomes {renamed}, which is what Morphling set")
+        notes.add(f"{path}.name", f"becomes {renamed}, the name that Morphling sets")
     return renamed
 
 
 def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Object:
     notes.rest(value, path, ("list", *_RANGE), "Morphling has no such field; it is left out")
     listed = [
-        text(one, f"{path}.list[{i}]") for i, one in enumerate(items(value.get("list"), f"{path}.list"))
+        text(item, f"{path}.list[{i}]") for i, item in enumerate(items(value.get("list"), f"{path}.list"))
     ]
     ends = {key: found for key in _RANGE if (found := text(value.get(key), f"{path}.{key}"))}
     if listed and (type_ in ("discrete", "categorical") or not ends):
         for key in ends:
             notes.add(
-                f"{path}.{key}", f"is left out: values of type {type_} are those of the list, as in Morphling"
+                f"{path}.{key}", f"is left out: values of type {type_} come from the list, as in Morphling"
             )
         return {"list": [_with_unit(found, unit) for found in listed]}
     if type_ in ("discrete", "categorical"):
@@ -168,7 +173,7 @@ def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Obj
     if listed:
         notes.add(
             f"{path}.list",
-            f"is left out: values of type {type_} are given by min, max and step, as in Morphling",
+            f"is left out: values of type {type_} come from min, max and step, as in Morphling",
         )
     return {key: _with_unit(found, unit) for key, found in ends.items()}
 
@@ -178,9 +183,9 @@ def _with_unit(number: str, unit: str) -> str:
     return f"{number}{unit}" if unit and number.isdecimal() else number
 
 
-def _is_amount(found: str) -> bool:
+def _is_amount(word: str) -> bool:
     try:
-        quantity.parse(found)
+        quantity.parse(word)
     except ValueError:
         return False
     return True

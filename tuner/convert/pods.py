@@ -8,14 +8,17 @@ from serving.planning.inference.revision import CONTAINER
 from serving.resources import names
 from tuner.convert.manifest_reader import Notes, items, mapping, plain, text
 
-_NAMED = "a trial's objects are named and labelled by Slipway; it is left out"
-_VOLUMES = f"is left out: the files of the ModelVersion are mounted at {names.MODEL_MOUNT}; put them there with `slipway model import`"
+_NAMED = "is left out: Slipway names and labels the objects of a trial"
+_VOLUMES = (
+    f"is left out: the files of the ModelVersion are mounted at {names.MODEL_MOUNT}; import them with"
+    " `slipway model import`"
+)
 _POD: dict[str, str] = {
     "volumes": _VOLUMES,
-    "initContainers": "is left out: what prepares a model belongs into the Job that makes its ModelVersion",
-    "imagePullSecrets": "is left out: put it into the namespace's default service account",
-    "serviceAccountName": "is left out: replicas have the namespace's default service account",
-    "nodeSelector": "is left out: Slipway's Pods name no nodes; give the trials' namespace a default node selector",
+    "initContainers": "is left out: the Job that makes the ModelVersion prepares the model",
+    "imagePullSecrets": "is left out: add it to the namespace's default service account",
+    "serviceAccountName": "is left out: replicas use the namespace's default service account",
+    "nodeSelector": "is left out: Pods of Slipway select no nodes; set a default selector in the namespace",
     "restartPolicy": "is left out: the Pods of a Deployment are always restarted",
 }
 _NO_FIELD = "is left out: a predictor's template has containers and annotations only"
@@ -36,23 +39,23 @@ def template(value: Any, path: str, notes: Notes) -> Object:
     metadata = mapping(inner.get("metadata"), f"{path}.template.metadata")
     notes.rest(metadata, f"{path}.template.metadata", ("annotations",), _NAMED)
     annotations = {
-        key: text(one, f"{path}.template.metadata.annotations.{key}")
-        for key, one in mapping(metadata.get("annotations"), f"{path}.template.metadata.annotations").items()
+        key: text(item, f"{path}.template.metadata.annotations.{key}")
+        for key, item in mapping(metadata.get("annotations"), f"{path}.template.metadata.annotations").items()
     }
     where = f"{path}.template.spec"
     spec = mapping(inner.get("spec"), where)
-    for key, one in spec.items():
-        if key != "containers" and not (key == "restartPolicy" and one == "Always"):
+    for key, item in spec.items():
+        if key != "containers" and not (key == "restartPolicy" and item == "Always"):
             notes.add(f"{where}.{key}", _POD.get(key, _NO_FIELD))
     listed = items(spec.get("containers"), f"{where}.containers")
     if not listed:
-        raise UserError(f"{where}.containers: is empty; the container that serves is needed")
-    containers = [_container(one, f"{where}.containers[{i}]", i, notes) for i, one in enumerate(listed)]
-    for i, one in enumerate(containers):
-        if any(one["name"] == other["name"] for other in containers[:i]):
-            raise UserError(f"{where}.containers[{i}].name: {one['name']} is there twice")
-    found: Object = {"containers": containers}
-    return {"metadata": {"annotations": annotations}, **found} if annotations else found
+        raise UserError(f"{where}.containers: must have the container that serves, and is empty")
+    containers = [_container(item, f"{where}.containers[{i}]", i, notes) for i, item in enumerate(listed)]
+    for i, item in enumerate(containers):
+        if any(item["name"] == previous["name"] for previous in containers[:i]):
+            raise UserError(f"{where}.containers[{i}].name: {item['name']} is listed twice")
+    converted: Object = {"containers": containers}
+    return {"metadata": {"annotations": annotations}, **converted} if annotations else converted
 
 
 def _container(value: Any, path: str, position: int, notes: Notes) -> Object:
@@ -64,16 +67,17 @@ def _container(value: Any, path: str, position: int, notes: Notes) -> Object:
         if "readinessProbe" not in container:
             notes.add(
                 f"{path}.readinessProbe",
-                f"is not set: Slipway asks GET /v2/health/ready on port {names.RUNTIME_PORT}; set it where the server answers elsewhere",
+                f"is not set: the default is GET /v2/health/ready on port {names.RUNTIME_PORT}; set it if the"
+                " server answers elsewhere",
             )
     elif not name or name == CONTAINER:
         raise UserError(
-            f"{path}.name: {'is missing' if not name else f'{CONTAINER} is the name of the first, which serves'}"
+            f"{path}.name: {'is missing' if not name else f'{CONTAINER} is reserved for the first container'}"
         )
     else:
         notes.add(
             path,
-            f"runs beside {CONTAINER}, and settings are put into that one only; Morphling put them into all",
+            f"runs beside {CONTAINER}; settings apply to {CONTAINER} only, in Morphling to all containers",
         )
     if container.pop("volumeMounts", None):
         notes.add(f"{path}.volumeMounts", _VOLUMES)
@@ -85,29 +89,29 @@ def _container(value: Any, path: str, position: int, notes: Notes) -> Object:
 def _put_port(container: Object, path: str, notes: Notes) -> None:
     """Keep only the port on which a predictor serves."""
     ports = [
-        mapping(one, f"{path}.ports[{i}]")
-        for i, one in enumerate(items(container.pop("ports", None), f"{path}.ports"))
+        mapping(port, f"{path}.ports[{i}]")
+        for i, port in enumerate(items(container.pop("ports", None), f"{path}.ports"))
     ]
-    kept = [one for one in ports if one.get("containerPort") == names.RUNTIME_PORT]
-    for i, one in enumerate(ports):
-        if one not in kept:
+    kept = [port for port in ports if port.get("containerPort") == names.RUNTIME_PORT]
+    for i, port in enumerate(ports):
+        if port not in kept:
             notes.add(
                 f"{path}.ports[{i}]",
-                f"is left out: a predictor serves on port {names.RUNTIME_PORT}, which the variable PORT says too; let the server"
-                " listen there",
+                f"is left out: a predictor serves on port {names.RUNTIME_PORT}, the value of the variable"
+                " PORT; make the server listen there",
             )
     if kept:
         container["ports"] = kept[:1]
 
 
 def _env(value: Any, path: str) -> list[Object]:
-    """Return the variables; the last of a name counts, as in Kubernetes."""
-    found: dict[str, Object] = {}
+    """Return the variables; of several with one name the last counts, as in Kubernetes."""
+    variables: dict[str, Object] = {}
     for i, entry in enumerate(items(value, path)):
-        one = mapping(entry, f"{path}[{i}]")
-        name = text(one.get("name"), f"{path}[{i}].name")
+        variable = mapping(entry, f"{path}[{i}]")
+        name = text(variable.get("name"), f"{path}[{i}].name")
         if not name:
             raise UserError(f"{path}[{i}].name: is missing")
-        known = {"value": text(one["value"], f"{path}[{i}].value")} if "value" in one else {}
-        found[name] = {**one, "name": name, **known}
-    return list(found.values())
+        known = {"value": text(variable["value"], f"{path}[{i}].value")} if "value" in variable else {}
+        variables[name] = {**variable, "name": name, **known}
+    return list(variables.values())

@@ -17,8 +17,8 @@ Purpose = Literal["Explore", "Confirm", "Baseline"]
 
 
 @dataclass(frozen=True)
-class WantedTrial:
-    """A measurement to make."""
+class PlannedTrial:
+    """A trial to create."""
 
     purpose: Purpose
     settings: Settings
@@ -35,7 +35,7 @@ class Spent:
 
 
 def spent(trials: Sequence[TrialRecord]) -> Spent:
-    """Return what the trials have consumed; one that runs has consumed nothing yet."""
+    """Return the consumption of the ended trials."""
     return Spent(
         sum(trial.status.seconds for trial in trials),
         sum(trial.status.seconds / 3600 * trial.spec.cost_per_hour for trial in trials),
@@ -55,16 +55,16 @@ def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
     return ""
 
 
-def owed(snapshot: ExperimentSnapshot) -> list[WantedTrial]:
+def owed(snapshot: ExperimentSnapshot) -> list[PlannedTrial]:
     """Return the measurements that precede the search: today's spec, and specs whose load failed."""
-    wanted = [WantedTrial(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(snapshot)]
+    planned = [PlannedTrial(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(snapshot)]
     if snapshot.spec.target.inference is not None and snapshot.baseline is None:
-        wanted.insert(0, WantedTrial("Baseline", ()))
-    return wanted
+        planned.insert(0, PlannedTrial("Baseline", ()))
+    return planned
 
 
 def to_repeat(snapshot: ExperimentSnapshot) -> list[TrialRecord]:
-    """Return the trials to repeat, as they said nothing about their specs."""
+    """Return the trials to repeat, as they gave no information about their specs."""
     return [
         group[-1]
         for group in _groups(snapshot)
@@ -91,7 +91,7 @@ def free(snapshot: ExperimentSnapshot) -> int:
 
 
 def of_search(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget:
-    """Return the budget as the search counts it: of the trials that it knows."""
+    """Return the budget as the search counts it, without the trials that it does not know."""
     unknown = sum(not is_seen(trial) for trial in snapshot.trials)
     total = len(snapshot.trials) if exhausted(snapshot, now) else snapshot.spec.max_num_trials
     return Budget(total - unknown, snapshot.spec.parallelism)
@@ -103,7 +103,7 @@ def is_seen(trial: TrialRecord) -> bool:
 
 
 def present(snapshot: ExperimentSnapshot) -> Settings:
-    """Return today's settings of the tuned parameters; a value that its axis lacks is left out."""
+    """Return today's settings of the tuned parameters; without values that their axes lack."""
     today = snapshot.render(())
     settings: list[Setting] = []
     for axis in snapshot.space.axes:

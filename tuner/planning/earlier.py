@@ -12,7 +12,7 @@ def candidates(experiment: Object, others: Iterable[Object], most: int) -> list[
     """Return finished experiments, the newest first; the search decides whether they help.
 
     Args:
-        experiment: the one that is to learn.
+        experiment: that learns.
         others: all experiments of its namespace; it may be among them.
         most: greatest number of experiments to return.
     """

@@ -1,7 +1,7 @@
 """The plan of an experiment: its next Trials and its status, from its trials and the decision.
 
     invalid space ── Failed                missing target ── Pending (it may be created)
-    owed trials (today's spec, lost loads) and then the search's: Explore → Confirm → Recommend | Impossible
+    trials of today's spec and of failed loads, then of the search: Explore → Confirm → Recommend | Impossible
 
 Level-triggered: the same snapshot and decision give the same plan, however much of the last plan was written.
 """
@@ -14,7 +14,7 @@ from serving.resources.conditions import Condition, Status
 from serving.resources.experiment import PriorExperiment, ProfilingExperimentStatus, Recommendation
 from serving.resources.trial import FINISHED
 from tuner.planning import best, budget, status_messages, status_report, trial_objects
-from tuner.planning.budget import WantedTrial
+from tuner.planning.budget import PlannedTrial
 from tuner.planning.exchange import ExperimentPlan
 from tuner.planning.snapshot import ExperimentSnapshot, Phase
 from tuner.planning.status_report import Verdict
@@ -55,31 +55,28 @@ def plan(snapshot: ExperimentSnapshot, decision: Decision | None, now: dt.dateti
         decision: of the search with that budget; None if there was no search.
         now: UTC.
     """
-    wanted = _wanted(snapshot, decision, now)
-    if isinstance(decision, Recommend | Impossible) and (snapshot.running or wanted):
-        # Trials that still run or begin (of today's spec, for example) say nothing to the search, but are
+    planned = _planned_trials(snapshot, decision, now)
+    if isinstance(decision, Recommend | Impossible) and (snapshot.running or planned):
+        # The search knows nothing of some trials that run or begin (such as today's spec), but they are
         # counted and reported.
         decision = None
     first = trial_objects.next_number(snapshot)
-    made = [
-        trial_objects.trial(snapshot, first + i, wanted_trial, decision)
-        for i, wanted_trial in enumerate(wanted)
-    ]
-    verdict = _verdict(snapshot, decision, wanted)
+    trials = [trial_objects.trial(snapshot, first + i, trial, decision) for i, trial in enumerate(planned)]
+    verdict = _verdict(snapshot, decision, planned)
     used = budget.spent(snapshot.trials)
     status, events = status_report.finished(
         snapshot.experiment,
         snapshot.status,
         verdict,
         specs=snapshot.space.size,
-        counted=status_report.counts([trial.status for trial in snapshot.trials], len(made)),
+        counted=status_report.counts([trial.status for trial in snapshot.trials], len(trials)),
         seconds=used.seconds,
         cost=used.cost,
         now=now,
     )
     winner = _measured(snapshot, decision.index) if isinstance(decision, Recommend) else None
     return ExperimentPlan(
-        trials=made,
+        trials=trials,
         profile=trial_objects.profile(snapshot, winner) if winner is not None else None,
         status=status,
         events=events,
@@ -111,19 +108,21 @@ def refused(
     return ExperimentPlan(status=status, events=events)
 
 
-def _wanted(snapshot: ExperimentSnapshot, decision: Decision | None, now: dt.datetime) -> list[WantedTrial]:
+def _planned_trials(
+    snapshot: ExperimentSnapshot, decision: Decision | None, now: dt.datetime
+) -> list[PlannedTrial]:
     """Return the measurements to begin now, within parallelism and budget."""
     if snapshot.spec.suspend or budget.exhausted(snapshot, now) or budget.unloadable(snapshot) is not None:
         return []
-    wanted = budget.owed(snapshot)
+    planned = budget.owed(snapshot)
     if isinstance(decision, Explore | Confirm):
         purpose: budget.Purpose = "Confirm" if isinstance(decision, Confirm) else "Explore"
-        wanted += [WantedTrial(purpose, snapshot.space.settings(index)) for index in decision.indices]
+        planned += [PlannedTrial(purpose, snapshot.space.settings(index)) for index in decision.indices]
     remaining = snapshot.spec.max_num_trials - len(snapshot.trials)
-    return wanted[: min(budget.free(snapshot), remaining)]
+    return planned[: min(budget.free(snapshot), remaining)]
 
 
-def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, wanted: list[WantedTrial]) -> Verdict:
+def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, planned: list[PlannedTrial]) -> Verdict:
     phase: Phase
     outcome: tuple[Status, str, str]
     shown_best = snapshot.status.best
@@ -146,10 +145,10 @@ def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, wanted: li
         phase, outcome = "Succeeded", ("True", _BECAUSE[decision.because], recommendation.message)
     elif snapshot.spec.suspend:
         phase, outcome = "Suspended", ("False", "Suspended", status_messages.so_far(snapshot, 0))
-    elif confirms or any(wanted_trial.purpose == "Confirm" for wanted_trial in wanted):
-        phase, outcome = "Confirming", ("False", "Confirming", status_messages.so_far(snapshot, len(wanted)))
+    elif confirms or any(trial.purpose == "Confirm" for trial in planned):
+        phase, outcome = "Confirming", ("False", "Confirming", status_messages.so_far(snapshot, len(planned)))
     else:
-        phase, outcome = "Running", ("False", "Searching", status_messages.so_far(snapshot, len(wanted)))
+        phase, outcome = "Running", ("False", "Searching", status_messages.so_far(snapshot, len(planned)))
     conditions = (_VALID, _READY, Condition(RECOMMENDED, *outcome))
     repeatability = round(decision.repeatability, 6) if decision is not None else None
     return Verdict(phase, conditions, shown_best, recommendation, regret, _learned(decision), repeatability)

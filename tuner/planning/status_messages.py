@@ -36,10 +36,11 @@ def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str
     return f"{words}. {stopped}; it is {phrases.missed(regret)}"
 
 
-def so_far(snapshot: ExperimentSnapshot, made: int) -> str:
-    """Return the progress of the search; `made` trials are about to begin."""
+def so_far(snapshot: ExperimentSnapshot, starting: int) -> str:
+    """Return the progress of the search; `starting` is the number of trials that begin now."""
     over = sum(trial.over for trial in snapshot.trials)
-    words = f"{over} of at most {snapshot.spec.max_num_trials} trials have ended, {snapshot.running + made} running"
+    words = f"{over} of at most {snapshot.spec.max_num_trials} trials have ended"
+    words += f", {snapshot.running + starting} running"
     stale = sum(trial.stale for trial in snapshot.trials)
     return words + (f"; {stale} measured the previous model and no longer count" if stale else "")
 

@@ -43,14 +43,14 @@ class Verdict:
     """None keeps the stored value."""
 
 
-def counts(statuses: Sequence[TrialStatus], made: int = 0) -> TrialCounts:
-    """Return the number of trials by outcome; `made` trials are about to be created."""
+def counts(statuses: Sequence[TrialStatus], starting: int = 0) -> TrialCounts:
+    """Return the number of trials by outcome; `starting` is the number of trials to create."""
     over = [status for status in statuses if status.phase in FINISHED]
     early = sum(status.reason in _EARLY for status in over)
     succeeded = sum(status.phase == "Succeeded" for status in over)
     return TrialCounts(
-        total=len(statuses) + made,
-        running=len(statuses) - len(over) + made,
+        total=len(statuses) + starting,
+        running=len(statuses) - len(over) + starting,
         succeeded=succeeded,
         stopped_early=early,
         failed=len(over) - succeeded,
@@ -110,8 +110,10 @@ def events(before: ProfilingExperimentStatus, after: ProfilingExperimentStatus) 
     ready = conditions.find([c.model_dump() for c in after.conditions], "Ready") or {}
     stored = conditions.find([c.model_dump() for c in before.conditions], "Ready") or {}
     if (before.phase, stored.get("status"), stored.get("reason")) == (
-        after.phase, ready.get("status"), ready.get("reason"),
-    ):  # fmt: skip
+        after.phase,
+        ready.get("status"),
+        ready.get("reason"),
+    ):
         return ()
     event_type: Literal["Normal", "Warning"] = "Warning" if after.phase == "Failed" else "Normal"
     return (EventToEmit(str(ready["reason"]), str(ready["message"]), event_type),)

@@ -10,7 +10,7 @@ from serving.resources.capacity_profile import CapacityPoint, CapacityProfileSpe
 from serving.resources.trial import TrialSpec, Window
 from tuner.load.level_search import results
 from tuner.planning import best, budget
-from tuner.planning.budget import WantedTrial
+from tuner.planning.budget import PlannedTrial
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision import Decision
 from tuner.specs import prices
@@ -35,17 +35,18 @@ def next_number(snapshot: ExperimentSnapshot) -> int:
 
 
 def trial(
-    snapshot: ExperimentSnapshot, number: int, wanted_trial: WantedTrial, decision: Decision | None = None
+    snapshot: ExperimentSnapshot, number: int, planned: PlannedTrial, decision: Decision | None = None
 ) -> Object:
-    """Return the Trial of a measurement.
-
-    One that explores may stop early if it cannot beat the best so far.
-    """
+    """Return the Trial; to explore, it may stop early if it cannot beat the best so far."""
     meta = snapshot.experiment["metadata"]
     owner = {
-        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": kinds.PROFILING_EXPERIMENT.kind,
-        "name": meta["name"], "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True,
-    }  # fmt: skip
+        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version,
+        "kind": kinds.PROFILING_EXPERIMENT.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     return {
         "apiVersion": kinds.TRIAL.api_version,
         "kind": kinds.TRIAL.kind,
@@ -55,27 +56,25 @@ def trial(
             "labels": {names.EXPERIMENT_LABEL: snapshot.name, names.MANAGED_BY_LABEL: "slipway"},
             "ownerReferences": [owner],
         },
-        "spec": _spec(snapshot, number, wanted_trial, decision).model_dump(by_alias=True, exclude_none=True),
+        "spec": _spec(snapshot, number, planned, decision).model_dump(by_alias=True, exclude_none=True),
     }
 
 
 def _spec(
-    snapshot: ExperimentSnapshot, number: int, wanted_trial: WantedTrial, decision: Decision | None
+    snapshot: ExperimentSnapshot, number: int, planned: PlannedTrial, decision: Decision | None
 ) -> TrialSpec:
-    rendered = snapshot.render(wanted_trial.settings)
-    settings, cost = wanted_trial.settings, rendered.cost_per_hour
-    if wanted_trial.purpose == "Baseline":
+    rendered = snapshot.render(planned.settings)
+    settings, cost = planned.settings, rendered.cost_per_hour
+    if planned.purpose == "Baseline":
         settings = budget.present(snapshot)
         tuned = [axis.name for axis in snapshot.space.axes if axis.category == "resource"]
         if prices.unlimited(rendered.template["spec"]["containers"], tuned):
             cost = 0.0  # unknown: a container without limits has no price
-    below = (
-        best.to_beat(snapshot, decision, rendered) if wanted_trial.purpose == "Explore" and decision else None
-    )
+    below = best.to_beat(snapshot, decision, rendered) if planned.purpose == "Explore" and decision else None
     return TrialSpec(
         experiment=snapshot.name,
         number=number,
-        purpose=wanted_trial.purpose,
+        purpose=planned.purpose,
         settings=list(settings),
         template=rendered.template,
         model_name=rendered.model_name,
@@ -86,7 +85,7 @@ def _spec(
         load=snapshot.spec.load,
         constraints=list(snapshot.spec.constraints),
         progress_deadline=snapshot.spec.service_progress_deadline,
-        # Differs by trial, so that a repeated measurement is independent.
+        # Another seed for each trial: repeated measurements are independent.
         seed=(snapshot.spec.algorithm.seed + number) % 2**31,
         stop_below_throughput=None if below is None else f"{below:.6f}",
     )

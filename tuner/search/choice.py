@@ -1,4 +1,4 @@
-"""The choice among measured specs: the best that meets its constraints with a margin for the noise."""
+"""The choice of the best measured spec that meets its constraints with a margin for the noise."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Candidate:
     """Least distance of its margins below 0, at the safety quantile."""
     confirmations: int
     complete: bool
-    """Whether any trial of it was not stopped early: a spec is not recommended for an expectation alone."""
+    """Whether a trial of the spec ran to its end: an expectation alone does not recommend a spec."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class MeanMargins:
 
 def best(ranked: Sequence[Candidate]) -> Candidate | None:
     """Return the candidate to recommend: the first that was measured completely, else the first."""
-    return next((one for one in ranked if one.complete), ranked[0] if ranked else None)
+    return next((candidate for candidate in ranked if candidate.complete), ranked[0] if ranked else None)
 
 
 def ranked(
@@ -51,36 +51,39 @@ def ranked(
         prediction: of the model after them.
         quantile: standard normal quantile at which a further measurement should still meet the constraints.
     """
-    found = [_candidate(index, observations, prediction, quantile) for index in _feasible(observations)]
-    return tuple(
-        sorted(
-            found, key=lambda one: (one.safety < 0, -one.log_objective if one.safety >= 0 else -one.safety)
-        )
-    )
+    candidates = [_candidate(index, observations, prediction, quantile) for index in _feasible(observations)]
+    return tuple(sorted(candidates, key=_sort_key))
+
+
+def _sort_key(candidate: Candidate) -> tuple[bool, float]:
+    is_safe = candidate.safety >= 0
+    return not is_safe, -candidate.log_objective if is_safe else -candidate.safety
 
 
 def _feasible(observations: Sequence[Observation]) -> list[int]:
     """Return the specs that ran every time and met their constraints on average."""
-    return [one.index for one in _running(observations) if all(margin <= 0 for margin in one.margins)]
+    return [spec.index for spec in _running(observations) if all(margin <= 0 for margin in spec.margins)]
 
 
 def _running(observations: Sequence[Observation]) -> list[MeanMargins]:
     """Return the specs that ran every time."""
     by: dict[int, list[Observation]] = {}
-    for seen in observations:
-        by.setdefault(seen.index, []).append(seen)
+    for observation in observations:
+        by.setdefault(observation.index, []).append(observation)
     return [
-        MeanMargins(index, tuple(float(mean) for mean in np.mean([one.margins for one in seen], axis=0)))
-        for index, seen in by.items()
-        if all(one.boots for one in seen)
+        MeanMargins(
+            index, tuple(float(mean) for mean in np.mean([each.margins for each in repeated], axis=0))
+        )
+        for index, repeated in by.items()
+        if all(observation.boots for observation in repeated)
     ]
 
 
 def _candidate(
     index: int, observations: Sequence[Observation], prediction: Prediction, quantile: float
 ) -> Candidate:
-    seen = [one for one in observations if one.index == index]
-    noise = math.sqrt(float(np.mean([one.again**2 for one in seen])))
+    repeated = [observation for observation in observations if observation.index == index]
+    noise = math.sqrt(float(np.mean([observation.again**2 for observation in repeated])))
     margins = tuple(float(margin.mean[index]) for margin in prediction.margins)
     reach = [
         -margin.mean[index] - quantile * math.hypot(float(margin.deviation[index]), noise)
@@ -92,11 +95,11 @@ def _candidate(
         deviation=float(prediction.objective.deviation[index]),
         margins=margins,
         safety=float(min(reach, default=0.0)),
-        confirmations=sum(one.confirms for one in seen),
-        complete=not all(one.censored for one in seen),
+        confirmations=sum(observation.confirms for observation in repeated),
+        complete=not all(observation.censored for observation in repeated),
     )
 
 
 def nearest(observations: Sequence[Observation]) -> MeanMargins | None:
     """Return the spec that came nearest to meeting every constraint; None if no spec ran every time."""
-    return min(_running(observations), key=lambda one: max(one.margins, default=0.0), default=None)
+    return min(_running(observations), key=lambda spec: max(spec.margins, default=0.0), default=None)

@@ -46,7 +46,7 @@ def decide(
         seed: the same seed and observations give the same decision.
         algorithm: `bayesian`, or a key of `algorithms.ALGORITHMS`, which then chooses the specs to explore.
     """
-    earlier = earlier if algorithm == BAYESIAN else ()  # only this one learns
+    earlier = earlier if algorithm == BAYESIAN else ()  # the others do not learn
     prior = transfer.learn(problem, earlier, observations, settings)
     search = Search(problem, tuple(observations), tuple(pending), budget, prior, settings, seed, algorithm)
     weights = dict(prior.weights) if prior is not None else {}
@@ -69,10 +69,10 @@ class Search:
 
     def decide(self) -> Decision:
         """Return the next decision."""
-        left = self.budget.trials - len(self.observations) - len(self.pending)
-        slots = min(left, self.budget.parallelism - len(self.pending))
+        remaining = self.budget.trials - len(self.observations) - len(self.pending)
+        slots = min(remaining, self.budget.parallelism - len(self.pending))
         if not self._anything_ran:
-            return self._begin(left, slots)
+            return self._begin(remaining, slots)
         model = self._model
         ranked = choice.ranked(self.observations, model.prediction, quantile=self.settings.safety_quantile)
         leading = choice.best(ranked)
@@ -80,21 +80,20 @@ class Search:
         unmeasured = outlook(model, self._open, best, self._rng)
         enough = self._is_enough(ranked, unmeasured)
         if enough and self.prior is not None:
-            # Earlier experiments know nothing of what they left out: the search must be done without them,
-            # too.
+            # Earlier experiments never measured some specs: the search must also be done without them.
             unmeasured = outlook(replace(model, prior=None), self._open, best, self._rng)
             enough = self._is_enough(ranked, unmeasured)
         unconfirmed = self._unconfirmed(ranked)
         reserve = len(unconfirmed) if self.budget.trials >= self.settings.confirm_from else 0
         exhausted = not len(self._open)
-        if left > reserve and not exhausted and not enough:
+        if remaining > reserve and not exhausted and not enough:
             if slots <= 0:
                 return Wait(unmeasured.regret, best=best)
-            chosen = self._next(model, ranked, min(slots, left - reserve))
+            chosen = self._next(model, ranked, min(slots, remaining - reserve))
             return Explore(chosen, unmeasured.regret, best=best)
         if self.pending:
             return Wait(unmeasured.regret, best=best)
-        if unconfirmed and left > 0:
+        if unconfirmed and remaining > 0:
             return Confirm(unconfirmed[: max(slots, 1)], unmeasured.regret, best=best)
         because = "exhausted" if exhausted else "regret" if enough else "budget"
         return self._conclude(ranked, unmeasured, because)
@@ -112,12 +111,9 @@ class Search:
     def _anything_ran(self) -> bool:
         return any(seen.boots for seen in self.observations)
 
-    def _begin(self, left: int, slots: int) -> Decision:
-        """Begin with the design, then at random until a spec boots.
-
-        Or in the order of earlier experiments.
-        """
-        if left <= 0 or not len(self._open):
+    def _begin(self, remaining: int, slots: int) -> Decision:
+        """Return the first specs: by earlier experiments, or the design, then at random until one boots."""
+        if remaining <= 0 or not len(self._open):
             return Wait(1.0) if self.pending else Impossible(None, None, (), 0.0)
         if slots <= 0:
             return Wait(1.0)
@@ -125,7 +121,7 @@ class Search:
         if self.algorithm != BAYESIAN:
             return Explore(self._by_algorithm(slots), 1.0)
         if self.prior is not None:
-            # If the best of elsewhere does not boot, a spec that runs is sought first.
+            # If the best specs of earlier experiments do not boot, find a spec that does.
             promise = (
                 transfer.chances(self.prior, self._model.p_boots)
                 if self.observations
@@ -152,9 +148,9 @@ class Search:
 
     def _unconfirmed(self, ranked: Sequence[Candidate]) -> tuple[int, ...]:
         """Return the winner and the runner-up, unless they were measured again."""
-        made = sum(seen.confirms for seen in self.observations)
+        confirmations = sum(seen.confirms for seen in self.observations)
         unconfirmed = [candidate.index for candidate in ranked[:2] if candidate.confirmations == 0]
-        return tuple(unconfirmed[: max(self.settings.confirmations - made, 0)])
+        return tuple(unconfirmed[: max(self.settings.confirmations - confirmations, 0)])
 
     def _is_enough(self, ranked: Sequence[Candidate], unmeasured: Outlook) -> bool:
         if len(self.observations) < self.settings.least_trials:
@@ -192,7 +188,7 @@ class Search:
 
         A search that always follows earlier experiments never tries the parts of the space that they ranked
         low, and so never finds out that they mislead. Alternating costs at most twice the trials of a search
-        without them. The last trial follows them, as no later one could use what it teaches.
+        without them. The last trial follows them, as no later trial could use its result.
         """
         ran = sum(seen.boots for seen in self.observations)
         last = self.budget.trials - len(self.observations) - len(self.pending) <= 1
@@ -212,10 +208,12 @@ class Search:
             )
         winner = choice.best(ranked)
         assert winner is not None
-        others = [other.index for other in ranked if other.complete and other.index != winner.index]
+        rest = [
+            candidate.index for candidate in ranked if candidate.complete and candidate.index != winner.index
+        ]
         return Recommend(
             index=winner.index,
-            runner_up=others[0] if others else None,
+            runner_up=rest[0] if rest else None,
             expected_regret=unmeasured.regret,
             because=because,
             best=winner.index,

@@ -30,7 +30,7 @@ class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
         self.slope = slope
         self.noise = noise
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 scikit-learn's signature
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002
         """Return the constructor's arguments, as scikit-learn's `clone` wants them."""
         return {
             "amplitude": self.amplitude,
@@ -73,7 +73,12 @@ class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
         """Return the variance of the function at each point, without noise."""
         return np.asarray(self.amplitude + self.slope * (CENTRE + (X**2).sum(axis=1)))
 
-    def __call__(self, X: Floats, Y: Floats | None = None, eval_gradient: bool = False) -> Any:  # noqa: FBT001, FBT002, N803 scikit-learn's signature
+    def __call__(
+        self,
+        X: Floats,  # noqa: N803
+        Y: Floats | None = None,  # noqa: N803
+        eval_gradient: bool = False,  # noqa: FBT001, FBT002
+    ) -> Any:
         """Return the covariance of X with Y, or with itself and then with noise.
 
         And its gradient by theta, (n, n, n_dims).
@@ -85,14 +90,14 @@ class PowerMatern(Kernel):  # type: ignore[misc] # scikit-learn has no types
         decay = np.exp(-distance)
         matern = self.amplitude * (1.0 + distance + distance**2 / 3.0) * decay
         linear = self.slope * (CENTRE + X @ other.T)
-        found = matern + linear
+        covariance = matern + linear
         if Y is not None:
-            return found
+            return covariance
         white = self.noise * np.eye(len(X))
         if not eval_gradient:
-            return found + white
+            return covariance + white
         of_lengths = (self.amplitude * 5.0 / 3.0 * (1.0 + distance) * decay)[:, :, None] * squares
         gradient = np.concatenate(
             [matern[:, :, None], of_lengths, linear[:, :, None], white[:, :, None]], axis=2
         )
-        return found + white, gradient
+        return covariance + white, gradient

@@ -136,32 +136,32 @@ class SpaceModel:
     def _residual(
         self, values: Floats, noise: Floats, expected: Floats, prior: Prior, typical: float | None
     ) -> Surrogate:
-        left = values - expected[self._rows]
-        scale = None if typical is None else max(float(left.std()), typical)
-        return Surrogate(self._points[self._rows], left, noise, prior, steps=STEPS, scale=scale)
+        residuals = values - expected[self._rows]
+        scale = None if typical is None else max(float(residuals.std()), typical)
+        return Surrogate(self._points[self._rows], residuals, noise, prior, steps=STEPS, scale=scale)
 
     @staticmethod
-    def _shifted(found: Posterior, expected: Floats) -> Posterior:
-        return Posterior(found.mean + expected, found.deviation)
+    def _shifted(residual: Posterior, expected: Floats) -> Posterior:
+        return Posterior(residual.mean + expected, residual.deviation)
 
     @cached_property
     def p_boots(self) -> Floats:
         """Probability that each spec boots, from a process over -1 and 1 and earlier experiments."""
-        seen = np.array([1.0 if one.boots else -1.0 for one in self.observations])
+        seen = np.array([1.0 if observation.boots else -1.0 for observation in self.observations])
         expected = np.full(self.problem.size, seen.mean()) if self.prior is None else self.prior.boots
         if self.prior is None and (seen > 0).all():
             return np.ones(self.problem.size)
-        rows = [one.index for one in self.observations]
+        rows = [observation.index for observation in self.observations]
         process = Surrogate(self._points[rows], seen - expected[rows], None, BOOTS, steps=STEPS, scale=1.0)
-        found = self._shifted(process.predict(self._points), expected)
-        return np.asarray(ndtr(found.mean / np.hypot(found.deviation, BOOT_SPREAD)), dtype=np.float64)
+        latent = self._shifted(process.predict(self._points), expected)
+        return np.asarray(ndtr(latent.mean / np.hypot(latent.deviation, BOOT_SPREAD)), dtype=np.float64)
 
 
 def _p_meets(margins: Sequence[Posterior], size: int) -> Floats:
-    found = np.ones(size)
+    p_meets = np.ones(size)
     for margin in margins:
-        found = found * ndtr(-margin.mean / margin.deviation)
-    return found
+        p_meets = p_meets * ndtr(-margin.mean / margin.deviation)
+    return p_meets
 
 
 def predict(

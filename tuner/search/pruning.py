@@ -1,4 +1,4 @@
-"""Specs that need no trial, as a measured one already says that they fail."""
+"""Specs that need no trial, as a measured spec shows that they fail."""
 
 from collections.abc import Iterable
 

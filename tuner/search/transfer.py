@@ -74,17 +74,17 @@ def _earlier_model(problem: Problem, earlier: Earlier) -> EarlierModel:
         ),
     )
     moved = [replace(seen, index=int(row)) for seen, row in zip(earlier.observations, at, strict=True)]
-    found = SpaceModel(both, moved).prediction
+    prediction = SpaceModel(both, moved).prediction
     here = slice(len(rows), None)
-    objective = found.objective.mean[here]
+    objective = prediction.objective.mean[here]
     return EarlierModel(
         name=earlier.name,
         objective=objective - objective.mean(),
         margins={
             k: margin.mean[here] + bound
-            for k, margin, bound in zip(ours, found.margins, theirs.log_bounds, strict=True)
+            for k, margin, bound in zip(ours, prediction.margins, theirs.log_bounds, strict=True)
         },
-        boots=2 * found.p_boots[here] - 1,
+        boots=2 * prediction.p_boots[here] - 1,
     )
 
 

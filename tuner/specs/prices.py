@@ -116,15 +116,15 @@ def _with_shares(has: Amounts, gpu: Gpu, space: Space) -> Amounts:
     ]
     if not columns:
         return has
-    pairs, which = np.unique(space.ranks()[:, columns], axis=0, return_inverse=True)
+    pairs, pair_of_spec = np.unique(space.ranks()[:, columns], axis=0, return_inverse=True)
     shares = np.empty((len(pairs), 2))
     for row, pair in enumerate(pairs):
-        asked = gpu.model_dump(exclude_none=True)
+        share = gpu.model_dump(exclude_none=True)
         for column, rank in zip(columns, pair, strict=True):
-            asked[space.axes[column].name.removeprefix("gpu.")] = space.axes[column].values[rank]
-        shares[row] = _granted(Gpu.model_validate(asked))
-    given = shares[which.reshape(-1)]
-    return replace(has, gpu_memory=given[:, 0], gpu_cores=given[:, 1])
+            share[space.axes[column].name.removeprefix("gpu.")] = space.axes[column].values[rank]
+        shares[row] = _granted(Gpu.model_validate(share))
+    by_spec = shares[pair_of_spec.reshape(-1)]
+    return replace(has, gpu_memory=by_spec[:, 0], gpu_cores=by_spec[:, 1])
 
 
 def _granted(gpu: Gpu) -> tuple[float, float]:
@@ -161,16 +161,17 @@ def check(spec: ProfilingExperimentSpec, space: Space, hourly: NDArray[np.float6
     if not (hourly > 0).all():
         raise Permanent(
             "PricesMissing",
-            f"spec.prices: a replica would cost nothing, and {reason}; give a price for what it has, and its container limits",
+            f"spec.prices: a replica would cost nothing, and {reason}; set prices for its resources, and"
+            " limits of its container",
         )
 
 
 def _check_gpu_memory(prices: Prices, largest: str, reason: str) -> None:
     if prices.gpu_memory is None:
-        message = f"spec.prices.gpuMemory: is missing; gpu.memory is tuned, and {reason}: what does a whole GPU have?"
+        message = f"spec.prices.gpuMemory: is missing; gpu.memory is tuned, and {reason}: set the memory of a whole GPU"
         raise Permanent("PricesMissing", message)
     if quantity.parse(largest) > quantity.parse(prices.gpu_memory):
-        message = f"spec.prices.gpuMemory: a whole GPU has {prices.gpu_memory}, and {largest} of one is tuned"
+        message = f"spec.prices.gpuMemory: a whole GPU has {prices.gpu_memory}, and {largest} of it is tuned"
         raise Permanent("PricesMissing", message)
 
 

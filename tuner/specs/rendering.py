@@ -69,7 +69,7 @@ def source(target: TuningTarget, inference: Mapping[str, Any] | None) -> Source:
     if inference is None:
         if target.model_version is None or target.framework is None:
             raise Permanent(
-                "TargetInvalid", "spec.target: give an inference, or a modelVersion with its framework"
+                "TargetInvalid", "spec.target: needs an inference, or a modelVersion with its framework"
             )
         predictor = Predictor(
             name="trial",
@@ -80,14 +80,14 @@ def source(target: TuningTarget, inference: Mapping[str, Any] | None) -> Source:
         return Source(target.model_version, target.framework, predictor)
     name = inference["metadata"]["name"]
     spec = InferenceSpec.model_validate(inference["spec"])
-    there = ", ".join(predictor.name for predictor in spec.predictors)
+    choices = ", ".join(predictor.name for predictor in spec.predictors)
     if target.predictor is None and len(spec.predictors) > 1:
-        raise Permanent("TargetInvalid", f"spec.target.predictor: say which; {name} has {there}")
-    wanted = target.predictor or spec.predictors[0].name
+        raise Permanent("TargetInvalid", f"spec.target.predictor: is missing; {name} has {choices}")
+    chosen = target.predictor or spec.predictors[0].name
     for predictor in spec.predictors:
-        if predictor.name == wanted:
+        if predictor.name == chosen:
             return Source(name, spec.framework, predictor)
-    raise Permanent("TargetInvalid", f"spec.target.predictor: {name} has no {wanted}; it has {there}")
+    raise Permanent("TargetInvalid", f"spec.target.predictor: {name} has no {chosen}; it has {choices}")
 
 
 def pod(
@@ -130,14 +130,15 @@ def _render(
     if not status.get("image") or not status.get("digest"):
         raise Temporary("ModelNotReady", f"ModelVersion {model_version['metadata']['name']} has no image yet")
     predictor = tuned(source, settings)
-    found = revision.render(source.name, source.framework, predictor, model_version)
-    if found.claim is not None:
+    rendered = revision.render(source.name, source.framework, predictor, model_version)
+    if rendered.claim is not None:
         raise Permanent(
             "TargetInvalid",
-            "resources.gpu.mechanism: dra; a trial makes no ResourceClaimTemplate: tune with another mechanism, such as mps",
+            "resources.gpu.mechanism: dra; a trial makes no ResourceClaimTemplate: tune with another"
+            " mechanism, such as mps",
         )
-    annotations = {**found.template["metadata"]["annotations"], names.ZYGOTE_ANNOTATION: "disabled"}
-    template = {"metadata": {"annotations": annotations}, "spec": found.template["spec"]}
+    annotations = {**rendered.template["metadata"]["annotations"], names.ZYGOTE_ANNOTATION: "disabled"}
+    template = {"metadata": {"annotations": annotations}, "spec": rendered.template["spec"]}
     return template, costing.amounts(template["spec"]["containers"], predictor.resources)
 
 

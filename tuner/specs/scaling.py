@@ -1,6 +1,6 @@
 """The expected scaling of services as power laws: the prior mean of a search. Pure.
 
-Trials override it: services differ in the exponents, but rarely in their signs. It knows no particular service.
+Trials override it. Services differ in the exponents, but rarely in their signs.
 """
 
 import numpy as np

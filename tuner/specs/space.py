@@ -53,9 +53,18 @@ BATCHING: Mapping[str, ValueRange] = {
     "timeout": ValueRange(Decimal(0), Decimal("1e-9"), "a duration of at most 10s, as in 2ms", Decimal(10)),
 }
 _FIXED_ENV = frozenset(
-    {names.MODEL_NAME_ENV, names.MODEL_VERSION_ENV, names.MODEL_DIR_ENV, names.MODEL_DIGEST_ENV,
-     names.MODEL_SEALED_ENV, names.SPAWNED_ENV, "POD_IP", "HOST", "PORT"}
-)  # fmt: skip
+    {
+        names.MODEL_NAME_ENV,
+        names.MODEL_VERSION_ENV,
+        names.MODEL_DIR_ENV,
+        names.MODEL_DIGEST_ENV,
+        names.MODEL_SEALED_ENV,
+        names.SPAWNED_ENV,
+        "POD_IP",
+        "HOST",
+        "PORT",
+    }
+)
 """Variables that say which model a replica serves, and where."""
 _ENV = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """k8s.io/apimachinery/pkg/util/validation, IsEnvVarName."""
@@ -115,7 +124,8 @@ class Space:
             counts = " x ".join(str(len(axis.values)) for axis in space.axes)
             raise SpaceInvalid(
                 "spec.tunableParameters",
-                f"{counts} are {space.size:,} specs; at most {POINTS:,} can be searched: use larger steps, or powers",
+                f"{counts} are {space.size:,} specs; at most {POINTS:,} can be searched:"
+                " use larger steps, or powers",
             )
         return space
 
@@ -141,11 +151,11 @@ class Space:
         """Return the spec of this row. Raises IndexError outside of the space."""
         if not 0 <= index < self.size:
             raise IndexError(f"spec {index} of a space of {self.size}")
-        found: list[Setting] = []
+        reversed_settings: list[Setting] = []
         for axis in reversed(self.axes):
             index, rank = divmod(index, len(axis.values))
-            found.append(Setting(category=axis.category, name=axis.name, value=axis.values[rank]))
-        return tuple(reversed(found))
+            reversed_settings.append(Setting(category=axis.category, name=axis.name, value=axis.values[rank]))
+        return tuple(reversed(reversed_settings))
 
     def index(self, settings: Sequence[Setting]) -> int:
         """Return the row of a spec; the order of settings does not matter, and `1` equals `1000m`.
@@ -154,8 +164,8 @@ class Space:
             SpaceInvalid: the settings have other parameters, or a value that its axis lacks.
         """
         given = {(setting.category, setting.name): setting.value for setting in settings}
-        wanted = {(axis.category, axis.name) for axis in self.axes}
-        if given.keys() != wanted or len(given) != len(settings):
+        expected = {(axis.category, axis.name) for axis in self.axes}
+        if given.keys() != expected or len(given) != len(settings):
             shown = ", ".join(f"{s.category}/{s.name}" for s in settings) or "none"
             raise SpaceInvalid(
                 "settings", f"must be of {', '.join(axis.label for axis in self.axes)}, and are of {shown}"
@@ -212,20 +222,20 @@ def _axis(path: str, category: Category, parameter: Parameter) -> Axis:
         return _categories(path, category, parameter)
     grain = limits.grain if limits else _WHOLE if parameter.parameter_type == "int" else None
     if space.values:
-        found = values.listed(field, space.values, _reader(category, parameter.name))
+        points = values.listed(field, space.values, _reader(category, parameter.name))
     elif _reader(category, parameter.name) is values.span:
         raise SpaceInvalid(field, "durations have no range: give them as a list")
     else:
-        found = values.ranged(field, space, grain)
-    for value in found:
+        points = values.ranged(field, space, grain)
+    for value in points:
         _check(field, parameter, limits, value)
-    for before, after in itertools.pairwise(found):
+    for before, after in itertools.pairwise(points):
         if before.amount == after.amount:
             raise SpaceInvalid(field, f"{before.text} and {after.text} are the same value")
-    scale = _scale(path, parameter, [value.amount for value in found])
-    positions = tuple(float(v.amount) if scale == "linear" else math.log2(v.amount) for v in found)
+    scale = _scale(path, parameter, [value.amount for value in points])
+    positions = tuple(float(v.amount) if scale == "linear" else math.log2(v.amount) for v in points)
     plain = limits is not None and limits.digits_only
-    texts = tuple(str(int(value.amount)) if plain else value.text for value in found)
+    texts = tuple(str(int(value.amount)) if plain else value.text for value in points)
     return Axis(category, parameter.name, texts, positions, scale)
 
 

@@ -44,8 +44,8 @@ def listed(field: str, texts: list[str], read: Reader) -> list[Value]:
     Raises:
         SpaceInvalid: a value cannot be read.
     """
-    found = [Value(text, _read(f"{field}.list[{i}]", text, read)) for i, text in enumerate(texts)]
-    return sorted(found, key=lambda value: value.amount)
+    amounts = [Value(text, _read(f"{field}.list[{i}]", text, read)) for i, text in enumerate(texts)]
+    return sorted(amounts, key=lambda value: value.amount)
 
 
 def ranged(field: str, space: FeasibleSpace, grain: Decimal | None) -> list[Value]:
@@ -144,11 +144,11 @@ def _suffixes(*texts: str) -> tuple[str, ...]:
 
 def _written(amount: Decimal, suffixes: tuple[str, ...]) -> str:
     """Return an amount as Kubernetes writes it: with the largest suffix that leaves a whole number."""
-    whole = amount == amount.to_integral_value()
+    is_integer = amount == amount.to_integral_value()
     for suffix in suffixes:
-        if whole and suffix in _SMALL:
+        if is_integer and suffix in _SMALL:
             break
         count = amount / quantity.parse(f"1{suffix}")
         if count == count.to_integral_value() and abs(count) >= 1:
             return f"{count.to_integral_value():f}{suffix}"
-    return f"{amount.to_integral_value() if whole else amount.normalize():f}"
+    return f"{amount.to_integral_value() if is_integer else amount.normalize():f}"

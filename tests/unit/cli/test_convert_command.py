@@ -69,4 +69,4 @@ def test_nothing_is_printed_when_one_manifest_cannot_be_converted(
     file.write_text(MORPHLINGS + "---" + MORPHLINGS.replace("qps", "rt"))
     code, out, err = slipway("convert", "-f", str(file))
     assert (code, out) == (1, "")
-    assert f"{file} document 2: spec.objective.objectiveMetricName: only qps is converted" in err
+    assert f"{file} document 2: spec.objective.objectiveMetricName: must be qps" in err

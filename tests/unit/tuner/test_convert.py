@@ -106,13 +106,17 @@ def test_an_experiment_becomes_one_that_asks_the_same() -> None:
         "template": {
             "metadata": {"annotations": {"x": "y"}},
             "containers": [
-                {"name": "predictor", "image": "example/resnet:1", "command": ["serve"],
-                 "env": [{"name": "MODEL_NAME", "value": "ResNet/50_v1"}, {"name": "A", "value": "2"}],
-                 "resources": {"limits": {"cpu": 1, "nvidia.com/gpu": "1"}},
-                 "readinessProbe": {"httpGet": {"path": "/ok", "port": 8080}}}
+                {
+                    "name": "predictor",
+                    "image": "example/resnet:1",
+                    "command": ["serve"],
+                    "env": [{"name": "MODEL_NAME", "value": "ResNet/50_v1"}, {"name": "A", "value": "2"}],
+                    "resources": {"limits": {"cpu": 1, "nvidia.com/gpu": "1"}},
+                    "readinessProbe": {"httpGet": {"path": "/ok", "port": 8080}},
+                }
             ],
         },
-    }  # fmt: skip
+    }
     space = Space.of(ProfilingExperimentSpec.model_validate(spec))
     assert {axis.label: axis.values for axis in space.axes} == {
         "resource/cpu": ("1", "2", "3", "4"),
@@ -156,12 +160,25 @@ def test_every_field_without_an_equivalent_is_named() -> None:
     env = f"{client}.spec.template.spec.containers[0].env"
     found = convert(body)
     assert set(advice(found)) == {
-        "status", "metadata.uid", "metadata.annotations.kubectl.kubernetes.io/last-applied-configuration", "spec.typo",
-        "spec.tunableParameters[2].parameters[0].name", "spec.tunableParameters[2].parameters[1].parameterType",
-        "spec.servicePodTemplate.metadata", f"{pod_path}.volumes", f"{pod_path}.nodeSelector", f"{pod_path}.dnsPolicy",
-        f"{pod_path}.containers[0].ports[0]", f"{pod_path}.containers[0].volumeMounts", f"{pod_path}.containers[0].image",
-        f"{pod_path}.containers[1]", client, f"{env}[3]", "spec.requestTemplate", "spec.algorithm.algorithmSettings[0]",
-    }  # fmt: skip
+        "status",
+        "metadata.uid",
+        "metadata.annotations.kubectl.kubernetes.io/last-applied-configuration",
+        "spec.typo",
+        "spec.tunableParameters[2].parameters[0].name",
+        "spec.tunableParameters[2].parameters[1].parameterType",
+        "spec.servicePodTemplate.metadata",
+        f"{pod_path}.volumes",
+        f"{pod_path}.nodeSelector",
+        f"{pod_path}.dnsPolicy",
+        f"{pod_path}.containers[0].ports[0]",
+        f"{pod_path}.containers[0].volumeMounts",
+        f"{pod_path}.containers[0].image",
+        f"{pod_path}.containers[1]",
+        client,
+        f"{env}[3]",
+        "spec.requestTemplate",
+        "spec.algorithm.algorithmSettings[0]",
+    }
     assert [one["name"] for one in found.manifest["spec"]["target"]["template"]["containers"]] == [
         "predictor",
         "side",
@@ -172,14 +189,32 @@ def test_every_field_without_an_equivalent_is_named() -> None:
 @pytest.mark.parametrize(
     ("body", "name", "values", "path", "said"),
     [
-        (parameter("resource", "nvidia.com/gpumem", list=["2000", "4Gi"]), "gpu.memory", ["2000Mi", "4Gi"], "", ""),
-        (parameter("resource", "gpucores", list=["20", "40"]), "gpu.cores", ["20", "40"], ".name", "becomes gpu.cores"),
-        (parameter("args", "threads", list=["1", "2"]), "threads", ["1", "2"], ".name", "Slipway gives --threads=VALUE"),
+        (
+            parameter("resource", "nvidia.com/gpumem", list=["2000", "4Gi"]),
+            "gpu.memory",
+            ["2000Mi", "4Gi"],
+            "",
+            "",
+        ),
+        (
+            parameter("resource", "gpucores", list=["20", "40"]),
+            "gpu.cores",
+            ["20", "40"],
+            ".name",
+            "becomes gpu.cores",
+        ),
+        (
+            parameter("args", "threads", list=["1", "2"]),
+            "threads",
+            ["1", "2"],
+            ".name",
+            "Slipway gives --threads=VALUE",
+        ),
         (parameter("env", "omp.threads", list=["1"]), "OMP_THREADS", ["1"], ".name", "becomes OMP_THREADS"),
         (parameter("env", "BATCH_SIZE", list=["1"]), "BATCH_SIZE", ["1"], ".name", "tune batchSize"),
-        (parameter("env", "A", list=["1"], min="1"), "A", ["1"], ".feasibleSpace.min", "those of the list"),
+        (parameter("env", "A", list=["1"], min="1"), "A", ["1"], ".feasibleSpace.min", "come from the list"),
     ],
-)  # fmt: skip
+)
 def test_a_parameter_that_means_something_else_says_so(
     body: dict[str, Any], name: str, values: list[str], path: str, said: str
 ) -> None:
@@ -198,7 +233,7 @@ def test_a_parameter_that_cannot_be_tuned_is_left_out_and_named() -> None:
     found = convert(manifest(tunableParameters=[{"category": "resource", "parameters": [*lost, kept]}]))
     assert [one["name"] for one in found.manifest["spec"]["tunableParameters"][0]["parameters"]] == ["cpu"]
     for i, said in enumerate(
-        ("how many: use gpu.memory", "does not tune storage", "what Morphling set is ephemeral-storage")
+        ("no number of GPUs: use gpu.memory", "does not tune storage", "Morphling sets ephemeral-storage")
     ):
         assert said in advice(found)[f"spec.tunableParameters[0].parameters[{i}]"]
 
@@ -237,36 +272,101 @@ def test_a_request_that_is_no_request_is_left_out_and_named(given_: str) -> None
     [
         ([], "manifest: must be an object, and is []"),
         ({}, "apiVersion: must be morphling.kubedl.io/v1alpha1 or"),
-        (manifest() | {"kind": "Trial"}, "kind: only a ProfilingExperiment is converted, and this is 'Trial'"),
+        (
+            manifest() | {"kind": "Trial"},
+            "kind: must be ProfilingExperiment, and is 'Trial'",
+        ),
         (manifest() | {"metadata": {}}, "metadata.name: is missing"),
-        (manifest(objective={"type": "minimize", "objectiveMetricName": "qps"}), "spec.objective.type: qps is maximized"),
-        (manifest(objective={"objectiveMetricName": "GPUMemConsumptionPerQPS"}),
-         "spec.objective.objectiveMetricName: only qps is converted"),
-        (manifest(algorithm={"algorithmName": "tpe"}), "spec.algorithm.algorithmName: is one of grid, random and BayesianOpt"),
+        (
+            manifest(objective={"type": "minimize", "objectiveMetricName": "qps"}),
+            "spec.objective.type: must be maximize for qps",
+        ),
+        (
+            manifest(objective={"objectiveMetricName": "GPUMemConsumptionPerQPS"}),
+            "spec.objective.objectiveMetricName: must be qps",
+        ),
+        (
+            manifest(algorithm={"algorithmName": "tpe"}),
+            "spec.algorithm.algorithmName: must be one of grid, random and BayesianOpt",
+        ),
         (manifest(maxNumTrials=0), "spec.maxNumTrials: "),
         (manifest(maxNumTrials="4"), "spec.maxNumTrials: must be a whole number, and is '4'"),
         (manifest(parallelism=65), "spec.parallelism: "),
-        (manifest(tunableParameters=[]), "spec.tunableParameters: there is no parameter that Slipway can tune"),
-        (parameter("batching", "x", list=["1"]), "spec.tunableParameters[0].category: is one of resource, env, args"),
-        (parameter("resource", "cpu", list=["0"]), "spec.tunableParameters[0].parameters[0].feasibleSpace: cpu must be"),
-        (parameter("resource", "cpu", list=["x"]), "spec.tunableParameters[0].parameters[0].feasibleSpace.list[0]: 'x' is not"),
-        (parameter("env", "A", "int", min="1", max="2"), "spec.tunableParameters[0].parameters[0].feasibleSpace.step: is missing"),
-        (parameter("env", "A", "int", min="1", max="-2", step="1"), "spec.tunableParameters[0].parameters[0].feasibleSpace.max: "),
-        (parameter("env", "A", "categorical"), "spec.tunableParameters[0].parameters[0].feasibleSpace.list: is missing"),
-        (parameter("env", "A", "bool", list=["1"]), "spec.tunableParameters[0].parameters[0].parameterType: is one of"),
-        (parameter("args", "a b", list=["1"]), "spec.tunableParameters[0].parameters[0].name: 'a b' is not the name of an argument"),
+        (
+            manifest(tunableParameters=[]),
+            "spec.tunableParameters: has no parameter that Slipway can tune",
+        ),
+        (
+            parameter("batching", "x", list=["1"]),
+            "spec.tunableParameters[0].category: is one of resource, env, args",
+        ),
+        (
+            parameter("resource", "cpu", list=["0"]),
+            "spec.tunableParameters[0].parameters[0].feasibleSpace: cpu must be",
+        ),
+        (
+            parameter("resource", "cpu", list=["x"]),
+            "spec.tunableParameters[0].parameters[0].feasibleSpace.list[0]: 'x' is not",
+        ),
+        (
+            parameter("env", "A", "int", min="1", max="2"),
+            "spec.tunableParameters[0].parameters[0].feasibleSpace.step: is missing",
+        ),
+        (
+            parameter("env", "A", "int", min="1", max="-2", step="1"),
+            "spec.tunableParameters[0].parameters[0].feasibleSpace.max: ",
+        ),
+        (
+            parameter("env", "A", "categorical"),
+            "spec.tunableParameters[0].parameters[0].feasibleSpace.list: is missing",
+        ),
+        (
+            parameter("env", "A", "bool", list=["1"]),
+            "spec.tunableParameters[0].parameters[0].parameterType: is one of",
+        ),
+        (
+            parameter("args", "a b", list=["1"]),
+            "spec.tunableParameters[0].parameters[0].name: 'a b' is not the name of an argument",
+        ),
         (manifest(servicePodTemplate=None), "spec.servicePodTemplate.template.spec.containers: is empty"),
-        (container(env=[{"value": "x"}]), "spec.servicePodTemplate.template.spec.containers[0].env[0].name: is missing"),
-        (container(env={}), "spec.servicePodTemplate.template.spec.containers[0].env: must be a list, and is {}"),
-        (container(args=[b"x"]), "spec.servicePodTemplate.template.spec.containers[0].args[0]: JSON has no bytes"),
-        (manifest(clientTemplate={"spec": {"template": {"spec": {"containers": [{"env": [
-            {"name": "LOCUST_NUM_USERS", "value": "many"}]}]}}}}),
-         "spec.clientTemplate.spec.template.spec.containers[0].env[0].value: must be a whole number of users"),
-        (manifest(clientTemplate={"spec": {"template": {"spec": {"containers": [{"env": [
-            {"name": "FAIL_RATIO", "value": "20"}]}]}}}}),
-         "spec.clientTemplate.spec.template.spec.containers[0].env[0].value: must be a share from 0 to 1"),
+        (
+            container(env=[{"value": "x"}]),
+            "spec.servicePodTemplate.template.spec.containers[0].env[0].name: is missing",
+        ),
+        (
+            container(env={}),
+            "spec.servicePodTemplate.template.spec.containers[0].env: must be a list, and is {}",
+        ),
+        (
+            container(args=[b"x"]),
+            "spec.servicePodTemplate.template.spec.containers[0].args[0]: JSON has no bytes",
+        ),
+        (
+            manifest(
+                clientTemplate={
+                    "spec": {
+                        "template": {
+                            "spec": {"containers": [{"env": [{"name": "LOCUST_NUM_USERS", "value": "many"}]}]}
+                        }
+                    }
+                }
+            ),
+            "spec.clientTemplate.spec.template.spec.containers[0].env[0].value: must be a whole number of users",
+        ),
+        (
+            manifest(
+                clientTemplate={
+                    "spec": {
+                        "template": {
+                            "spec": {"containers": [{"env": [{"name": "FAIL_RATIO", "value": "20"}]}]}
+                        }
+                    }
+                }
+            ),
+            "spec.clientTemplate.spec.template.spec.containers[0].env[0].value: must be a share from 0 to 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_converted_is_refused_by_its_path(body: Any, message: str) -> None:
     with pytest.raises(UserError) as error:
         convert(body)
@@ -295,10 +395,15 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6) | st.sampled_from(["1", "qps", "cpu", "1Gi"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(["1", "qps", "cpu", "1Gi"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 ODD = JSON | st.sampled_from([10**5000, b"", {1: 2}, {"name": "env", "env": [{}]}])
 
 

@@ -200,8 +200,10 @@ def test_constraints_of_earlier_experiments_are_told_by_what_they_limit() -> Non
     assert told["swapped"].problem.log_bounds == pytest.approx((math.log(0.2), math.log(0.01)))
     assert told["swapped"].observations[0].margins == pytest.approx((math.log(0.05 / 0.2), -MOST_MARGIN))
     assert {name: one.constraints for name, one in told.items()} == {
-        "swapped": (0, 1), "none": (), "half": (1,),
-    }  # fmt: skip
+        "swapped": (0, 1),
+        "none": (),
+        "half": (1,),
+    }
     assert told["none"].observations[0].margins == ()
 
 

@@ -80,9 +80,13 @@ def test_what_has_no_width_that_could_be_told_has_none(found: Estimate):
 
 def test_a_rate_costs_what_it_costs_where_the_throughput_has_no_lower_end():
     asked = Objective.model_validate({"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "100"})
-    seen = Window.model_validate({
-        "level": 1, "throughput": {"value": 10, "low": 0, "high": 20}, "errorRate": {"value": 0, "low": 0, "high": 0},
-    })  # fmt: skip
+    seen = Window.model_validate(
+        {
+            "level": 1,
+            "throughput": {"value": 10, "low": 0, "high": 20},
+            "errorRate": {"value": 0, "low": 0, "high": 0},
+        }
+    )
     found = objective_value(asked, seen, 0.5, 1)
     assert found is not None
     assert (found.value, found.low) == (5.0, 2.5)
@@ -91,7 +95,11 @@ def test_a_rate_costs_what_it_costs_where_the_throughput_has_no_lower_end():
 
 def test_what_costs_nothing_has_no_cost_to_compare():
     asked = Objective.model_validate({"type": "minimize", "objectiveMetricName": "cost"})
-    seen = Window.model_validate({
-        "level": 1, "throughput": {"value": 10, "low": 9, "high": 11}, "errorRate": {"value": 0, "low": 0, "high": 0},
-    })  # fmt: skip
+    seen = Window.model_validate(
+        {
+            "level": 1,
+            "throughput": {"value": 10, "low": 9, "high": 11},
+            "errorRate": {"value": 0, "low": 0, "high": 0},
+        }
+    )
     assert objective_value(asked, seen, 0.0, 1) is None

@@ -15,18 +15,24 @@ SPEC = ProfilingExperimentSpec.model_validate(
     {
         "target": {"inference": "digits"},
         "tunableParameters": [
-            {"category": "resource", "parameters": [
-                {"name": "cpu", "feasibleSpace": {"list": ["500m", "1"]}},
-                {"name": "memory", "feasibleSpace": {"list": ["256Mi", "1Gi"]}},
-            ]},
-            {"category": "env", "parameters": [
-                {"name": "MODE", "parameterType": "categorical", "feasibleSpace": {"list": ["a", "b"]}},
-            ]},
+            {
+                "category": "resource",
+                "parameters": [
+                    {"name": "cpu", "feasibleSpace": {"list": ["500m", "1"]}},
+                    {"name": "memory", "feasibleSpace": {"list": ["256Mi", "1Gi"]}},
+                ],
+            },
+            {
+                "category": "env",
+                "parameters": [
+                    {"name": "MODE", "parameterType": "categorical", "feasibleSpace": {"list": ["a", "b"]}},
+                ],
+            },
         ],
         "objective": {"type": "maximize", "objectiveMetricName": "throughputPerCost"},
         "constraints": [{"metric": "latency", "atMost": "100ms"}, {"metric": "errorRate", "atMost": "1%"}],
     }
-)  # fmt: skip
+)
 SPACE = Space.of(SPEC)
 ROW = 5
 
@@ -37,9 +43,12 @@ def estimate(value: float, spread: float = 0.0) -> dict[str, float]:
 
 def window(**more: Any) -> dict[str, Any]:
     return {
-        "level": 4, "throughput": estimate(200, 10), "errorRate": estimate(0),
-        "latencies": [{"metric": "latency", "percentile": 99, **estimate(0.05, 0.005)}], **more,
-    }  # fmt: skip
+        "level": 4,
+        "throughput": estimate(200, 10),
+        "errorRate": estimate(0),
+        "latencies": [{"metric": "latency", "percentile": 99, **estimate(0.05, 0.005)}],
+        **more,
+    }
 
 
 def trial(reason: str = "Measured", purpose: str = "Explore", **status: Any) -> dict[str, Any]:

@@ -28,8 +28,9 @@ EXPLORE = Explore((0, 1, 2, 3), 0.2)
 
 def test_as_many_trials_are_made_as_may_run_at_once() -> None:
     assert made(world(parallelism=2), EXPLORE) == [
-        ("pe-1", "Explore", "500m 256Mi"), ("pe-2", "Explore", "500m 512Mi"),
-    ]  # fmt: skip
+        ("pe-1", "Explore", "500m 256Mi"),
+        ("pe-2", "Explore", "500m 512Mi"),
+    ]
     busy = world((0, RUNNING), (1, measured()), parallelism=2)
     assert made(busy, Explore((2, 3), 0.1)) == [("pe-3", "Explore", "1 256Mi")]
 
@@ -78,9 +79,13 @@ def test_nothing_is_started_when_a_budget_is_used_up(spec: Object, taken: int) -
 
 def test_trials_go_on_while_every_budget_has_something_left() -> None:
     found = world(
-        (0, measured()), (1, measured()), status={"startTime": "2026-01-01T00:00:01Z"},
-        maxNumTrials=3, maxDuration="10m", maxCost="0.0161",
-    )  # fmt: skip
+        (0, measured()),
+        (1, measured()),
+        status={"startTime": "2026-01-01T00:00:01Z"},
+        maxNumTrials=3,
+        maxDuration="10m",
+        maxCost="0.0161",
+    )
     assert planning.search_budget(found, NOW) == Budget(3, 1)
     assert len(made(found, Explore((2,), 0.1))) == 1
 
@@ -111,8 +116,15 @@ def test_what_runs_today_is_measured_first_and_counts() -> None:
 
 
 def test_what_runs_today_is_a_spec_of_the_space_where_it_has_its_values() -> None:
-    inside = {**INFERENCE, "spec": {**INFERENCE["spec"], "predictors": [
-        {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1000m", "memory": "512Mi"}}]}}  # fmt: skip
+    inside = {
+        **INFERENCE,
+        "spec": {
+            **INFERENCE["spec"],
+            "predictors": [
+                {"name": "main", "modelVersion": "v1", "resources": {"cpu": "1000m", "memory": "512Mi"}}
+            ],
+        },
+    }
     found = world(inference=inside, target={"inference": "digits"})
     assert made(found, None) == [("pe-1", "Baseline", "1 512Mi")]
 

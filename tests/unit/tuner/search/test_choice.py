@@ -50,9 +50,12 @@ def test_a_trial_that_is_surer_than_one_measurement_is_held_against_the_next_one
 
 def test_what_broke_its_bound_on_average_or_failed_once_is_no_candidate():
     observations = [
-        seen(0, 0.0, -1.0), seen(5, 1.0, -0.1), seen(5, 1.0, 0.2, confirms=True),
-        seen(11, 2.0, -1.0), Observation(11, cause="memory", confirms=True),
-    ]  # fmt: skip
+        seen(0, 0.0, -1.0),
+        seen(5, 1.0, -0.1),
+        seen(5, 1.0, 0.2, confirms=True),
+        seen(11, 2.0, -1.0),
+        Observation(11, cause="memory", confirms=True),
+    ]
     assert best(observations) == [0]
 
 

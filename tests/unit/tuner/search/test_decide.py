@@ -163,9 +163,10 @@ def test_a_space_that_was_measured_whole_is_exhausted():
 
 
 def test_one_spec_alone_is_recommended_if_it_meets_its_constraints():
-    problem = replace(Service().problem, **{
-        name: getattr(Service().problem, name)[:1] for name in ("coordinates", "ranks", "log_cost")
-    })  # fmt: skip
+    problem = replace(
+        Service().problem,
+        **{name: getattr(Service().problem, name)[:1] for name in ("coordinates", "ranks", "log_cost")},
+    )
     seen = Observation(0, log_objective=1.0, noise=0.01)
     decision = decide(problem, [seen], [], Budget(20), settings=NEVER_ENOUGH)
     assert isinstance(decision, Confirm)

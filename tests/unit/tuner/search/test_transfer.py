@@ -28,12 +28,15 @@ def similar() -> list[Earlier]:
 @pytest.fixture(scope="module")
 def opposite(similar: list[Earlier]) -> list[Earlier]:
     return [
-        replace(one, observations=tuple(
-            replace(seen, log_objective=None if seen.log_objective is None else -seen.log_objective)
-            for seen in one.observations
-        ))
+        replace(
+            one,
+            observations=tuple(
+                replace(seen, log_objective=None if seen.log_objective is None else -seen.log_objective)
+                for seen in one.observations
+            ),
+        )
         for one in similar
-    ]  # fmt: skip
+    ]
 
 
 def test_similar_services_make_the_first_trials_good(similar):
@@ -206,9 +209,11 @@ def test_nothing_measured_elsewhere_that_never_ran_is_learned_from():
 def test_an_earlier_experiment_told_without_prices_says_the_same_whatever_ours_are():
     def space(prices: tuple[float, ...]):
         return grid(
-            (0.0, 1.0, 2.0, 3.0), (0.0, 1.0, 2.0), ordered=(False, True),
+            (0.0, 1.0, 2.0, 3.0),
+            (0.0, 1.0, 2.0),
+            ordered=(False, True),
             log_cost=lambda found: np.array([prices[int(kind)] for kind in found[:, 0]]),
-        )  # fmt: skip
+        )
 
     free = space((0.0, 0.0, 0.0, 0.0))
     free = replace(free, expected=free.log_cost)

@@ -48,7 +48,7 @@ def test_what_has_no_price_is_free() -> None:
         (Amounts(gpu_memory=2 * GIB), 0.25 * 2),
         (Amounts(gpus=2), 4),
     ],
-)  # fmt: skip
+)
 def test_a_share_of_a_gpu_costs_the_larger_of_its_two_shares(amounts: Amounts, cost: float) -> None:
     assert prices.cost_per_hour(amounts, prices_of(gpu="2", gpuMemory="8Gi")) == pytest.approx(cost)
 
@@ -74,13 +74,17 @@ def experiment(names: list[tuple[str, str]], objective: str, **more: Any) -> Pro
         {
             "target": {"inference": "digits"},
             "tunableParameters": [
-                {"category": "resource", "parameters": [
-                    {"name": name, "feasibleSpace": {"list": [value]}} for name, value in names]},
+                {
+                    "category": "resource",
+                    "parameters": [
+                        {"name": name, "feasibleSpace": {"list": [value]}} for name, value in names
+                    ],
+                },
             ],
             "objective": {"objectiveMetricName": objective, **rate},
             **more,
         }
-    )  # fmt: skip
+    )
 
 
 ALL = {"cpu": "1", "memory": "1", "gpu": "1", "gpuMemory": "8Gi"}
@@ -89,9 +93,14 @@ ALL = {"cpu": "1", "memory": "1", "gpu": "1", "gpuMemory": "8Gi"}
 @pytest.mark.parametrize("objective", ["throughputPerCost", "tokensPerCost", "costAtRate", "cost"])
 @pytest.mark.parametrize(
     ("name", "value", "missing"),
-    [("cpu", "1", "cpu"), ("memory", "1Gi", "memory"), ("gpu.cores", "10", "gpu"), ("gpu.memory", "1Gi", "gpu"),
-     ("gpu.memory", "1Gi", "gpuMemory")],
-)  # fmt: skip
+    [
+        ("cpu", "1", "cpu"),
+        ("memory", "1Gi", "memory"),
+        ("gpu.cores", "10", "gpu"),
+        ("gpu.memory", "1Gi", "gpu"),
+        ("gpu.memory", "1Gi", "gpuMemory"),
+    ],
+)
 def test_a_tuned_resource_needs_a_price_where_cost_counts(
     objective: str, name: str, value: str, missing: str
 ) -> None:
@@ -119,5 +128,5 @@ def test_replicas_that_cost_nothing_are_refused_where_cost_counts() -> None:
 
 def test_more_memory_than_a_gpu_has_is_refused() -> None:
     spec = experiment([("gpu.memory", "9Gi")], "cost", prices=ALL)
-    with pytest.raises(Permanent, match="a whole GPU has 8Gi, and 9Gi of one is tuned"):
+    with pytest.raises(Permanent, match="a whole GPU has 8Gi, and 9Gi of it is tuned"):
         prices.check(spec, Space.of(spec), np.ones(1))

@@ -38,7 +38,7 @@ def container_of(source: Source, *settings: tuple[str, str, str]) -> dict[str, A
 
 def env_of(container: dict[str, Any]) -> dict[str, Any]:
     found = {entry["name"]: entry for entry in container["env"]}
-    assert len(found) == len(container["env"]), "a variable is there twice"
+    assert len(found) == len(container["env"]), "a variable is set twice"
     return {name: entry.get("value", entry) for name, entry in found.items()}
 
 
@@ -132,7 +132,7 @@ def test_a_variable_is_replaced_with_all_it_was_made_of() -> None:
         (["serve", "--threads", "1"], ["--threads=2", "x"], (["serve", "--threads=4"], ["x"])),
         (["/bin/bash", "run.sh"], [], (["/bin/bash", "run.sh"], ["--threads=4"])),
     ],
-)  # fmt: skip
+)
 def test_an_argument_is_there_once(command: Any, args: Any, expected: Any) -> None:
     own = {key: value for key, value in (("command", command), ("args", args)) if value is not None}
     for name in ("threads", "--threads"):
@@ -149,7 +149,7 @@ def test_an_argument_is_there_once(command: Any, args: Any, expected: Any) -> No
         (source_of(), ("resource", "cpu", "much"), "predictor.resources.cpu: "),
         (source_of(), ("batching", "batchSize", "0"), "predictor.batching.batchSize: "),
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_cannot_be_put_in_is_refused(
     source: Source, setting: tuple[str, str, str], message: str
 ) -> None:
@@ -171,11 +171,17 @@ WORDS = st.lists(
 )
 SETTINGS = st.lists(
     st.sampled_from(
-        [("resource", "cpu", "2"), ("resource", "memory", "2Gi"), ("env", "A", "1"), ("env", "B", "x"), ("args", "threads", "4"),
-         ("args", "--a", "z")]
+        [
+            ("resource", "cpu", "2"),
+            ("resource", "memory", "2Gi"),
+            ("env", "A", "1"),
+            ("env", "B", "x"),
+            ("args", "threads", "4"),
+            ("args", "--a", "z"),
+        ]
     ),
     unique=True,
-)  # fmt: skip
+)
 
 
 @given(WORDS, WORDS, SETTINGS)
@@ -215,9 +221,11 @@ def test_the_predictor_of_an_inference_is_what_is_tuned() -> None:
 
 @pytest.mark.parametrize(
     ("found", "message"),
-    [({"inference": "digits"}, "say which; digits has a, b"),
-     ({"inference": "digits", "predictor": "c"}, "digits has no c; it has a, b")],
-)  # fmt: skip
+    [
+        ({"inference": "digits"}, "is missing; digits has a, b"),
+        ({"inference": "digits", "predictor": "c"}, "digits has no c; it has a, b"),
+    ],
+)
 def test_a_target_that_means_no_predictor_is_refused(found: dict[str, Any], message: str) -> None:
     with pytest.raises(Permanent, match=rf"spec\.target\.predictor: {message}"):
         rendering.source(target(**found), inference("a", "b"))
@@ -237,10 +245,12 @@ def test_a_model_version_is_tuned_with_the_template_that_the_target_gives() -> N
 def space_of(*groups: tuple[str, list[dict[str, Any]]]) -> Space:
     return Space.of(
         ProfilingExperimentSpec.model_validate(
-            {"target": {"inference": "digits"},
-             "tunableParameters": [{"category": name, "parameters": found} for name, found in groups]}
+            {
+                "target": {"inference": "digits"},
+                "tunableParameters": [{"category": name, "parameters": found} for name, found in groups],
+            }
         )
-    )  # fmt: skip
+    )
 
 
 def test_all_costs_at_once_are_each_pods_own() -> None:
@@ -260,8 +270,11 @@ def test_all_costs_at_once_are_each_pods_own() -> None:
 
 
 MECHANISMS = [
-    {"mechanism": "mps"}, {"mechanism": "hami"}, {"mechanism": "ack"}, {"mechanism": "mig", "type": "A100-80GB"},
-]  # fmt: skip
+    {"mechanism": "mps"},
+    {"mechanism": "hami"},
+    {"mechanism": "ack"},
+    {"mechanism": "mig", "type": "A100-80GB"},
+]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda found: found["mechanism"])

@@ -53,10 +53,15 @@ def test_throughput_is_expected_to_grow_with_what_computes_and_with_what_is_work
 @pytest.mark.parametrize(
     ("metric", "times"),
     [
-        ("throughput", 2.0), ("tokensPerSecond", 2.0), ("latency", 1.0), ("cost", 1 / 3),
-        ("throughputPerCost", 2 / 3), ("tokensPerCost", 2 / 3), ("costAtRate", 2 / 3),
+        ("throughput", 2.0),
+        ("tokensPerSecond", 2.0),
+        ("latency", 1.0),
+        ("cost", 1 / 3),
+        ("throughputPerCost", 2 / 3),
+        ("tokensPerCost", 2 / 3),
+        ("costAtRate", 2 / 3),
     ],
-)  # fmt: skip
+)
 def test_an_objective_is_expected_to_follow_throughput_and_cost(metric: str, times: float):
     cpu = space("resource", "cpu", "1", "2")
     assert np.diff(scaling.of_space(cpu, metric, np.log([1.0, 3.0]))) == pytest.approx(np.log(times))

@@ -49,7 +49,7 @@ def axis(category: str, name: str, type_: str = "discrete", scale: str = "", **s
         ("gpu.cores", {"min": 10, "max": 100, "step": 30}, ("10", "40", "70", "100")),
         ("gpu.cores", {"min": 1, "max": 3, "factor": "1.3"}, ("1", "2", "3")),
     ],
-)  # fmt: skip
+)
 def test_values_are_as_the_user_would_write_them(
     name: str, space: dict[str, Any], values: tuple[str, ...] | None
 ) -> None:
@@ -78,9 +78,13 @@ def test_a_range_of_tenths_has_its_end_where_floats_would_miss_it() -> None:
 )
 def test_a_range_ends_at_its_max_when_a_step_meets_it(low: int, step: int, count: int, suffix: str) -> None:
     found = axis(
-        "env", "X", "double",
-        min=f"{low}{suffix}", max=f"{low + step * count}{suffix}", step=f"{step}{suffix}",
-    )  # fmt: skip
+        "env",
+        "X",
+        "double",
+        min=f"{low}{suffix}",
+        max=f"{low + step * count}{suffix}",
+        step=f"{step}{suffix}",
+    )
     assert found.values[-1] == f"{low + step * count}{suffix}" or count == 0
     unit = quantity.parse(f"1{suffix}")
     assert [quantity.parse(text) for text in found.values] == [
@@ -97,9 +101,7 @@ def test_powers_end_at_their_max_when_a_power_meets_it(low: Decimal, factor: Dec
     assert quantity.parse(found.values[-1]) == high
 
 
-@given(
-    st.decimals(0, 100, places=2), st.decimals(0, 100, places=2), st.decimals("0.05", 10, places=2)
-)  # fmt: skip
+@given(st.decimals(0, 100, places=2), st.decimals(0, 100, places=2), st.decimals("0.05", 10, places=2))
 def test_a_range_stays_between_its_ends(low: Decimal, width: Decimal, step: Decimal) -> None:
     found = axis("env", "X", "double", min=f"{low}", max=f"{low + width}", step=f"{step}")
     amounts = [quantity.parse(text) for text in found.values]
@@ -112,8 +114,10 @@ AXES = st.lists(
         st.sampled_from(["cpu", "memory", "gpu.cores", "gpu.memory"]),
         st.lists(st.integers(1, 100), min_size=1, max_size=7, unique=True),
     ),
-    min_size=1, max_size=4, unique_by=lambda found: found[0],
-)  # fmt: skip
+    min_size=1,
+    max_size=4,
+    unique_by=lambda found: found[0],
+)
 
 
 def space_of(axes: list[tuple[str, list[int]]]) -> Space:
@@ -170,7 +174,7 @@ def test_a_spec_is_found_when_its_values_are_written_otherwise() -> None:
         ([], "and are of none"),
         ([("resource", "cpu", "1"), ("resource", "cpu", "1"), ("env", "MODE", "a")], "must be of"),
     ],
-)  # fmt: skip
+)
 def test_a_spec_outside_of_the_space_is_refused(settings: list[tuple[str, ...]], message: str) -> None:
     space = space_of([("cpu", [1, 2])])
     given_ = [Setting.model_validate({"category": c, "name": n, "value": v}) for c, n, v in settings]
@@ -192,7 +196,7 @@ def test_a_spec_outside_of_the_space_is_refused(settings: list[tuple[str, ...]],
         ("batching", parameter("batchSize", "int", min=1, max=4, factor=2), (0, 1, 2)),
         ("args", parameter("--format", "categorical", list=["z", "a", ""]), (0, 1, 2)),
     ],
-)  # fmt: skip
+)
 def test_an_axis_lies_on_its_natural_scale(
     category: str, found: dict[str, Any], positions: tuple[float, ...]
 ) -> None:
@@ -204,45 +208,150 @@ def test_an_axis_lies_on_its_natural_scale(
 @pytest.mark.parametrize(
     ("category", "found", "field", "message"),
     [
-        ("resource", parameter("gpucores", list=["1"]), ".name", "gpucores is not a parameter of resource; it has cpu, memory,"),
-        ("resource", parameter("cpu", list=["0", "1"]), ".feasibleSpace", "above 0, as in 500m or 2, and 0 is not"),
+        (
+            "resource",
+            parameter("gpucores", list=["1"]),
+            ".name",
+            "gpucores is not a parameter of resource; it has cpu, memory,",
+        ),
+        (
+            "resource",
+            parameter("cpu", list=["0", "1"]),
+            ".feasibleSpace",
+            "above 0, as in 500m or 2, and 0 is not",
+        ),
         ("resource", parameter("cpu", list=["-1"]), ".feasibleSpace", "and -1 is not"),
         ("resource", parameter("cpu", list=["one"]), ".feasibleSpace.list[0]", "'one' is not a quantity"),
         ("resource", parameter("cpu", list=["1 "]), ".feasibleSpace.list[0]", "'1 ' has spaces around it"),
-        ("resource", parameter("cpu", list=["1", "1000m"]), ".feasibleSpace", "1 and 1000m are the same value"),
+        (
+            "resource",
+            parameter("cpu", list=["1", "1000m"]),
+            ".feasibleSpace",
+            "1 and 1000m are the same value",
+        ),
         ("resource", parameter("cpu", "categorical", list=["1"]), ".parameterType", "cpu is ordered"),
-        ("resource", parameter("cpu", min="2", max="1", step="1"), ".feasibleSpace.max", "1 is less than min, 2"),
-        ("resource", parameter("cpu", min="1", max="2", step="0"), ".feasibleSpace.step", "must be greater than 0, and is 0"),
-        ("resource", parameter("cpu", min="1", max="2", factor="1"), ".feasibleSpace.factor", "greater than 1, and is 1"),
+        (
+            "resource",
+            parameter("cpu", min="2", max="1", step="1"),
+            ".feasibleSpace.max",
+            "1 is less than min, 2",
+        ),
+        (
+            "resource",
+            parameter("cpu", min="1", max="2", step="0"),
+            ".feasibleSpace.step",
+            "must be greater than 0, and is 0",
+        ),
+        (
+            "resource",
+            parameter("cpu", min="1", max="2", factor="1"),
+            ".feasibleSpace.factor",
+            "greater than 1, and is 1",
+        ),
         ("resource", parameter("cpu", min="1", max="2"), ".feasibleSpace", "with one of step and factor"),
-        ("resource", parameter("cpu", min="1", max="2", step="1", factor="2"), ".feasibleSpace", "with one of"),
+        (
+            "resource",
+            parameter("cpu", min="1", max="2", step="1", factor="2"),
+            ".feasibleSpace",
+            "with one of",
+        ),
         ("resource", parameter("cpu", list=["1"], min="1"), ".feasibleSpace", "give either list"),
         ("resource", parameter("cpu"), ".feasibleSpace", "give either list"),
-        ("resource", parameter("memory", list=["512m"]), ".feasibleSpace", "whole bytes and at least 1Mi, as in 512Mi, and 512m"),
+        (
+            "resource",
+            parameter("memory", list=["512m"]),
+            ".feasibleSpace",
+            "whole bytes and at least 1Mi, as in 512Mi, and 512m",
+        ),
         ("resource", parameter("memory", list=["512"]), ".feasibleSpace", "and 512 is not"),
         ("resource", parameter("gpu.cores", list=["101"]), ".feasibleSpace", "from 1 to 100, and 101 is not"),
-        ("batching", parameter("size", list=["1"]), ".name", "size is not a parameter of batching; it has batchSize, timeout"),
-        ("batching", parameter("batchSize", list=["1.5"]), ".feasibleSpace", "from 1 to 1024, and 1.5 is not"),
-        ("batching", parameter("timeout", list=["11s"]), ".feasibleSpace", "at most 10s, as in 2ms, and 11s is not"),
+        (
+            "batching",
+            parameter("size", list=["1"]),
+            ".name",
+            "size is not a parameter of batching; it has batchSize, timeout",
+        ),
+        (
+            "batching",
+            parameter("batchSize", list=["1.5"]),
+            ".feasibleSpace",
+            "from 1 to 1024, and 1.5 is not",
+        ),
+        (
+            "batching",
+            parameter("timeout", list=["11s"]),
+            ".feasibleSpace",
+            "at most 10s, as in 2ms, and 11s is not",
+        ),
         ("batching", parameter("timeout", list=["2"]), ".feasibleSpace.list[0]", "'2' is not a duration"),
         ("batching", parameter("timeout", list=["1s", "1000ms"]), ".feasibleSpace", "are the same value"),
-        ("batching", parameter("timeout", min="1m", max="2m", step="1m"), ".feasibleSpace", "durations have no range"),
+        (
+            "batching",
+            parameter("timeout", min="1m", max="2m", step="1m"),
+            ".feasibleSpace",
+            "durations have no range",
+        ),
         ("env", parameter("A B", list=["1"]), ".name", "'A B' is not the name of an environment variable"),
         ("env", parameter("SLIPWAY_MODEL_DIR", list=["1"]), ".name", "cannot be tuned"),
-        ("env", parameter("X", "int", list=["1", "1.5"]), ".feasibleSpace", "type int must be whole, and 1.5 is not"),
-        ("env", parameter("X", "double", list=["fast"]), ".feasibleSpace.list[0]", "'fast' is not a quantity"),
-        ("env", parameter("X", "categorical", list=["a", "b", "a"]), ".feasibleSpace.list", "'a' is listed twice"),
-        ("env", parameter("X", "categorical", min="1", max="2", step="1"), ".feasibleSpace.list", "given as a list"),
+        (
+            "env",
+            parameter("X", "int", list=["1", "1.5"]),
+            ".feasibleSpace",
+            "type int must be whole, and 1.5 is not",
+        ),
+        (
+            "env",
+            parameter("X", "double", list=["fast"]),
+            ".feasibleSpace.list[0]",
+            "'fast' is not a quantity",
+        ),
+        (
+            "env",
+            parameter("X", "categorical", list=["a", "b", "a"]),
+            ".feasibleSpace.list",
+            "'a' is listed twice",
+        ),
+        (
+            "env",
+            parameter("X", "categorical", min="1", max="2", step="1"),
+            ".feasibleSpace.list",
+            "given as a list",
+        ),
         ("env", parameter("X", "categorical", "log", list=["a"]), ".scale", "have no scale"),
-        ("env", parameter("X", scale="log", list=["0", "1"]), ".scale", "log needs values greater than 0, and there is 0"),
-        ("env", parameter("X", min="0", max="2", factor="2"), ".feasibleSpace.factor", "needs a min greater than 0"),
-        ("env", parameter("X", min="0", max="1", step="1e-9"), ".feasibleSpace.step", "more than 100,000 values"),
-        ("env", parameter("X", min="1", max="2", factor="1.000000001"), ".feasibleSpace.factor", "more than 100,000 values"),
+        (
+            "env",
+            parameter("X", scale="log", list=["0", "1"]),
+            ".scale",
+            "log needs values greater than 0, and there is 0",
+        ),
+        (
+            "env",
+            parameter("X", min="0", max="2", factor="2"),
+            ".feasibleSpace.factor",
+            "needs a min greater than 0",
+        ),
+        (
+            "env",
+            parameter("X", min="0", max="1", step="1e-9"),
+            ".feasibleSpace.step",
+            "more than 100,000 values",
+        ),
+        (
+            "env",
+            parameter("X", min="1", max="2", factor="1.000000001"),
+            ".feasibleSpace.factor",
+            "more than 100,000 values",
+        ),
         ("env", parameter("X", list=["1e30"]), ".feasibleSpace.list[0]", "1e30 is not between"),
-        ("env", parameter("X", list=["0.1234567890123456"]), ".feasibleSpace.list[0]", "more than 15 significant digits"),
+        (
+            "env",
+            parameter("X", list=["0.1234567890123456"]),
+            ".feasibleSpace.list[0]",
+            "more than 15 significant digits",
+        ),
         ("args", parameter("--threads=", list=["1"]), ".name", "'--threads=' is not the name of an argument"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_space_is_refused_by_field_rule_and_value(
     category: str, found: dict[str, Any], field: str, message: str
 ) -> None:
@@ -276,15 +385,21 @@ QUANTITIES = st.from_regex(
 @settings(deadline=None)  # a range may have 100,000 values
 @given(
     st.sampled_from(["resource", "batching", "env", "args"]),
-    st.sampled_from(["cpu", "memory", "gpu.cores", "batchSize", "timeout", "X", "--x"]) | st.text(min_size=1, max_size=5),
+    st.sampled_from(["cpu", "memory", "gpu.cores", "batchSize", "timeout", "X", "--x"])
+    | st.text(min_size=1, max_size=5),
     st.sampled_from(["double", "int", "discrete", "categorical"]),
     st.sampled_from(["log", "linear", ""]),
     st.fixed_dictionaries(
         {},
-        optional={"list": st.lists(TEXTS, max_size=5), "min": QUANTITIES, "max": QUANTITIES,
-                  "step": QUANTITIES, "factor": st.from_regex(r"[0-9]{1,20}(\.[0-9]{1,20})?", fullmatch=True)},
+        optional={
+            "list": st.lists(TEXTS, max_size=5),
+            "min": QUANTITIES,
+            "max": QUANTITIES,
+            "step": QUANTITIES,
+            "factor": st.from_regex(r"[0-9]{1,20}(\.[0-9]{1,20})?", fullmatch=True),
+        },
     ),
-)  # fmt: skip
+)
 def test_whatever_the_schema_takes_makes_a_space_or_is_refused(
     category: str, name: str, type_: str, scale: str, space: dict[str, Any]
 ) -> None:
