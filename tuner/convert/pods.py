@@ -49,7 +49,7 @@ def template(value: Any, path: str, notes: Notes) -> Object:
             notes.add(f"{where}.{key}", _POD.get(key, _NO_FIELD))
     listed = items(spec.get("containers"), f"{where}.containers")
     if not listed:
-        raise UserError(f"{where}.containers: must have the container that serves, and is empty")
+        raise UserError(f"{where}.containers: is empty; it needs the container that serves")
     containers = [_container(item, f"{where}.containers[{i}]", i, notes) for i, item in enumerate(listed)]
     for i, item in enumerate(containers):
         if any(item["name"] == previous["name"] for previous in containers[:i]):

@@ -208,7 +208,7 @@ def test_every_field_without_an_equivalent_is_named() -> None:
             "threads",
             ["1", "2"],
             ".name",
-            "Slipway gives --threads=VALUE",
+            "Slipway passes --threads=VALUE",
         ),
         (parameter("env", "omp.threads", list=["1"]), "OMP_THREADS", ["1"], ".name", "becomes OMP_THREADS"),
         (parameter("env", "BATCH_SIZE", list=["1"]), "BATCH_SIZE", ["1"], ".name", "tune batchSize"),
@@ -298,7 +298,7 @@ def test_a_request_that_is_no_request_is_left_out_and_named(given_: str) -> None
         ),
         (
             parameter("batching", "x", list=["1"]),
-            "spec.tunableParameters[0].category: is one of resource, env, args",
+            "spec.tunableParameters[0].category: must be one of resource, env, args",
         ),
         (
             parameter("resource", "cpu", list=["0"]),
@@ -322,7 +322,7 @@ def test_a_request_that_is_no_request_is_left_out_and_named(given_: str) -> None
         ),
         (
             parameter("env", "A", "bool", list=["1"]),
-            "spec.tunableParameters[0].parameters[0].parameterType: is one of",
+            "spec.tunableParameters[0].parameters[0].parameterType: must be one of",
         ),
         (
             parameter("args", "a b", list=["1"]),
@@ -394,6 +394,10 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         convert(container(args=loop))
 
 
+def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -401,7 +405,7 @@ JSON = st.recursive(
     | st.floats()
     | st.text(max_size=6)
     | st.sampled_from(["1", "qps", "cpu", "1Gi"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    nested,
     max_leaves=8,
 )
 ODD = JSON | st.sampled_from([10**5000, b"", {1: 2}, {"name": "env", "env": [{}]}])
