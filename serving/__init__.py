@@ -1,1 +1,1 @@
-"""Slipway's serving control plane: kinds, planning, images, gateway, runtimes, controllers, one-machine API."""
+"""Slipway's serving control plane: kinds, planning, images, gateway, runtimes, controllers, local API."""

@@ -18,9 +18,9 @@ PREFIX = "SLIPWAY_RUNTIMES__"
 def write(settings: RuntimeSettings) -> dict[str, str]:
     """Return the variables of the settings that are not defaults."""
     return {
-        PREFIX + each.name.upper(): str(value)
-        for each in fields(settings)
-        if (value := getattr(settings, each.name)) != each.default
+        PREFIX + setting.name.upper(): str(value)
+        for setting in fields(settings)
+        if (value := getattr(settings, setting.name)) != setting.default
     }
 
 

@@ -1,7 +1,6 @@
 """Every default in one place, each with its unit and its reason.
 
-Values are frozen; `serving.cli.config` reads other values from the configuration file and the environment. Nothing
-here does.
+Values are frozen; `serving.cli.config` reads other values from the configuration file and the environment.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Groups whose commands are imported when they are called: help and completion read the table of names alone."""
+"""Command groups that import a command when it is called; help and completion read the table of names."""
 
 import importlib
 import inspect
@@ -35,21 +35,22 @@ class Group:
 def run(name: str, group: Group, arguments: Sequence[str]) -> None:
     """Run the command line of a program; only the command that is called is imported and parsed.
 
-    A command without arguments needs no parser, which imports Pydantic: a third of the time of `slipway version`.
+    A command without arguments needs no parser, which imports Pydantic: a third of the time of
+    `slipway version`.
     """
-    path, rest = [name], list(arguments)
+    path, remaining = [name], list(arguments)
     member: Command | Group = group
-    while isinstance(member, Group) and rest and rest[0] in member.members:
-        path.append(rest[0])
-        member = member.members[rest.pop(0)]
+    while isinstance(member, Group) and remaining and remaining[0] in member.members:
+        path.append(remaining[0])
+        member = member.members[remaining.pop(0)]
     if (
         isinstance(member, Command)
-        and not rest
+        and not remaining
         and _runs_without_arguments(function := load(member.function))
     ):
         function()
     else:
-        build(path[-1], member, completion=len(path) == 1)(rest, prog_name=" ".join(path))
+        build(path[-1], member, completion=len(path) == 1)(remaining, prog_name=" ".join(path))
 
 
 def _runs_without_arguments(function: Callable[..., Any]) -> bool:
@@ -64,12 +65,12 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the name of the command, the command and its arguments."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, build(name, self.members[name]) if name else command, rest
+        name, command, remaining = super().resolve_command(ctx, args)
+        return name, build(name, self.members[name]) if name else command, remaining
 
 
 def build(name: str, member: Command | Group, *, completion: bool = False) -> Any:
-    """Return the Typer command of a member of the table; this imports its module, and none of a group's members."""
+    """Return the Typer command of a member of the table. This imports its module, but no member of a group."""
     app = typer.Typer(
         name=name, add_completion=completion, pretty_exceptions_enable=False, rich_markup_mode=None
     )

@@ -1,4 +1,4 @@
-"""`slipway convert`: prints Morphling's manifests as ours; standard error lists fields without an equivalent."""
+"""`slipway convert`: prints Morphling's manifests as ours; lists fields without an equivalent on stderr."""
 
 import sys
 from typing import Annotated, Any, Literal

@@ -48,14 +48,17 @@ def words(error: errors.SlipwayError) -> str:
         text = "\n".join([text.split(": [", maxsplit=1)[0].splitlines()[0].rstrip(": "), *lines])
     match error:
         case errors.Unavailable():
-            return f"{text}\nThe API does not answer. Is it running? Start it with `slipway up`, or see --kubeconfig."
+            hint = "The API does not answer. Is it running? Start it with `slipway up`, or see --kubeconfig."
+            return f"{text}\n{hint}"
         case errors.Conflict() if not isinstance(error, errors.AlreadyExists):
-            return f"{text}\nSomebody else changed it or owns these fields: get it again, or use --force-conflicts."
+            hint = "Somebody else changed it or owns these fields: get it again, or use --force-conflicts."
+            return f"{text}\n{hint}"
         case errors.NotFound(details={"kind": str(plural)}):
             kind = kinds.find(plural)
             where = "" if kind is not None and not kind.namespaced else " in this namespace, with -A in all"
             return f"{text}\n`slipway get {plural}` lists what there is{where}."
         case errors.Forbidden():
-            return f"{text}\nThe kubeconfig's token is not accepted; is it that of this server? See --kubeconfig."
+            hint = "The kubeconfig's token is not accepted; is it that of this server? See --kubeconfig."
+            return f"{text}\n{hint}"
         case _:
             return text

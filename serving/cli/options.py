@@ -48,9 +48,11 @@ ConfigFile = Annotated[
 _TARGET_OPTIONS = [
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     for name, annotation in (
-        ("namespace", Namespace), ("kubeconfig", Kubeconfig), ("data_dir", DataDirOfUp),
+        ("namespace", Namespace),
+        ("kubeconfig", Kubeconfig),
+        ("data_dir", DataDirOfUp),
     )
-]  # fmt: skip
+]
 
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:

@@ -38,7 +38,8 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
     if home.exists():
         return home
     raise errors.UserError(
-        "no API to talk to: start one with `slipway up`, or name one with --kubeconfig, --data-dir or $KUBECONFIG"
+        "no API to talk to: start one with `slipway up`, "
+        "or name one with --kubeconfig, --data-dir or $KUBECONFIG"
     )
 
 

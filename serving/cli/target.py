@@ -39,8 +39,10 @@ def kind_of(word: str) -> Kind:
     """
     kind = kinds.find(word)
     if kind is None:
-        known = ", ".join(f"{k.plural} ({', '.join(k.short)})" if k.short else k.plural for k in kinds.ALL)
-        raise errors.UserError(f"there is no kind {word!r}; there are {known}")
+        kind_names = ", ".join(
+            f"{k.plural} ({', '.join(k.short)})" if k.short else k.plural for k in kinds.ALL
+        )
+        raise errors.UserError(f"there is no kind {word!r}; there are {kind_names}")
     return kind
 
 

@@ -82,7 +82,8 @@ def patch(obj: Mapping[str, Any], weights: Mapping[str, int]) -> list[dict[str, 
     arms = [predictor["name"] for predictor in obj["spec"]["predictors"]]
     if unknown := [arm for arm in weights if arm not in arms]:
         raise errors.UserError(
-            f"Inference {obj['metadata']['name']} has no arm {', '.join(unknown)}; its arms are {', '.join(arms)}"
+            f"Inference {obj['metadata']['name']} has no arm {', '.join(unknown)}; "
+            f"its arms are {', '.join(arms)}"
         )
     operations: list[dict[str, Any]] = []
     for arm, weight in weights.items():
@@ -114,9 +115,10 @@ async def accepted(kube: "Kube", obj: Mapping[str, Any], timeout: float) -> dict
         if routes.get("status") == "True" and int(routes.get("observedGeneration", 0)) >= meta["generation"]:
             return now
         if clock.monotonic() > deadline:
+            reason = routes.get("reason", "no controller has looked at them")
             raise errors.UserError(
                 f"the weights are stored, but not served after {timeout:g} s: "
-                f"{routes.get('reason', 'no controller has looked at them')} {routes.get('message', '')}".rstrip()
+                f"{reason} {routes.get('message', '')}".rstrip()
             )
         await asyncio.sleep(POLL_SECONDS)
 
@@ -127,8 +129,13 @@ def _show(obj: Mapping[str, Any]) -> None:
     rows = []
     for predictor in obj["spec"]["predictors"]:
         weight, percent = predictor.get("trafficWeight", 1), served.get(predictor["name"])
-        rows.append([
-            predictor["name"], predictor["modelVersion"], weight, f"{100 * weight / total:.4g}%",
-            None if percent is None else f"{percent:.4g}%",
-        ])  # fmt: skip
+        rows.append(
+            [
+                predictor["name"],
+                predictor["modelVersion"],
+                weight,
+                f"{100 * weight / total:.4g}%",
+                None if percent is None else f"{percent:.4g}%",
+            ]
+        )
     print(tables.text(["Arm", "Version", "Weight", "Wanted", "Served"], rows))

@@ -120,9 +120,13 @@ class Kube:
             errors.Gone: the version is too old; list again.
         """
         query = {
-            "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version,
-            "labelSelector": labels, "fieldSelector": fields, "timeoutSeconds": str(timeout_seconds),
-        }  # fmt: skip
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "timeoutSeconds": str(timeout_seconds),
+        }
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=REQUEST_SECONDS, sock_read=timeout_seconds + 30
         )
@@ -147,9 +151,15 @@ class Kube:
         return await self._json("PUT", path, body=obj, query=self._write_query)
 
     async def patch(
-        self, kind: Kind, namespace: str | None, name: str, patch: Any, *, subresource: str | None = None,
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Any,
+        *,
+        subresource: str | None = None,
         content_type: str = MERGE_PATCH,
-    ) -> Object:  # fmt: skip
+    ) -> Object:
         """Patch the object, by default with a merge patch."""
         path = kind.path(namespace, name, subresource)
         return await self._json("PATCH", path, body=patch, content_type=content_type, query=self._write_query)
@@ -209,9 +219,15 @@ class Kube:
                 raise
 
     async def request(
-        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
-        content_type: str = "application/json", accept: str = "application/json",
-    ) -> Object:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Object:
         """Send any request; for the command line, which asks for Tables and dry runs."""
         return await self._json(
             method, path, body=body, query=query, content_type=content_type, accept=accept
@@ -231,20 +247,26 @@ class Kube:
             async for chunk in response.content.iter_any():
                 yield chunk
 
-    async def stay_connected(self, wanted: Callable[[], bool]) -> None:
+    async def stay_connected(self, is_needed: Callable[[], bool]) -> None:
         """Keep a connection open while it is wanted, until cancelled: a handshake is most of the time of a
         request.
         """
         while True:
             await asyncio.sleep(KEEP_SECONDS)
-            if wanted():
+            if is_needed():
                 with suppress(errors.ApiError, errors.Unavailable):
                     await self.raw("/version")
 
     async def _json(
-        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
-        content_type: str = "application/json", accept: str = "application/json",
-    ) -> Object:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Object:
         async with self._request(
             method, path, body=body, query=query, content_type=content_type, accept=accept
         ) as response:
@@ -254,24 +276,32 @@ class Kube:
 
     @asynccontextmanager
     async def _request(
-        self, method: str, path: str, *, body: Any = None, query: Mapping[str, str] | None = None,
-        content_type: str = "application/json", accept: str = "application/json",
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
         timeout: aiohttp.ClientTimeout | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:  # fmt: skip
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; raise `errors.Unavailable` if no response came or it broke off."""
         if self._session is None:
-            self._session = self._rest._create_pool_manager()  # noqa: SLF001 the documented seam for a session
+            self._session = self._rest._create_pool_manager()  # noqa: SLF001 documented
         # By it a cluster's audit log, metrics and fair queueing tell components apart.
         headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": self.field_manager}
         for auth in (await self._configuration.auth_settings()).values():
             headers[auth["key"]] = auth["value"]
         try:
             async with self._session.request(
-                method, self._configuration.host.rstrip("/") + path,
+                method,
+                self._configuration.host.rstrip("/") + path,
                 params={key: value for key, value in (query or {}).items() if value},
-                data=None if body is None else orjson.dumps(body), headers=headers,
+                data=None if body is None else orjson.dumps(body),
+                headers=headers,
                 timeout=timeout or aiohttp.ClientTimeout(total=REQUEST_SECONDS),
-            ) as response:  # fmt: skip
+            ) as response:
                 yield response
         except (TimeoutError, aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
             raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {error}") from error

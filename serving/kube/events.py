@@ -28,22 +28,32 @@ class EventRecorder:
         name = f"{meta['name']}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
         namespace = meta.get("namespace", "default")
         event = {
-            "apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": namespace},
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {
-                "apiVersion": obj.get("apiVersion", ""), "kind": obj.get("kind", ""),
-                "name": meta["name"], "namespace": namespace, "uid": meta.get("uid", ""),
+                "apiVersion": obj.get("apiVersion", ""),
+                "kind": obj.get("kind", ""),
+                "name": meta["name"],
+                "namespace": namespace,
+                "uid": meta.get("uid", ""),
             },
-            "reason": reason, "message": message[:1024], "type": type_, "count": 1,
-            "firstTimestamp": now, "lastTimestamp": now,
-            "source": {"component": self._component}, "reportingComponent": self._component,
+            "reason": reason,
+            "message": message[:1024],
+            "type": type_,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
             "reportingInstance": self._component,
-        }  # fmt: skip
+        }
         try:
             try:
                 await self._kube.create(kinds.EVENT_V1, event)  # first, as most happen once
             except errors.AlreadyExists:
-                seen = await self._kube.get(kinds.EVENT_V1, namespace, name)
-                patch = {"count": int(seen.get("count") or 1) + 1, "lastTimestamp": now}
+                existing = await self._kube.get(kinds.EVENT_V1, namespace, name)
+                patch = {"count": int(existing.get("count") or 1) + 1, "lastTimestamp": now}
                 await self._kube.patch(kinds.EVENT_V1, namespace, name, patch)
         except (errors.ApiError, errors.Unavailable) as error:
             log.warning("event %s on %s/%s was not recorded: %s", reason, namespace, meta["name"], error)

@@ -1,8 +1,9 @@
 """The parts of `kubernetes.aio` that are used here, without the synchronous client.
 
-Importing a submodule runs the `__init__` of its packages first, and those of `kubernetes` import the synchronous client,
-requests, urllib3 and more: a third of the CPU time of `slipway get`, and 9 MB in every process that talks to the API.
-So these packages are registered without running their `__init__` while the parts are imported.
+Importing a submodule runs the `__init__` of its packages first. Those of `kubernetes` import the synchronous
+client, requests, urllib3 and more: a third of the CPU time of `slipway get`, and 9 MB in every process that
+talks to the API. So these packages are registered without running their `__init__` while the parts are
+imported.
 """
 
 import importlib.util

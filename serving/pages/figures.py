@@ -50,9 +50,9 @@ def duration(seconds: float) -> str:
 
 
 def _long(seconds: int) -> str:
-    minutes, rest = divmod(seconds, 60)
+    minutes, remainder = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
-    parts = [(hours, "h"), (minutes, "min"), (0 if hours else rest, "s")]
+    parts = [(hours, "h"), (minutes, "min"), (0 if hours else remainder, "s")]
     return " ".join(f"{count}{_NO_BREAK}{unit}" for count, unit in parts if count)
 
 

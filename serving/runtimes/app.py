@@ -182,8 +182,8 @@ class InferenceApp:
             raise bad("body", f"must be at most {limit} bytes", int(headers["content-length"]))
         chunks: list[bytes] = []
         size = 0
-        more = True
-        while more:
+        has_more = True
+        while has_more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise errors.ApiError(400, "BadRequest", "body: the client disconnected before its end")
@@ -191,7 +191,7 @@ class InferenceApp:
             size += len(chunks[-1])
             if size > limit:
                 raise bad("body", f"must be at most {limit} bytes", f"{size} or more")
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
         return _decompressed(b"".join(chunks), headers.get("content-encoding", "identity"), limit)
 
     async def _send(self, reply: Reply, headers: Headers, send: Send, *, close: bool) -> None:

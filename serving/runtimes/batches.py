@@ -15,11 +15,11 @@ Answer = list[tuple[Tensor, bool]]
 
 def obstacle(inputs: Sequence[Input], outputs: Sequence[Output]) -> str:
     """Return why rows of different requests cannot be joined; empty where they can."""
-    for what, tensors in (("input", inputs), ("output", outputs)):
+    for direction, tensors in (("input", inputs), ("output", outputs)):
         for tensor in tensors:
             if tensor.shape[:1] != (-1,):
                 shape = list(tensor.shape)
-                return f"{what} {tensor.name!r} has shape {shape}, and its first dimension is not open"
+                return f"{direction} {tensor.name!r} has shape {shape}, and its first dimension is not open"
     return ""
 
 

@@ -63,7 +63,7 @@ class SinglePredictions:
 
 
 @dataclass
-class _Held:
+class _Entry:
     """A request that waits or is in a prediction."""
 
     request: InferenceRequest
@@ -82,7 +82,7 @@ class BatchedPredictions:
         self._worker = worker
         self._queue = queue
         self._tickets = count()
-        self._held: dict[int, _Held] = {}
+        self._entries: dict[int, _Entry] = {}
         self._new: list[int] = []
         self._next_look: asyncio.Handle | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -99,17 +99,17 @@ class BatchedPredictions:
                 f"{len(self._queue)} requests already wait",
                 self._settings.retry_after_seconds,
             )
-        held = _Held(request, rows, receive, asyncio.get_running_loop().create_future())
-        self._held[ticket] = held
+        entry = _Entry(request, rows, receive, asyncio.get_running_loop().create_future())
+        self._entries[ticket] = entry
         self._new.append(ticket)
         self._look_soon()
         try:
-            return await held.answer
+            return await entry.answer
         finally:
             self._queue.leave(ticket)
-            del self._held[ticket]
-            if held.watch is not None:
-                held.watch.cancel()
+            del self._entries[ticket]
+            if entry.watch is not None:
+                entry.watch.cancel()
 
     def hurry(self) -> None:
         """Stop waiting for further requests."""
@@ -135,33 +135,33 @@ class BatchedPredictions:
         loop = asyncio.get_running_loop()
         for ticket in self._new:
             if ticket in self._queue:
-                held = self._held[ticket]
-                held.watch = loop.create_task(self._leave_when_gone(held, ticket))
+                entry = self._entries[ticket]
+                entry.watch = loop.create_task(self._leave_when_gone(entry, ticket))
         self._new.clear()
         if batch:
-            self._start([self._held[ticket] for ticket in batch])
+            self._start([self._entries[ticket] for ticket in batch])
         elif (due := self._queue.due()) is not None:
             self._alarm = loop.call_later(max(0.0, due - clock.monotonic()), self._look)
 
-    def _start(self, batch: Sequence[_Held]) -> None:
-        requests = [held.request for held in batch]
+    def _start(self, batch: Sequence[_Entry]) -> None:
+        requests = [entry.request for entry in batch]
         if sum(map(self._model.expected_seconds, requests)) <= self._settings.inline_seconds:
             self._finish(batch, _predict(self._model, requests))
             return
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._worker, _predict, self._model, requests)
-        running.add_done_callback(lambda done: self._finish(batch, done.result()))
+        running.add_done_callback(lambda future: self._finish(batch, future.result()))
 
-    def _finish(self, batch: Sequence[_Held], outcome: "_Outcome") -> None:
-        for held, answer in zip(batch, outcome.answers, strict=True):
-            if held.answer.done():
+    def _finish(self, batch: Sequence[_Entry], outcome: "_Outcome") -> None:
+        for entry, answer in zip(batch, outcome.answers, strict=True):
+            if entry.answer.done():
                 continue
             if isinstance(answer, Exception):
-                held.answer.set_exception(answer)
+                entry.answer.set_exception(answer)
             else:
-                held.answer.set_result(answer)
+                entry.answer.set_result(answer)
         if outcome.unjoinable is not None:
-            rows = sum(held.rows for held in batch)
+            rows = sum(entry.rows for entry in batch)
             self._queue.shrink(rows)
             _log.warning(
                 "%d rows of %d requests fail together and not alone; batches have at most %d rows now: %r",
@@ -175,12 +175,12 @@ class BatchedPredictions:
         self._queue.done()
         self._look_soon()
 
-    async def _leave_when_gone(self, held: _Held, ticket: int) -> None:
-        while (await held.receive())["type"] != "http.disconnect":
+    async def _leave_when_gone(self, entry: _Entry, ticket: int) -> None:
+        while (await entry.receive())["type"] != "http.disconnect":
             pass
         self._queue.leave(ticket)
-        if not held.answer.done():
-            held.answer.set_exception(
+        if not entry.answer.done():
+            entry.answer.set_exception(
                 errors.ApiError(400, "BadRequest", "the client disconnected before its turn")
             )
 

@@ -163,12 +163,12 @@ def _inputs(items: object, binary: memoryview) -> tuple[tuple[Tensor, ...], int]
     return tuple(inputs), used
 
 
-def _part(field: str, size: object, rest: memoryview) -> memoryview:
+def _part(field: str, size: object, remaining: memoryview) -> memoryview:
     if type(size) is not int or size < 0:
         raise bad(field, "must be an integer of 0 or more", size)
-    if size > len(rest):
-        raise bad(field, f"must be at most the {len(rest)} bytes that are left of the body", size)
-    return rest[:size]
+    if size > len(remaining):
+        raise bad(field, f"must be at most the {len(remaining)} bytes that are left of the body", size)
+    return remaining[:size]
 
 
 def _outputs(items: object, *, default: bool) -> tuple[RequestedOutput, ...] | None:

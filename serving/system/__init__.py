@@ -1,1 +1,1 @@
-"""Files, locks, sockets and processes of the operating system. The lowest package: it knows nothing of Slipway."""
+"""Files, locks, sockets and processes of the operating system: the lowest package, independent of Slipway."""

@@ -1,4 +1,4 @@
-"""How a process that computes in the background begins, so that it neither disturbs nor outlives its parent."""
+"""Prepares a process for background computation: low priority, and no longer life than its parent's."""
 
 import multiprocessing
 import os

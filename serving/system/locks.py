@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def try_lock(path: Path) -> int | None:
     """Lock a file, created if missing; return its descriptor, or None while another process holds the lock.
 
-    The lock lasts until the descriptor is closed or the process ends. Forks inherit it, other programs do not.
+    The lock lasts until the descriptor is closed or the process ends. Forks inherit it; executed programs do
+    not.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if try_lock_descriptor(fd):

@@ -83,10 +83,10 @@ def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
     return True
 
 
-def write_identity(path: Path, identity: ProcessIdentity, **more: Any) -> None:
+def write_identity(path: Path, identity: ProcessIdentity, **extra: Any) -> None:
     """Record an identity, and what else the caller knows of the process, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.replace(path, orjson.dumps({**asdict(identity), **more}))
+    atomic_file.replace(path, orjson.dumps({**asdict(identity), **extra}))
 
 
 def read_identity(path: Path) -> tuple[ProcessIdentity, dict[str, Any]] | None:

@@ -49,7 +49,8 @@ def _replicas(scaler: Object, now: datetime) -> Iterator[str]:
         return
     ready = f", {state['readyReplicas']} ready" if "readyReplicas" in state else ""
     since = f", since {ages.since(state['lastScaleTime'], now)}" if state.get("lastScaleTime") else ""
-    yield f"{name} wants {figures.count(state['desiredReplicas'], 'replica')} of {target}{ready}{since}; {bounds}."
+    replicas = figures.count(state["desiredReplicas"], "replica")
+    yield f"{name} wants {replicas} of {target}{ready}{since}; {bounds}."
     if state.get("reason"):
         yield f"Why: {_sentence(state['reason'])}"
     yield from _bound(state)
@@ -74,7 +75,8 @@ def _ready(state: Object) -> Iterator[str]:
     """Yield the conditions that are False."""
     for condition in state.get("conditions") or []:
         if condition.get("type") in ("Ready", "ScalingActive") and condition.get("status") == "False":
-            yield f"{condition['type']} is False: {condition.get('reason', '')}: {condition.get('message', '')}"
+            reason, message = condition.get("reason", ""), condition.get("message", "")
+            yield f"{condition['type']} is False: {reason}: {message}"
 
 
 def _age(state: Object, now: datetime) -> str:
@@ -178,11 +180,17 @@ def _metrics(state: Object) -> str:
     decides = (state.get("decision") or {}).get("metric", "")
     rows = [
         [
-            metric.get("name"), _figure(metric, "target"), _figure(metric, "value"), metric.get("needed"),
-            "; ".join(filter(None, ["decides" if metric.get("name") == decides else "", metric.get("message")])) or "-",
+            metric.get("name"),
+            _figure(metric, "target"),
+            _figure(metric, "value"),
+            metric.get("needed"),
+            "; ".join(
+                filter(None, ["decides" if metric.get("name") == decides else "", metric.get("message")])
+            )
+            or "-",
         ]
         for metric in state.get("metrics") or []
-    ]  # fmt: skip
+    ]
     return tables.text(["Metric", "Target", "Value", "Needed", "Note"], rows) if rows else ""
 
 
@@ -193,11 +201,13 @@ def _figure(metric: Object, field: str) -> str | None:
 def _changes(state: Object, now: datetime) -> str:
     rows = [
         [
-            ages.since(change.get("time"), now), f"{change.get('fromReplicas', '?')} -> {change.get('toReplicas', '?')}",
-            change.get("reason"), change.get("message"),
+            ages.since(change.get("time"), now),
+            f"{change.get('fromReplicas', '?')} -> {change.get('toReplicas', '?')}",
+            change.get("reason"),
+            change.get("message"),
         ]
         for change in state.get("decisions") or []
-    ]  # fmt: skip
+    ]
     return tables.text(["Age", "Replicas", "Rule", "Why"], rows) if rows else ""
 
 

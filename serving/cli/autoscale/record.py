@@ -36,7 +36,7 @@ HEADER = "time_s,requests\n"
 TIMEOUT_SECONDS = 2.0
 """Of reading a page of metrics, which is on this machine or near it."""
 MEMBER_SECONDS = 30
-"""Seconds in one gzip member of a .gz file: every member is written at once, so a kill leaves a valid file."""
+"""Seconds in one gzip member of a .gz file; each is written at once, so that a kill leaves a valid file."""
 SILENT_SECONDS = 5
 """Without any page for this long, a warning is printed."""
 
@@ -52,8 +52,10 @@ class Predictor:
     def has(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels of a sample are of this predictor, in any revision."""
         return (labels.get("namespace"), labels.get("inference"), labels.get("predictor")) == (
-            self.namespace, self.inference, self.predictor,
-        )  # fmt: skip
+            self.namespace,
+            self.inference,
+            self.predictor,
+        )
 
 
 @dataclass
@@ -67,8 +69,9 @@ class Counter:
         """Return the requests since the last call.
 
         Args:
-            readings: counts by revision of each page that answered. Counts of the first reading of a page are not
-                arrivals. A new revision of a known page starts at 0, and so does a count that has decreased.
+            readings: counts by revision of each page that answered. Counts of the first reading of a page are
+                not arrivals. A new revision of a known page starts at 0, and so does a count that has
+                decreased.
         """
         total = 0.0
         for page, counts in readings.items():
@@ -141,7 +144,8 @@ def record(
         typer.Option(
             "--metrics",
             metavar="URL",
-            help="Page of a gateway's metrics; may be repeated.  [default: those of the `up` on this machine]",
+            help="Page of a gateway's metrics; may be repeated.  "
+            "[default: those of the `up` on this machine]",
         ),
     ] = None,
 ) -> None:
@@ -159,7 +163,8 @@ def record(
         predictor = _predictor(scaler, target.namespace)
         if not places():
             raise errors.UserError(
-                f"no component has a page of metrics below {data_dir.pages}; name the gateways' with --metrics URL"
+                f"no component has a page of metrics below {data_dir.pages}; "
+                "name the gateways' with --metrics URL"
             )
         await _record(predictor, places, out, limit)
 
@@ -171,7 +176,8 @@ def _predictor(scaler: Object, namespace: str) -> Predictor:
     inference, predictor = labels.get(names.INFERENCE_LABEL), labels.get(names.PREDICTOR_LABEL)
     if not inference or not predictor:
         raise errors.UserError(
-            f"{scaler['metadata']['name']} sizes no predictor of an Inference: gateways do not count its requests"
+            f"{scaler['metadata']['name']} sizes no predictor of an Inference: "
+            "gateways do not count its requests"
         )
     return Predictor(namespace, inference, predictor)
 
@@ -201,18 +207,26 @@ async def _record(
 
 
 async def _seconds(
-    session: aiohttp.ClientSession, places: Callable[[], dict[str, str]], predictor: Predictor, counter: Counter,
-    trace: Trace, stopped: asyncio.Event, limit: float,
-) -> float:  # fmt: skip
-    """Add rows until stopped; return the number of requests. The next reading is spread over seconds without one."""
+    session: aiohttp.ClientSession,
+    places: Callable[[], dict[str, str]],
+    predictor: Predictor,
+    counter: Counter,
+    trace: Trace,
+    stopped: asyncio.Event,
+    limit: float,
+) -> float:
+    """Add rows until stopped; return the number of requests.
+
+    Requests are spread over the seconds since the last reading.
+    """
     begun = clock.monotonic()
     start = math.floor(clock.now().timestamp())
-    done, silent, total = 0, 0, 0.0
-    while not stopped.is_set() and done < limit:
-        wait = begun + done + 1 - clock.monotonic()
+    recorded, silent, total = 0, 0, 0.0
+    while not stopped.is_set() and recorded < limit:
+        wait = begun + recorded + 1 - clock.monotonic()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), max(wait, 0.0))
-        passed = math.floor(clock.monotonic() - begun + 1e-3) - done
+        passed = math.floor(clock.monotonic() - begun + 1e-3) - recorded
         if passed < 1:
             continue
         readings = await _read(session, places(), predictor)
@@ -224,9 +238,9 @@ async def _seconds(
             continue
         silent = 0
         arrived = counter.arrived(readings)
-        count = int(min(passed, limit - done))
-        trace.add(start + done, count, arrived)
-        done += count
+        count = int(min(passed, limit - recorded))
+        trace.add(start + recorded, count, arrived)
+        recorded += count
         total += arrived
     return total
 

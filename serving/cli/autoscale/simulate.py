@@ -28,8 +28,8 @@ def simulate(
             metavar="PERCENT",
             min=0.001,
             max=50,
-            help="Of requests that may arrive while there is too little capacity.  [default: the autoscaler's, "
-            "and one lower and higher for comparison]",
+            help="Of requests that may arrive while there is too little capacity.  "
+            "[default: the autoscaler's, and one lower and higher for comparison]",
         ),
     ] = None,
     min_replicas: Annotated[
@@ -58,8 +58,8 @@ def simulate(
         typer.Option(
             "--capacity",
             metavar="RATE",
-            help="Requests, tokens (an output token counts as 4) or GPU seconds per second that one replica takes."
-            "  [default: so that 15 are needed on the mean]",
+            help="Requests, tokens (an output token counts as 4) or GPU seconds per second "
+            "that one replica takes.  [default: so that 15 are needed on the mean]",
         ),
     ] = None,
     concurrency: Annotated[
@@ -68,8 +68,8 @@ def simulate(
             "--concurrency",
             metavar="N",
             min=1,
-            help="Requests that one replica serves at the same time.  [default: by --capacity, so that a request "
-            "takes 2 s]",
+            help="Requests that one replica serves at the same time.  "
+            "[default: by --capacity, so that a request takes 2 s]",
         ),
     ] = None,
     days: Annotated[

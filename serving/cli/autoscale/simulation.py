@@ -30,9 +30,14 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def wish(
-    min_replicas: int, max_replicas: int | None, capacity: float | None, concurrency: int | None,
-    days: float | None, history: float | None, client: str,
-) -> Wish:  # fmt: skip
+    min_replicas: int,
+    max_replicas: int | None,
+    capacity: float | None,
+    concurrency: int | None,
+    days: float | None,
+    history: float | None,
+    client: str,
+) -> Wish:
     """Return the options of the simulated service.
 
     Raises:
@@ -73,12 +78,18 @@ def run(
         raise errors.UserError(str(error)) from error
     console = Console(stderr=True)
     with console.status("the optimum with perfect knowledge"):
-        known, limit = comparison.yardstick(simulated.workload, _law(startup), simulated.max_replicas)
-    outcomes = _play_all(simulated, contenders, startup, known, limit, seed, jobs, console)
+        oracle, limit = comparison.yardstick(simulated.workload, _law(startup), simulated.max_replicas)
+    outcomes = _play_all(simulated, contenders, startup, oracle, limit, seed, jobs, console)
     report = content.of(
-        simulated, outcomes, known=known, startup=startup, limit=limit, seed=seed, now=clock.now(),
+        simulated,
+        outcomes,
+        known=oracle,
+        startup=startup,
+        limit=limit,
+        seed=seed,
+        now=clock.now(),
         version=f"slipway {metadata.version('slipway')}",
-    )  # fmt: skip
+    )
     _write(report, form, out or (Path(f"{source.name}.html") if form == "html" else None))
 
 
@@ -88,16 +99,16 @@ def chosen(policies: Sequence[str], risk: float | None) -> list[Contender]:
     Raises:
         errors.UserError: there is no such policy; the message lists all policies.
     """
-    known = comparison.names()
-    if unknown := [name for name in policies if name not in (*known, ALL)]:
+    policy_names = comparison.names()
+    if unknown := [name for name in policies if name not in (*policy_names, ALL)]:
         raise errors.UserError(
-            f"there is no policy {', '.join(unknown)}; there are {', '.join(known)}, {ALL}"
+            f"there is no policy {', '.join(unknown)}; there are {', '.join(policy_names)}, {ALL}"
         )
-    others = comparison.DEFAULT if not policies else known if ALL in policies else policies
-    ours = [Contender(OURS, risk)]
+    selected = comparison.DEFAULT if not policies else policy_names if ALL in policies else policies
+    contenders = [Contender(OURS, risk)]
     if not policies or ALL in policies:
-        ours += [Contender(OURS, other) for other in comparison.RISKS if other != risk]
-    return [*ours, *(Contender(name) for name in dict.fromkeys(others) if name != OURS)]
+        contenders += [Contender(OURS, other_risk) for other_risk in comparison.RISKS if other_risk != risk]
+    return [*contenders, *(Contender(name) for name in dict.fromkeys(selected) if name != OURS)]
 
 
 def text(report: schema.SimulationReport) -> str:
@@ -131,14 +142,20 @@ def _write(report: schema.SimulationReport, form: str, out: Path | None) -> None
 
 
 def _play_all(
-    simulated: Service, contenders: Sequence[Contender], startup: str, known: Oracle, limit: int, seed: int,
-    jobs: int | None, console: Console,
-) -> list[Outcome]:  # fmt: skip
+    simulated: Service,
+    contenders: Sequence[Contender],
+    startup: str,
+    oracle: Oracle,
+    limit: int,
+    seed: int,
+    jobs: int | None,
+    console: Console,
+) -> list[Outcome]:
     """Run each contender in a process; the longest runs start first."""
     for name in _THREADS:
         os.environ.setdefault(name, "1")  # small arrays; the other cores have runs of their own
     workers = min(jobs or len(os.sched_getaffinity(0)), len(contenders))
-    state = (simulated, startup, known, limit, seed)
+    state = (simulated, startup, oracle, limit, seed)
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_prepare, initargs=state)
     try:
         waiting = [pool.submit(_play, contender) for contender in contenders]
@@ -155,13 +172,19 @@ def _play_all(
 def _wait(waiting: "Sequence[Future[Outcome]]", console: Console) -> None:
     """Wait for all runs and print progress to standard error."""
     bar = Progress(
-        TextColumn("policies"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
-        console=console, transient=True, disable=not console.is_terminal,
-    )  # fmt: skip
+        TextColumn("policies"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
     with bar:
         task = bar.add_task("", total=len(waiting))
-        for done in as_completed(waiting):
-            outcome = done.result()
+        for finished in as_completed(waiting):
+            outcome = finished.result()
             bar.update(task, advance=1, description=f"{outcome.name} is done")
             if not console.is_terminal:
                 console.print(f"{outcome.name}: {outcome.scores.violations:.3g} % late", highlight=False)
@@ -171,11 +194,11 @@ _STATE: list[tuple[Service, str, Oracle, int, int]] = []
 """The arguments that all runs of a worker share; sent once, as a load may be large."""
 
 
-def _prepare(simulated: Service, startup: str, known: Oracle, limit: int, seed: int) -> None:
-    _STATE.append((simulated, startup, known, limit, seed))
+def _prepare(simulated: Service, startup: str, oracle: Oracle, limit: int, seed: int) -> None:
+    _STATE.append((simulated, startup, oracle, limit, seed))
 
 
 def _play(contender: Contender) -> Outcome:
-    simulated, startup, known, limit, seed = _STATE[0]
+    simulated, startup, oracle, limit, seed = _STATE[0]
     law = comparison.startup_of(startup)
-    return comparison.play(simulated.workload, law, contender, known=known, limit=limit, seed=seed)
+    return comparison.play(simulated.workload, law, contender, known=oracle, limit=limit, seed=seed)

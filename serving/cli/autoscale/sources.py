@@ -105,11 +105,12 @@ def _range(source: LoadSource) -> BinTrace:
         count = min(MAX_POINTS, len(rates) - begin)
         series = _query(source, first + begin * step, first + (begin + count - 1) * step, step)
         _add(rates, series, first, step)
-    known = np.flatnonzero(~np.isnan(rates))
-    if not len(known):
+    indices = np.flatnonzero(~np.isnan(rates))
+    if not len(indices):
         raise errors.UserError(f"the query has no values from {source.start} to {source.end}: {source.query}")
-    rates = rates[known[0] : known[-1] + 1]
-    return BinTrace("the query", first + float(known[0]) * step, step, np.nan_to_num(np.maximum(rates, 0.0)))
+    rates = rates[indices[0] : indices[-1] + 1]
+    start = first + float(indices[0]) * step
+    return BinTrace("the query", start, step, np.nan_to_num(np.maximum(rates, 0.0)))
 
 
 def _moment(words: str, option: str, now: float) -> float:
@@ -127,8 +128,8 @@ def _moment(words: str, option: str, now: float) -> float:
 
 def _add(rates: Any, series: Sequence[Mapping[str, Any]], first: float, step: float) -> None:
     """Add the values of the series to `rates`; a time without a value stays NaN."""
-    for each in series:
-        for moment, value in each.get("values") or []:
+    for entry in series:
+        for moment, value in entry.get("values") or []:
             at, number = round((float(moment) - first) / step), float(value)
             if 0 <= at < len(rates) and math.isfinite(number):
                 rates[at] = number if np.isnan(rates[at]) else rates[at] + number

@@ -91,14 +91,14 @@ async def _in_lines(kube: "Kube", namespace: str, name: str | None) -> None:
     last: dict[str, str] = {}
     while True:
         scalers = {summary.name(s): s for s in await _read_again(kube, namespace, name)}
-        for known in [known for known in last if known not in scalers]:
-            del last[known]
-            print(f"{known}: deleted", flush=True)
-        for known, scaler in sorted(scalers.items()):
+        for scaler_name in [n for n in last if n not in scalers]:
+            del last[scaler_name]
+            print(f"{scaler_name}: deleted", flush=True)
+        for scaler_name, scaler in sorted(scalers.items()):
             line = summary.line(scaler)
-            if last.get(known) != line:
+            if last.get(scaler_name) != line:
                 print(f"{clock.rfc3339(clock.now())} {line}", flush=True)
-                last[known] = line
+                last[scaler_name] = line
         await asyncio.sleep(POLL_SECONDS)
 
 

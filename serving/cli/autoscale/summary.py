@@ -7,7 +7,20 @@ from serving.cli.output import tables
 from serving.objects import Object
 from serving.pages import figures
 
-HEADERS = ("Name", "Target", "Min", "Max", "Desired", "Ready", "Needed", "Rate", "Expected", "Capacity", "Rule", "Reason")  # fmt: skip
+HEADERS = (
+    "Name",
+    "Target",
+    "Min",
+    "Max",
+    "Desired",
+    "Ready",
+    "Needed",
+    "Rate",
+    "Expected",
+    "Capacity",
+    "Rule",
+    "Reason",
+)
 """Rate, expected and capacity are work per second; expected is the forecast that replicas are sized on."""
 
 
@@ -26,11 +39,19 @@ def row(scaler: Object) -> list[object]:
     decision = state.get("decision") or {}
     forecast = decision.get("forecast") or {}
     return [
-        name(scaler), target(scaler), spec.get("minReplicas", 1), spec.get("maxReplicas", 1),
-        state.get("desiredReplicas"), state.get("readyReplicas"), decision.get("needed"),
-        _number(decision.get("rate")), _number(forecast.get("upper")), _number(decision.get("capacity") or None),
-        decision.get("rule"), state.get("reason"),
-    ]  # fmt: skip
+        name(scaler),
+        target(scaler),
+        spec.get("minReplicas", 1),
+        spec.get("maxReplicas", 1),
+        state.get("desiredReplicas"),
+        state.get("readyReplicas"),
+        decision.get("needed"),
+        _number(decision.get("rate")),
+        _number(forecast.get("upper")),
+        _number(decision.get("capacity") or None),
+        decision.get("rule"),
+        state.get("reason"),
+    ]
 
 
 def target(scaler: Object) -> str:

@@ -91,12 +91,18 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
     return [broken for broken in checks if broken is not None]
 
 
-def _below(path: str, value: float, other: str, limit: float) -> BrokenRule | None:
-    return None if value < limit else BrokenRule(path, f"must be below {other} ({limit:g}), not {value:g}")
+def _below(path: str, value: float, limit_path: str, limit: float) -> BrokenRule | None:
+    return (
+        None if value < limit else BrokenRule(path, f"must be below {limit_path} ({limit:g}), not {value:g}")
+    )
 
 
-def _at_most(path: str, value: float, other: str, limit: float) -> BrokenRule | None:
-    return None if value <= limit else BrokenRule(path, f"must be at most {other} ({limit:g}), not {value:g}")
+def _at_most(path: str, value: float, limit_path: str, limit: float) -> BrokenRule | None:
+    return (
+        None
+        if value <= limit
+        else BrokenRule(path, f"must be at most {limit_path} ({limit:g}), not {value:g}")
+    )
 
 
 def _pod_network(network: str) -> BrokenRule | None:

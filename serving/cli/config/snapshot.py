@@ -35,9 +35,11 @@ def _section(section: type[Any], values: dict[str, Any]) -> Any:
     Snapshots of other releases may have unknown settings, which are ignored, and lack some, which have their
     defaults.
     """
-    known = {}
+    settings = {}
     for field in fields(section):
         if field.name in values:
             inner = section_of(field.default_factory)
-            known[field.name] = values[field.name] if inner is None else _section(inner, values[field.name])
-    return section(**known)
+            settings[field.name] = (
+                values[field.name] if inner is None else _section(inner, values[field.name])
+            )
+    return section(**settings)

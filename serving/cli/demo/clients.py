@@ -1,4 +1,4 @@
-"""The demo's clients: two processes of `serving.cli.demo.load`, which send requests and report each result."""
+"""The demo's clients: two processes of `serving.cli.demo.load`, which send requests and report results."""
 
 import asyncio
 import contextlib
@@ -37,9 +37,14 @@ class Clients:
     async def add(self, *arguments: str) -> None:
         """Start one more process in a session of its own, so that Ctrl-C reaches this program alone."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "serving.cli.demo.load", *arguments,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "serving.cli.demo.load",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
         self._processes.append(process)
         assert process.stdout is not None
         self._reading.append(asyncio.create_task(self._read(process.stdout)))

@@ -19,9 +19,13 @@ class Story:
         self._console = console or Console()
         self._started = clock.monotonic()
         self._progress = Progress(
-            SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(),
-            console=self._console, transient=True, disable=not self._console.is_terminal,
-        )  # fmt: skip
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
         self._task = self._progress.add_task("", total=None)
         self.failed: list[str] = []
 

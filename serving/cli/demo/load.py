@@ -1,8 +1,8 @@
-"""One load process of the demo: Open Inference Protocol v2 with an unmodified `tritonclient` and binary tensors.
+"""One load process of the demo: Open Inference Protocol v2 by an unmodified `tritonclient`, in binary.
 
-A process of its own, as tritonclient uses gevent, which cannot share a thread with asyncio. Prints one JSON line per
-request: [seconds, ModelVersion that answered, milliseconds, correct], with seconds of the machine's monotonic clock;
-after a failure [seconds, null, milliseconds, reason].
+A process of its own, as tritonclient uses gevent, which cannot share a thread with asyncio. Prints one JSON
+line per request: [seconds, ModelVersion that answered, milliseconds, correct], with seconds of the machine's
+monotonic clock; after a failure [seconds, null, milliseconds, reason].
 """
 
 import argparse
@@ -42,8 +42,8 @@ def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
             yield started, None, 1000 * (clock.monotonic() - started), f"{type(error).__name__}: {error}"
             continue
         spent = 1000 * (clock.monotonic() - started)
-        right = int(result.as_numpy(label).reshape(-1)[0]) == int(labels[at])
-        yield started, result.get_response()["model_version"], spent, right
+        correct = int(result.as_numpy(label).reshape(-1)[0]) == int(labels[at])
+        yield started, result.get_response()["model_version"], spent, correct
 
 
 def main() -> None:

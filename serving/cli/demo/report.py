@@ -8,20 +8,21 @@ from typing import NamedTuple
 from scipy.stats import binom
 
 CONFIDENCE = 0.999_999
-"""A correct split fails the demo once in a million runs; it is one of our tests, and with 99.9 % one run in 500 failed."""
+"""A correct split fails the demo once in a million runs. The demo is one of our tests; at 99.9 % it failed once in
+500 runs."""
 
 
 class Row(NamedTuple):
     """The result of one request.
 
-    `at` is in monotonic seconds; `version` is the ModelVersion that answered, None after a failure; `right` is whether
-    the prediction is correct, or the reason of the failure.
+    `at` is in monotonic seconds; `version` is the ModelVersion that answered, None after a failure; `correct`
+    is whether the prediction is correct, or the reason of the failure.
     """
 
     at: float
     version: str | None
     milliseconds: float
-    right: bool | str
+    correct: bool | str
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,18 @@ def arms(rows: Sequence[Row], versions: Mapping[str, str], weights: Mapping[str,
         times = [row.milliseconds for row in own] or [float("nan")]
         results.append(
             Arm(
-                name, version, len(own), expected, len(own) / (total or 1),
-                low / (total or 1), high / (total or 1), statistics.median(times), percentile(times, 0.99),
-                sum(row.right is True for row in own) / (len(own) or 1),
+                name,
+                version,
+                len(own),
+                expected,
+                len(own) / (total or 1),
+                low / (total or 1),
+                high / (total or 1),
+                statistics.median(times),
+                percentile(times, 0.99),
+                sum(row.correct is True for row in own) / (len(own) or 1),
             )
-        )  # fmt: skip
+        )
     return results
 
 
@@ -81,4 +89,4 @@ def percentile(values: Sequence[float], quantile: float) -> float:
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """Return why requests failed."""
-    return [str(row.right) for row in rows if row.version is None]
+    return [str(row.correct) for row in rows if row.version is None]

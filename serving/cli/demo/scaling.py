@@ -40,11 +40,13 @@ class ScalingTable:
         """Print the header."""
         self._story.show(_line([name.upper() for name, _ in COLUMNS]))
 
-    async def until(self, holds: Callable[[Object], bool], each: Callable[[], None] = lambda: None) -> bool:
-        """Print changes until `holds` is true of the status; return whether it was in time. `each` runs at every read."""
+    async def until(
+        self, holds: Callable[[Object], bool], at_each_read: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Print changes until `holds` is true of the status; return whether that was in time."""
         deadline = clock.monotonic() + WAIT_SECONDS
         while clock.monotonic() < deadline:
-            each()
+            at_each_read()
             with suppress(errors.Unavailable):
                 scaler, *_ = await lookup.read(self._kube, NAMESPACE, ARM)
                 self._show(scaler)
@@ -56,9 +58,9 @@ class ScalingTable:
     def _show(self, scaler: Object) -> None:
         cells = dict(zip(summary.HEADERS, summary.row(scaler), strict=True))
         now = ["" if cells[name] is None else str(cells[name]) for name, _ in COLUMNS[1:]]
-        known = [now[0], now[1], now[3]]  # counts and rule: the rest changes all the time
-        if known != self._last:
-            self._last = known
+        key_cells = [now[0], now[1], now[3]]  # counts and rule: the rest changes all the time
+        if key_cells != self._last:
+            self._last = key_cells
             self._story.show(_line([f"{clock.monotonic() - self._started:.1f}", *now]))
 
 
@@ -83,20 +85,19 @@ async def scale(story: Story, kube: Kube, clients: Clients) -> None:
 async def _burst(story: Story, table: ScalingTable, clients: Clients) -> None:
     story.step(f"A burst of {RATE} requests/s, with a replica for each 25: slipway autoscale status {ARM} -w")
     table.head()
-    began, sent = clock.monotonic(), 0
+    began, sent_count = clock.monotonic(), 0
 
     def send() -> None:
-        nonlocal sent
-        due = min(
-            int(RATE * (clock.monotonic() - began)) - sent, MAX_OUTSTANDING - (sent - len(clients.rows))
-        )
+        nonlocal sent_count
+        outstanding = sent_count - len(clients.rows)
+        due = min(int(RATE * (clock.monotonic() - began)) - sent_count, MAX_OUTSTANDING - outstanding)
         if due > 0:
             clients.send(due)
-            sent += due
+            sent_count += due
         story.doing(f"{len(clients.rows)} requests answered")
 
     enough = await table.until(lambda status: status.get("readyReplicas", 0) >= BURST_REPLICAS, send)
-    await clients.until(sent, lambda count: story.doing(f"{count} of {sent} requests answered"))
+    await clients.until(sent_count, lambda count: story.doing(f"{count} of {sent_count} requests answered"))
     story.check(f"the burst brought {BURST_REPLICAS} replicas or more", holds=enough)
     failed = failures(clients.rows)
     story.check(
@@ -106,11 +107,12 @@ async def _burst(story: Story, table: ScalingTable, clients: Clients) -> None:
 
 async def _silence(story: Story, table: ScalingTable) -> None:
     story.step(
-        "Silence: zero replicas 3 s after the last request (idleSeconds: 3 in the manifest; else the time is learned)"
+        "Silence: zero replicas 3 s after the last request "
+        "(idleSeconds: 3 in the manifest; else the time is learned)"
     )
     table.head()
-    gone = await table.until(_is_at_zero)
-    story.check("silence took the last replica", holds=gone)
+    reached_zero = await table.until(_is_at_zero)
+    story.check("silence took the last replica", holds=reached_zero)
 
 
 async def _wake(story: Story, table: ScalingTable, clients: Clients) -> None:

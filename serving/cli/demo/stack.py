@@ -39,9 +39,16 @@ class Stack:
         output = self.where.logs / "up.out"
         with output.open("wb") as sink:
             self._up = await asyncio.create_subprocess_exec(
-                *_slipway("up", self.where), "--port", "0", "--gateway-port", "0",
-                stdin=asyncio.subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
-            )  # fmt: skip
+                *_slipway("up", self.where),
+                "--port",
+                "0",
+                "--gateway-port",
+                "0",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
         deadline = clock.monotonic() + READY_SECONDS
         while b"Slipway is up" not in output.read_bytes():
             if self._up.returncode is not None or clock.monotonic() > deadline:
@@ -61,8 +68,10 @@ class Stack:
         if self._components_run():
             down = await asyncio.create_subprocess_exec(
                 *_slipway("down", self.where),
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
             await down.wait()
         await asyncio.to_thread(shutil.rmtree, self.where.root, True)
 

@@ -112,7 +112,7 @@ async def _serve(story: Story, kube: Kube) -> None:
     story.step("From a running replica back to what was trained: slipway describe pod NAME")
     steps = await lineage.of_pod(kube, pods[0])
     story.show(tables.text(lineage.Step._fields, steps))
-    proven = {step.what: step.proof for step in steps}
+    proven = {step.title: step.proof for step in steps}
     complete = (
         proven.get("Image mounted") == proven.get("ModelVersion") and "File" in proven and "Job" in proven
     )
@@ -121,7 +121,8 @@ async def _serve(story: Story, kube: Kube) -> None:
 
 async def _split(story: Story, kube: Kube, address: str, clients: Clients) -> None:
     story.step(
-        f"{REQUESTS} requests of Open Inference Protocol v2 to http://{address}/v2, by tritonclient, in binary"
+        f"{REQUESTS} requests of Open Inference Protocol v2 to http://{address}/v2, "
+        "by tritonclient, in binary"
     )
     clients.send(REQUESTS)
     await clients.until(REQUESTS, lambda count: story.doing(f"{count} of {REQUESTS}"))
@@ -145,8 +146,10 @@ async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
     )
     await clients.end()
     rows = clients.rows[first:]
-    story.show(f"from the API write to every gateway's acknowledgement: {1000 * (after - before):.0f} ms; "
-               f"{len(rows)} requests in all, {len(failures(rows))} failed")  # fmt: skip
+    story.show(
+        f"from the API write to every gateway's acknowledgement: {1000 * (after - before):.0f} ms; "
+        f"{len(rows)} requests in all, {len(failures(rows))} failed"
+    )
     story.check("no request failed during the shift", holds=not failures(rows))
     _judge(story, [row for row in rows if row.at > after], await _predictors(kube))
 
@@ -168,9 +171,16 @@ def _judge(story: Story, rows: Sequence[Row], predictors: Sequence[Object]) -> N
 
 def _cells(arm: Arm) -> list[object]:
     return [
-        arm.name, arm.version, f"{arm.share:.1%}", f"{arm.expected:.1%}", f"{arm.low:.1%} to {arm.high:.1%}",
-        arm.requests, f"{arm.p50:.1f}", f"{arm.p99:.1f}", f"{arm.accuracy:.3f}",
-    ]  # fmt: skip
+        arm.name,
+        arm.version,
+        f"{arm.share:.1%}",
+        f"{arm.expected:.1%}",
+        f"{arm.low:.1%} to {arm.high:.1%}",
+        arm.requests,
+        f"{arm.p50:.1f}",
+        f"{arm.p99:.1f}",
+        f"{arm.accuracy:.3f}",
+    ]
 
 
 async def _predictors(kube: Kube) -> list[Object]:

@@ -1,7 +1,7 @@
 """Runs one component of `slipway up` in this process; the supervisor starts it.
 
-Exit codes: 0 after SIGTERM; `restart_policy.GIVES_UP` for a configuration that cannot run (the last line has the
-reason); after any other, the supervisor starts it again.
+Exit codes: 0 after SIGTERM; `restart_policy.GIVES_UP` for a configuration that cannot run (the last line has
+the reason). After any other exit code the supervisor starts it again.
 """
 
 import argparse
@@ -38,12 +38,12 @@ MODULES = {
     "gateway": "serving.router.gateway",
     "activator": "serving.router.activator.process",
 }
-"""Each has `async def run(data_dir, settings)`, which runs until it is cancelled. The controllers of the other packages
-join `serving.controllers.run` here, as packages meet only in the API and at this edge."""
+"""Each has `async def run(data_dir, settings)`, which runs until it is cancelled. The controllers of the other
+packages join `serving.controllers.run` here, as packages meet only in the API and at this edge."""
 
 COLLECT_AFTER = (50_000, 50, 100)
-"""Thresholds of the cycle collector. Components hold much JSON (objects, caches) without cycles, which Python's defaults
-walk again and again: an eighth of the API's time at 100 services."""
+"""Thresholds of the cycle collector. Components hold much JSON (objects, caches) without cycles; with Python's
+defaults the collector walks it again and again, an eighth of the API's time at 100 services."""
 
 ALREADY_RUNS = 75
 """Exit code where another process runs this component of this data directory (sysexits.h EX_TEMPFAIL)."""
@@ -101,7 +101,7 @@ def _configuration(data_dir: DataDir, file: Path | None) -> Configuration:
     if file is None:
         with contextlib.suppress(FileNotFoundError):
             return snapshot.read(data_dir.configuration)
-    from serving.cli.config.configuration import load  # noqa: PLC0415 imports pydantic, which components of `up` need not
+    from serving.cli.config.configuration import load  # noqa: PLC0415 pydantic, not needed below `up`
 
     return load(data_dir, file).configuration
 

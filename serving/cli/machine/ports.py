@@ -1,4 +1,4 @@
-"""Chooses the ports of `up`: the given ones, else those of running components, else last time's, else the defaults."""
+"""Chooses the ports of `up`: by option, else those of running components, else last time's, else the defaults."""
 
 import contextlib
 from typing import NamedTuple
@@ -29,10 +29,14 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
     ports = Ports(
         _choose(data_dir, "api", "--port", given=api, otherwise=before.api, host=settings.api.host),
         _choose(
-            data_dir, "gateway", "--gateway-port",
-            given=gateway, otherwise=before.gateway, host=settings.gateway.host,
+            data_dir,
+            "gateway",
+            "--gateway-port",
+            given=gateway,
+            otherwise=before.gateway,
+            host=settings.gateway.host,
         ),
-    )  # fmt: skip
+    )
     if ports.api == ports.gateway:
         raise errors.UserError(f"--port and --gateway-port are both {ports.api}; they must differ")
     if last is not None and ports.api != last.api:

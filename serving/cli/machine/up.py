@@ -32,7 +32,8 @@ Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 Port = Annotated[
     int | None,
     typer.Option(
-        help="Port of the API; 0 picks a free one.  [default: the configured one, else last time's, else 7443]",
+        help="Port of the API; 0 picks a free one.  "
+        "[default: the configured one, else last time's, else 7443]",
         metavar="N",
         min=0,
         max=65535,
@@ -52,8 +53,8 @@ Host = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Address of the API, as `api.host` of the configuration. Anyone who reaches it and has the token can "
-        "run commands.",
+        help="Address of the API, as `api.host` of the configuration. "
+        "Anyone who reaches it and has the token can run commands.",
     ),
 ]
 GatewayHost = Annotated[
@@ -90,13 +91,13 @@ def up(
     where = DataDir.named(data_dir)
     given_options = {path: option for path, option in options.items() if option[1] is not None}
     resolved = load(where, config_file, given_options)
-    given = {
+    given_ports = {
         path: value for path, value in _ports(resolved.configuration).items() if path in resolved.sources
     }
     with supervisor.owned(where):
         logfile.of_up(where)
         before = resolved.configuration
-        chosen = ports.choose(where, before, given.get("api.port"), given.get("gateway.port"))
+        chosen = ports.choose(where, before, given_ports.get("api.port"), given_ports.get("gateway.port"))
         final = replace(
             before,
             api=replace(before.api, port=chosen.api),

@@ -45,13 +45,13 @@ def _files(old: Sequence[Object], new: Sequence[Object]) -> list[list[object]]:
     before, after = {f["path"]: f for f in old}, {f["path"]: f for f in new}
     rows: list[list[object]] = []
     for path in sorted(before.keys() | after.keys()):
-        was, now = before.get(path), after.get(path)
-        if was is None and now is not None:
-            rows.append(["+", path, "-", decimal(now["size"])])
-        elif now is None and was is not None:
-            rows.append(["-", path, decimal(was["size"]), "-"])
-        elif was is not None and now is not None and was["digest"] != now["digest"]:
-            rows.append(["~", path, decimal(was["size"]), decimal(now["size"])])
+        old_file, new_file = before.get(path), after.get(path)
+        if old_file is None and new_file is not None:
+            rows.append(["+", path, "-", decimal(new_file["size"])])
+        elif new_file is None and old_file is not None:
+            rows.append(["-", path, decimal(old_file["size"]), "-"])
+        elif old_file is not None and new_file is not None and old_file["digest"] != new_file["digest"]:
+            rows.append(["~", path, decimal(old_file["size"]), decimal(new_file["size"])])
     return rows
 
 

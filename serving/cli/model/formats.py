@@ -1,4 +1,4 @@
-"""Recognises directories of other tools: an MLflow run or model, a Hugging Face style directory, or plain files.
+"""Recognises directories of other tools: MLflow runs and models, Hugging Face directories, plain files.
 
 Only reads: nothing is changed or unpickled, and neither MLflow nor huggingface_hub is needed.
 """

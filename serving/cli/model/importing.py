@@ -1,7 +1,7 @@
 """`slipway model import`: makes a ModelVersion of a directory, with the metadata of the tool that wrote it.
 
-A directory that needs a `slipway.json`, other file names or copies of links is copied below the data directory; the
-user's directory is only read.
+A directory that needs a `slipway.json`, other file names or copies of links is copied below the data
+directory; the user's directory is only read.
 """
 
 import json
@@ -75,16 +75,18 @@ def import_(
 
 
 def default_name(model: str, foreign: ForeignModel, now: datetime) -> str:
-    """Return a name of the Model and the run's or snapshot's id; plain files have no id, so it has the time."""
+    """Return a name of the Model and the run's or snapshot's id; plain files have the time instead."""
     return label(f"{model}-{foreign.revision[:_REVISION_CHARACTERS] or now.strftime('%Y%m%d-%H%M%S')}")
 
 
 def described(foreign: ForeignModel, framework: str) -> dict[str, Any]:
     """Return the `slipway.json` of a foreign layout; empty where it would have no fields."""
     fields = {
-        "framework": framework, "metrics": dict(foreign.metrics), "sourceRevision": foreign.revision,
+        "framework": framework,
+        "metrics": dict(foreign.metrics),
+        "sourceRevision": foreign.revision,
         "inputs": [dict(tensor) for tensor in foreign.inputs],
-    }  # fmt: skip
+    }
     return {key: value for key, value in fields.items() if value}
 
 
@@ -123,7 +125,7 @@ def _copy(foreign: ForeignModel, copy: Path) -> None:
 
 
 async def _sweep(kube: "Kube", where: DataDir) -> None:
-    """Remove copies whose versions are finished or gone; an interrupted import leaves its copy to the build."""
+    """Remove copies of finished and of deleted versions; an interrupted import leaves its copy to the build."""
     for copy in where.imports.glob("*/*"):
         try:
             version = await kube.get(kinds.MODEL_VERSION, copy.parent.name, copy.name)

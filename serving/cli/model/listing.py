@@ -46,8 +46,11 @@ def list_(
         elif versions:
             await _print(kube, versions, where, wide=output == "wide")
         else:
-            of, at = f" of Model {model}" if model else "", f" in namespace {where}" if where else ""
-            print(f"No versions{of} found{at}.", file=sys.stderr)
+            of_model, in_namespace = (
+                f" of Model {model}" if model else "",
+                f" in namespace {where}" if where else "",
+            )
+            print(f"No versions{of_model} found{in_namespace}.", file=sys.stderr)
 
     with_kube(target.kubeconfig, work)
 
@@ -106,7 +109,16 @@ def _row(version: Object, used_by: str, now: datetime) -> list[object]:
     phase = "Terminating" if "deletionTimestamp" in meta else status.get("phase", "Pending")
     size = status.get("size")
     return [
-        meta["name"], version["spec"]["modelName"], phase, next(iter(version["spec"]["source"])),
-        status.get("framework"), decimal(size) if size else None, status.get("digest", "")[:_DIGEST_CHARACTERS], used_by,
-        ready.get("reason"), ages.since(meta["creationTimestamp"], now), status.get("image"), ready.get("message"),
-    ]  # fmt: skip
+        meta["name"],
+        version["spec"]["modelName"],
+        phase,
+        next(iter(version["spec"]["source"])),
+        status.get("framework"),
+        decimal(size) if size else None,
+        status.get("digest", "")[:_DIGEST_CHARACTERS],
+        used_by,
+        ready.get("reason"),
+        ages.since(meta["creationTimestamp"], now),
+        status.get("image"),
+        ready.get("message"),
+    ]

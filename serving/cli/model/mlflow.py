@@ -1,7 +1,8 @@
 """Reads MLflow's files: a run's directory with its metrics, and the MLmodel file of a logged model.
 
-Formats: https://mlflow.org/docs/latest/ml/model/ (MLmodel), mlflow/store/tracking/file_store.py (a run's directory:
-meta.yaml, metrics/NAME with lines of `timestamp value step`), both as of MLflow 2 and 3.
+Formats, as of MLflow 2 and 3: https://mlflow.org/docs/latest/ml/model/ (MLmodel);
+mlflow/store/tracking/file_store.py (a run's directory: meta.yaml, metrics/NAME with lines of
+`timestamp value step`).
 """
 
 import json
@@ -24,14 +25,32 @@ _MAX_PARENTS = 8
 """Parents of a model that are searched for its run's directory: the artifact path may have several parts."""
 _MAX_METRICS = 256
 _FRAMEWORKS = (
-    "sklearn", "pytorch", "transformers", "sentence_transformers", "onnx", "xgboost", "lightgbm", "catboost",
-    "tensorflow", "keras",
-)  # fmt: skip
+    "sklearn",
+    "pytorch",
+    "transformers",
+    "sentence_transformers",
+    "onnx",
+    "xgboost",
+    "lightgbm",
+    "catboost",
+    "tensorflow",
+    "keras",
+)
 """Flavors that are frameworks; every model has the flavor `python_function` too."""
 _DATATYPES = {
-    "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64", "int8": "INT8",
-    "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
-}  # fmt: skip
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "float32": "FP32",
+    "float64": "FP64",
+}
 
 
 @dataclass(frozen=True)

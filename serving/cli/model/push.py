@@ -37,7 +37,8 @@ def push(
 ) -> None:
     """Copy a version's image into a registry.
 
-    From this machine's model store; only what the registry lacks is sent. The version's name is the default tag.
+    From this machine's model store; only blobs that the registry lacks are sent. The version's name is the
+    default tag.
     """
     from serving.images.registry import Reference
 
@@ -71,7 +72,8 @@ async def _push(
         store = open_store(target, lambda root: CountedStore(root, lambda count: bar.advance(task, count)))
         if not await asyncio.to_thread(store.has, digest):
             raise errors.UserError(
-                f"{digest} is not in the model store {store.root}: it was evicted, or built on another machine"
+                f"{digest} is not in the model store {store.root}: "
+                "it was evicted, or built on another machine"
             )
         async with Registry(Credentials.from_docker(docker_config)) as client:
             return await registry.push(client, store, digest, destination)
@@ -80,6 +82,11 @@ async def _push(
 def _bar() -> Progress:
     console = Console(stderr=True)
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-        console=console, transient=True, disable=not console.is_terminal,
-    )  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

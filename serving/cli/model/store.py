@@ -30,7 +30,8 @@ def data_dir(target: Target) -> DataDir:
     where = DataDir(target.kubeconfig.absolute().parent)
     if not where.models.is_dir():
         raise errors.UserError(
-            f"this needs the model store of the API, and there is none beside {target.kubeconfig}: run it on the machine"
+            f"this needs the model store of the API, and there is none beside {target.kubeconfig}: "
+            "run it on the machine"
             " of `slipway up`, with its --data-dir"
         )
     return where

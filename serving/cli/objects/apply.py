@@ -86,8 +86,8 @@ async def _apply(kube: "Kube", document: manifests.Document, query: dict[str, st
 def outcome(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> str:
     """Return `created`, `unchanged` or `configured`.
 
-    The resourceVersion cannot decide this: in a dry run kube-apiserver does not change it, and it changes with the
-    stored form alone, as at the second apply of a Job.
+    The resourceVersion cannot decide this: in a dry run kube-apiserver does not change it, and it changes
+    with the stored form alone, as at the second apply of a Job.
     """
     if before is None:
         return "created"
@@ -106,8 +106,8 @@ def _applied(obj: Mapping[str, Any]) -> dict[str, Any]:
         for entry in obj["metadata"].get("managedFields") or []
         if entry.get("subresource") != "status"
     ]
-    rest = {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-    return {**rest, "metadata": meta, "owned": owned}
+    content = {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+    return {**content, "metadata": meta, "owned": owned}
 
 
 async def _message(kube: "Kube", document: manifests.Document, error: errors.ApiError) -> str:

@@ -26,11 +26,18 @@ def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[s
     """Return the message: one line per field, then what to do."""
     lines = ["somebody else has set fields that the manifest sets to other values:"]
     for cause in error.causes:
-        has, wants = value(stored, cause.field), value(manifest, cause.field)
-        values = "" if _ABSENT in (has, wants) else f" is {has!r}, the manifest has {wants!r}"
+        stored_value, manifest_value = value(stored, cause.field), value(manifest, cause.field)
+        values = (
+            ""
+            if _ABSENT in (stored_value, manifest_value)
+            else f" is {stored_value!r}, the manifest has {manifest_value!r}"
+        )
         lines.append(f"  {cause.field.removeprefix('.')}{values}; set by {_who(cause.message)}")
     lines += [
-        "To keep what is set, leave these fields out of the manifest (or write the same values into it), and apply again.",
+        (
+            "To keep what is set, leave these fields out of the manifest (or write the same values into it), "
+            "and apply again."
+        ),
         "To take them over, apply again with --force-conflicts.",
     ]
     return "\n".join(lines)

@@ -66,12 +66,12 @@ def delete(
         sys.exit(failed)
 
 
-def _selected(what: list[str], files: list[str], target: Target) -> list[tuple[Kind, str | None, str]]:
-    if bool(what) == bool(files):
+def _selected(arguments: list[str], files: list[str], target: Target) -> list[tuple[Kind, str | None, str]]:
+    if bool(arguments) == bool(files):
         raise errors.UserError("say what to delete: KIND NAME..., or -f FILE")
     if files:
         return [(d.kind, d.namespace, d.name) for d in reversed(manifests.read(files, target))]
-    objects = [(kind, target.namespace if kind.namespaced else None, name) for kind, name in named(what)]
+    objects = [(kind, target.namespace if kind.namespaced else None, name) for kind, name in named(arguments)]
     if any(name is None for _, _, name in objects):
         raise errors.UserError("name the objects: deleting all of a kind is not offered")
     return [(kind, where, name) for kind, where, name in objects if name is not None]

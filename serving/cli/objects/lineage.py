@@ -15,9 +15,9 @@ _PLACES = {"path": "Path", "uri": "URI", "image": "Image"}
 
 
 class Step(NamedTuple):
-    """One step of a lineage: what it is, its name and the proof of its identity."""
+    """One step of a lineage: its title (a kind or place), its name and the proof of its identity."""
 
-    what: str
+    title: str
     name: str
     proof: str
 
@@ -52,10 +52,10 @@ async def of_version(kube: "Kube", namespace: str, name: str) -> list[Step]:
     source = status.get("lineage") or {}
     if source.get("uid"):
         steps.append(await _job(kube, namespace, source))
-    for field, what in _PLACES.items():
+    for field, title in _PLACES.items():
         if source.get(field):
             revision = source.get("sourceRevision") or "unknown"
-            steps.append(Step(what, source[field], f"revision {revision}"))
+            steps.append(Step(title, source[field], f"revision {revision}"))
     steps += [
         Step("File", file["path"], f"{file['digest']} ({file['size']} bytes)")
         for file in status.get("files") or []

@@ -83,13 +83,13 @@ def logs(
 
 
 async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> list[dict[str, Any]]:
-    word, slash, rest = name.partition("/")
+    word, slash, owner_name = name.partition("/")
     kind = kind_of(word) if slash else kinds.INFERENCE
     if kind not in HAVE_PODS:
         raise errors.UserError(
             f"a {kind.kind} has no logs; name one of {', '.join(k.singular for k in HAVE_PODS)}"
         )
-    owner = await kube.get(kind, namespace, rest or word)
+    owner = await kube.get(kind, namespace, owner_name or word)
     if kind is kinds.POD:
         return [owner]
     if kind is kinds.INFERENCE:

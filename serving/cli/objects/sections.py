@@ -129,12 +129,14 @@ def _replica(pod: Object, now: datetime) -> list[object]:
     waiting = [(c.get("state") or {}).get("waiting") or {} for c in containers]
     reason = next((w["reason"] for w in waiting if w.get("reason")), status.get("phase"))
     return [
-        meta["name"], (meta.get("labels") or {}).get(names.PREDICTOR_LABEL),
+        meta["name"],
+        (meta.get("labels") or {}).get(names.PREDICTOR_LABEL),
         "Terminating" if "deletionTimestamp" in meta else reason,
         f"{sum(bool(c.get('ready')) for c in containers)}/{len(pod['spec']['containers'])}",
         sum(int(c.get("restartCount", 0)) for c in containers),
-        ages.since(meta.get("creationTimestamp"), now), status.get("podIP"),
-    ]  # fmt: skip
+        ages.since(meta.get("creationTimestamp"), now),
+        status.get("podIP"),
+    ]
 
 
 def events(events: Iterable[Object], now: datetime) -> str:

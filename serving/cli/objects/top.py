@@ -21,9 +21,18 @@ if TYPE_CHECKING:
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 HAVE_USAGE = (kinds.INFERENCE, kinds.POD)
 HEADERS = [
-    "Name", "Inference", "Arm", "CPU", "CPU-Request", "CPU-Limit", "CPU%", "Memory", "Memory-Request", "Memory-Limit",
+    "Name",
+    "Inference",
+    "Arm",
+    "CPU",
+    "CPU-Request",
+    "CPU-Limit",
+    "CPU%",
+    "Memory",
+    "Memory-Request",
+    "Memory-Limit",
     "Memory%",
-]  # fmt: skip
+]
 MIB = 1024 * 1024
 
 
@@ -73,17 +82,20 @@ def rows(
     pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool
 ) -> tuple[list[str], list[list[object]]]:
     """Return headers and one row per Pod, in order; a Pod without usage (yet) has a row too."""
-    known = {(u["metadata"].get("namespace"), u["metadata"]["name"]): u for u in usage}
+    usage_by_pod = {(u["metadata"].get("namespace"), u["metadata"]["name"]): u for u in usage}
     rows: list[list[object]] = []
     for pod in sorted(pods, key=_order):
         meta = pod["metadata"]
         labels = meta.get("labels") or {}
-        metrics = known.get((meta.get("namespace"), meta["name"]), {})
+        metrics = usage_by_pod.get((meta.get("namespace"), meta["name"]), {})
         used = [container["usage"] for container in metrics.get("containers") or []]
         row: list[object] = [
-            meta["name"], labels.get(names.INFERENCE_LABEL), labels.get(names.PREDICTOR_LABEL),
-            *_cells(pod, used, "cpu"), *_cells(pod, used, "memory"),
-        ]  # fmt: skip
+            meta["name"],
+            labels.get(names.INFERENCE_LABEL),
+            labels.get(names.PREDICTOR_LABEL),
+            *_cells(pod, used, "cpu"),
+            *_cells(pod, used, "memory"),
+        ]
         rows.append([meta.get("namespace"), *row] if namespaced else row)
     return (["Namespace", *HEADERS] if namespaced else HEADERS), rows
 
@@ -92,8 +104,10 @@ def _order(pod: Object) -> tuple[str, ...]:
     labels = pod["metadata"].get("labels") or {}
     return (
         pod["metadata"].get("namespace", ""),
-        labels.get(names.INFERENCE_LABEL, ""), labels.get(names.PREDICTOR_LABEL, ""), pod["metadata"]["name"],
-    )  # fmt: skip
+        labels.get(names.INFERENCE_LABEL, ""),
+        labels.get(names.PREDICTOR_LABEL, ""),
+        pod["metadata"]["name"],
+    )
 
 
 def _cells(pod: Object, used: list[Mapping[str, str]], resource: str) -> list[str | None]:

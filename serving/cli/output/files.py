@@ -15,10 +15,10 @@ def form(out: Path) -> str:
     Raises:
         errors.UserError: the suffix is none of theirs.
     """
-    known = _BY_SUFFIX.get(out.suffix.lower())
-    if known is None:
+    file_form = _BY_SUFFIX.get(out.suffix.lower())
+    if file_form is None:
         raise errors.UserError(f"{out} is not a .html, .json or .txt file: choose the format with -o")
-    return known
+    return file_form
 
 
 def put(out: Path | None, text: str) -> None:

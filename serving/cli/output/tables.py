@@ -54,15 +54,20 @@ def overview(
         ready: Mapping[str, Any] = next(
             (c for c in status.get("conditions") or [] if c.get("type") == "Ready"), {}
         )
-        seen = {p["name"]: p for p in status.get("predictors") or []}
+        arms = {p["name"]: p for p in status.get("predictors") or []}
         for spec in item["spec"]["predictors"]:
-            arm = seen.get(spec["name"], {})
+            arm = arms.get(spec["name"], {})
             percent = arm.get("trafficPercent")
             row: list[object] = [
-                item["metadata"]["name"], ready.get("status"), spec["name"], spec["modelVersion"],
-                spec.get("trafficWeight", 1), None if percent is None else f"{percent:g}%",
+                item["metadata"]["name"],
+                ready.get("status"),
+                spec["name"],
+                spec["modelVersion"],
+                spec.get("trafficWeight", 1),
+                None if percent is None else f"{percent:g}%",
                 f"{arm.get('readyReplicas', 0)}/{arm.get('replicas', 0)}",
-                arm.get("reason") or ready.get("reason"), status.get("url"),
-            ]  # fmt: skip
+                arm.get("reason") or ready.get("reason"),
+                status.get("url"),
+            ]
             rows.append([item["metadata"].get("namespace"), *row] if namespaced else row)
     return (["Namespace", *headers] if namespaced else headers), rows

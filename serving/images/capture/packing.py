@@ -187,20 +187,20 @@ class _Packer:
         copy = disk.NewFile(path, entry.size, direct=entry.size >= layers.BIG_FILE)
         self._opened.callback(copy.close)
         # The latest suffice: the buffers of earlier writes are in use again, so these have ended.
-        written: deque[Future[None]] = deque(maxlen=_BUFFERS)
+        writes: deque[Future[None]] = deque(maxlen=_BUFFERS)
         with source.open_file(self._root, entry.path, self._stamps[entry.path]) as file:
             for start in range(0, max(entry.size, 1), _CHUNK):
                 data = self._fill(file, entry.path, min(_CHUNK, entry.size - start))
-                written.append(self._write_pool.submit(copy.write, data, start))
+                writes.append(self._write_pool.submit(copy.write, data, start))
                 self._busy.append(
                     (
                         self._layer_pool.submit(layer_hash.update, headers, data),
                         self._file_pool.submit(file_hash.update, data),
-                        written[-1],
+                        writes[-1],
                     )
                 )
                 headers = b""
-        self._unsynced.append(self._sync_pool.submit(_sync, copy, written))
+        self._unsynced.append(self._sync_pool.submit(_sync, copy, writes))
         if len(self._unsynced) > _UNSYNCED:
             self._unsynced.popleft().result()
         return self._file_pool.submit(lambda: f"sha256:{file_hash.hexdigest()}")
@@ -219,8 +219,8 @@ class _Packer:
         return data
 
 
-def _sync(copy: disk.NewFile, written: Iterable[Future[None]]) -> None:
-    _finish(written)
+def _sync(copy: disk.NewFile, writes: Iterable[Future[None]]) -> None:
+    _finish(writes)
     copy.finish()
 
 

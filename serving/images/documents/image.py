@@ -103,8 +103,8 @@ def parse(manifest: bytes) -> Image:
     if not isinstance(config, dict) or config.get("mediaType") not in _CONFIG_TYPES:
         media_type = config.get("mediaType") if isinstance(config, dict) else document.get("mediaType")
         raise invalid(
-            f"config.mediaType: must be one of {', '.join(_CONFIG_TYPES)} (an image, no index and no artifact),"
-            f" got {media_type!r}"
+            f"config.mediaType: must be one of {', '.join(_CONFIG_TYPES)} "
+            f"(an image, no index and no artifact), got {media_type!r}"
         )
     descriptors = document.get("layers")
     if not isinstance(descriptors, list) or not descriptors:
@@ -158,13 +158,13 @@ def check_paths(paths: Sequence[str]) -> None:
         raise invalid(f"{layers.ROOT}: {error}") from error
 
 
-def _object(data: bytes, what: str) -> dict[str, Any]:
+def _object(data: bytes, title: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise invalid(f"{what}: must be JSON ({error}), got {data[:60]!r}") from error
+        raise invalid(f"{title}: must be JSON ({error}), got {data[:60]!r}") from error
     if not isinstance(document, dict):
-        raise invalid(f"{what}: must be an object, got {data[:60]!r}")
+        raise invalid(f"{title}: must be an object, got {data[:60]!r}")
     return document
 
 

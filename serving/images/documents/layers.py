@@ -67,17 +67,17 @@ def check_paths(paths: Sequence[str]) -> None:
     Raises:
         errors.Permanent: `InvalidOutput`; the message names the path and the rule.
     """
-    seen: dict[str, str] = {}
+    path_by_folded: dict[str, str] = {}
     for path in paths:
         if rule := broken_rule(path):
             raise errors.Permanent("InvalidOutput", f"{path!r}: {rule}")
         folded = unicodedata.normalize("NFC", path).casefold()
-        if folded in seen:
+        if folded in path_by_folded:
             raise errors.Permanent(
                 "InvalidOutput",
-                f"{path!r}: duplicate of {seen[folded]!r} where case or Unicode form is folded",
+                f"{path!r}: duplicate of {path_by_folded[folded]!r} where case or Unicode form is folded",
             )
-        seen[folded] = path
+        path_by_folded[folded] = path
     files = frozenset(paths)
     for path in paths:
         for parent in _parents(path):
@@ -111,11 +111,11 @@ def entries(layer: LayerPlan) -> Iterator[tuple[bytes, Entry | None]]:
 
     After a file's header come its bytes and `padding(size)`; after the last entry comes `TRAILER`.
     """
-    written: set[str] = set()
+    directories: set[str] = set()
     for file in layer.files:
         for directory in (ROOT, *(f"{ROOT}/{parent}" for parent in _parents(file.path))):
-            if directory not in written:
-                written.add(directory)
+            if directory not in directories:
+                directories.add(directory)
                 yield _header(directory, 0, tarfile.DIRTYPE), None
         yield _header(f"{ROOT}/{file.path}", file.size, tarfile.REGTYPE), file
 

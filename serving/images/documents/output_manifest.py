@@ -23,8 +23,21 @@ _FRAMEWORK = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _METRIC = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.@/]{0,126}[A-Za-z0-9])?")
 _MAX_METRICS = 256
 _MAX_REVISION = 256
-DATATYPES = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
-             "FP16", "FP32", "FP64", "BYTES")  # fmt: skip
+DATATYPES = (
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+    "BYTES",
+)
 """https://github.com/open-inference/open-inference-protocol: tensor data types (BF16 has no NumPy type)."""
 
 

@@ -51,8 +51,8 @@ def private_key(pem: bytes, password: bytes | None = None) -> PrivateKey:
     if any(kind in pem for kind in _COSIGN_PEM):
         raise errors.Permanent(
             "InvalidKey",
-            "the private key is in cosign's own encryption, which is not supported: make a PKCS#8 key with openssl and"
-            " give it to cosign with `cosign import-key-pair`",
+            "the private key is in cosign's own encryption, which is not supported: "
+            "make a PKCS#8 key with openssl and give it to cosign with `cosign import-key-pair`",
         )
     try:
         key = serialization.load_pem_private_key(pem, password)

@@ -73,7 +73,8 @@ class Import:
         image.check_paths(list(files))
         if not 1 <= len(files) <= source.MAX_FILES:
             raise invalid(
-                f"{self.digest}: must have 1 to {source.MAX_FILES} files below {layers.ROOT}/, got {len(files)}"
+                f"{self.digest}: must have 1 to {source.MAX_FILES} files below {layers.ROOT}/, "
+                f"got {len(files)}"
             )
         self._staging.add(self._manifest)
         return files

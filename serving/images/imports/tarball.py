@@ -138,17 +138,17 @@ class TarReader:
             raise invalid(f"the layer has more than {_MAX_MEMBERS} members")
         if self._last.strip(b"\0"):
             raise invalid(f"no tar header at byte {self._position - len(self._last)}")
-        while rest := _reading(lambda: self._stream.read(CHUNK)):
-            self._hash(rest)
+        while chunk := _reading(lambda: self._stream.read(CHUNK)):
+            self._hash(chunk)
 
     def data(self, size: int) -> Iterator[bytes]:
         """Yield the content of the latest member."""
-        left = size
-        while left:
-            chunk = _reading(lambda: self._stream.read(min(CHUNK, left)))  # noqa: B023 called at once
+        remaining = size
+        while remaining:
+            chunk = _reading(lambda: self._stream.read(min(CHUNK, remaining)))  # noqa: B023 called at once
             if not chunk:
                 raise invalid("the tar ends within a file")
-            left -= len(chunk)
+            remaining -= len(chunk)
             self._all.update(chunk)
             self._position += len(chunk)
             yield chunk

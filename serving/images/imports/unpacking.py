@@ -39,8 +39,8 @@ def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes]) -> Unpacked:
     is_complete = False
     try:
         with disk.disk_full(), ExitStack() as opened:
-            kept = None if layer.is_reproducible else staging.blob_path(layer.digest)
-            blob = None if kept is None else opened.enter_context(_create(kept, created))
+            blob_path = None if layer.is_reproducible else staging.blob_path(layer.digest)
+            blob = None if blob_path is None else opened.enter_context(_create(blob_path, created))
             diff_id, files = _read(layer, staging, _stream(chunks, blob), created)
             if blob is not None:
                 os.fsync(blob.fileno())
@@ -49,7 +49,7 @@ def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes]) -> Unpacked:
         if not is_complete:
             for path in created:
                 path.unlink(missing_ok=True)
-    return Unpacked(diff_id, files, kept)
+    return Unpacked(diff_id, files, blob_path)
 
 
 def _stream(chunks: Iterable[bytes], blob: BinaryIO | None) -> tarball.LayerStream:

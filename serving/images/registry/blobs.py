@@ -129,8 +129,8 @@ def _begins_at(response: aiohttp.ClientResponse) -> int:
     """Return the offset of the body's first byte: a server may ignore Range and send the whole blob."""
     if response.status == 200:
         return 0
-    unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
-    first = rest.partition("-")[0]
+    unit, _, byte_range = response.headers.get("Content-Range", "").partition(" ")
+    first = byte_range.partition("-")[0]
     number = responses.number(first) if unit == "bytes" else None
     return -1 if number is None else number
 

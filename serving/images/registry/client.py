@@ -267,7 +267,8 @@ def refused(request: RegistryRequest, response: RegistryResponse) -> errors.Perm
     """Return the error for a response that the protocol does not foresee."""
     return errors.Permanent(
         "RegistryRefused",
-        f"{request.target.host}: {request.method} {response.url.path} answered {response.status}: {responses.explain(response.body)}",
+        f"{request.target.host}: {request.method} {response.url.path} answered {response.status}: "
+        f"{responses.explain(response.body)}",
     )
 
 

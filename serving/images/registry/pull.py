@@ -20,7 +20,7 @@ from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore
 
 _KEPT = frozenset({oci.MODELPACK_TYPE, oci.LINEAGE_TYPE, SIGNATURE_ARTIFACT})
-"""Referrers that are pulled too: the image can then be pushed elsewhere, and verified without the registry."""
+"""Referrers that are pulled too, so that the image can be pushed elsewhere and verified offline."""
 
 
 async def pull(

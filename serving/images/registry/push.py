@@ -139,7 +139,7 @@ class _Push:
         self.pushed.bytes_uploaded += blob.size
 
     async def _mount(self, blob: Blob) -> tuple[bool, URL | None]:
-        """Return whether the blob was mounted, else the upload that the registry has begun instead, if any."""
+        """Return whether the blob was mounted, and the upload that the registry has begun instead, if any."""
         for source in self._sources:
             try:
                 if await blobs.exists(self._registry, self._target.sibling(source), blob.digest):

@@ -38,12 +38,12 @@ class Reference:
         Raises:
             errors.Permanent: `InvalidReference`; the message names the part, the rule and the value.
         """
-        host, slash, rest = text.partition("/")
+        host, slash, path = text.partition("/")
         if not slash or not _looks_like_host(host):
             raise _invalid(
                 text, "must begin with the registry's host, as in registry.example:5000/models/digits"
             )
-        name, at, digest = rest.partition("@")
+        name, at, digest = path.partition("@")
         if at and not _DIGEST.fullmatch(digest):
             raise _invalid(text, f"the digest must be `sha256:` and 64 hexadecimal digits, got {digest!r}")
         repository, colon, tag = name.partition(":")
@@ -55,8 +55,8 @@ class Reference:
         if not _REPOSITORY.fullmatch(repository):
             raise _invalid(
                 text,
-                "the repository must be lower-case letters, digits and single `.`, `_`, `-`, `/` between them,"
-                f" got {repository!r}",
+                "the repository must be lower-case letters, digits and single `.`, `_`, `-`, `/` between them, "
+                f"got {repository!r}",
             )
         if len(host) + 1 + len(repository) > _MAX_NAME:
             raise _invalid(text, f"host and repository must have at most {_MAX_NAME} characters together")

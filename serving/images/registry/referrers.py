@@ -64,7 +64,7 @@ async def add(registry: Registry, target: Reference, subject: str, manifest: byt
     entry = oci.referrer(responses.json_object(manifest), manifest)
     for _ in range(_WRITES):
         entries = await _at_tag(registry, target, subject)
-        if any(other.get("digest") == digest for other in entries):
+        if any(existing.get("digest") == digest for existing in entries):
             return
         index = {"schemaVersion": 2, "mediaType": oci.INDEX_TYPE, "manifests": [*entries, entry]}
         await manifests.put(registry, target.tagged(fallback_tag(subject)), oci.encode(index))

@@ -37,4 +37,4 @@ class Retries:
             self._settings.backoff_base_seconds * 2.0 ** (self._failed - 1),
             self._settings.backoff_cap_seconds,
         )
-        await asyncio.sleep(max(requested, delay * random.uniform(0.5, 1.0)))  # noqa: S311 spreads load, no secret
+        await asyncio.sleep(max(requested, delay * random.uniform(0.5, 1.0)))  # noqa: S311 no secret

@@ -38,8 +38,8 @@ async def attach(registry: Registry, target: Reference, digest: str, key: Privat
     signature = signing.sign(signing.payload(target.name, digest), key)
     image = await manifests.get(registry, target.at(digest))
     subject = oci.descriptor(image.media_type, image.data)
-    kept = descriptors.layers_of(present.document) if present else []
-    manifest, config = signing.documents([*kept, signing.layer(signature)], subject)
+    existing_layers = descriptors.layers_of(present.document) if present else []
+    manifest, config = signing.documents([*existing_layers, signing.layer(signature)], subject)
     for data in (config, signature.payload):
         blob = Blob(oci.digest_of(data), len(data))
         if not await blobs.exists(registry, target, blob.digest, push=True):

@@ -111,8 +111,8 @@ async def in_parallel(limit: int, work: Callable[[T], Awaitable[None]], items: I
             for item in items:
                 group.create_task(run(item))
     except ExceptionGroup as group_error:
-        known, _ = group_error.split(errors.SlipwayError)
-        first = _leaf(known or group_error)
+        expected_errors, _ = group_error.split(errors.SlipwayError)
+        first = _leaf(expected_errors or group_error)
         raise first from first.__cause__
 
 

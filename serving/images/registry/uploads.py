@@ -60,9 +60,9 @@ class _BlobReader:
     def _drop(self, offset: int) -> None:
         while self._buffered and self._start < offset:
             dropped = min(offset - self._start, len(self._buffered[0]))
-            rest = self._buffered.popleft()[dropped:]
-            if rest:
-                self._buffered.appendleft(rest)
+            remaining = self._buffered.popleft()[dropped:]
+            if remaining:
+                self._buffered.appendleft(remaining)
             self._start += dropped
 
 
@@ -72,7 +72,8 @@ class _UploadLost(errors.Temporary):
     def __init__(self, response: RegistryResponse) -> None:
         super().__init__(
             responses.UNAVAILABLE,
-            f"{response.url.host} lost an upload, or a part of it ({response.status}): {responses.explain(response.body)}",
+            f"{response.url.host} lost an upload, or a part of it ({response.status}): "
+            f"{responses.explain(response.body)}",
         )
 
 

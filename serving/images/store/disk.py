@@ -96,19 +96,19 @@ class NewFile:
         full_pages = len(data) - len(data) % mmap.PAGESIZE
         if self._direct and full_pages:
             try:
-                written = os.pwrite(self._fd, data[:full_pages], at)
+                count = os.pwrite(self._fd, data[:full_pages], at)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
             else:
-                data, at = data[written:], at + written
+                data, at = data[count:], at + count
         if self._direct and data:
             # The end of the file, a short write on a nearly full disk, or a device with larger blocks.
             fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
             self._direct = False
         while data:
-            written = os.pwrite(self._fd, data, at)
-            data, at = data[written:], at + written
+            count = os.pwrite(self._fd, data, at)
+            data, at = data[count:], at + count
 
     def _reserve(self, size: int) -> None:
         try:

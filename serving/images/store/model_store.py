@@ -196,10 +196,8 @@ class ModelStore:
     def repair(self, digest: str) -> str | None:
         """Repair a broken image from its own bytes, or remove it so that it can be pulled again.
 
-        Its pins and its origin stay. If all bytes are there, as in a restored backup with new inodes and times, it
-        is inserted again: all of it is hashed, as at each insertion.
-
-
+        Its pins and its origin stay. If all bytes are present, as in a restored backup with new inodes and
+        times, the image is hashed and inserted again.
 
         Returns:
             None if the image is intact or was repaired; else its origin.

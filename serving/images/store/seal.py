@@ -1,6 +1,6 @@
 """Seals: the stamps of all files of a tree at insertion, which reveal changes without reading the bytes.
 
-Any write, chmod, rename or replacement changes inode, size, mtime or ctime, and the kernel alone sets a ctime.
+Any write, chmod, rename or replacement changes inode, size, mtime or ctime; only the kernel sets a ctime.
 """
 
 import json

@@ -69,12 +69,19 @@ async def stored(kube: Kube, name: str = "digits-stable", **status: Any) -> Obje
 
 
 DECIDED = {
-    "desiredReplicas": 3, "currentReplicas": 3, "readyReplicas": 2, "reason": "for the load to expect within 45 s",
+    "desiredReplicas": 3,
+    "currentReplicas": 3,
+    "readyReplicas": 2,
+    "reason": "for the load to expect within 45 s",
     "decision": {
-        "time": "2026-11-22T05:00:00Z", "rule": "Forecast", "needed": 3, "rate": 11.0, "capacity": 5.0,
+        "time": "2026-11-22T05:00:00Z",
+        "rule": "Forecast",
+        "needed": 3,
+        "rate": 11.0,
+        "capacity": 5.0,
         "forecast": {"horizonSeconds": 45, "lower": 9.5, "median": 12, "upper": 14.2},
     },
-}  # fmt: skip
+}
 
 
 async def test_status_lists_every_autoscaler_of_the_namespace(slipway: Slipway, kube: Kube) -> None:
@@ -117,10 +124,18 @@ async def test_watching_prints_a_line_at_each_change_until_it_is_interrupted(
 ) -> None:
     made = await stored(kube, **DECIDED)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "from serving.app import main; main()", "autoscale", "status", "-w",
-        "--kubeconfig", str(api_server.kubeconfig), "-n", kube.namespace,
+        sys.executable,
+        "-c",
+        "from serving.app import main; main()",
+        "autoscale",
+        "status",
+        "-w",
+        "--kubeconfig",
+        str(api_server.kubeconfig),
+        "-n",
+        kube.namespace,
         stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     async with asyncio.timeout(30):
         first = (await process.stdout.readline()).decode()
@@ -181,10 +196,21 @@ async def test_a_recording_that_is_interrupted_keeps_what_it_has(
     path = tmp_path / "digits.csv"
     async with gateway(40) as url:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", "from serving.app import main; main()", "autoscale", "record", "digits-stable",
-            "--out", str(path), "--metrics", f"{url}/{kube.namespace}/metrics",
-            "--kubeconfig", str(api_server.kubeconfig), "-n", kube.namespace,
-        )  # fmt: skip
+            sys.executable,
+            "-c",
+            "from serving.app import main; main()",
+            "autoscale",
+            "record",
+            "digits-stable",
+            "--out",
+            str(path),
+            "--metrics",
+            f"{url}/{kube.namespace}/metrics",
+            "--kubeconfig",
+            str(api_server.kubeconfig),
+            "-n",
+            kube.namespace,
+        )
         async with asyncio.timeout(40):
             while not path.exists() or len(path.read_text().splitlines()) < 3:
                 await asyncio.sleep(0.05)

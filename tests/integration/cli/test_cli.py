@@ -41,7 +41,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
     api = subprocess.Popen(
         [sys.executable, "-m", "serving.app", "component", "api", "--data-dir", str(place.root)],
         stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     deadline = time.monotonic() + 30
     while not asyncio.run(answers(place.kubeconfig)):
         assert time.monotonic() < deadline
@@ -129,8 +129,9 @@ def test_traffic_set_changes_only_the_arms_named_and_apply_does_not_undo_it(
     file = manifest(tmp_path, INFERENCE)
     assert slipway("apply", "--force-conflicts", "-f", file)[0] == 0
     assert slipway("traffic", "set", "cli", "nobody=1")[::2] == (
-        1, "error: Inference cli has no arm nobody; its arms are stable, candidate\n",
-    )  # fmt: skip
+        1,
+        "error: Inference cli has no arm nobody; its arms are stable, candidate\n",
+    )
 
 
 def test_tables_have_upper_case_headers_and_the_namespace_first_with_all(

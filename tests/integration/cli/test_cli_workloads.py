@@ -70,8 +70,10 @@ def going_on(where: DataDir, *arguments: str) -> Iterator[subprocess.Popen[str]]
     # In the background of a script, Ctrl-C is ignored, and children inherit that.
     process = subprocess.Popen(
         ["env", "--default-signal=INT", *command(where, *arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         yield process
     finally:

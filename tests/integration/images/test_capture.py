@@ -275,8 +275,12 @@ def test_memory_does_not_grow_with_the_files(compression: str, tmp_path: Path) -
         "print(re.search('VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
     )
     completed = subprocess.run(
-        [sys.executable, "-c", program, out, tmp_path / "store", compression], cwd=ROOT, capture_output=True, text=True, check=True
-    )  # fmt: skip
+        [sys.executable, "-c", program, out, tmp_path / "store", compression],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert int(completed.stdout) < 100_000, "KiB"
 
 

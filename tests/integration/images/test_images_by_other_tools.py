@@ -58,8 +58,13 @@ def test_umoci_unpacks_what_skopeo_copied(target: Reference, trained: Path, tmp_
     skopeo, umoci = program("skopeo"), program("umoci")
     copied, bundle = tmp_path / "layout", tmp_path / "bundle"
     run(
-        skopeo, "--insecure-policy", "copy", "--src-tls-verify=false", f"docker://{target}", f"oci:{copied}:v1",
-    )  # fmt: skip
+        skopeo,
+        "--insecure-policy",
+        "copy",
+        "--src-tls-verify=false",
+        f"docker://{target}",
+        f"oci:{copied}:v1",
+    )
     rootless = [] if os.geteuid() == 0 else ["--rootless"]
     run(umoci, "unpack", *rootless, "--image", f"{copied}:v1", bundle)
     assert same_files(bundle / "rootfs" / "models", trained)
@@ -72,9 +77,15 @@ def test_skopeo_copies_between_repositories_without_changing_the_digest(
     skopeo = program("skopeo")
     copy = target.sibling(f"{target.repository}-copy").tagged("v1")
     run(
-        skopeo, "--insecure-policy", "copy", "--preserve-digests", "--src-tls-verify=false",
-        "--dest-tls-verify=false", f"docker://{target}", f"docker://{copy}",
-    )  # fmt: skip
+        skopeo,
+        "--insecure-policy",
+        "copy",
+        "--preserve-digests",
+        "--src-tls-verify=false",
+        "--dest-tls-verify=false",
+        f"docker://{target}",
+        f"docker://{copy}",
+    )
     inspected = json.loads(run(skopeo, "inspect", "--tls-verify=false", f"docker://{copy}"))
     assert inspected["Digest"] == built.digest
 
@@ -86,8 +97,14 @@ def test_buildah_mounts_the_image(target: Reference, trained: Path, tmp_path: Pa
     policy = tmp_path / "policy.json"
     policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
     buildah = [
-        program("buildah"), "--storage-driver", "vfs", "--root", tmp_path / "root", "--runroot", tmp_path / "run",
-    ]  # fmt: skip
+        program("buildah"),
+        "--storage-driver",
+        "vfs",
+        "--root",
+        tmp_path / "root",
+        "--runroot",
+        tmp_path / "run",
+    ]
     name = run(
         *buildah, "from", "--tls-verify=false", "--signature-policy", policy, f"docker://{target}"
     ).strip()

@@ -143,12 +143,16 @@ async def test_concurrent_writers_keep_each_others_referrers(
     documents = [
         oci.encode(
             {
-                "schemaVersion": 2, "mediaType": oci.MANIFEST_TYPE, "artifactType": f"test/{i}",
-                "config": oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY), "layers": [], "subject": subject,
+                "schemaVersion": 2,
+                "mediaType": oci.MANIFEST_TYPE,
+                "artifactType": f"test/{i}",
+                "config": oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY),
+                "layers": [],
+                "subject": subject,
             }
         )
         for i in range(2)
-    ]  # fmt: skip
+    ]
     async with Registry(Credentials.none()) as stranger:
         await asyncio.gather(
             referrers.add(registry, target, built.digest, documents[0]),

@@ -44,8 +44,11 @@ asyncio.run(main())
 def test_memory_is_bounded_by_the_chunks_in_flight(shared_registry: RegistryServer) -> None:
     completed = subprocess.run(
         [sys.executable, "-c", PROGRAM, f"{shared_registry.host}/memory/a"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     pushed, pulled = (int(text) for text in completed.stdout.split())
     chunks = DEFAULTS.registry.parallel * DEFAULTS.registry.chunk_bytes
     assert pushed < chunks + 24 * 1024 * 1024

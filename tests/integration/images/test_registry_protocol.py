@@ -166,10 +166,15 @@ async def test_manifest_with_other_bytes_than_its_digest_is_refused(
         {"manifests": []},
         {"manifests": "x"},
         {"manifests": [1, {"digest": "no"}]},
-        {"manifests": [{"digest": "sha256:" + c * 64, "platform": {"os": "linux", "architecture": "s390x"}} for c in "ab"]},
+        {
+            "manifests": [
+                {"digest": "sha256:" + c * 64, "platform": {"os": "linux", "architecture": "s390x"}}
+                for c in "ab"
+            ]
+        },
         {"manifests": [{"digest": "sha256:" + "a" * 64, "platform": {"os": "unknown"}}]},
     ],
-)  # fmt: skip
+)
 async def test_index_without_an_image_for_linux_amd64_is_refused(
     registry: Registry, fake: FakeRegistry, target: Reference, store: ModelStore, index: dict[str, object]
 ) -> None:

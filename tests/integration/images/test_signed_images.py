@@ -175,9 +175,12 @@ async def test_signature_without_its_tag_is_found_among_the_referrers(
 ) -> None:
     empty = oci.encode(
         {
-            "schemaVersion": 2, "mediaType": oci.MANIFEST_TYPE, "artifactType": "test/none", "layers": [],
+            "schemaVersion": 2,
+            "mediaType": oci.MANIFEST_TYPE,
+            "artifactType": "test/none",
+            "layers": [],
             "config": oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY),
         }
-    )  # fmt: skip
+    )
     await manifests.put(registry, target.tagged(signatures.tag(built.digest)), empty)
     await signatures.require(registry, target, built.digest, [key.public_key()])

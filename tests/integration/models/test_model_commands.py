@@ -95,8 +95,9 @@ async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
     _, out, _ = await slipway("model", "list", "--model", "digits")
     assert [line.split()[0] for line in out.splitlines()] == ["NAME", "v1", "v2"]
     assert (await slipway("model", "list", "-o", "name"))[1].splitlines() == [
-        "modelversion.slipway.dev/v1", "modelversion.slipway.dev/v2",
-    ]  # fmt: skip
+        "modelversion.slipway.dev/v1",
+        "modelversion.slipway.dev/v2",
+    ]
     assert "~  model.joblib" in (await slipway("model", "diff", "v1", "v2"))[1]
     code, out, _ = await slipway("model", "verify", "v1")
     assert (code, "2 files" in out) == (0, True)

@@ -69,9 +69,11 @@ def test_a_source_that_cannot_be_honoured_is_refused_by_its_field(
 def test_a_models_policies_are_accepted(post: Post) -> None:
     spec = {
         "registry": {"repository": "127.0.0.1:5000/models/digits", "secretName": "registry.credentials"},
-        "compression": "zstd", "retention": {"keep": 3}, "signing": {"secretName": "signing-key"},
+        "compression": "zstd",
+        "retention": {"keep": 3},
+        "signing": {"secretName": "signing-key"},
         "verification": {"keys": [PEM]},
-    }  # fmt: skip
+    }
     assert post(kinds.MODEL, spec).status_code == 201
 
 

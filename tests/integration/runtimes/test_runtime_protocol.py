@@ -157,11 +157,26 @@ def test_an_output_that_the_model_does_not_have_is_refused(client: triton.Infere
         ("POST", "/v2/models/digits/infer", {"content": b"{"}, 400),
         ("POST", "/v2/models/digits/infer", {"content": b"x", "headers": {"content-encoding": "gzip"}}, 400),
         ("POST", "/v2/models/digits/infer", {"content": b"x", "headers": {"content-encoding": "br"}}, 400),
-        ("POST", "/v2/models/digits/infer", {"content": gzip.compress(b"{}")[:-3], "headers": {"content-encoding": "gzip"}}, 400),
-        ("POST", "/v2/models/digits/infer", {"content": gzip.compress(bytes(70_000_000), 1), "headers": {"content-encoding": "gzip"}}, 400),
-        ("POST", "/v2/models/digits/infer", {"content": b"{}", "headers": {"inference-header-content-length": "9"}}, 400),
+        (
+            "POST",
+            "/v2/models/digits/infer",
+            {"content": gzip.compress(b"{}")[:-3], "headers": {"content-encoding": "gzip"}},
+            400,
+        ),
+        (
+            "POST",
+            "/v2/models/digits/infer",
+            {"content": gzip.compress(bytes(70_000_000), 1), "headers": {"content-encoding": "gzip"}},
+            400,
+        ),
+        (
+            "POST",
+            "/v2/models/digits/infer",
+            {"content": b"{}", "headers": {"inference-header-content-length": "9"}},
+            400,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_broken_request_gets_the_protocols_error_object(
     server: Running, method: str, path: str, options: dict, code: int
 ) -> None:

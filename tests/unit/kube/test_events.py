@@ -5,9 +5,10 @@ from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 
 INFERENCE = {
-    "apiVersion": "slipway.dev/v1alpha1", "kind": "Inference",
+    "apiVersion": "slipway.dev/v1alpha1",
+    "kind": "Inference",
     "metadata": {"name": "digits", "namespace": "default", "uid": "u"},
-}  # fmt: skip
+}
 
 
 async def test_new_event_takes_one_request() -> None:

@@ -117,16 +117,19 @@ class Tokens:
                     form += [("grant_type", "refresh_token"), ("refresh_token", login.identity_token)]
                     request = self._session.post(realm, data=dict(form), allow_redirects=False)
                 else:
-                    sent = {"Authorization": _basic(login)} if login else {}
+                    headers = {"Authorization": _basic(login)} if login else {}
                     query = [*realm.query.items(), *fields, *(("scope", scope) for scope in ordered)]
-                    request = self._session.get(realm.with_query(query), headers=sent, allow_redirects=False)
+                    request = self._session.get(
+                        realm.with_query(query), headers=headers, allow_redirects=False
+                    )
                 async with request as response:
                     body = await responses.read_limited(response, _MAX_ANSWER)
         responses.raise_for_unavailable(str(realm.host), response)
         if response.status != 200:
             raise errors.Permanent(
                 "Unauthorized",
-                f"{realm.host} gave no token for {target.name} ({response.status}): {responses.explain(body)}",
+                f"{realm.host} gave no token for {target.name} ({response.status}): "
+                f"{responses.explain(body)}",
             )
         return self._parse(target, body, scopes)
 

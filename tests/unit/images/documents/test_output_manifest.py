@@ -46,11 +46,14 @@ def test_empty_object_is_an_empty_manifest() -> None:
         ('{"metrics": {"a b": 1}}', "name must match"),
         ('{"sourceRevision": 7}', "sourceRevision: must be a printable string"),
         ('{"inputs": [{"name": "x"}]}', "inputs[0]: must have exactly name, datatype and shape"),
-        ('{"inputs": [{"name": "x", "datatype": "FLOAT", "shape": [-1]}]}', "inputs[0].datatype: must be one of"),
+        (
+            '{"inputs": [{"name": "x", "datatype": "FLOAT", "shape": [-1]}]}',
+            "inputs[0].datatype: must be one of",
+        ),
         ('{"inputs": [{"name": "x", "datatype": "FP32", "shape": [4]}]}', "inputs[0].shape: must be"),
         ('{"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 0]}]}', "inputs[0].shape: must be"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_rule_is_named_with_field_and_value(text: str, message: str) -> None:
     with pytest.raises(errors.Permanent) as caught:
         output_manifest.parse(text.encode())

@@ -54,10 +54,13 @@ def test_changed_payload_or_signature_is_not_valid(key: ec.EllipticCurvePrivateK
 @pytest.mark.parametrize(
     "document",
     [
-        b"", b"[]", b"{}", b'{"critical": 1}',
+        b"",
+        b"[]",
+        b"{}",
+        b'{"critical": 1}',
         json.dumps({"critical": {"image": {"docker-manifest-digest": DIGEST}, "type": "other"}}).encode(),
     ],
-)  # fmt: skip
+)
 def test_signed_document_that_is_no_image_signature_is_not_valid(
     key: ec.EllipticCurvePrivateKey, document: bytes
 ) -> None:
@@ -69,8 +72,10 @@ def test_openssl_verifies_our_signature(key: ec.EllipticCurvePrivateKey, tmp_pat
         pytest.skip("openssl is not installed")
     signature = signing.sign(signing.payload("r.example/m", DIGEST), key)
     for name, data in {
-        "key": public_pem(key), "payload": signature.payload, "sig": base64.b64decode(signature.signature),
-    }.items():  # fmt: skip
+        "key": public_pem(key),
+        "payload": signature.payload,
+        "sig": base64.b64decode(signature.signature),
+    }.items():
         (tmp_path / name).write_bytes(data)
     command = ["openssl", "dgst", "-sha256", "-verify", "key", "-signature", "sig", "payload"]
     verification = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -25,10 +25,17 @@ def test_descriptor_is_read_as_digest_and_size() -> None:
 @pytest.mark.parametrize(
     "descriptor",
     [
-        None, [], {}, {"digest": DIGEST}, {"digest": DIGEST, "size": -1}, {"digest": DIGEST, "size": True},
-        {"digest": "sha256:../../x", "size": 1}, {"digest": DIGEST + "/", "size": 1}, {"digest": 1, "size": 1},
+        None,
+        [],
+        {},
+        {"digest": DIGEST},
+        {"digest": DIGEST, "size": -1},
+        {"digest": DIGEST, "size": True},
+        {"digest": "sha256:../../x", "size": 1},
+        {"digest": DIGEST + "/", "size": 1},
+        {"digest": 1, "size": 1},
     ],
-)  # fmt: skip
+)
 def test_malformed_descriptor_is_refused(descriptor: Any) -> None:
     with pytest.raises(errors.Permanent) as raised:
         descriptors.blob(descriptor)
