@@ -1,4 +1,4 @@
-"""The live gateways, whose statuses of Routes count.
+"""The live gateways, by their Leases; only their statuses of Routes count.
 
 A gateway that is killed and restarts before its Lease expires counts as alive throughout.
 """

@@ -102,7 +102,7 @@ class ImageBuilder:
         await self._pin(version, digest)
 
     def stop(self, version: Object) -> None:
-        """End transfers for a version that is being deleted; a capture in progress goes on."""
+        """End transfers for a version that is being deleted; a capture in progress continues."""
         uid = version["metadata"]["uid"]
         self._stopped.add(uid)
         if uid in self._transferring:

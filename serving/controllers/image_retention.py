@@ -1,4 +1,4 @@
-"""Keeps model images in the store while they are used, and removes them when nothing needs them.
+"""Keeps model images in the store while they are in use, and removes unused ones.
 
 The pin of a ready version begins with its build and stays while anything refers to the version. Without the
 pin the image may be evicted, if it can be fetched again.

@@ -1,4 +1,4 @@
-"""Pushes and pulls images as a Model's policy asks: its credentials, signing key and trusted keys."""
+"""Pushes and pulls images by a Model's policy: its credentials, signing key and trusted keys."""
 
 import asyncio
 import base64
@@ -41,7 +41,7 @@ class ImageTransfer:
     async def push(
         self, namespace: str, policy: ModelSpec, digest: str, tag: str, report: ReportProgress
     ) -> str:
-        """Push an image from the store, signed if the policy asks for it; returns `REPOSITORY@DIGEST`.
+        """Push an image from the store, signed if the policy has a key; returns `REPOSITORY@DIGEST`.
 
         `report` is called often, from other threads.
 
@@ -99,7 +99,7 @@ class ImageTransfer:
     async def pull(self, namespace: str, policy: ModelSpec, image: str, *, built_here: bool = False) -> str:
         """Pull an image into the store; returns its digest.
 
-        Its signature must be trusted if the policy asks for one, unless it was built here: its digest is then
+        If the policy has keys, one must have signed the image, unless it was built here: its digest is then
         known.
 
         Raises:

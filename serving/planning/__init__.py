@@ -1,1 +1,1 @@
-"""What should exist next, as pure functions of the spec and the observed objects."""
+"""The planners: the next objects as pure functions of the spec and the observed objects."""

@@ -98,9 +98,12 @@ class MetricSpec(Base):
             ("self.type == 'Latency' || !has(self.percentile)", "only Latency has a percentile"),
             (
                 "(self.type == 'Utilization') == has(self.resource)",
-                "Utilization needs a resource (cpu, memory or gpu), and nothing else has one",
+                "resource (cpu, memory or gpu) is required for Utilization, and not allowed otherwise",
             ),
-            ("(self.type == 'PromQL') == has(self.query)", "PromQL needs a query, and nothing else has one"),
+            (
+                "(self.type == 'PromQL') == has(self.query)",
+                "query is required for PromQL, and not allowed otherwise",
+            ),
             ("self.type == 'PromQL' || !has(self.serverAddress)", "only PromQL has a serverAddress"),
         ),
     }
@@ -418,7 +421,7 @@ class LearnedCapacity(Base):
 
 
 class LearnedScaling(Base):
-    """What has been learned about the target; absent fields are not known yet."""
+    """Learned values of the target; unknown ones are absent."""
 
     capacity: LearnedCapacity | None = None
     startup_seconds: Annotated[

@@ -25,7 +25,7 @@ class CapacityProfileSpec(Base):
     model_config = {
         **Base.model_config,
         "json_schema_extra": rules(
-            ("self == oldSelf", "a CapacityProfile is immutable: a newer measurement is another one")
+            ("self == oldSelf", "a CapacityProfile is immutable: a newer measurement is another profile")
         ),
     }
     model_digest: str

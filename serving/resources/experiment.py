@@ -24,29 +24,29 @@ from serving.resources.load import Load
 
 Category = Literal["resource", "batching", "env", "args"]
 Value = Annotated[str, Field(max_length=256, json_schema_extra={"x-kubernetes-int-or-string": True})]
-"""A value of a parameter, as it is written into the spec."""
+"""A value of a parameter, in the form of the spec."""
 
 
 class TuningTarget(Base):
-    """What is tuned: a running predictor of an Inference, or a ModelVersion."""
+    """The target of the search: a running predictor of an Inference, or a ModelVersion."""
 
     model_config = {
         **Base.model_config,
         "json_schema_extra": rules(
             ("has(self.inference) != has(self.modelVersion)", "give either inference or modelVersion"),
             ("!has(self.modelVersion) || has(self.framework)", "a modelVersion needs a framework"),
-            ("!has(self.predictor) || has(self.inference)", "predictor names one of an inference"),
+            ("!has(self.predictor) || has(self.inference)", "predictor is allowed only with inference"),
             (
                 "!has(self.framework) || has(self.modelVersion)",
-                "framework goes with modelVersion; an inference has its own",
+                "framework is allowed only with modelVersion",
             ),
             (
                 "!has(self.resources) || has(self.modelVersion)",
-                "resources go with modelVersion; an inference's predictor has its own",
+                "resources are allowed only with modelVersion",
             ),
             (
                 "!has(self.template) || has(self.modelVersion)",
-                "template goes with modelVersion; an inference's predictor has its own",
+                "template is allowed only with modelVersion",
             ),
             (
                 (
@@ -178,7 +178,7 @@ class Objective(Base):
         "json_schema_extra": rules(
             (
                 "(self.objectiveMetricName == 'costAtRate') == has(self.rate)",
-                "costAtRate needs a rate, and nothing else has one",
+                "rate is required for costAtRate, and not allowed otherwise",
             ),
             ("!has(self.rate) || double(self.rate) > 0.0", "rate must be greater than 0"),
             (

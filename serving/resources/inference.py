@@ -19,7 +19,7 @@ class Gpu(Base):
             ("has(self.memory) || has(self.cores)", "memory, cores or both must be set"),
             (
                 "(self.mechanism == 'mig') == has(self.type)",
-                "mig needs the GPU's type, and nothing else has one",
+                "type is required for mig, and not allowed otherwise",
             ),
             (
                 "self.mechanism != 'ack' || has(self.memory)",

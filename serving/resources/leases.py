@@ -1,4 +1,4 @@
-"""The live gateways: those whose Lease has not expired. Pure."""
+"""The live gateways, which have an unexpired Lease. Pure."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ class KeyOf(Base):
 
 
 class RequestTemplate(Base):
-    """One request; by default the tuner makes one from the model's own metadata."""
+    """One request; by default the tuner builds it from the model's metadata."""
 
     method: Literal["GET", "POST", "PUT"] = "POST"
     path: Annotated[str, Field(pattern=r"^/", max_length=2048)]

@@ -34,7 +34,9 @@ class TrialSpec(Base):
 
     model_config = {
         **Base.model_config,
-        "json_schema_extra": rules(("self == oldSelf", "a Trial is immutable: the experiment makes another")),
+        "json_schema_extra": rules(
+            ("self == oldSelf", "a Trial is immutable: the experiment creates another")
+        ),
     }
     experiment: Name
     number: Annotated[int, Field(ge=1, description="Number within the experiment, in order of creation.")]

@@ -57,7 +57,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         )
         async with listening(server):
             if not await _adopt(process, config, data_dir, settings):
-                # Envoy listens after a first response of each type; an adopted one keeps what it has.
+                # Envoy listens after a first response of each type; an adopted one keeps its configuration.
                 server.set_target(Renderer(settings.gateway, str(data_dir.activator)).render(RoutePlan()))
                 log.info("started Envoy %d", process.start(config).pid)
             await server.wait_ready(ENVOY_START_SECONDS)
@@ -77,7 +77,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
 
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
-    """Drain this directory's Envoy and stop it; without one, nothing happens."""
+    """Drain and stop this directory's Envoy, if it runs."""
     running = EnvoyProcess(data_dir, settings.gateway).running()
     if running is None:
         return
@@ -301,4 +301,4 @@ async def _keep_alive(process: EnvoyProcess, config: bytes) -> None:
             try:
                 process.start(config)
             except errors.UserError as error:
-                log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message is all there is
+                log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message suffices

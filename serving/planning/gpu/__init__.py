@@ -1,1 +1,1 @@
-"""Shares of a GPU: what each mechanism that shares GPUs needs in a Pod. Pure."""
+"""Shares of a GPU, rendered into a Pod for each sharing mechanism. Pure."""

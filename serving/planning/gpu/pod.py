@@ -1,4 +1,4 @@
-"""A predictor's share of a GPU → its Pod template, by the mechanism that the predictor names."""
+"""Adds a predictor's share of a GPU to its Pod template, for the mechanism that the predictor names."""
 
 import json
 
@@ -14,7 +14,7 @@ CLAIM = "gpu"
 
 
 def render(gpu: Gpu) -> RenderedShare:
-    """Return what the predictor's mechanism needs and grants.
+    """Return the share as the predictor's mechanism renders and grants it.
 
     Raises:
         errors.Permanent: `GpuShareInvalid`, with the field: the mechanism has no such share.

@@ -21,7 +21,7 @@ class GpuShare:
 
 @dataclass(frozen=True)
 class RenderedShare:
-    """What a mechanism grants for a requested share: at least the share, rounded up to its steps."""
+    """The granted share of a mechanism: the requested one, rounded up to the mechanism's steps."""
 
     granted: GpuShare
     limits: Mapping[str, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ def round_up(amount: int, step: int) -> int:
 
 
 def describe_rounding(requested: GpuShare, granted: GpuShare) -> str:
-    """Return a text about the values that were rounded up; empty if none was."""
+    """Return a description of the values that were rounded up; empty if none was."""
     changes = []
     if requested.memory is not None and granted.memory != requested.memory:
         changes.append(f"memory {requested.memory / MIB:g}Mi became {(granted.memory or 0) / MIB:g}Mi")

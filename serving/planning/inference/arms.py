@@ -20,8 +20,7 @@ class Arm:
 
     predictor: Predictor
     desired: Revision | None
-    """The revision that the spec asks for; None if its ModelVersion is not ready, or it cannot be
-    rendered."""
+    """The revision of the spec; None if its ModelVersion is not ready or it cannot be rendered."""
     serving: str
     """The proven backend; empty until there is one."""
     model_problem: StatusReason | None = None

@@ -33,7 +33,7 @@ class RemoveChild:
 
 @dataclass(frozen=True)
 class SetFinalizers:
-    """Replace the Inference's finalizers unless somebody else has changed the object."""
+    """Replace the Inference's finalizers unless the object has changed since it was read."""
 
     finalizers: tuple[str, ...]
 

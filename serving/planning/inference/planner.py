@@ -20,7 +20,7 @@ FINALIZER = "slipway.dev/inference"
 
 
 def plan(observed: Observed, now: str) -> InferencePlan:
-    """Return what to do next; `now` (RFC 3339) becomes the transition time of conditions that change."""
+    """Return the plan; `now` (RFC 3339) becomes the transition time of conditions that change."""
     inference = observed.inference
     meta = inference["metadata"]
     if meta.get("deletionTimestamp"):

@@ -13,7 +13,7 @@ from serving.resources.kinds import Kind
 
 
 def candidates_at_zero(facts: Facts, arms: Iterable[Arm]) -> list[RemoveChild]:
-    """Return the deletions of candidates that have been scaled to zero, which nothing would start again.
+    """Return the deletions of candidates at zero, which no controller would start again.
 
     Such a revision served, was scaled to zero and replaced, and is desired again before it was retired. The
     next plan creates it with replicas.

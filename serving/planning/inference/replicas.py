@@ -17,7 +17,7 @@ WAKING = "Waking"
 _NOT_READY = "ReplicasNotReady"
 _STARTING = ("ContainerCreating", "PodInitializing")
 _CRASHED = ("Completed", "Error")
-"""Reasons of a terminated container that add nothing to its exit code; a server should not exit at all."""
+"""Generic reasons of a terminated container; a server must not exit at all."""
 _UNKNOWN = "ContainerStatusUnknown"
 """Nothing observed the exit, as the machine restarted; it is no fault of the container."""
 _WAITING = StatusReason(_NOT_READY)

@@ -142,8 +142,7 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
 
 
 def _batching(batching: BatchingSpec | None) -> dict[str, str]:
-    # Without batching there are no variables, so that the template and its hash are as before batching
-    # existed.
+    # No variables without batching, so that its introduction did not change the hash of such templates.
     if batching is None or batching.batch_size == 1:
         return {}
     return {names.BATCH_SIZE_ENV: str(batching.batch_size), names.BATCH_TIMEOUT_ENV: batching.timeout}

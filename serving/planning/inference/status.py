@@ -142,7 +142,7 @@ def _newly_proven(old: Object, new: Object) -> dict[str, str]:
 
 
 def effective_percent(facts: Facts) -> dict[str, float]:
-    """Return arm → percent of traffic, as the first live gateway reports it, else as the Route asks."""
+    """Return arm → percent of traffic, from the first live gateway's report, else from the Route."""
     for gateway in facts.gateway_statuses.values():
         if gateway.get("weights"):
             return {w["arm"]: round(w["percent"], 2) for w in gateway["weights"] if w["percent"] > 0}
@@ -154,7 +154,7 @@ def effective_percent(facts: Facts) -> dict[str, float]:
 
 
 def _in_spec_order(arms: Sequence[Arm], percent: Mapping[str, float]) -> list[str]:
-    """Return the arms with traffic: those of the spec in its order, then those that have left it."""
+    """Return the arms with traffic: arms of the spec in its order, then removed arms."""
     in_spec = [arm.predictor.name for arm in arms if arm.predictor.name in percent]
     return in_spec + [name for name in percent if name not in in_spec]
 

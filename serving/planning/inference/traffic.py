@@ -13,8 +13,7 @@ from typing import NamedTuple
 from serving.planning.apportionment import apportion_at_least_one
 
 MAX_SEGMENTS = 512
-"""Limit of `Route.spec.segments`. Above it the ring is laid out anew, which moves more callers than
-needed."""
+"""Limit of `Route.spec.segments`. Above it the ring is rebuilt, which moves more callers than necessary."""
 
 
 class ArmSegment(NamedTuple):

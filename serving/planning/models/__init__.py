@@ -1,1 +1,1 @@
-"""What a Model, a ModelVersion and a Job with a model need next. Pure."""
+"""The planners of Models, ModelVersions and Jobs with a model. Pure."""

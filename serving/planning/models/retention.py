@@ -72,7 +72,7 @@ class ReleaseImage:
 def on_deletion(
     version: Mapping[str, Any], users: Sequence[str], pinned_by: Sequence[str], shared_with: Sequence[str]
 ) -> KeepImage | ReleaseImage:
-    """Return what to do for a ModelVersion that is being deleted.
+    """Return the next step for a ModelVersion that is being deleted.
 
     Args:
         version: the ModelVersion.

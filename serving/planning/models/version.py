@@ -72,7 +72,7 @@ def is_ready(version: Mapping[str, Any]) -> bool:
 
 
 def next_step(version: Mapping[str, Any], job: Object | None, model: Object | None) -> VersionStep:
-    """Return what to do with a ModelVersion that is not being deleted.
+    """Return the next step for a ModelVersion that is not being deleted.
 
     Args:
         version: the ModelVersion.
@@ -134,7 +134,7 @@ def after_failure(
     base: float,
     cap: float,
 ) -> RetryBuild | FailVersion:
-    """Return what follows an attempt that failed for a temporary reason.
+    """Return the step after an attempt that failed for a temporary reason.
 
     Args:
         attempts: failed attempts, including this one.

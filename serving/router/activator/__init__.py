@@ -1,1 +1,1 @@
-"""The activator: holds the requests of predictors without a replica, and forwards them once there is one."""
+"""The activator: holds the requests of predictors without a replica, and forwards them when one is ready."""

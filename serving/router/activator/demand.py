@@ -61,7 +61,7 @@ class DemandReporter:
         await self._loop.run()
 
     def changed(self, key: Key) -> None:
-        """Report now if requests begin or cease to wait, or there is a new wake."""
+        """Report at once if the first request waits, none waits any more, or a wake has ended."""
         if not key.name:
             return  # a Route that names no Autoscaler: nothing scales this backend
         waiting, reported = self._read(key), self._reported.get(key)

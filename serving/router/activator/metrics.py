@@ -93,7 +93,7 @@ class ActivatorMetrics:
         self._held_seconds.remove(*labels)
 
     def answered(self, seconds: float) -> None:
-        """Count a request whose answer has begun."""
+        """Count a request whose response has begun."""
         self._waits.observe(seconds)
 
     def refused(self, reason: str) -> None:

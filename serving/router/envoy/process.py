@@ -44,7 +44,7 @@ class EnvoyProcess:
         self._child: subprocess.Popen[bytes] | None = None
 
     def running(self) -> RunningEnvoy | None:
-        """Return the Envoy that runs on this directory, whoever started it."""
+        """Return the Envoy that runs on this directory, from any gateway."""
         if self._child is not None:
             self._child.poll()  # reaps a zombie
         record = processes.read_running(self._dir / "envoy.json")
@@ -119,5 +119,5 @@ class EnvoyProcess:
 
 
 def digest(bootstrap: bytes) -> str:
-    """Return the digest of a bootstrap; an Envoy that was started with another one cannot be adopted."""
+    """Return the digest of a bootstrap; an Envoy with another bootstrap cannot be adopted."""
     return hashlib.sha256(bootstrap).hexdigest()

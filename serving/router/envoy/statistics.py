@@ -45,7 +45,7 @@ milliseconds, rounded down, so a bound below 1 would be useless."""
 FILTER = r"^cluster\.[^.]*/"
 """Selects the statistics of our clusters."""
 FILTER_COUNTS = FILTER + r"[^.]*\.upstream_(rq_([^t]|to)|cx)"
-"""Selects those without durations, which are five sixths of them."""
+"""Selects the statistics except durations, which are five sixths of all."""
 
 _PREFIX = "envoy_cluster_upstream_"
 _HISTOGRAM = f"{_PREFIX}rq_time_"

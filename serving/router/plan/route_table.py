@@ -50,7 +50,7 @@ class RouteTable:
 
     @property
     def services(self) -> Mapping[RouteKey, GatewayService]:
-        """Every Route's service, also those that are not served."""
+        """The services of all Routes, including those that are not served."""
         return self._services
 
     def put(self, key: RouteKey, service: GatewayService | None) -> None:
@@ -128,7 +128,7 @@ class _Claims(Generic[T]):
             self._by_name.pop(name, None)
 
     def take_changes(self) -> Iterator[tuple[str, T | None]]:
-        """Yield each name whose owner differs from the one at the last call, with its owner."""
+        """Yield each name whose owner has changed since the last call, with its owner."""
         before, self._owner_before = self._owner_before, {}
         for name, previous in sorted(before.items(), key=lambda item: item[0]):
             owner = self.owner(name)

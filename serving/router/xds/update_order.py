@@ -43,14 +43,14 @@ class UpdateOrder:
         )
 
     def clusters_to_send(self) -> dict[str, str | None]:
-        """Return the clusters to add or change and, once nothing needs them, those to remove."""
+        """Return the clusters to add or change and, once they are unused, those to remove."""
         updates: dict[str, str | None] = {
             name: self.clusters.target[name] for name in self.clusters.to_update()
         }
         return updates | dict.fromkeys(self.clusters.to_remove() if self.routed else ())
 
     def endpoints_to_send(self, subscribed: Iterable[str]) -> dict[str, str | None]:
-        """Return the endpoints to send; a cluster loses its last endpoint only when nothing needs it.
+        """Return the endpoints to send; a cluster in use keeps its last endpoint.
 
         Args:
             subscribed: the clusters whose endpoints Envoy subscribes to.

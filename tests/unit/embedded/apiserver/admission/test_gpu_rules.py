@@ -39,8 +39,8 @@ def test_the_default_mechanism_of_a_gpu_share_is_mps() -> None:
     ("gpu", "field", "rule"),
     [
         ({}, GPU_FIELD, "memory, cores or both must be set"),
-        ({"memory": "4Gi", "mechanism": "mig"}, GPU_FIELD, "mig needs the GPU's type"),
-        ({"memory": "4Gi", "type": "H200"}, GPU_FIELD, "mig needs the GPU's type, and nothing else has one"),
+        ({"memory": "4Gi", "mechanism": "mig"}, GPU_FIELD, "type is required for mig"),
+        ({"memory": "4Gi", "type": "H200"}, GPU_FIELD, "type is required for mig, and not allowed otherwise"),
         ({"cores": 30, "mechanism": "ack"}, GPU_FIELD, "memory must be set"),
         ({"cores": 0}, f"{GPU_FIELD}.cores", "greater than or equal to 1"),
         ({"cores": 101}, f"{GPU_FIELD}.cores", "less than or equal to 100"),
