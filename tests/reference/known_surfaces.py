@@ -1,4 +1,4 @@
-"""Spaces with a known surface, and searches played on them."""
+"""Spaces with a known objective, and searches on them."""
 
 import itertools
 import math
@@ -33,23 +33,28 @@ def grid(
 
 
 @dataclass(frozen=True)
-class Service:
-    """CPU (log2 of cores), batch (log2) and threads (log2): more batch is more throughput and latency, and needs memory (log2 of GiB)."""
+class KnownService:
+    """A service over cores, batch size and memory in GiB, each as log2.
+
+    A larger batch has more throughput and more latency, and needs more memory.
+    """
 
     slope: float = 0.7
     saturation: float = 3.0
     bound: float | None = None
-    """Of the latency, in seconds."""
+    """Bound of the latency, in seconds."""
     noise: float = 0.0
 
     @property
     def problem(self) -> Problem:
         return grid(
-            (0.0, 1.0, 2.0, 3.0), (0.0, 1.0, 2.0, 3.0, 4.0), (-1.0, 0.0, 1.0),
+            (0.0, 1.0, 2.0, 3.0),
+            (0.0, 1.0, 2.0, 3.0, 4.0),
+            (-1.0, 0.0, 1.0),
             log_bounds=() if self.bound is None else (math.log(self.bound),),
             resource=(True, False, True),
-            log_cost=lambda found: np.log(2.0 ** found[:, 0] + 0.2 * 2.0 ** found[:, 2]),
-        )  # fmt: skip
+            log_cost=lambda rows: np.log(2.0 ** rows[:, 0] + 0.2 * 2.0 ** rows[:, 2]),
+        )
 
     def throughput(self, row: int) -> float:
         cpu, batch, _ = 2.0 ** self.problem.coordinates[row]
@@ -90,8 +95,8 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Played:
-    """A search to its end."""
+class PlayedSearch:
+    """A finished search."""
 
     end: Decision
     observations: tuple[Observation, ...]
@@ -99,7 +104,7 @@ class Played:
 
 
 def play(
-    service: Service,
+    service: KnownService,
     trials: int,
     *,
     parallelism: int = 1,
@@ -107,21 +112,27 @@ def play(
     earlier: Sequence[Earlier] = (),
     settings: SearchSettings | None = None,
     algorithm: str = "bayesian",
-) -> Played:
-    """Run a search; trials that are asked for together end one after the other, oldest first."""
+) -> PlayedSearch:
+    """Run a search; trials of one decision end one after the other, the oldest first."""
     rng = np.random.default_rng(seed)
     observations: list[Observation] = []
     pending: list[tuple[int, bool]] = []
     decisions: list[Decision] = []
     while True:
         decision = deciding.decide(
-            service.problem, observations, [row for row, _ in pending], Budget(trials, parallelism), earlier,
-            settings=settings or replace(SearchSettings(), regret=0.0), seed=seed, algorithm=algorithm,
-        )  # fmt: skip
+            service.problem,
+            observations,
+            [row for row, _ in pending],
+            Budget(trials, parallelism),
+            earlier,
+            settings=settings or replace(SearchSettings(), regret=0.0),
+            seed=seed,
+            algorithm=algorithm,
+        )
         decisions.append(decision)
         if isinstance(decision, Explore | Confirm):
             pending += [(row, isinstance(decision, Confirm)) for row in decision.indices]
         elif not isinstance(decision, Wait):
-            return Played(decision, tuple(observations), tuple(decisions))
+            return PlayedSearch(decision, tuple(observations), tuple(decisions))
         row, confirms = pending.pop(0)
         observations.append(service.measure(row, rng, confirms=confirms))

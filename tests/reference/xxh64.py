@@ -1,23 +1,25 @@
-"""xxHash64 with seed 0, by which Envoy places a caller on the ring: a test can then say beforehand who is where.
+"""xxHash64 with seed 0, by which Envoy places a caller on the ring, so that tests can predict the place.
 
-https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, for inputs shorter than 32 bytes alone; many of one length
-at once, as Python would take seconds for the 100,000 of which one is found for each unit of the ring.
+https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, only for inputs shorter than 32 bytes. It
+takes arrays, as tests hash 100,000 callers to find one for each unit of the ring.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 U64 = np.uint64
-_P1, _P2, _P3, _P4, _P5 = map(U64, (
-    0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5,
-))  # fmt: skip
+_P1 = U64(0x9E3779B185EBCA87)
+_P2 = U64(0xC2B2AE3D27D4EB4F)
+_P3 = U64(0x165667B19E3779F9)
+_P4 = U64(0x85EBCA77C2B2AE63)
+_P5 = U64(0x27D4EB2F165667C5)
 
 
 def xxh64(rows: NDArray[np.bytes_]) -> NDArray[U64]:
-    """Return the hash of each row: byte strings that all have the length of the array's type, fewer than 32."""
+    """Return the hash of each row, all byte strings of the array's item size, which is below 32."""
     size = rows.dtype.itemsize
     assert size < 32
-    assert (np.char.str_len(rows) == size).all(), "of one length"
+    assert (np.char.str_len(rows) == size).all(), "all rows must have one length"
     data = rows.view(np.uint8).reshape(len(rows), size)
     acc = np.full(len(rows), _P5 + U64(size))
     at = 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.reference.known_surfaces import Service, grid, play
+from tests.reference.known_surfaces import KnownService, grid, play
 from tuner.search.decide import decide
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget, Observation
@@ -20,7 +20,7 @@ def explored(played) -> list[int]:
 
 @pytest.mark.parametrize("bound", [None, 0.02, 0.05])
 def test_a_search_finds_nearly_the_best_spec_in_a_quarter_of_the_space(bound):
-    service = Service(bound=bound, noise=0.01)
+    service = KnownService(bound=bound, noise=0.01)
     played = play(service, 15)
     assert isinstance(played.end, Recommend)
     assert service.feasible(played.end.index)
@@ -28,7 +28,7 @@ def test_a_search_finds_nearly_the_best_spec_in_a_quarter_of_the_space(bound):
 
 
 def test_no_spec_is_explored_twice_or_beyond_the_budget():
-    played = play(Service(), 12)
+    played = play(KnownService(), 12)
     assert len(explored(played)) == len(set(explored(played)))
     assert len(played.observations) == 12
 
@@ -46,18 +46,18 @@ def test_a_thousand_specs_are_decided_on_in_under_a_second_of_a_core():
 
 
 def test_the_same_observations_give_the_same_decision():
-    assert play(Service(noise=0.02), 9).decisions == play(Service(noise=0.02), 9).decisions
+    assert play(KnownService(noise=0.02), 9).decisions == play(KnownService(noise=0.02), 9).decisions
 
 
 def test_specs_that_are_measured_together_differ():
-    played = play(Service(), 12, parallelism=4)
+    played = play(KnownService(), 12, parallelism=4)
     assert all(len(set(d.indices)) == len(d.indices) for d in played.decisions if isinstance(d, Explore))
     assert len(explored(played)) == len(set(explored(played)))
     assert any(isinstance(decision, Explore) and len(decision.indices) > 1 for decision in played.decisions)
 
 
 def test_what_is_pending_is_neither_chosen_again_nor_counted_as_free():
-    problem = Service().problem
+    problem = KnownService().problem
     first = decide(problem, [], [], Budget(10, 3), settings=NEVER_ENOUGH)
     assert isinstance(first, Explore)
     assert len(first.indices) == 3
@@ -68,8 +68,8 @@ def test_what_is_pending_is_neither_chosen_again_nor_counted_as_free():
 
 
 def test_less_memory_is_not_tried_after_running_out_of_memory():
-    played = play(Service(), 18)
-    ranks = Service().problem.ranks
+    played = play(KnownService(), 18)
+    ranks = KnownService().problem.ranks
     failed: list[np.ndarray] = []
     for seen in played.observations:
         rank = ranks[seen.index]
@@ -79,7 +79,7 @@ def test_less_memory_is_not_tried_after_running_out_of_memory():
 
 
 def test_the_winner_and_its_runner_up_are_measured_again_before_one_is_recommended():
-    played = play(Service(noise=0.03), 14)
+    played = play(KnownService(noise=0.03), 14)
     assert isinstance(played.end, Recommend)
     confirmed = [seen.index for seen in played.observations if seen.confirms]
     assert played.end.index in confirmed
@@ -88,29 +88,29 @@ def test_the_winner_and_its_runner_up_are_measured_again_before_one_is_recommend
 
 
 def test_a_small_budget_is_all_explored():
-    played = play(Service(), 5)
+    played = play(KnownService(), 5)
     assert not any(isinstance(decision, Confirm) for decision in played.decisions)
     assert len(explored(played)) == 5
 
 
 def test_what_a_small_budget_has_left_when_enough_is_known_is_spent_on_measuring_again():
-    played = play(Service(), 10, settings=replace(SearchSettings(), regret=0.5))
+    played = play(KnownService(), 10, settings=replace(SearchSettings(), regret=0.5))
     assert isinstance(played.decisions[-2], Confirm)
     assert len(explored(played)) == 8
 
 
 def test_a_search_stops_by_itself_when_little_can_be_gained():
-    played = play(Service(), 60, settings=replace(SearchSettings(), regret=0.02))
+    played = play(KnownService(), 60, settings=replace(SearchSettings(), regret=0.02))
     assert isinstance(played.end, Recommend)
     assert played.end.because == "regret"
     assert len(played.observations) < 40
     assert played.end.expected_regret < 0.02
-    assert Service().log_objective(played.end.index) >= Service().best + math.log(0.95)
+    assert KnownService().log_objective(played.end.index) >= KnownService().best + math.log(0.95)
 
 
 def test_a_decision_says_how_far_trials_of_one_spec_are_apart():
     """They say themselves that they are exact; what they differ by is learned from all of them."""
-    service, rng = Service(), np.random.default_rng(5)
+    service, rng = KnownService(), np.random.default_rng(5)
     rows = 2 * [row for row in range(service.problem.size) if service.boots(row)][::4]
 
     def said(noise: float) -> float:
@@ -124,7 +124,7 @@ def test_a_decision_says_how_far_trials_of_one_spec_are_apart():
 
 
 def test_an_impossible_bound_ends_with_what_stands_in_the_way_and_what_came_nearest():
-    service = Service(bound=1e-4)
+    service = KnownService(bound=1e-4)
     played = play(service, 30, settings=SearchSettings())
     assert isinstance(played.end, Impossible)
     assert played.end.constraint == 0
@@ -135,7 +135,7 @@ def test_an_impossible_bound_ends_with_what_stands_in_the_way_and_what_came_near
 
 
 def test_where_nothing_boots_no_constraint_is_blamed():
-    problem = Service().problem
+    problem = KnownService().problem
     observations = [Observation(row, cause="crash") for row in range(6)]
     assert decide(problem, observations, [], Budget(6), settings=NEVER_ENOUGH) == Impossible(
         None, None, (), 0.0
@@ -143,7 +143,7 @@ def test_where_nothing_boots_no_constraint_is_blamed():
 
 
 def test_where_nothing_has_booted_yet_the_search_goes_on():
-    problem = Service().problem
+    problem = KnownService().problem
     observations = [Observation(row, cause="crash") for row in range(6)]
     decision = decide(problem, observations, [], Budget(20), settings=NEVER_ENOUGH)
     assert isinstance(decision, Explore)
@@ -151,7 +151,7 @@ def test_where_nothing_has_booted_yet_the_search_goes_on():
 
 
 def test_a_space_that_was_measured_whole_is_exhausted():
-    service, rng = Service(), np.random.default_rng(0)
+    service, rng = KnownService(), np.random.default_rng(0)
     observations = [service.measure(row, rng) for row in range(service.problem.size)]
     again = decide(service.problem, observations, [], Budget(200), settings=NEVER_ENOUGH)
     assert isinstance(again, Confirm)
@@ -164,8 +164,8 @@ def test_a_space_that_was_measured_whole_is_exhausted():
 
 def test_one_spec_alone_is_recommended_if_it_meets_its_constraints():
     problem = replace(
-        Service().problem,
-        **{name: getattr(Service().problem, name)[:1] for name in ("coordinates", "ranks", "log_cost")},
+        KnownService().problem,
+        **{name: getattr(KnownService().problem, name)[:1] for name in ("coordinates", "ranks", "log_cost")},
     )
     seen = Observation(0, log_objective=1.0, noise=0.01)
     decision = decide(problem, [seen], [], Budget(20), settings=NEVER_ENOUGH)
@@ -181,7 +181,7 @@ def test_a_baseline_explores_in_the_search_s_place(algorithm):
     pytest.importorskip(
         "optuna", reason="the package optuna is not installed"
     ) if algorithm == "tpe" else None
-    played = play(Service(noise=0.01), 16, algorithm=algorithm)
+    played = play(KnownService(noise=0.01), 16, algorithm=algorithm)
     assert isinstance(played.end, Recommend)
     assert len(explored(played)) == len(set(explored(played))) == 14
     if algorithm == "grid":

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.reference.known_surfaces import Service, grid, play
+from tests.reference.known_surfaces import KnownService, grid, play
 from tuner.search.decide import decide
 from tuner.search.decision import Explore
 from tuner.search.problem import Budget, Earlier, Observation
@@ -12,12 +12,12 @@ from tuner.search.transfer import earlier_models, hopes, learn
 from tuner.settings import SearchSettings
 
 SETTINGS = SearchSettings()
-SERVICE = Service(bound=0.05)
+SERVICE = KnownService(bound=0.05)
 
 
 @pytest.fixture(scope="module")
 def similar() -> list[Earlier]:
-    others = [Service(slope=0.6, bound=0.05), Service(slope=0.8, saturation=2.0, bound=0.05)]
+    others = [KnownService(slope=0.6, bound=0.05), KnownService(slope=0.8, saturation=2.0, bound=0.05)]
     rng = np.random.default_rng(3)
     return [
         Earlier(f"e{i}", one.problem, tuple(one.measure(int(row), rng) for row in rng.permutation(60)[:20]))
@@ -171,7 +171,7 @@ def test_an_experiment_of_few_trials_says_nothing(similar):
 
 
 def test_bounds_that_differ_are_counted_in(similar):
-    loose, tight = (learn(Service(bound=bound).problem, similar, [], SETTINGS) for bound in (0.2, 0.02))
+    loose, tight = (learn(KnownService(bound=bound).problem, similar, [], SETTINGS) for bound in (0.2, 0.02))
     assert loose is not None
     assert tight is not None
     assert np.allclose(tight.margins[0] - loose.margins[0], math.log(10))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Estimate, LatencyAt, Window
-from tests.reference.queueing import Batching, Target, exponential, steady_service
+from tests.reference.queueing import BatchingTarget, QueueingTarget, exponential, steady_service
 from tuner.load.level_search import highest_load, messages
 from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.windows import window_summary
@@ -40,7 +40,7 @@ class SearchResult:
 
 
 def search(
-    target: Target | Batching,
+    target: QueueingTarget | BatchingTarget,
     load: Load,
     *constraints: Constraint,
     stop_below: float | None = None,
@@ -62,7 +62,7 @@ def search(
 
 @pytest.mark.parametrize(("servers", "capacity"), [(1, 100), (2, 200), (4, 400)])
 def test_closed_loop_ends_at_the_knee_without_constraints(servers: int, capacity: float) -> None:
-    outcome = search(Target(steady_service(0.01), servers), Load())
+    outcome = search(QueueingTarget(steady_service(0.01), servers), Load())
     assert outcome.end.reason == "Measured"
     assert outcome.result.throughput.value == pytest.approx(capacity, rel=0.05)
     assert outcome.levels[:2] == [1, 2]
@@ -74,14 +74,14 @@ def test_closed_loop_ends_at_the_knee_without_constraints(servers: int, capacity
 
 def test_closed_loop_reaches_the_full_throughput_within_a_latency_limit() -> None:
     """16 servers of 10 ms and one queue: some 80 users meet 50 ms, and 16 give the same throughput."""
-    outcome = search(Target(steady_service(0.01), 16), Load(), p99("50ms"))
+    outcome = search(QueueingTarget(steady_service(0.01), 16), Load(), p99("50ms"))
     assert outcome.result.meets == "Yes"
     assert outcome.result.throughput.value == pytest.approx(1600, rel=0.06)
 
 
 def test_users_are_bisected_when_few_meet_the_limit() -> None:
     """Exponential service at four servers: the p99 without a queue is 46 ms, so 60 ms allow a short queue."""
-    outcome = search(Target(exponential(0.01), 4), Load(), p99("60ms"))
+    outcome = search(QueueingTarget(exponential(0.01), 4), Load(), p99("60ms"))
     levels = sorted(set(outcome.levels))
     assert outcome.end.reason == "Measured"
     assert outcome.result.meets != "No"
@@ -91,7 +91,7 @@ def test_users_are_bisected_when_few_meet_the_limit() -> None:
 
 
 def test_search_ends_after_one_short_window_when_one_user_breaks_the_limit() -> None:
-    outcome = search(Target(steady_service(0.2)), Load(), p99("100ms"))
+    outcome = search(QueueingTarget(steady_service(0.2)), Load(), p99("100ms"))
     assert (outcome.end.reason, outcome.levels, outcome.result.meets) == ("BreaksConstraint", [1], "No")
     assert outcome.seconds < 6
     assert "100ms allowed" in outcome.end.message
@@ -99,32 +99,38 @@ def test_search_ends_after_one_short_window_when_one_user_breaks_the_limit() -> 
 
 def test_result_is_unsure_when_one_user_nearly_meets_the_limit() -> None:
     """The p99 is 101 ms, which a trial cannot distinguish from 100 ms."""
-    outcome = search(Target(steady_service(0.09, 0.05)), Load(), p99("100ms"))
+    outcome = search(QueueingTarget(steady_service(0.09, 0.05)), Load(), p99("100ms"))
     assert (outcome.end.reason, outcome.result.meets) == ("Measured", "Unsure")
     assert outcome.result.level == 1
 
 
 def test_failed_requests_break_a_latency_limit() -> None:
-    outcome = search(Target(steady_service(0.01), failing=0.1), Load(), p99("100ms"))
+    outcome = search(QueueingTarget(steady_service(0.01), failing=0.1), Load(), p99("100ms"))
     assert outcome.end.reason == "BreaksConstraint"
     assert "failed" in outcome.end.message
 
 
 def test_error_rate_is_a_constraint() -> None:
     limit = Constraint(metric="errorRate", at_most="1%")
-    assert search(Target(steady_service(0.01), failing=0.2), Load(), limit).end.reason == "BreaksConstraint"
-    assert search(Target(steady_service(0.01)), Load(), limit).end.reason == "Measured"
+    assert (
+        search(QueueingTarget(steady_service(0.01), failing=0.2), Load(), limit).end.reason
+        == "BreaksConstraint"
+    )
+    assert search(QueueingTarget(steady_service(0.01)), Load(), limit).end.reason == "Measured"
 
 
 def test_search_ends_without_a_whole_window_when_the_spec_cannot_beat_the_best() -> None:
     """One server gives 100 requests/s to any number of users; two users, who could give 200, break 15 ms."""
-    saturated = search(Target(steady_service(0.01)), Load(), p99("50ms"), stop_below=300)
-    limited = search(Target(steady_service(0.01)), Load(), p99("15ms"), stop_below=300)
+    saturated = search(QueueingTarget(steady_service(0.01)), Load(), p99("50ms"), stop_below=300)
+    limited = search(QueueingTarget(steady_service(0.01)), Load(), p99("15ms"), stop_below=300)
     for outcome in (saturated, limited):
         assert outcome.end.reason == "CannotBeatBest"
         assert outcome.seconds < 13
         assert "300 requests/s" in outcome.end.message
-    assert search(Target(steady_service(0.01)), Load(), p99("50ms"), stop_below=99).end.reason == "Measured"
+    assert (
+        search(QueueingTarget(steady_service(0.01)), Load(), p99("50ms"), stop_below=99).end.reason
+        == "Measured"
+    )
 
 
 def test_search_ends_early_only_for_specs_that_cannot_win() -> None:
@@ -145,7 +151,7 @@ def test_search_ends_early_only_for_specs_that_cannot_win() -> None:
     @example(servers=4, milliseconds=20, limit=10, rival=0.5, seed=3)
     def check(servers: int, milliseconds: float, limit: float, rival: float, seed: int) -> None:
         capacity = 1000 * servers / milliseconds
-        target = Target(steady_service(milliseconds / 1000), servers, seed=seed)
+        target = QueueingTarget(steady_service(milliseconds / 1000), servers, seed=seed)
         constraint = p99(f"{milliseconds * limit:.3f}ms")
         load = Load(window_seconds=4, max_level="64")
         outcome = search(target, load, constraint, stop_below=rival * capacity)
@@ -163,7 +169,9 @@ def test_search_ends_early_only_for_specs_that_cannot_win() -> None:
 @pytest.mark.parametrize(("limit", "capacity"), [("100ms", 54), ("200ms", 77)])
 def test_open_loop_finds_the_rate_of_a_queue(limit: str, capacity: float) -> None:
     """M/M/1 with 100/s: the p99 is ln(100) / (100 - rate)."""
-    outcome = search(Target(exponential(0.01), seed=2), Load(mode="open", window_seconds=20), p99(limit))
+    outcome = search(
+        QueueingTarget(exponential(0.01), seed=2), Load(mode="open", window_seconds=20), p99(limit)
+    )
     assert outcome.end.reason == "Measured"
     assert 0.6 * capacity < outcome.result.level < 1.25 * capacity
 
@@ -171,7 +179,7 @@ def test_open_loop_finds_the_rate_of_a_queue(limit: str, capacity: float) -> Non
 def test_search_continues_when_a_few_of_few_requests_are_slow() -> None:
     """At 5 requests/s the p99 is the slowest of some twenty; eight servers meet 60 ms at nearly 600/s."""
     load, limit = Load(mode="open", window_seconds=4, warmup_seconds=1), p99("60ms")
-    targets = [Target(exponential(0.01), 8, seed=seed) for seed in range(20)]
+    targets = [QueueingTarget(exponential(0.01), 8, seed=seed) for seed in range(20)]
     rates = [search(target, load, limit).result.throughput.value for target in targets]
     assert min(rates) > 350
 
@@ -182,8 +190,10 @@ def test_margin_makes_the_result_meet_the_limit_in_another_window() -> None:
 
     def breaks_again(safety: float, seed: int) -> bool:
         load = Load(mode="open", window_seconds=4, warmup_seconds=1)
-        outcome = search(Target(exponential(0.01), 8, seed=seed), load, limit, safety=safety)
-        again = Target(exponential(0.01), 8, seed=100 + seed).window("open", outcome.result.level, 7.5)
+        outcome = search(QueueingTarget(exponential(0.01), 8, seed=seed), load, limit, safety=safety)
+        again = QueueingTarget(exponential(0.01), 8, seed=100 + seed).window(
+            "open", outcome.result.level, 7.5
+        )
         return window_summary.margin(window_summary.summary(again, [limit], SETTINGS), [limit]) > 1
 
     careless = sum(breaks_again(0.0, seed) for seed in range(25))
@@ -194,7 +204,7 @@ def test_margin_makes_the_result_meet_the_limit_in_another_window() -> None:
 
 def test_result_is_below_the_users_that_the_target_refuses() -> None:
     limit = Constraint(metric="errorRate", at_most="1%")
-    outcome = search(Batching(refuses_from=40), Load(window_seconds=2, warmup_seconds=1), limit)
+    outcome = search(BatchingTarget(refuses_from=40), Load(window_seconds=2, warmup_seconds=1), limit)
     assert 30 <= outcome.result.level < 40
     assert outcome.result.error_rate.value == 0
     assert "failed" in outcome.end.message
@@ -225,14 +235,16 @@ def test_moved_result_gets_no_further_near_windows() -> None:
 
 def test_growth_ends_when_more_users_are_expected_to_break_the_limit() -> None:
     """124 users have a p99 of 100 ms."""
-    outcome = search(Batching(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"))
+    outcome = search(BatchingTarget(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"))
     assert max(outcome.levels) < 150
     assert len(outcome.levels) <= 10
 
 
 def test_search_ends_without_a_whole_window_when_the_curves_exclude_the_best() -> None:
     """The target gives at most 2,000 requests/s; single windows do not exclude more."""
-    outcome = search(Batching(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"), stop_below=3000)
+    outcome = search(
+        BatchingTarget(), Load(window_seconds=2, warmup_seconds=1), p99("100ms"), stop_below=3000
+    )
     assert outcome.end.reason == "CannotBeatBest"
     assert max(outcome.state.planned) < 2
 
@@ -248,7 +260,7 @@ def test_message_explains_why_no_higher_load_was_tried(load: Load, reason: str) 
     state = highest_load.begin(load, [p99("100ms")], SETTINGS)
     state = highest_load.after(
         state,
-        window_summary.summary(Batching().window("closed", 1, 10), [p99("100ms")], SETTINGS),
+        window_summary.summary(BatchingTarget().window("closed", 1, 10), [p99("100ms")], SETTINGS),
         extends=False,
     )
     assert reason in messages.ended(state, state.windows[0], "Measured").message
@@ -257,13 +269,13 @@ def test_message_explains_why_no_higher_load_was_tried(load: Load, reason: str) 
 def test_one_stalled_window_lowers_the_result_little() -> None:
     """Its p99 is three times as high, which alone would allow a fifth of the users."""
     load, limit = Load(window_seconds=2, warmup_seconds=1), p99("100ms")
-    calm, stalled = (search(Batching(stalled=windows), load, limit).result for windows in ((), (0,)))
+    calm, stalled = (search(BatchingTarget(stalled=windows), load, limit).result for windows in ((), (0,)))
     assert stalled.throughput.value > 0.8 * calm.throughput.value
     assert stalled.level < calm.level
 
 
 def test_open_loop_ends_where_answers_fall_behind_without_constraints() -> None:
-    outcome = search(Target(exponential(0.01), 4), Load(mode="open"))
+    outcome = search(QueueingTarget(exponential(0.01), 4), Load(mode="open"))
     assert 320 < outcome.result.level <= 430
     assert "fell behind" in outcome.end.message
     assert outcome.seconds < MOST_SECONDS
@@ -271,7 +283,7 @@ def test_open_loop_ends_where_answers_fall_behind_without_constraints() -> None:
 
 def test_given_levels_are_measured_in_turn() -> None:
     load = Load(levels=["1", "2", "8"], window_seconds=4)
-    outcome = search(Target(steady_service(0.01)), load, p99("50ms"))
+    outcome = search(QueueingTarget(steady_service(0.01)), load, p99("50ms"))
     assert outcome.levels == [1, 2, 8]
     assert [window.level for window in outcome.state.windows] == [1, 2, 8]
     assert outcome.result.level == 2
@@ -279,13 +291,13 @@ def test_given_levels_are_measured_in_turn() -> None:
 
 
 def test_max_level_is_never_exceeded() -> None:
-    outcome = search(Target(steady_service(0.01), 16), Load(max_level="5"))
+    outcome = search(QueueingTarget(steady_service(0.01), 16), Load(max_level="5"))
     assert max(outcome.levels) == outcome.result.level == 5
     assert "no higher load is allowed" in outcome.end.message
 
 
 def test_search_ends_when_the_target_answers_nothing() -> None:
-    dead = Target(lambda _: 1e6)
+    dead = QueueingTarget(lambda _: 1e6)
     outcome = search(dead, Load(), p99("100ms"))
     assert (outcome.end.reason, outcome.levels) == ("BreaksConstraint", [1])
     unconstrained = search(dead, Load())
@@ -294,7 +306,7 @@ def test_search_ends_when_the_target_answers_nothing() -> None:
 
 
 def test_busy_generator_is_noted() -> None:
-    outcome = search(Target(steady_service(0.01), busy=0.97), Load())
+    outcome = search(QueueingTarget(steady_service(0.01), busy=0.97), Load())
     assert any(note.startswith("GeneratorLimited") for note in outcome.end.notes)
     assert outcome.result.generator_limited
 
@@ -318,7 +330,7 @@ def test_result_is_between_the_measured_loads(
     failing: float,
     seed: int,
 ) -> None:
-    target = Target(steady_service(milliseconds / 1000, spread), servers, failing=failing, seed=seed)
+    target = QueueingTarget(steady_service(milliseconds / 1000, spread), servers, failing=failing, seed=seed)
     constraints = () if limit is None else (p99(f"{limit:.3f}ms"),)
     load = Load(
         mode=mode, window_seconds=2, warmup_seconds=1, max_level="256" if mode == "closed" else "1000"

@@ -9,7 +9,7 @@ import pytest
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.resources.trial import Window
-from tests.reference.queueing import Batching, Target, exponential
+from tests.reference.queueing import BatchingTarget, QueueingTarget, exponential
 from tuner.load.level_search import highest_load, results
 from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.windows import window_summary
@@ -22,7 +22,7 @@ CLOSED, OPEN = Load(window_seconds=4, warmup_seconds=1), Load(mode="open", windo
 
 
 def measured(
-    target: Target | Batching, load: Load, limits: Sequence[Constraint] = (LIMIT,)
+    target: QueueingTarget | BatchingTarget, load: Load, limits: Sequence[Constraint] = (LIMIT,)
 ) -> tuple[State, Finished]:
     """Run the search as a trial does."""
     state, parts = highest_load.begin(load, limits, SETTINGS), list[Samples]()
@@ -48,27 +48,27 @@ def level_of(window: Window) -> float:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("load", [CLOSED, OPEN], ids=["closed", "open"])
 def test_result_is_the_same_when_read_from_the_status(load: Load, seed: int) -> None:
-    state, end = measured(Target(exponential(0.01), 8, seed=seed), load)
+    state, end = measured(QueueingTarget(exponential(0.01), 8, seed=seed), load)
     assert results.result(read_again(state)) == end.result
 
 
 @pytest.mark.parametrize("seed", [1, 6, 16, 20])
 def test_short_window_stays_short_when_read_from_the_status(seed: int) -> None:
     """By chance more than 1 % of some two hundred requests failed, which a short window tolerates."""
-    target = Target(exponential(0.01), 2, failing=0.006, seed=seed)
+    target = QueueingTarget(exponential(0.01), 2, failing=0.006, seed=seed)
     state, end = measured(target, CLOSED, (Constraint(metric="errorRate", at_most="1%"),))
     assert any(window.error_rate.value > 0.01 for window in state.windows)
     assert results.result(read_again(state)) == end.result
 
 
 def test_loads_near_the_result_are_measured() -> None:
-    state, end = measured(Batching(), CLOSED)
+    state, end = measured(BatchingTarget(), CLOSED)
     near = {window.level for window in state.windows if 0.5 <= window.level / end.result.level <= 2}
     assert len(near) >= SETTINGS.near_windows
 
 
 def test_curve_has_each_measured_load_and_the_result() -> None:
-    state, end = measured(Batching(), CLOSED)
+    state, end = measured(BatchingTarget(), CLOSED)
     curve = results.curve(read_again(state))
     levels = {window.level for window in state.windows} | {end.result.level}
     assert [window.level for window in curve] == sorted(levels)
@@ -78,7 +78,7 @@ def test_curve_has_each_measured_load_and_the_result() -> None:
 
 
 def test_curve_has_the_windows_own_values_where_the_target_failed() -> None:
-    state, _ = measured(Target(exponential(0.01), 8), OPEN)
+    state, _ = measured(QueueingTarget(exponential(0.01), 8), OPEN)
     failed = sorted((window for window in state.windows if window.meets == "No"), key=level_of)
     assert failed
     curve = results.curve(read_again(state))
@@ -86,7 +86,7 @@ def test_curve_has_the_windows_own_values_where_the_target_failed() -> None:
 
 
 def test_needed_bounds_grow_with_the_load() -> None:
-    state, end = measured(Batching(), CLOSED)
+    state, end = measured(BatchingTarget(), CLOSED)
     points = results.load_points(read_again(state), every=False)
     levels, needs = [point.window.level for point in points], [point.needs[0] for point in points]
     assert (levels[0], levels[-1] >= end.result.level) == (1, True)
@@ -96,7 +96,7 @@ def test_needed_bounds_grow_with_the_load() -> None:
 
 
 def test_needed_bound_is_infinite_when_no_window_has_an_answer() -> None:
-    state, end = measured(Target(lambda _: 1e6), CLOSED)
+    state, end = measured(QueueingTarget(lambda _: 1e6), CLOSED)
     again = read_again(state)
     assert results.result(again) == end.result
     assert [point.needs for point in results.load_points(again, every=False)] == [(math.inf,)]

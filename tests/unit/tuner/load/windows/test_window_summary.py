@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.resources.experiment import Constraint
-from tests.reference.queueing import Target, exponential, steady_service
+from tests.reference.queueing import QueueingTarget, exponential, steady_service
 from tuner.constraints import bound_of
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import Samples, joined
@@ -148,15 +148,15 @@ def test_warm_up_in_the_window_is_dropped() -> None:
 
 
 def test_growing_queue_is_not_steady() -> None:
-    falling_behind = Target(exponential(0.01)).window("open", 130, 10)
+    falling_behind = QueueingTarget(exponential(0.01)).window("open", 130, 10)
     assert not window_summary.summary(falling_behind, (), SETTINGS).steady
 
 
 def test_few_steady_windows_are_reported_unsteady() -> None:
     unsteady = 0
     for seed in range(60):
-        closed = Target(steady_service(0.01), 2, seed=seed).window("closed", 4, 5)
-        queue = Target(exponential(0.004), seed=seed).window("open", 125, 5)
+        closed = QueueingTarget(steady_service(0.01), 2, seed=seed).window("closed", 4, 5)
+        queue = QueueingTarget(exponential(0.004), seed=seed).window("open", 125, 5)
         unsteady += sum(not window_summary.summary(window, (), SETTINGS).steady for window in (closed, queue))
     assert unsteady <= 6  # of 120
 
@@ -167,7 +167,7 @@ def test_95_percent_of_windows_have_the_true_p90_and_throughput_of_a_queue() -> 
     truth = math.log(10) / (250 - 100)
     for seed in range(100):
         window = window_summary.summary(
-            Target(exponential(0.004), seed=seed).window("open", 100, 10), (), SETTINGS
+            QueueingTarget(exponential(0.004), seed=seed).window("open", 100, 10), (), SETTINGS
         )
         at = next(at for at in window.latencies if at.percentile == 90)
         percentile += at.low <= truth <= at.high
