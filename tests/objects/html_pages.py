@@ -1,4 +1,4 @@
-"""An HTML page as tests look at it: its elements, attributes and text, by the standard library's parser."""
+"""A parsed HTML page: its elements, attributes and text."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -18,8 +18,8 @@ class Element:
         return " ".join("".join(self.pieces).split())
 
 
-class Page(HTMLParser):
-    """Every element in the order in which it begins; its text is that of all that it holds."""
+class HtmlPage(HTMLParser):
+    """The elements of a page in the order of their start tags; their text includes that of children."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""A ProfilingExperiment and its Trials as in the API, measured on a made-up service, for tests of reports."""
+"""A ProfilingExperiment and its Trials, measured on a synthetic service, for tests of reports."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from tuner.objective import objective_value
 from tuner.specs.space import Space
 
 Settings = Mapping[str, str]
-Service = Callable[[Settings, float], tuple[float, float]]
+ServiceModel = Callable[[Settings, float], tuple[float, float]]
 """Settings and users → requests per second, and seconds of p99 latency."""
 
 CPU, MEMORY = 0.04, 0.005
@@ -28,15 +28,20 @@ AXES: list[Object] = [
     },
     {
         "category": "env",
-        "parameters": [{"name": "OMP_NUM_THREADS", "parameterType": "int", "feasibleSpace": {"list": ["1", "2", "4"]}}],
+        "parameters": [
+            {"name": "OMP_NUM_THREADS", "parameterType": "int", "feasibleSpace": {"list": ["1", "2", "4"]}}
+        ],
     },
-]  # fmt: skip
+]
 CORES = {"500m": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
 GIB = {"256Mi": 0.25, "512Mi": 0.5, "1Gi": 1.0, "2Gi": 2.0}
 
 
 def service(settings: Settings, users: float) -> tuple[float, float]:
-    """Model a plausible server: it saturates, batches cost latency, too many threads cost throughput."""
+    """Return throughput and latency of a server that saturates.
+
+    Larger batches cost latency, and more threads than cores cost throughput.
+    """
     cores, batch = CORES[settings["cpu"]], int(settings["batchSize"])
     threads = int(settings["OMP_NUM_THREADS"])
     parallel = min(threads, cores) ** 0.85 / (1 + 0.25 * max(0.0, threads - cores))
@@ -47,14 +52,14 @@ def service(settings: Settings, users: float) -> tuple[float, float]:
 
 
 def memory_needed(settings: Settings) -> float:
-    """Return GiB."""
+    """Return the memory that a spec needs, in GiB."""
     return 0.2 + 0.03 * int(settings["batchSize"])
 
 
 def window(
     measured: tuple[float, float], users: float, bound: float, *, noise: float = 0.02, wobble: float = 1.0
 ) -> Object:
-    """Return one window, with an interval to either side of the measured value."""
+    """Return one window, with intervals around the measured values."""
     throughput, latency = measured[0] * wobble, measured[1] / wobble
     low, high = latency * (1 - 2 * noise), latency * (1 + 2 * noise)
     return {
@@ -84,7 +89,7 @@ def trial(
     *,
     bound: float = 0.1,
     purpose: str = "Explore",
-    run: Service = service,
+    run: ServiceModel = service,
     wobble: float = 1.0,
 ) -> Object:
     """Return a finished Trial: measured at 1, 2, 4, ... users until the bound is broken, or out of memory."""
@@ -106,7 +111,7 @@ def trial(
     return {**body, "status": _status(settings, bound, run, wobble)}
 
 
-def _status(settings: Settings, bound: float, run: Service, wobble: float) -> Object:
+def _status(settings: Settings, bound: float, run: ServiceModel, wobble: float) -> Object:
     common = {"machine": "AMD EPYC, 2 cores", "startSeconds": 2.5}
     if GIB[settings["memory"]] < memory_needed(settings):
         message = "killed at its memory limit while it was warmed up"
@@ -116,21 +121,21 @@ def _status(settings: Settings, bound: float, run: Service, wobble: float) -> Ob
         windows.append(window(run(settings, users), users, bound, wobble=wobble))
         if windows[-1]["meets"] == "No":
             break
-    met = [measured for measured in windows if measured["meets"] == "Yes"]
-    reason = "Measured" if met else "BreaksConstraint"
+    allowed = [measured for measured in windows if measured["meets"] == "Yes"]
+    reason = "Measured" if allowed else "BreaksConstraint"
     return {
         **common,
         "phase": "Succeeded",
         "reason": reason,
         "windows": windows,
-        "result": met[-1] if met else windows[0],
+        "result": allowed[-1] if allowed else windows[0],
         "seconds": 14.0 * len(windows),
         "notes": ["GeneratorLimited"] if windows[-1]["throughput"]["value"] > 500 else [],
     }
 
 
 def experiment(status: Object | None = None, **changed: Any) -> Object:
-    """Return the ProfilingExperiment of the made-up service."""
+    """Return the ProfilingExperiment of the synthetic service."""
     spec: Object = {
         "target": {"inference": "digits"},
         "tunableParameters": AXES,
@@ -146,16 +151,16 @@ def experiment(status: Object | None = None, **changed: Any) -> Object:
 
 
 def finished(trials: Sequence[Object], winner: Object | None, **changed: Any) -> Object:
-    """Return the experiment with the final status of its controller; without a winner it has failed."""
+    """Return the experiment with its final status; without a winner it has failed."""
     spec = ProfilingExperimentSpec.model_validate(experiment(**changed)["spec"])
-    over = [item["status"]["phase"] for item in trials]
+    phases = [item["status"]["phase"] for item in trials]
     status: Object = {
         "phase": "Succeeded" if winner else "Failed",
         "specs": Space.of(spec).size,
         "trials": {
             "total": len(trials),
-            "succeeded": over.count("Succeeded"),
-            "failed": over.count("Failed"),
+            "succeeded": phases.count("Succeeded"),
+            "failed": phases.count("Failed"),
         },
         "expectedRegret": 0.012,
         "spentSeconds": sum(item["status"]["seconds"] for item in trials),
@@ -181,12 +186,12 @@ def finished(trials: Sequence[Object], winner: Object | None, **changed: Any) ->
 
 
 def settings_of(settings: Sequence[Setting]) -> dict[str, str]:
-    """Return settings by their name."""
+    """Return the values of settings by name."""
     return {setting.name: setting.value for setting in settings}
 
 
 def story(seed: int = 3, count: int = 22, bound: float = 0.1) -> tuple[Object, list[Object]]:
-    """Return a finished experiment: today's spec, a spread over the space, and the two best measured again."""
+    """Return a finished experiment: today's spec, random specs, and the two best of them confirmed."""
     import random
 
     spec = ProfilingExperimentSpec.model_validate(experiment()["spec"])

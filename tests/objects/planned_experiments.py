@@ -1,4 +1,4 @@
-"""Snapshots of experiments with trials, and the contents of plans made from them."""
+"""Snapshots of experiments with trials, and the contents of their plans."""
 
 import datetime as dt
 import math
@@ -35,7 +35,7 @@ OF_INFERENCE: Object = {"inference": INFERENCE, "target": {"inference": "digits"
 def world(
     *trials: tuple[int | None, Object], purposes: dict[int, str] | None = None, **spec: Any
 ) -> ExperimentSnapshot:
-    """Return an experiment with these trials: the row of each (None: beside the space), and its status."""
+    """Return an experiment with these trials: the row of each (None: outside the space), and its status."""
     inference = spec.pop("inference", None)
     status = spec.pop("status", {})
     experiment_object = experiments.experiment(**spec)
@@ -52,9 +52,15 @@ def world(
         rendered = render(settings)
         purpose = (purposes or {}).get(number, "Explore")
         body = TrialSpec(
-            experiment="pe", number=number, purpose=purpose, settings=list(settings), template=rendered.template,  # type: ignore[arg-type]
-            model_name="v1", model_digest="sha256:1", cost_per_hour=rendered.cost_per_hour,
-        )  # fmt: skip
+            experiment="pe",
+            number=number,
+            purpose=purpose,  # type: ignore[arg-type]
+            settings=list(settings),
+            template=rendered.template,
+            model_name="v1",
+            model_digest="sha256:1",
+            cost_per_hour=rendered.cost_per_hour,
+        )
         state = TrialStatus.model_validate(trial_status)
         objective = None
         if state.result is not None:

@@ -1,4 +1,4 @@
-"""ProfilingExperiments and Trials as the API has them, in every phase, for tests that read them."""
+"""ProfilingExperiments and Trials in every phase."""
 
 from typing import Any
 
@@ -28,9 +28,13 @@ def recommendation(*values: str, trial: str = "digits-3", **fields: Any) -> Obje
 
 def condition(status: str, reason: str, message: str) -> Object:
     return {
-        "type": "Ready", "status": status, "reason": reason, "message": message,
-        "observedGeneration": 1, "lastTransitionTime": STARTED,
-    }  # fmt: skip
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": 1,
+        "lastTransitionTime": STARTED,
+    }
 
 
 def experiment_spec(**fields: Any) -> Object:
@@ -72,7 +76,11 @@ def experiment(
 
 def window(throughput: float, p99: float, **fields: Any) -> Object:
     return {
-        "level": 8.0, "startTime": STARTED, "seconds": 5.0, "requests": 600, "errors": 0,
+        "level": 8.0,
+        "startTime": STARTED,
+        "seconds": 5.0,
+        "requests": 600,
+        "errors": 0,
         "throughput": {"value": throughput, "low": 0.97 * throughput, "high": 1.03 * throughput},
         "latencies": [
             {"metric": "latency", "percentile": 50, "value": p99 / 2, "low": p99 / 3, "high": p99 / 2},
@@ -80,29 +88,45 @@ def window(throughput: float, p99: float, **fields: Any) -> Object:
         ],
         "errorRate": {"value": 0.0, "low": 0.0, "high": 0.006},
         "usage": {"cpuCores": 0.49, "memoryBytes": 190_000_000, "generatorCpu": 0.2},
-        "steady": True, "meets": "Yes", **fields,
-    }  # fmt: skip
+        "steady": True,
+        "meets": "Yes",
+        **fields,
+    }
 
 
 def trial(
-    number: int, *values: str, of: str = "digits", namespace: str = "default", purpose: str = "Explore",
-    template: Object | None = None, **status: Any,
-) -> Object:  # fmt: skip
+    number: int,
+    *values: str,
+    of: str = "digits",
+    namespace: str = "default",
+    purpose: str = "Explore",
+    template: Object | None = None,
+    **status: Any,
+) -> Object:
     spec = {
-        "experiment": of, "number": number, "purpose": purpose, "settings": settings(*values) if values else [],
-        "template": template or {"spec": {}}, "modelName": "digits", "modelVersion": "v1",
-        "modelDigest": "sha256:" + "ab" * 32, "costPerHour": 0.0225,
-    }  # fmt: skip
+        "experiment": of,
+        "number": number,
+        "purpose": purpose,
+        "settings": settings(*values) if values else [],
+        "template": template or {"spec": {}},
+        "modelName": "digits",
+        "modelVersion": "v1",
+        "modelDigest": "sha256:" + "ab" * 32,
+        "costPerHour": 0.0225,
+    }
     return {
         "apiVersion": "slipway.dev/v1alpha1",
         "kind": "Trial",
         "metadata": {
-            "name": f"{of}-{number}", "namespace": namespace, "generation": 1, "creationTimestamp": STARTED,
+            "name": f"{of}-{number}",
+            "namespace": namespace,
+            "generation": 1,
+            "creationTimestamp": STARTED,
             "labels": {"slipway.dev/experiment": of},
         },
         "spec": spec,
         **({"status": status} if status else {}),
-    }  # fmt: skip
+    }
 
 
 def measured(
@@ -110,7 +134,11 @@ def measured(
 ) -> Object:
     result = window(throughput, p99)
     status = {
-        "phase": "Succeeded", "reason": "Measured", "windows": [result], "result": result, "seconds": 41.0,
+        "phase": "Succeeded",
+        "reason": "Measured",
+        "windows": [result],
+        "result": result,
+        "seconds": 41.0,
         "completionTime": "2026-01-01T00:02:30Z",
-    }  # fmt: skip
+    }
     return trial(number, *values, **fields, **status)

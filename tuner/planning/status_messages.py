@@ -33,7 +33,7 @@ def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str
         if abs(share) > _SHARE:
             words += f"; a replica costs {abs(share):.0%} {'less' if share > 0 else 'more'} than today's"
     stopped = f"Stopped as {_BECAUSE.get(because, because)}"
-    return f"{words}. {stopped}; it is {phrases.missed(regret)}"
+    return f"{words}. {stopped}; it is {phrases.expected_regret(regret)}"
 
 
 def so_far(snapshot: ExperimentSnapshot, starting: int) -> str:

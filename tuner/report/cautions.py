@@ -18,52 +18,52 @@ def cautions(evidence: Evidence, answer: Answer, *, narrow: bool) -> list[Cautio
 
     Args:
         evidence: the experiment.
-        answer: of the report.
-        narrow: a further measurement of the recommended spec may break a constraint.
+        answer: the answer of the report.
+        narrow: another measurement of the recommended spec may break a constraint.
     """
     about = [Caution(code="NarrowMargin", trials=answer.choice.trials)] if narrow and answer.choice else []
-    found = [*about, *_of_answer(evidence, answer), *_noted(evidence.rows)]
+    collected = [*about, *_of_answer(evidence, answer), *_noted(evidence.rows)]
     if evidence.stale:
-        found.append(Caution(code="ModelChanged", trials=[row.name for row in evidence.stale]))
+        collected.append(Caution(code="ModelChanged", trials=[row.name for row in evidence.stale]))
     machines = {row.status.machine for row in evidence.rows if row.status.machine}
     if len(machines) > 1:
-        found.append(Caution(code="SeveralMachines", detail="; ".join(sorted(machines))))
-    return found
+        collected.append(Caution(code="SeveralMachines", detail="; ".join(sorted(machines))))
+    return collected
 
 
 def _of_answer(evidence: Evidence, answer: Answer) -> list[Caution]:
-    found: list[Caution] = []
+    collected: list[Caution] = []
     if answer.kind == "Unfinished":
-        found.append(Caution(code="Unfinished"))
+        collected.append(Caution(code="Unfinished"))
     if answer.choice is not None:
-        found += _of_choice(evidence, answer, answer.choice)
+        collected += _of_choice(evidence, answer, answer.choice)
     if not sensitivity.given(evidence):
-        found.append(Caution(code="NoPrices"))
+        collected.append(Caution(code="NoPrices"))
     current = answer.current
     if current is not None and current.spec is None:
-        found.append(Caution(code="OutsideMeasured", trials=current.trials))
-    return found
+        collected.append(Caution(code="OutsideMeasured", trials=current.trials))
+    return collected
 
 
 def _of_choice(evidence: Evidence, answer: Answer, chosen: Choice) -> list[Caution]:
-    found: list[Caution] = []
+    collected: list[Caution] = []
     if chosen.broken:
-        found.append(Caution(code="BrokeConstraint", trials=chosen.broken))
+        collected.append(Caution(code="BrokeConstraint", trials=chosen.broken))
     elif answer.kind == "Recommended" and len(chosen.trials) < 2:
-        found.append(Caution(code="NotConfirmed", trials=chosen.trials))
+        collected.append(Caution(code="NotConfirmed", trials=chosen.trials))
     ahead = judgement.better(evidence, chosen)
     if ahead:
         names = [choice.trials[-1] for choice in ahead.values()]
-        found.append(Caution(code="MeasuredBetter", trials=names))
+        collected.append(Caution(code="MeasuredBetter", trials=names))
     if _beaten_by_today(evidence, answer):
-        found.append(Caution(code="CurrentBetter"))
+        collected.append(Caution(code="CurrentBetter"))
     if evidence.spec.target.inference is not None:
-        found += _of_today(evidence, answer.current)
-    return found
+        collected += _of_today(evidence, answer.current)
+    return collected
 
 
 def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
-    """Return why the saving of the recommendation is unknown."""
+    """Return the cautions about an unknown saving of the recommendation."""
     if current is not None:
         unknown = current.cost_per_hour is None and sensitivity.given(evidence)
         return [Caution(code="CurrentCostUnknown")] if unknown else []
@@ -76,7 +76,7 @@ def _of_today(evidence: Evidence, current: Choice | None) -> list[Caution]:
 def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
     """Return whether today's spec is outside the space, allowed, and surely better than the space's best.
 
-    A spec of the space was seen by the search, which had its reasons.
+    The search has already judged a spec within the space.
     """
     current, against = answer.current, answer.against_current
     if current is None or against is None or current.spec is not None:
@@ -85,7 +85,7 @@ def _beaten_by_today(evidence: Evidence, answer: Answer) -> bool:
 
 
 def _noted(rows: Sequence[TrialRecord]) -> list[Caution]:
-    """Return each kind of note once, with its trials, and the first text if the texts differ."""
+    """Return one caution for each kind of note, with its trials; if the texts differ, with the first."""
     noted: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for row in rows:
         for note in row.status.notes:

@@ -1,7 +1,4 @@
-"""Makes the report's JSON from an experiment and its trials.
-
-Pure: the same objects and `now` give the same report.
-"""
+"""The report's JSON, from an experiment and its trials. Pure: the same input gives the same report."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -33,10 +30,10 @@ def of(
     """Return the report of an experiment, finished or not.
 
     Args:
-        experiment: a ProfilingExperiment as the API has it.
+        experiment: a ProfilingExperiment object.
         trials: its Trials, in any order.
-        now: when the report is made.
-        settings: of the tuner that measured the trials.
+        now: the time of the report.
+        settings: the settings of the tuner that measured the trials.
 
     Raises:
         SpaceInvalid: the experiment describes no space.
@@ -55,7 +52,7 @@ def of(
         completion_time=read.status.completion_time,
         question=question(read),
         learned=[
-            Lesson(experiment=learned.experiment, weight=learned.weight) for learned in read.status.learned
+            Lesson(experiment=earlier.experiment, weight=earlier.weight) for earlier in read.status.learned
         ],
         repeatability=read.status.repeatability,
         answer=answer,
@@ -86,40 +83,42 @@ def _nearest(answer: Answer) -> Choice | None:
 def question(read: Evidence) -> Question:
     """Return the question of the experiment."""
     spec = read.spec
-    load, asked = spec.load, spec.objective
-    return Question.model_validate({
-        "inference": spec.target.inference or "",
-        "predictor": spec.target.predictor or "",
-        "modelVersion": spec.target.model_version or "",
-        "framework": spec.target.framework or "",
-        "metric": asked.objective_metric_name,
-        "direction": asked.type,
-        "rate": _number(asked.rate),
-        "percentile": asked.percentile,
-        "constraints": [evidence.bound(constraint).model_dump() for constraint in spec.constraints],
-        "axes": [_axis(axis) for axis in read.space.axes],
-        "specs": read.space.size,
-        "mode": load.mode,
-        "requests": _requests(load),
-        "levels": [float(level) for level in load.levels],
-        "maxLevel": _number(load.max_level),
-        "windowSeconds": load.window_seconds,
-        "warmupSeconds": load.warmup_seconds,
-        "prices": sensitivity.given(read),
-        "gpuMemory": spec.prices.gpu_memory or "",
-        "trials": spec.max_num_trials,
-        "seconds": duration.seconds(spec.max_duration) if spec.max_duration else None,
-        "cost": _number(spec.max_cost),
-        "parallelism": spec.parallelism,
-        "algorithm": spec.algorithm.algorithm_name,
-        "seed": spec.algorithm.seed,
-        "warmStart": spec.warm_start.enabled,
-        "machine": "; ".join(sorted({row.status.machine for row in read.rows if row.status.machine})),
-    })  # fmt: skip
+    load, objective = spec.load, spec.objective
+    return Question.model_validate(
+        {
+            "inference": spec.target.inference or "",
+            "predictor": spec.target.predictor or "",
+            "modelVersion": spec.target.model_version or "",
+            "framework": spec.target.framework or "",
+            "metric": objective.objective_metric_name,
+            "direction": objective.type,
+            "rate": _number(objective.rate),
+            "percentile": objective.percentile,
+            "constraints": [evidence.bound(constraint).model_dump() for constraint in spec.constraints],
+            "axes": [_axis(axis) for axis in read.space.axes],
+            "specs": read.space.size,
+            "mode": load.mode,
+            "requests": _requests(load),
+            "levels": [float(level) for level in load.levels],
+            "maxLevel": _number(load.max_level),
+            "windowSeconds": load.window_seconds,
+            "warmupSeconds": load.warmup_seconds,
+            "prices": sensitivity.given(read),
+            "gpuMemory": spec.prices.gpu_memory or "",
+            "trials": spec.max_num_trials,
+            "seconds": duration.seconds(spec.max_duration) if spec.max_duration else None,
+            "cost": _number(spec.max_cost),
+            "parallelism": spec.parallelism,
+            "algorithm": spec.algorithm.algorithm_name,
+            "seed": spec.algorithm.seed,
+            "warmStart": spec.warm_start.enabled,
+            "machine": "; ".join(sorted({row.status.machine for row in read.rows if row.status.machine})),
+        }
+    )
 
 
 def _requests(load: Load) -> str:
-    """Return the source of its requests."""
+    """Return the source of the requests."""
     if load.request_template:
         return "template"
     if load.requests:

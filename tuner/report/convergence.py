@@ -16,21 +16,21 @@ from tuner.search.regret import outlook
 from tuner.settings import SearchSettings
 
 LEAST_SPECS = 3
-"""Running specs below which a model of the space says nothing."""
+"""Least number of running specs for a model of the space."""
 MOST_MOMENTS = 8
-"""Moments at which the regret is computed at most: each takes a model of its own, half a second of a core."""
+"""Most moments at which the regret is computed: each needs its own model, half a second of a core."""
 LARGEST_SPACE = 20_000
-"""Specs of a space above which no regret is computed: the report would take minutes."""
+"""Most specs of a space for which the regret is computed: a larger one would take minutes."""
 
 
 @dataclass(frozen=True)
 class SearchData:
-    """The experiment's observations as the search had them, without earlier experiments."""
+    """The experiment's observations, as the search had them; earlier experiments are left out."""
 
     problem: Problem
     observations: tuple[Observation, ...]
     numbers: tuple[int, ...]
-    """Of the trials that made them."""
+    """Numbers of the trials of the observations."""
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -39,12 +39,12 @@ class SearchData:
 
     @property
     def is_enough(self) -> bool:
-        """Whether a model of the space says anything."""
-        return len({seen.index for seen in self.observations if seen.boots}) >= LEAST_SPECS
+        """Whether the observations are enough for a model of the space."""
+        return len({each.index for each in self.observations if each.boots}) >= LEAST_SPECS
 
 
 def search_data(evidence: Evidence) -> SearchData:
-    """Return the experiment's observations; the costs of unmeasured specs do not matter here."""
+    """Return the experiment's observations; the costs of unmeasured specs are not needed here."""
     observed = [(row.observation, row.spec.number) for row in evidence.rows if row.observation is not None]
     problem = problem_of(evidence.spec, evidence.space, np.zeros(evidence.space.size))
     return SearchData(
@@ -53,11 +53,11 @@ def search_data(evidence: Evidence) -> SearchData:
 
 
 def has_narrow_margin(data: SearchData, chosen: Choice, settings: SearchSettings) -> bool:
-    """Return whether another measurement of this spec may break a constraint, as the search judges it.
+    """Return whether, by the search's rule, another measurement of this spec may break a constraint.
 
-    Earlier experiments, which the search may have had as well, are left out.
+    Earlier experiments, which the search may also have used, are left out.
     """
-    if not data.problem.log_bounds or not any(seen.index == chosen.spec for seen in data.observations):
+    if not data.problem.log_bounds or not any(each.index == chosen.spec for each in data.observations):
         return False
     ranked = choice.ranked(data.observations, data.prediction, quantile=settings.safety_quantile)
     return any(candidate.index == chosen.spec and candidate.safety < 0 for candidate in ranked)
@@ -72,7 +72,7 @@ def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:
         evidence: the trials.
         regrets: expected regret by the number of the last trial known at that moment.
     """
-    found: list[Step] = []
+    history: list[Step] = []
     best: float | None = None
     for row in evidence.rows:
         if not row.status.reason:
@@ -82,35 +82,35 @@ def steps(evidence: Evidence, regrets: Mapping[int, float]) -> list[Step]:
             if best is None or evidence.score(value) > evidence.score(best):
                 best = value
         number = row.spec.number
-        found.append(Step(trial=number, best=best, expected_regret=regrets.get(number)))
-    return found
+        history.append(Step(trial=number, best=best, expected_regret=regrets.get(number)))
+    return history
 
 
 def expected_regrets(data: SearchData, settings: SearchSettings) -> dict[int, float]:
     """Return the expected regret by the number of the last trial known then; empty without enough data."""
     if not data.is_enough:
         return {}
-    found = regrets(data.problem, data.observations, settings)
-    return {data.numbers[count - 1]: regret for count, regret in found.items()}
+    by_count = regrets(data.problem, data.observations, settings)
+    return {data.numbers[count - 1]: regret for count, regret in by_count.items()}
 
 
 def regrets(
     problem: Problem, observations: Sequence[Observation], settings: SearchSettings
 ) -> dict[int, float]:
-    """Return the expected regret, a share of the optimum, after the first k observations.
+    """Return the expected regret, a share of the optimum, by the number of observations.
 
-    There is none while no feasible spec is known. It is computed after at most MOST_MOMENTS evenly spaced
-    observations, the last one included.
+    It is computed after at most MOST_MOMENTS evenly spaced observations, the last one included, and only once
+    a feasible spec is known.
     """
     if problem.size > LARGEST_SPACE:
         return {}
     moments = np.unique(np.linspace(1, len(observations), MOST_MOMENTS).round().astype(int))
-    found = {int(k): _regret(problem, observations[:k], settings) for k in moments if k > 0}
-    return {k: regret for k, regret in found.items() if regret is not None}
+    by_count = {int(k): _regret(problem, observations[:k], settings) for k in moments if k > 0}
+    return {k: regret for k, regret in by_count.items() if regret is not None}
 
 
 def _regret(problem: Problem, observations: Sequence[Observation], settings: SearchSettings) -> float | None:
-    if not any(seen.boots for seen in observations):
+    if not any(each.boots for each in observations):
         return None
     model = SpaceModel(problem, observations)
     ranked = choice.ranked(observations, model.prediction, quantile=settings.safety_quantile)
@@ -118,7 +118,7 @@ def _regret(problem: Problem, observations: Sequence[Observation], settings: Sea
     if best is None:
         return None
     closed = pruning.out_of_memory(problem, observations)
-    closed[[seen.index for seen in observations]] = True
+    closed[[each.index for each in observations]] = True
     open_ = np.flatnonzero(~closed).astype(np.int64)
-    # The same draws at every moment: the line moves by what was learned and not by chance.
+    # The same draws at every moment, so that only observations move the line.
     return outlook(model, open_, best.index, np.random.default_rng(0)).regret

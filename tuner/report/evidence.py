@@ -1,6 +1,6 @@
 """The evidence of a report: an experiment with its trials, and the pooled measurements of one spec.
 
-It judges nothing: the experiment's status says which spec is recommended.
+The recommendation is in the experiment's status; nothing is judged here.
 """
 
 import math
@@ -35,9 +35,9 @@ class Evidence:
     space: Space
     rows: tuple[TrialRecord, ...]
     stale: tuple[TrialRecord, ...]
-    """Trials of another model than the newest trial's; they say nothing about it."""
+    """Trials of another model than the newest trial's: no evidence about it."""
     settings: TunerSettings
-    """The tuner's settings that measured the trials."""
+    """The tuner's settings for the measurement of the trials."""
 
     @property
     def maximized(self) -> bool:
@@ -46,11 +46,11 @@ class Evidence:
 
     def specs(self) -> dict[Key, list[TrialRecord]]:
         """Return the complete trials of each spec."""
-        found: dict[Key, list[TrialRecord]] = defaultdict(list)
+        rows: dict[Key, list[TrialRecord]] = defaultdict(list)
         for row in self.rows:
             if row.complete:
-                found[row.key].append(row)
-        return dict(found)
+                rows[row.key].append(row)
+        return dict(rows)
 
     def score(self, value: float) -> float:
         """Return a positive score of an objective; more is better."""
@@ -66,19 +66,19 @@ def read(experiment: Object, trials: Sequence[Object], settings: TunerSettings) 
     """
     spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
     space = Space.of(spec)
-    every = sorted(trials, key=lambda trial: int(trial["spec"]["number"]))
-    digest = every[-1]["spec"].get("modelDigest") if every else None
-    ordered = [trial for trial in every if trial["spec"].get("modelDigest") == digest]
-    others = [trial for trial in every if trial["spec"].get("modelDigest") != digest]
+    by_number = sorted(trials, key=lambda trial: int(trial["spec"]["number"]))
+    digest = by_number[-1]["spec"].get("modelDigest") if by_number else None
+    current = [trial for trial in by_number if trial["spec"].get("modelDigest") == digest]
+    stale = [trial for trial in by_number if trial["spec"].get("modelDigest") != digest]
     return Evidence(
         name=experiment["metadata"]["name"],
         namespace=experiment["metadata"]["namespace"],
         spec=spec,
         status=ProfilingExperimentStatus.model_validate(experiment.get("status") or {}),
         space=space,
-        rows=tuple(trial_record.read(trial, space, spec.objective, spec.constraints) for trial in ordered),
+        rows=tuple(trial_record.read(trial, space, spec.objective, spec.constraints) for trial in current),
         stale=tuple(
-            trial_record.read(trial, space, spec.objective, spec.constraints, stale=True) for trial in others
+            trial_record.read(trial, space, spec.objective, spec.constraints, stale=True) for trial in stale
         ),
         settings=settings,
     )
@@ -90,10 +90,10 @@ def bound(constraint: Constraint) -> Bound:
 
 
 def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
-    """Return a spec with the pooled measurements of its trials; its usage is that of the last trial.
+    """Return a spec with the pooled measurements of its trials, and the usage of the last one.
 
-    Constraint values are of all its trials that were not stopped as too slow, including one that met them at
-    no load.
+    Constraint values are pooled over all its trials but those stopped as too slow; trials that met the
+    constraints at no load count.
     """
     last = rows[-1]
     results = [row.status.result for row in rows if row.status.result is not None]
@@ -120,7 +120,7 @@ def choice(evidence: Evidence, rows: Sequence[TrialRecord]) -> Choice:
 
 def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
     """Return the pooled values of each constraint that has a number in every result."""
-    found: list[Check] = []
+    pooled: list[Check] = []
     for i, constraint in enumerate(evidence.spec.constraints):
         values = [
             value
@@ -128,15 +128,15 @@ def checks(evidence: Evidence, results: Sequence[Window]) -> list[Check]:
             if (value := measured_value(result, constraint.metric, constraint.percentile)) is not None
         ]
         if values and len(values) == len(results):
-            found.append(
+            pooled.append(
                 Check(constraint=i, measured=intervals.pooled(values), bound=bound(constraint).bound)
             )
-    return found
+    return pooled
 
 
-def allowed(evidence: Evidence, found: Choice) -> bool:
-    """Return whether a spec meets every constraint; one without a value is not met."""
-    within = [check for check in found.checks if check.measured.value <= check.bound]
+def allowed(evidence: Evidence, spec: Choice) -> bool:
+    """Return whether a spec meets every constraint; a constraint without a value is not met."""
+    within = [check for check in spec.checks if check.measured.value <= check.bound]
     return len(within) == len(evidence.spec.constraints)
 
 

@@ -1,6 +1,6 @@
-"""The answer of a report: the recommended spec compared with today's and the runner-up, or why there is none.
+"""The answer of a report: the recommended spec compared with today's and the runner-up, or the obstacle.
 
-The search decided on the recommendation, which the experiment's status has; here it is only compared.
+The search has made the recommendation, which is in the experiment's status; this module compares it.
 """
 
 import math
@@ -12,8 +12,8 @@ from tuner.report.evidence import Evidence
 from tuner.report.schema import Answer, Choice, Obstacle, Reach
 from tuner.trial_record import Key, TrialRecord
 
-_UNCOMPUTABLE = "the objective could not be computed of any measurement"
-"""The specs ran, but had nothing to measure, for example no tokens."""
+_UNCOMPUTABLE = "the objective could not be computed from any measurement"
+"""The specs ran but gave nothing to measure, for example no tokens."""
 
 
 def answer(evidence: Evidence) -> Answer:
@@ -22,9 +22,9 @@ def answer(evidence: Evidence) -> Answer:
     message = next((c.message for c in status.conditions if c.type == "Recommended"), "")
     if status.phase == "Failed":
         return _without(evidence, message)
-    named = status.recommendation or status.best
-    rows = [] if named is None else _rows_of(evidence, named.trial)
-    if named is None or not rows:
+    spec = status.recommendation or status.best
+    rows = [] if spec is None else _rows_of(evidence, spec.trial)
+    if spec is None or not rows:
         return Answer(kind="Unfinished", current=today(evidence), message=message)
     chosen = ev.choice(evidence, rows)
     current = today(evidence)
@@ -32,9 +32,9 @@ def answer(evidence: Evidence) -> Answer:
     return Answer(
         kind="Recommended" if status.recommendation is not None else "Unfinished",
         choice=chosen,
-        trial=named.trial,
+        trial=spec.trial,
         current=current,
-        current_cost_per_hour=named.current_cost_per_hour,
+        current_cost_per_hour=spec.current_cost_per_hour,
         runner_up=second,
         against_current=ev.compared(evidence, chosen, current) if current else None,
         against_runner_up=ev.compared(evidence, chosen, second) if second else None,
@@ -64,8 +64,8 @@ def today(evidence: Evidence) -> Choice | None:
 
 def candidates(evidence: Evidence) -> dict[Key, Choice]:
     """Return the completely measured specs that meet every constraint."""
-    found = {key: ev.choice(evidence, rows) for key, rows in runnable(evidence).items()}
-    return {key: choice for key, choice in found.items() if ev.allowed(evidence, choice)}
+    choices = {key: ev.choice(evidence, rows) for key, rows in runnable(evidence).items()}
+    return {key: choice for key, choice in choices.items() if ev.allowed(evidence, choice)}
 
 
 def runnable(evidence: Evidence) -> dict[Key, list[TrialRecord]]:
@@ -77,10 +77,10 @@ def runnable(evidence: Evidence) -> dict[Key, list[TrialRecord]]:
 
 
 def runner_up(evidence: Evidence, chosen: Choice) -> Choice | None:
-    """Return the next best spec, among those measured again if there are any."""
+    """Return the next best spec, among the confirmed ones if there are any."""
     others = {k: c for k, c in candidates(evidence).items() if not ev.same(c.settings, chosen.settings)}
-    again = {row.key for row in evidence.rows if row.spec.purpose == "Confirm"}
-    confirmed = {key: choice for key, choice in others.items() if key in again}
+    confirmed_keys = {row.key for row in evidence.rows if row.spec.purpose == "Confirm"}
+    confirmed = {key: choice for key, choice in others.items() if key in confirmed_keys}
     return max((confirmed or others).values(), key=lambda c: score(evidence, c), default=None)
 
 
@@ -120,20 +120,20 @@ def _without(evidence: Evidence, message: str) -> Answer:
 
 
 def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
-    """Return every spec with a result, including those stopped early as they break a constraint."""
+    """Return every spec with a result, including those that break a constraint."""
     rows: dict[Key, list[TrialRecord]] = {}
     for row in evidence.rows:
         if row.objective is not None and row.index is not None:
             rows.setdefault(row.key, []).append(row)
-    return {key: ev.choice(evidence, found) for key, found in rows.items()}
+    return {key: ev.choice(evidence, trials) for key, trials in rows.items()}
 
 
 def obstacle(results: Mapping[Key, Choice], count: int) -> Obstacle:
-    """Return the constraint in the way at the nearest spec, whose worst excess is the least."""
+    """Return the worst constraint of the nearest spec, which is the one with the least worst excess."""
     nearest = min(results.values(), key=lambda choice: max(_excesses(choice, count)))
     excesses = _excesses(nearest, count)
-    found = [reach for k in range(count) if (reach := _reach(results, k, count)) is not None]
-    return Obstacle(constraint=excesses.index(max(excesses)), nearest=nearest, reach=found)
+    reaches = [reach for k in range(count) if (reach := _reach(results, k, count)) is not None]
+    return Obstacle(constraint=excesses.index(max(excesses)), nearest=nearest, reach=reaches)
 
 
 def _excesses(choice: Choice, count: int) -> list[float]:
@@ -148,14 +148,14 @@ def _share(value: float, bound: float) -> float:
 
 def _reach(results: Mapping[Key, Choice], constraint: int, count: int) -> Reach | None:
     """Return the least value of one constraint among the specs that meet the others."""
-    able = [
+    values = [
         (check.measured.value, choice)
         for choice in results.values()
         if all(share <= 1 for k, share in enumerate(_excesses(choice, count)) if k != constraint)
         for check in choice.checks
         if check.constraint == constraint
     ]
-    if not able:
+    if not values:
         return None
-    value, choice = min(able, key=lambda pair: pair[0])
+    value, choice = min(values, key=lambda pair: pair[0])
     return Reach(constraint=constraint, value=value, spec=choice.spec, settings=choice.settings)

@@ -9,23 +9,23 @@ from tuner.report.schema import Answer, Choice, Course, CoursePoint
 from tuner.trial_record import TrialRecord
 
 _STEP = 1.1
-"""Ratio between neighbouring loads, so that a line looks smooth."""
+"""Ratio of neighbouring loads; small enough for a smooth line."""
 
 
 def courses(evidence: Evidence, answer: Answer) -> list[Course]:
     """Return the curves of today's spec, the runner-up and the recommended one, by their last trials."""
-    limited = next((one for one in evidence.spec.constraints if one.metric != "errorRate"), None)
+    limited = next((each for each in evidence.spec.constraints if each.metric != "errorRate"), None)
     metric: Metric = "latency"
     percentile = evidence.spec.objective.percentile
     if limited is not None and limited.metric != "errorRate":
         metric, percentile = limited.metric, limited.percentile
-    found = []
+    curves = []
     for choice in (answer.current, answer.runner_up, answer.choice):
         row = _last(evidence, choice)
         points = [] if row is None else _points(evidence, row, metric, percentile)
         if row is not None and points:
-            found.append(Course(trial=row.name, metric=metric, percentile=percentile, points=points))
-    return found
+            curves.append(Course(trial=row.name, metric=metric, percentile=percentile, points=points))
+    return curves
 
 
 def _last(evidence: Evidence, choice: Choice | None) -> TrialRecord | None:
@@ -36,21 +36,21 @@ def _last(evidence: Evidence, choice: Choice | None) -> TrialRecord | None:
 
 def _points(evidence: Evidence, row: TrialRecord, metric: Metric, percentile: int) -> list[CoursePoint]:
     """Return the points from the lowest load to the highest one that did not fail."""
-    asked = evidence.spec.constraints
-    state = results.state_of(row.spec.load, asked, row.status.windows, evidence.settings.load)
+    constraints = evidence.spec.constraints
+    state = results.state_of(row.spec.load, constraints, row.status.windows, evidence.settings.load)
     model = results.model_of(state, level_verdicts(state))
     if model is None:
         return []
-    limited = any(one.metric == metric and one.percentile == percentile for one in model.limited)
+    limited = any(limit.metric == metric and limit.percentile == percentile for limit in model.limited)
     windows = [model.at(level, every=not limited) for level in model.loads(_STEP)]
     return [
-        CoursePoint(level=one.level, throughput=one.throughput, latency=latency)
-        for one in windows
-        if (latency := _at(one, metric, percentile)) is not None
+        CoursePoint(level=window.level, throughput=window.throughput, latency=latency)
+        for window in windows
+        if (latency := _at(window, metric, percentile)) is not None
     ]
 
 
 def _at(window: Window, metric: Metric, percentile: int) -> LatencyAt | None:
     return next(
-        (one for one in window.latencies if (one.metric, one.percentile) == (metric, percentile)), None
+        (each for each in window.latencies if (each.metric, each.percentile) == (metric, percentile)), None
     )

@@ -1,7 +1,7 @@
 """The report as one self-contained HTML page: no network, no fonts, no third-party scripts.
 
-It works from a file. It combines the sentences and the plots and computes nothing. Jinja and MarkupSafe
-escape every text of the report. The script only sorts, filters and shows tips: the page works without it.
+Jinja and MarkupSafe escape every text of the report. The page works from a file and without its script, which
+only sorts, filters and shows tips.
 """
 
 import math
@@ -24,35 +24,35 @@ def render(report: Mapping[str, Any]) -> str:
     """Return the page.
 
     Args:
-        report: as `content.of` returns it, or read back from its JSON.
+        report: the report of `content.of`, or parsed from its JSON.
 
     Raises:
         pydantic.ValidationError: not a report of this version; it names the field.
     """
-    found = Report.model_validate(report)
+    parsed = Report.model_validate(report)
     return documents.render(
         _TEMPLATES,
         report,
-        report=found,
-        words=sentences.told(found),
-        chips=_chips(found),
-        facts=_facts(found),
-        lineup=history.lineup(found),
-        evidence=_evidence(found),
-        changes=_changes(found),
-        search=[plot for plot in (history.steps(found), history.missed(found)) if plot],
-        shares=surfaces.shares(found),
-        curves=[surfaces.curve(found, curve) for curve in found.model.curves] if found.model else [],
-        surfaces=_surfaces(found),
-        around=_around(found),
-        trials=trial_table(found),
+        report=parsed,
+        words=sentences.sections(parsed),
+        chips=_chips(parsed),
+        facts=_facts(parsed),
+        lineup=history.lineup(parsed),
+        evidence=_evidence(parsed),
+        changes=_changes(parsed),
+        search=[plot for plot in (history.steps(parsed), history.expected_regret(parsed)) if plot],
+        shares=surfaces.shares(parsed),
+        curves=[surfaces.curve(parsed, curve) for curve in parsed.model.curves] if parsed.model else [],
+        surfaces=_surfaces(parsed),
+        around=_around(parsed),
+        trials=trial_table(parsed),
         figures=figures,
         phrases=phrases,
     )
 
 
 def _around(report: Report) -> str:
-    """Return the spec around which slices and surfaces are."""
+    """Return the spec that slices and surfaces pass through."""
     if report.model is None:
         return ""
     axes = report.question.axes
@@ -76,23 +76,23 @@ def _facts(report: Report) -> list[tuple[str, str, str]]:
     if choice is None:
         return []
     shown = measure.of(report.question)
-    found: list[tuple[str, str, str]] = []
+    facts: list[tuple[str, str, str]] = []
     if choice.objective is not None and (estimate := shown.estimate(choice.objective)) is not None:
-        found.append(
+        facts.append(
             (shown.label, shown.write(estimate.value), _span(estimate.low, estimate.high, shown.write))
         )
     for check in choice.checks:
         bound = report.question.constraints[check.constraint]
         write = notation.writer(bound)
-        found.append((notation.metric(bound), write(check.measured.value), f"at most {write(check.bound)}"))
+        facts.append((notation.metric(bound), write(check.measured.value), f"at most {write(check.bound)}"))
     if choice.throughput is not None:
         rate = choice.throughput
-        found.append(
+        facts.append(
             ("requests per second", figures.number(rate.value), _span(rate.low, rate.high, figures.number))
         )
     if choice.cost_per_hour is not None:
-        found.append(("cost per hour of a replica", figures.number(choice.cost_per_hour), _today(report)))
-    return found
+        facts.append(("cost per hour of a replica", figures.number(choice.cost_per_hour), _today(report)))
+    return facts
 
 
 def _span(low: float, high: float, write: Any) -> str:
@@ -108,9 +108,9 @@ def _today(report: Report) -> str:
 
 
 def _evidence(report: Report) -> list[Plot]:
-    found = [pareto.front(report, front) for front in report.fronts]
+    plots = [pareto.front(report, front) for front in report.fronts]
     load = load_curve.load(report)
-    return [*found, load] if load else found
+    return [*plots, load] if load else plots
 
 
 def _changes(report: Report) -> list[Plot]:
@@ -122,10 +122,10 @@ def _changes(report: Report) -> list[Plot]:
 
 def _surfaces(report: Report) -> list[tuple[str, Plot]]:
     axes = report.question.axes
-    found = report.model.surfaces if report.model else []
+    shown = report.model.surfaces if report.model else []
     return [
         (f"{axes[surface.x].name} and {axes[surface.y].name}", surfaces.surface(report, surface))
-        for surface in found
+        for surface in shown
     ]
 
 
@@ -138,13 +138,13 @@ def trial_table(report: Report) -> dict[str, Any]:
         *(notation.metric(bound) for bound in bounds),
         "requests per second",
         "cost per hour",
-        "why it ended",
-        "took",
+        "outcome",
+        "duration",
     ]
     return {"columns": columns, "rows": [_trial(report, row, shown) for row in report.trials]}
 
 
-def _trial(report: Report, row: TrialRow, shown: measure.Measure) -> dict[str, Any]:
+def _trial(report: Report, row: TrialRow, shown: measure.ObjectiveMeasure) -> dict[str, Any]:
     values = {(setting.category, setting.name): setting.value for setting in row.settings}
     cells: list[tuple[str, float | str]] = [(str(row.number), row.number)]
     for axis in report.question.axes:
@@ -155,8 +155,8 @@ def _trial(report: Report, row: TrialRow, shown: measure.Measure) -> dict[str, A
         (notation.interval(estimate, shown.write), estimate.value) if estimate else (figures.DASH, "")
     )
     cells += [_checked(row, i, report) for i in range(len(report.question.constraints))]
-    done = row.result.throughput if row.result else None
-    cells.append((figures.number(done.value), done.value) if done else (figures.DASH, ""))
+    rate = row.result.throughput if row.result else None
+    cells.append((figures.number(rate.value), rate.value) if rate else (figures.DASH, ""))
     cells.append((figures.number(row.cost_per_hour), row.cost_per_hour))
     cells.append((phrases.ended(row), phrases.ended(row)))
     cells.append((figures.duration(row.seconds), row.seconds))
@@ -176,9 +176,9 @@ def _checked(row: TrialRow, constraint: int, report: Report) -> tuple[str, float
         return figures.DASH, ""
     if bound.metric == "errorRate":
         return figures.percent(row.result.error_rate.value), row.result.error_rate.value
-    for seen in row.result.latencies:
-        if (seen.metric, seen.percentile) == (bound.metric, bound.percentile):
-            return figures.duration(seen.value), seen.value
+    for latency in row.result.latencies:
+        if (latency.metric, latency.percentile) == (bound.metric, bound.percentile):
+            return figures.duration(latency.value), latency.value
     return figures.DASH, ""
 
 
@@ -193,11 +193,11 @@ def _windows(report: Report, row: TrialRow) -> list[tuple[str, ...]]:
             ", ".join(_latency(latency) for latency in window.latencies),
             figures.percent(window.error_rate.value),
             f"{figures.number(window.usage.cpu_cores)} cores, {figures.size(window.usage.memory_bytes)}",
-            {"Yes": "met", "No": "broken", "Unsure": "cannot be told"}[window.meets],
+            {"Yes": "met", "No": "broken", "Unsure": "uncertain"}[window.meets],
         )
         for window in row.windows
     ]
 
 
-def _latency(found: LatencyAt) -> str:
-    return f"p{found.percentile} {notation.METRICS[found.metric]} {figures.duration(found.value)}"
+def _latency(latency: LatencyAt) -> str:
+    return f"p{latency.percentile} {notation.METRICS[latency.metric]} {figures.duration(latency.value)}"

@@ -14,45 +14,53 @@ from tuner.trial_record import Key, TrialRecord
 def fronts(evidence: Evidence) -> list[Front]:
     """Return the fronts with measurements; each spec has the values of its last trial."""
     rows = _last(evidence)
-    asked = next((c for c in evidence.spec.constraints if c.metric != "errorRate"), None)
-    limit = asked or Constraint(metric="latency", percentile=evidence.spec.objective.percentile, at_most="0s")
+    limited = next((c for c in evidence.spec.constraints if c.metric != "errorRate"), None)
+    limit = limited or Constraint(
+        metric="latency", percentile=evidence.spec.objective.percentile, at_most="0s"
+    )
     assert limit.metric != "errorRate"
-    done = [(row, row.status.result.throughput) for row in rows if row.status.result]
-    waited = [
-        (row, seen)
+    throughputs = [(row, row.status.result.throughput) for row in rows if row.status.result]
+    latencies = [
+        (row, latency)
         for row in rows
         if row.status.result
-        and (seen := measured_value(row.status.result, limit.metric, limit.percentile)) is not None
+        and (latency := measured_value(row.status.result, limit.metric, limit.percentile)) is not None
     ]
-    found = [
+    both = [
         Front(
-            measure="throughput", percentile=limit.percentile, better="more", points=_points(done, sign=-1)
+            measure="throughput",
+            percentile=limit.percentile,
+            better="more",
+            points=_points(throughputs, sign=-1),
         ),
         Front(
-            measure=limit.metric, percentile=limit.percentile, better="less", points=_points(waited, sign=1)
+            measure=limit.metric,
+            percentile=limit.percentile,
+            better="less",
+            points=_points(latencies, sign=1),
         ),
     ]
-    return [front for front in found if front.points]
+    return [front for front in both if front.points]
 
 
 def _last(evidence: Evidence) -> list[TrialRecord]:
     """Return the last trial of each spec with a result and a cost, a complete one if there is any."""
-    found: dict[Key, TrialRecord] = {}
+    last: dict[Key, TrialRecord] = {}
     for row in evidence.rows:
         if (
             row.status.result is not None
             and row.spec.cost_per_hour > 0
-            and (row.complete or row.key not in found)
+            and (row.complete or row.key not in last)
         ):
-            found[row.key] = row
-    return list(found.values())
+            last[row.key] = row
+    return list(last.values())
 
 
 def _points(rows: Sequence[tuple[TrialRecord, Estimate]], sign: int) -> list[Point]:
     """Return the points; only completely measured specs that may meet the constraints can be on the front."""
-    able = [i for i, (row, _) in enumerate(rows) if row.complete and row.meets != "No"]
-    best = efficient([(rows[i][0].spec.cost_per_hour, sign * rows[i][1].value) for i in able])
-    front = {i for i, is_best in zip(able, best, strict=True) if is_best}
+    eligible = [i for i, (row, _) in enumerate(rows) if row.complete and row.meets != "No"]
+    best = efficient([(rows[i][0].spec.cost_per_hour, sign * rows[i][1].value) for i in eligible])
+    front = {i for i, is_best in zip(eligible, best, strict=True) if is_best}
     return [
         Point(
             spec=row.index,
@@ -68,7 +76,7 @@ def _points(rows: Sequence[tuple[TrialRecord, Estimate]], sign: int) -> list[Poi
 
 def efficient(points: Sequence[tuple[float, float]]) -> list[bool]:
     """Return whether each point is Pareto optimal; less is better in both measures."""
-    answer = [False] * len(points)
+    optimal = [False] * len(points)
     best = float("inf")
     order = sorted(range(len(points)), key=lambda i: points[i])
     for _, column in groupby(order, key=lambda i: points[i][0]):
@@ -76,6 +84,6 @@ def efficient(points: Sequence[tuple[float, float]]) -> list[bool]:
         least = points[members[0]][1]
         if least < best:
             for i in members:
-                answer[i] = points[i][1] == least
+                optimal[i] = points[i][1] == least
             best = least
-    return answer
+    return optimal

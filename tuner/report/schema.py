@@ -1,8 +1,8 @@
 """The schema of the report's JSON.
 
-It has every number and name that the page shows, so that the sentences are a function of the JSON alone.
-Times are RFC 3339, durations and latencies seconds, memory bytes, shares between 0 and 1, money the unit of
-the prices. A change of meaning is a new `VERSION`.
+It has every number and name of the page: the sentences are a function of the JSON alone. Times are RFC 3339,
+durations and latencies in seconds, memory in bytes, shares between 0 and 1, money in the unit of the prices.
+A change of meaning needs a new `VERSION`.
 """
 
 from typing import Annotated, Literal
@@ -17,33 +17,33 @@ from tuner.trial_record import Meets
 VERSION = "slipway.dev/report/v1"
 
 
-class Piece(Base):
+class ReportPart(Base):
     """A part of the report; JSON has no NaN and no infinity."""
 
     model_config = ConfigDict(**{**Base.model_config, "allow_inf_nan": False})
 
 
-class Axis(Piece):
+class Axis(ReportPart):
     """One tunable parameter."""
 
     category: Category
     name: str
     label: str
     values: list[str]
-    positions: Annotated[list[float], Field(description="Of the values, on the natural scale.")]
+    positions: Annotated[list[float], Field(description="Positions of the values, on the natural scale.")]
     ordered: bool
 
 
-class Bound(Piece):
+class Bound(ReportPart):
     """One constraint."""
 
     metric: Literal["latency", "ttft", "itl", "errorRate"]
     percentile: int
-    bound: Annotated[float, Field(description="Seconds; of an error rate a share.")]
+    bound: Annotated[float, Field(description="Seconds; a share for an error rate.")]
 
 
-class Question(Piece):
-    """What was asked."""
+class Question(ReportPart):
+    """The question of the experiment."""
 
     inference: str = ""
     predictor: str = ""
@@ -74,8 +74,8 @@ class Question(Piece):
     machine: str = ""
 
 
-class TrialRow(Piece):
-    """One trial, as its object says it."""
+class TrialRow(ReportPart):
+    """One trial, from its object."""
 
     name: str
     number: int
@@ -97,30 +97,28 @@ class TrialRow(Piece):
     seconds: float = 0
 
 
-class Check(Piece):
-    """One constraint, and what was measured of it."""
+class Check(ReportPart):
+    """One constraint and its measured value."""
 
     constraint: int
     measured: Estimate
     bound: float
 
 
-class Choice(Piece):
-    """A spec with all that was measured of it; several measurements are pooled as geometric means."""
+class Choice(ReportPart):
+    """A spec with its measurements, pooled as geometric means."""
 
     spec: int | None
     settings: list[Setting]
     trials: list[str]
     broken: Annotated[
         list[str],
-        Field(
-            description="Further trials of it, that met the constraints at no load: they count in `checks`."
-        ),
+        Field(description="Its other trials that met the constraints at no load; they count in `checks`."),
     ] = []
     objective: Estimate | None
     cost_per_hour: Annotated[
         float | None,
-        Field(description="None where it is not known: there are no prices, or it has no limits."),
+        Field(description="None where it is unknown: without prices, or without limits."),
     ]
     throughput: Estimate | None = None
     checks: list[Check] = []
@@ -129,18 +127,18 @@ class Choice(Piece):
     memory_bytes: int = 0
 
 
-class Comparison(Piece):
-    """How much better the recommended spec is than another, in the objective."""
+class Comparison(ReportPart):
+    """The recommended spec against another, in the objective."""
 
-    factor: Annotated[Estimate, Field(description="Above 1: the recommended spec is better, so many times.")]
+    factor: Annotated[Estimate, Field(description="Above 1 the recommended spec is better, by this factor.")]
     verdict: Literal["Better", "Unclear", "Worse"]
     cost_per_hour: Annotated[
-        float | None, Field(description="Recommended minus other; None where either is not known.")
+        float | None, Field(description="Recommended minus other; None where either is unknown.")
     ]
 
 
-class Reach(Piece):
-    """The least bound of one constraint that some measured spec met, the other constraints being met."""
+class Reach(ReportPart):
+    """The least bound of one constraint that a spec which meets the other constraints meets."""
 
     constraint: int
     value: float
@@ -148,7 +146,7 @@ class Reach(Piece):
     settings: list[Setting]
 
 
-class Obstacle(Piece):
+class Obstacle(ReportPart):
     """Why nothing can be recommended."""
 
     constraint: Annotated[int | None, Field(description="None where no spec ran.")]
@@ -156,8 +154,8 @@ class Obstacle(Piece):
     reach: list[Reach] = []
 
 
-class Answer(Piece):
-    """What to run."""
+class Answer(ReportPart):
+    """The spec to run, or the reason for none."""
 
     kind: Literal["Recommended", "Unfinished", "Impossible", "NothingRan", "Failed"]
     choice: Annotated[
@@ -173,8 +171,8 @@ class Answer(Piece):
     message: str = ""
 
 
-class Surface(Piece):
-    """The objective over two axes, the other ones as in the spec that is shown."""
+class Surface(ReportPart):
+    """The objective over two axes, with the other axes as in the shown spec."""
 
     x: int
     y: int
@@ -185,7 +183,7 @@ class Surface(Piece):
     meets: Annotated[list[list[float]], Field(description="Probability that it runs and meets all.")]
 
 
-class Curve(Piece):
+class Curve(ReportPart):
     """The objective along one axis: averaged over the space, and with the other axes as in the shown spec."""
 
     axis: int
@@ -197,24 +195,24 @@ class Curve(Piece):
     meets: list[float]
 
 
-class Share(Piece):
-    """How much of the objective's variance is due to one axis, or to two together."""
+class Share(ReportPart):
+    """The share of the objective's variance due to one axis, or to two together."""
 
     axes: list[int]
     share: float
 
 
-class Model(Piece):
-    """What the trials let expect of the whole space."""
+class Model(ReportPart):
+    """The expected objective over the whole space, from the trials."""
 
     observations: int
-    around: Annotated[int, Field(description="The spec whose settings the slices keep.")]
+    around: Annotated[int, Field(description="The spec that the slices pass through.")]
     surfaces: list[Surface]
     curves: list[Curve]
     shares: list[Share]
 
 
-class Point(Piece):
+class Point(ReportPart):
     """One spec in a plot of two measures."""
 
     spec: int | None
@@ -225,8 +223,8 @@ class Point(Piece):
     front: bool
 
 
-class Front(Piece):
-    """Cost per hour against something else; on the front is what nothing beats in both."""
+class Front(ReportPart):
+    """Cost per hour against another measure, with the Pareto front."""
 
     measure: Literal["latency", "ttft", "itl", "throughput"]
     percentile: int
@@ -234,20 +232,21 @@ class Front(Piece):
     points: list[Point]
 
 
-class Step(Piece):
-    """The search after one more trial."""
+class Step(ReportPart):
+    """The state of the search after a trial."""
 
     trial: int
     best: float | None
     expected_regret: Annotated[
         float | None,
         Field(
-            description="Share of the optimum by which the best falls short, as this experiment's trials let expect."
+            description="Share of the optimum by which the best is expected to fall short, by the trials of"
+            " this experiment alone."
         ),
     ] = None
 
 
-class CoursePoint(Piece):
+class CoursePoint(ReportPart):
     """One load."""
 
     level: Annotated[float, Field(description="Users, or requests per second.")]
@@ -255,7 +254,7 @@ class CoursePoint(Piece):
     latency: LatencyAt
 
 
-class Course(Piece):
+class Course(ReportPart):
     """A latency over load in one trial, from all its windows, up to the lowest failing load."""
 
     trial: str
@@ -264,58 +263,74 @@ class Course(Piece):
     points: list[CoursePoint]
 
 
-class Segment(Piece):
-    """Between these values this spec wins. `end` None: without end."""
+class Segment(ReportPart):
+    """The values from `start` to `end`, where one spec wins; None is no end."""
 
     start: float
     end: float | None
-    trial: Annotated[str, Field(description="That measured the winner last; empty where none is allowed.")]
+    trial: Annotated[str, Field(description="The winner's last trial; empty where no spec is allowed.")]
     settings: list[Setting]
     at: float
     factor: Annotated[
         float | None,
         Field(
-            description="How many times better than the recommended spec at `at`; None where that one fails there."
+            description="Factor by which it is better than the recommended spec at `at`; None where the"
+            " recommended spec is not allowed."
         ),
     ] = None
 
 
-class PriceChange(Piece):
-    """Who wins at which price, the other prices being as they are."""
+class PriceChange(ReportPart):
+    """The winners over one price, with the others unchanged."""
 
     price: Literal["cpu", "memory", "gpu"]
     today: float
     segments: list[Segment]
 
 
-class BoundChange(Piece):
-    """The winners over the bounds of one constraint, with the others unchanged, by the trials' curves."""
+class BoundChange(ReportPart):
+    """The winners over the bounds of one constraint, with the others unchanged, by the curves of trials."""
 
     constraint: int
     today: float
     segments: list[Segment]
 
 
-class Caution(Piece):
-    """What the reader should know before trusting the numbers."""
+class Caution(ReportPart):
+    """A reason for doubt about the numbers."""
 
     code: Literal[
-        "GeneratorLimited", "LimitNotEnforced", "NotSteady", "OutsideMeasured", "MeasuredBetter",
-        "NotConfirmed", "BrokeConstraint", "NarrowMargin", "NoPrices", "CurrentNotMeasured", "CurrentBetter", "CurrentDidNotRun", "CurrentCostUnknown", "SeveralMachines", "ModelChanged", "Unfinished", "Note",
-    ]  # fmt: skip
+        "GeneratorLimited",
+        "LimitNotEnforced",
+        "NotSteady",
+        "OutsideMeasured",
+        "MeasuredBetter",
+        "NotConfirmed",
+        "BrokeConstraint",
+        "NarrowMargin",
+        "NoPrices",
+        "CurrentNotMeasured",
+        "CurrentBetter",
+        "CurrentDidNotRun",
+        "CurrentCostUnknown",
+        "SeveralMachines",
+        "ModelChanged",
+        "Unfinished",
+        "Note",
+    ]
     trials: list[str] = []
     detail: str = ""
 
 
-class Lesson(Piece):
-    """An earlier experiment, and how much it was believed at last."""
+class Lesson(ReportPart):
+    """An earlier experiment and its final weight in the search."""
 
     experiment: str
     weight: float
 
 
-class Spent(Piece):
-    """What the search took."""
+class Spent(ReportPart):
+    """The cost of the search."""
 
     trials: int
     succeeded: int
@@ -327,8 +342,8 @@ class Spent(Piece):
     expected_regret: float
 
 
-class Report(Piece):
-    """All of it."""
+class Report(ReportPart):
+    """The report of one experiment."""
 
     version: Literal["slipway.dev/report/v1"] = "slipway.dev/report/v1"
     generated_at: str
@@ -338,11 +353,12 @@ class Report(Piece):
     start_time: str = ""
     completion_time: str = ""
     question: Question
-    learned: Annotated[list[Lesson], Field(description="What a warm start came to.")] = []
+    learned: Annotated[list[Lesson], Field(description="The earlier experiments of a warm start.")] = []
     repeatability: Annotated[
         float,
         Field(
-            description="Standard deviation of the objective's logarithm from one trial of a spec to the next, beside their own intervals."
+            description="Standard deviation of the objective's logarithm between trials of a spec, beyond"
+            " their own intervals."
         ),
     ] = 0
     answer: Answer
@@ -356,7 +372,7 @@ class Report(Piece):
     courses: Annotated[
         list[Course],
         Field(
-            description="Of today's spec, the runner-up and the recommended one, as far as there are such; each one's last trial."
+            description="Of today's spec, the runner-up and the recommended spec, by the last trial of each."
         ),
     ] = []
     spent: Spent

@@ -1,9 +1,8 @@
 """The sensitivity of the answer: the prices and bounds at which another measured spec wins.
 
-Nothing is predicted. For one price p, every objective about money is a line `base + slope * p` to minimise,
-so that the winners over all prices are the lower envelope of lines. Over the bounds of a constraint, the
-winner changes only at bounds that a load of a trial needs. The recommended spec is compared with specs that
-are not already better: no price has to change for those.
+Nothing is predicted. Over one price p, every money objective is a line `base + slope * p` to minimise, so the
+winners are the lower envelope of the lines. Over the bounds of a constraint, the winner changes only at the
+bounds that the loads of trials need. Specs with a better measurement than the recommended one are left out.
 """
 
 import math
@@ -140,7 +139,7 @@ def prices(evidence: Evidence, chosen: Choice) -> list[PriceChange]:
     if evidence.spec.objective.objective_metric_name not in _MONEY:
         return []
     field = _field(evidence, chosen)
-    found: list[PriceChange] = []
+    changes: list[PriceChange] = []
     for name, price in today.items():
         if price <= 0:
             continue
@@ -149,18 +148,18 @@ def prices(evidence: Evidence, chosen: Choice) -> list[PriceChange]:
             continue
         known = [line for line in lines if line is not None]
         segments = [_priced(span, field, known, price) for span in envelope(known)]
-        found.append(PriceChange(price=name, today=price, segments=segments))
-    return found
+        changes.append(PriceChange(price=name, today=price, segments=segments))
+    return changes
 
 
 def given(evidence: Evidence) -> dict[Priced, float]:
     """Return the experiment's prices per hour."""
-    asked = evidence.spec.prices
-    return {name: float(text) for name in _PRICED if (text := getattr(asked, name)) is not None}
+    given_prices = evidence.spec.prices
+    return {name: float(text) for name in _PRICED if (text := getattr(given_prices, name)) is not None}
 
 
 def _field(evidence: Evidence, chosen: Choice) -> list[Choice]:
-    """Return the recommended spec, then those it is better than."""
+    """Return the recommended spec, then the candidates that it is better than."""
     ahead = judgement.better(evidence, chosen)
     others = [
         choice
@@ -185,19 +184,19 @@ def _line(evidence: Evidence, choice: Choice, name: Priced, today: Mapping[Price
 def amounts(evidence: Evidence, choice: Choice, today: Mapping[Priced, float]) -> dict[Priced, float]:
     """Return the priced amounts of a replica: cores, GiB, shares of a GPU.
 
-    Cores and memory are in its template. The share of a GPU is computed from the rest of its cost, as its
-    form in a template depends on the mechanism.
+    Cores and memory are those of its template. The share of a GPU follows from the rest of its cost, as the
+    template's form of it depends on the mechanism.
     """
     row = next(row for row in evidence.rows if row.name == choice.trials[-1])
-    has = costing.amounts(row.spec.template.get("spec", {}).get("containers", []), Resources())
-    cores, memory = float(has.cpu), float(has.memory) / _GIB
+    resources = costing.amounts(row.spec.template.get("spec", {}).get("containers", []), Resources())
+    cores, memory = float(resources.cpu), float(resources.memory) / _GIB
     rest = (choice.cost_per_hour or 0.0) - cores * today.get("cpu", 0.0) - memory * today.get("memory", 0.0)
     gpu = today.get("gpu", 0.0)
     return {"cpu": cores, "memory": memory, "gpu": max(0.0, rest / gpu) if gpu > 0 else 0.0}
 
 
 def _priced(span: Span, field: Sequence[Choice], lines: Sequence[Line], today: float) -> Segment:
-    """Return a segment; its factor is that at the end far from today's price, or at twice its start."""
+    """Return a segment, with the factor at its end far from today's price, or at twice its start."""
     assert span.winner is not None
     if span.start <= today < span.end:
         at = today
@@ -229,7 +228,7 @@ def bounds(evidence: Evidence, chosen: Choice) -> list[BoundChange]:
 
 
 def _in_order(rows: Mapping[Key, Sequence[TrialRecord]], chosen: Choice) -> list[Key]:
-    first = [key for key, found in rows.items() if ev.same(found[-1].spec.settings, chosen.settings)]
+    first = [key for key, trials in rows.items() if ev.same(trials[-1].spec.settings, chosen.settings)]
     return first + [key for key in rows if key not in first]
 
 
@@ -250,63 +249,64 @@ def _bound(
 
 def readings(evidence: Evidence, row: TrialRecord, constraint: int) -> list[BoundReading]:
     """Return a trial's readings of one constraint, at the loads that meet all others."""
-    asked = evidence.spec.constraints
-    bounds = [ev.bound(one).bound for one in asked]
-    unseen = evidence.settings.load.request_timeout  # the timeout: latencies beyond it are unknown
-    found: list[BoundReading] = []
-    for one in _reached(evidence, row):
+    constraints = evidence.spec.constraints
+    bounds = [ev.bound(each).bound for each in constraints]
+    timeout = evidence.settings.load.request_timeout  # latencies beyond it are unknown
+    kept: list[BoundReading] = []
+    for load in _reached(evidence, row):
         objective = objective_value(
-            evidence.spec.objective, one.window, row.spec.cost_per_hour, row.spec.batch
+            evidence.spec.objective, load.window, row.spec.cost_per_hour, row.spec.batch
         )
         if objective is None or objective.value <= 0:
             continue
-        value = one.needs[constraint]
-        if not math.isfinite(value) or (asked[constraint].metric != "errorRate" and value >= unseen):
+        value = load.needs[constraint]
+        if not math.isfinite(value) or (constraints[constraint].metric != "errorRate" and value >= timeout):
             continue
         if all(
-            need <= most
-            for i, (need, most) in enumerate(zip(one.needs, bounds, strict=True))
+            need <= bound
+            for i, (need, bound) in enumerate(zip(load.needs, bounds, strict=True))
             if i != constraint
         ):
-            found.append(BoundReading(value, evidence.score(objective.value)))
-    return found
+            kept.append(BoundReading(value, evidence.score(objective.value)))
+    return kept
 
 
 def _reached(evidence: Evidence, row: TrialRecord) -> list[LoadPoint]:
-    """Return the loads of a trial; its result counts as within today's bounds, whatever the curves say."""
+    """Return the loads of a trial; its result counts as within today's bounds, even against the curves."""
     result = row.status.result
     windows = row.status.windows or ([result] if result is not None else [])
     if not windows:
         return []
-    asked = evidence.spec.constraints
+    constraints = evidence.spec.constraints
     every = evidence.spec.objective.objective_metric_name == "latency"
-    found = results.load_points(
-        results.state_of(row.spec.load, asked, windows, evidence.settings.load), every=every
+    loads = results.load_points(
+        results.state_of(row.spec.load, constraints, windows, evidence.settings.load), every=every
     )
     if result is None or row.status.reason != MEASURED or result.meets == "No":
-        return found
+        return loads
     needs = tuple(
-        _within(measured_value(result, one.metric, one.percentile), ev.bound(one).bound) for one in asked
+        _needed(measured_value(result, each.metric, each.percentile), ev.bound(each).bound)
+        for each in constraints
     )
-    return [*found, LoadPoint(result, needs)]
+    return [*loads, LoadPoint(result, needs)]
 
 
-def _within(seen: Estimate | None, bound: float) -> float:
-    """Return the least bound that a result needs: its own bound if it is within it."""
-    return math.inf if seen is None else max(bound, seen.value)
+def _needed(value: Estimate | None, bound: float) -> float:
+    """Return the least bound that a result needs, which is at least today's; infinite without a value."""
+    return math.inf if value is None else max(bound, value.value)
 
 
 def _allowed(
     span: Span, specs: Sequence[Sequence[Sequence[BoundReading]]], rows: Sequence[TrialRecord], today: float
 ) -> Segment:
-    """Return a segment; its factor is that at the needed bound nearest to today's."""
+    """Return a segment, with the factor at the needed bound that is nearest to today's."""
     end = span.end if math.isfinite(span.end) else None
     if span.winner is None:
         return Segment(start=span.start, end=end, trial="", settings=[], at=span.start)
-    seen = [
+    values = [
         r.value for trials in specs for trial in trials for r in trial if span.start <= r.value < span.end
     ]
-    at = max((value for value in seen if value <= today), default=span.start)
+    at = max((value for value in values if value <= today), default=span.start)
     ours, theirs = log_score(specs[0], at), log_score(specs[span.winner], at)
     row = rows[span.winner]
     return Segment(

@@ -1,6 +1,6 @@
 """The model of the space in the report: surfaces over two axes, curves along one, shares of the axes.
 
-It shows predictions and makes none. Values are geometric means, as objectives are predicted as logarithms.
+Values are geometric means, as the model predicts logarithms of the objective.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,11 @@ from tuner.report.evidence import Evidence
 from tuner.report.schema import Choice, Curve, Model, Share, Surface
 
 BAND = 1.96
-"""Standard deviations on each side: 95 % of a normal distribution."""
+"""Standard deviations to each side of a 95 % interval of a normal distribution."""
 CELLS = 16
-"""Values of an axis that a surface shows at most; beyond, evenly chosen ones and that of the spec it is
-around."""
+"""Most values of an axis that a surface shows: evenly chosen ones, and that of the spec it passes through."""
 PAIRS = 28
-"""Surfaces at most, those of the axes that matter most: a page of hundreds would not open on a phone. All
-pairs of eight axes."""
+"""Most surfaces, all pairs of eight axes: a page of hundreds would not open on a phone."""
 _LARGEST = 700.0
 """Greatest exponent whose power is still a float."""
 
@@ -42,7 +40,7 @@ def model(evidence: Evidence, data: SearchData, chosen: Choice | None) -> Model 
     mean = prediction.objective.mean if evidence.maximized else -prediction.objective.mean
     ranks = evidence.space.ranks()
     by_axes = shares(mean, ranks)
-    grid = Grid.of(ranks, mean, prediction.objective.deviation, meets, around)
+    grid = PredictionGrid.of(ranks, mean, prediction.objective.deviation, meets, around)
     weight = {axes[0]: share for axes, share in by_axes.items() if len(axes) == 1}
     return Model(
         observations=len(data.observations),
@@ -58,15 +56,15 @@ def _best_expected(mean: NDArray[np.float64], meets: NDArray[np.float64]) -> int
 
 
 @dataclass(frozen=True)
-class Grid:
+class PredictionGrid:
     """Predictions of every spec, as arrays with one dimension for each axis."""
 
     mean: NDArray[np.float64]
-    """Of the logarithm of the objective in natural units."""
+    """Means of the logarithm of the objective in natural units."""
     deviation: NDArray[np.float64]
     meets: NDArray[np.float64]
     around: tuple[int, ...]
-    """Ranks of the spec whose settings the slices keep."""
+    """Ranks of the spec that the slices pass through."""
 
     @classmethod
     def of(
@@ -76,21 +74,21 @@ class Grid:
         deviation: NDArray[np.float64],
         meets: NDArray[np.float64],
         around: int,
-    ) -> "Grid":
+    ) -> "PredictionGrid":
         """Return the grid of n specs' predictions; `ranks` is (n, d), the others (n,), `around` a row."""
         here = tuple(int(rank) for rank in ranks[around])
         return cls(full(mean, ranks), full(deviation, ranks), full(meets, ranks), here)
 
 
-def surfaces(grid: Grid, weight: dict[int, float]) -> list[Surface]:
-    """Return a surface of every pair of axes that have several values, the weightiest axes first."""
+def surfaces(grid: PredictionGrid, weight: dict[int, float]) -> list[Surface]:
+    """Return a surface of every pair of axes with several values, the weightiest first, at most PAIRS."""
     axes = [axis for axis in range(grid.mean.ndim) if grid.mean.shape[axis] > 1]
     ordered = sorted(axes, key=lambda axis: (-weight.get(axis, 0.0), axis))
     pairs = sorted(combinations(range(len(ordered)), 2), key=sum)[:PAIRS]
     return [_surface(grid, ordered[i], ordered[j]) for i, j in pairs]
 
 
-def _surface(grid: Grid, x: int, y: int) -> Surface:
+def _surface(grid: PredictionGrid, x: int, y: int) -> Surface:
     columns = thinned(grid.mean.shape[x], grid.around[x])
     rows = thinned(grid.mean.shape[y], grid.around[y])
 
@@ -111,7 +109,7 @@ def _surface(grid: Grid, x: int, y: int) -> Surface:
 
 
 def thinned(values: int, keep: int) -> list[int]:
-    """Return at most CELLS ranks of an axis: its ends, evenly between them, and `keep`."""
+    """Return at most CELLS ranks of an axis: its ends, evenly spaced ones between, and `keep`."""
     if values <= CELLS:
         return list(range(values))
     even = {round(i * (values - 1) / (CELLS - 1)) for i in range(CELLS)}
@@ -121,21 +119,20 @@ def thinned(values: int, keep: int) -> list[int]:
     return sorted(even)
 
 
-def curves(grid: Grid) -> list[Curve]:
-    """Return the curve of every axis that has several values.
+def curves(grid: PredictionGrid) -> list[Curve]:
+    """Return the curve of every axis with several values.
 
     The average over the rest of the space is the partial dependence of J. Friedman, "Greedy function
-    approximation", Annals of Statistics 29 (2001). Its band is that of the mean deviation: deviations of
-    different specs are correlated to an unknown degree, and that of an average is at most the average of
-    them.
+    approximation", Annals of Statistics 29 (2001). Its band is of the mean deviation, an upper bound of the
+    deviation of the mean, as the correlation between specs is unknown.
     """
     return [_curve(grid, axis) for axis in range(grid.mean.ndim) if grid.mean.shape[axis] > 1]
 
 
-def _curve(grid: Grid, axis: int) -> Curve:
-    others = tuple(other for other in range(grid.mean.ndim) if other != axis)
+def _curve(grid: PredictionGrid, axis: int) -> Curve:
+    others = tuple(each for each in range(grid.mean.ndim) if each != axis)
     ranks = thinned(grid.mean.shape[axis], grid.around[axis])
-    where = tuple(slice(None) if other == axis else rank for other, rank in enumerate(grid.around))
+    where = tuple(slice(None) if each == axis else rank for each, rank in enumerate(grid.around))
     mean = grid.mean.mean(axis=others)[ranks]
     deviation = grid.deviation.mean(axis=others)[ranks]
     return Curve(
@@ -150,7 +147,7 @@ def _curve(grid: Grid, axis: int) -> Curve:
 
 
 def natural(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the powers of e, finite whatever the logarithms."""
+    """Return the powers of e, clipped to finite values."""
     return np.asarray(np.exp(np.clip(logs, -_LARGEST, _LARGEST)), dtype=np.float64)
 
 
@@ -159,8 +156,8 @@ def shares(mean: NDArray[np.float64], ranks: NDArray[np.int64]) -> dict[tuple[in
 
     Functional ANOVA of a full grid (Hutter, Hoos and Leyton-Brown, An efficient approach for assessing
     hyperparameter importance, ICML 2014): a main effect is the variance of the means over all other axes; an
-    interaction is the variance of the joint means that neither axis explains alone. The shares of all subsets
-    of axes add up to one.
+    interaction is the variance of the joint means beyond the two main effects. The shares of all subsets of
+    axes add up to one.
 
     Args:
         mean: (n,) of every spec of a full grid.
@@ -171,12 +168,12 @@ def shares(mean: NDArray[np.float64], ranks: NDArray[np.int64]) -> dict[tuple[in
     if total <= np.finfo(float).eps * max(1.0, float(np.abs(grid).max()) ** 2):
         return {}
     axes = range(grid.ndim)
-    found: dict[tuple[int, ...], float] = {(i,): _variance(grid, (i,)) / total for i in axes}
+    single: dict[tuple[int, ...], float] = {(i,): _variance(grid, (i,)) / total for i in axes}
     pairs: dict[tuple[int, ...], float] = {
-        (i, j): max(0.0, _variance(grid, (i, j)) / total - found[i,] - found[j,])
+        (i, j): max(0.0, _variance(grid, (i, j)) / total - single[i,] - single[j,])
         for i, j in combinations(axes, 2)
     }
-    return found | pairs
+    return single | pairs
 
 
 def full(values: NDArray[np.float64], ranks: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -19,20 +19,20 @@ from serving.data_dir import DataDir
 
 _INDENT = "  "
 _MAX_WIDTH = 110
-"""Characters in a line on a terminal: longer lines are hard to read."""
+"""Most characters in a line on a terminal: longer lines are hard to read."""
 _TITLES: Mapping[str, str] = {
-    "cautions": "Before you trust it",
+    "cautions": "Cautions",
     "current": "Against today's spec",
     "runnerUp": "Against the runner-up",
     "impossible": "Why nothing is recommended",
-    "details": "What was measured",
+    "details": "Measurements",
     "prices": "If prices change",
     "bounds": "If the SLO changes",
-    "fronts": "Cost against the rest",
-    "shares": "What matters",
-    "spent": "What it took",
+    "fronts": "Pareto fronts",
+    "shares": "Effect of the parameters",
+    "spent": "Cost of the search",
 }
-"""Sections of the text, in order; the page has further ones."""
+"""Titles of the sections of the text, in order; the page has more sections."""
 
 
 @with_target
@@ -66,7 +66,7 @@ def report(
     settings = load(DataDir.named(target.data_dir)).configuration.tuner
     output_format = output or (files.form(out) if out else "text")
     experiment, trials = with_kube(target.kubeconfig, lambda kube: status.read(kube, target.namespace, name))
-    # The matrices are small: on a busy machine several threads take many times as long as one.
+    # The matrices are small: on a busy machine several threads are many times slower than one.
     with threadpool_limits(1):
         result = content.of(experiment, trials, clock.now(), settings)
     if output_format == "html":

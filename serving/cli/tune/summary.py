@@ -15,7 +15,7 @@ from serving.resources.trial import FINISHED, Estimate
 from tuner import notation
 from tuner.constraints import bound_of
 from tuner.report.text import measure
-from tuner.report.text.measure import Measure
+from tuner.report.text.measure import ObjectiveMeasure
 
 _RESULT_COLUMNS = ("Cost/h", "Result", "Load", "Req/s", "P99", "Meets", "Memory", "Took", "Notes")
 
@@ -169,7 +169,7 @@ def goal(spec: Object) -> str:
     return ", ".join([f"{'least' if objective.less_is_better else 'most'} {objective.label}", *bounds])
 
 
-def measured(spec: Object) -> Measure:
+def measured(spec: Object) -> ObjectiveMeasure:
     """Return label and unit of the objective, as in the report."""
     return measure.of_objective(Objective.model_validate(spec.get("objective") or {}))
 

@@ -1,4 +1,4 @@
-"""Plots of the search's history: the answer's specs, the objective of each trial, the expected regret."""
+"""Plots of the search: the answer's specs, the objective of each trial, the expected regret."""
 
 import math
 
@@ -10,7 +10,7 @@ from serving.pages.svg import Scale, Tick, marks
 from serving.resources.trial import Estimate
 from tuner import notation
 from tuner.report.plots import roles
-from tuner.report.schema import Report
+from tuner.report.schema import Report, TrialRow
 from tuner.report.text import measure, phrases
 
 
@@ -30,28 +30,32 @@ def steps(report: Report) -> Plot | None:
     y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
     last = max(2, *(row.number for row in report.trials))
     x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
-    parts = [svg.frame(_whole(x, last), marks(y, shown.write), "trial", shown.label)]
+    parts = [svg.frame(_trial_ticks(x, last), marks(y, shown.write), "trial", shown.label)]
     parts.append(svg.line(stairs([(x.at(trial), y.at(value)) for trial, value in known]), "front"))
     kinds: set[str] = set()
     for row, estimate in points:
         css = roles.role(report, row.spec, row.name, row.meets)
         kinds.add(css)
-        tip = f"trial {row.number}, {notation.spec(row.settings)}: {notation.interval(estimate, shown.write)}; {phrases.ended(row)}"
+        interval = notation.interval(estimate, shown.write)
+        tip = f"trial {row.number}, {notation.spec(row.settings)}: {interval}; {phrases.ended(row)}"
         parts.append(svg.whisker(x.at(row.number), y.at(estimate.low), y.at(estimate.high), f"whisker {css}"))
         parts.append(roles.glyph(css, x.at(row.number), y.at(estimate.value), tip))
-    parts += [
-        svg.element("path", {"class": "mark no", "d": f"M{x.at(row.number):.1f} {svg.HEIGHT - svg.BOTTOM:.1f}v-7",
-                             "data-tip": f"trial {row.number}, {notation.spec(row.settings)}: {phrases.ended(row)}"})
-        for row in report.trials if row.objective is None and row.reason
-    ]  # fmt: skip
-    title = f"Course of the search: {shown.label} by trial, and the best so far"
+    parts += [_failed(row, x) for row in report.trials if row.objective is None and row.reason]
+    title = f"Progress of the search: {shown.label} by trial, and the best so far"
     return Plot(title, (svg.picture(title, *parts),), _steps_table(report, shown), roles.legend(kinds))
 
 
-def _steps_table(report: Report, shown: measure.Measure) -> Table:
+def _failed(row: TrialRow, x: Scale) -> Markup:
+    """Return the mark of a trial without an objective, on the axis."""
+    path = f"M{x.at(row.number):.1f} {svg.HEIGHT - svg.BOTTOM:.1f}v-7"
+    tip = f"trial {row.number}, {notation.spec(row.settings)}: {phrases.ended(row)}"
+    return svg.element("path", {"class": "mark no", "d": path, "data-tip": tip})
+
+
+def _steps_table(report: Report, shown: measure.ObjectiveMeasure) -> Table:
     def write(value: float | None) -> str:
-        turned = shown.shown(value) if value is not None else None
-        return figures.DASH if turned is None else shown.write(turned)
+        number = shown.shown(value) if value is not None else None
+        return figures.DASH if number is None else shown.write(number)
 
     regrets = any(step.expected_regret is not None for step in report.steps)
     rows = [
@@ -63,41 +67,43 @@ def _steps_table(report: Report, shown: measure.Measure) -> Table:
         )
         for step in report.steps
     ]
-    return Table(("trial", "best so far") + (("expected to be missed",) if regrets else ()), tuple(rows))
+    return Table(("trial", "best so far") + (("expected regret",) if regrets else ()), tuple(rows))
 
 
-def _whole(x: Scale, last: int) -> list[Tick]:
+def _trial_ticks(x: Scale, last: int) -> list[Tick]:
     size = max(1, -(-last // 10))
     return [Tick(x.at(i), str(i)) for i in range(size, last + 1, size)]
 
 
-def missed(report: Report) -> Plot | None:
+def expected_regret(report: Report) -> Plot | None:
     """Return the expected regret after each trial."""
-    found = [(step.trial, step.expected_regret) for step in report.steps if step.expected_regret is not None]
-    if len(found) < 2:
+    regrets = [
+        (step.trial, step.expected_regret) for step in report.steps if step.expected_regret is not None
+    ]
+    if len(regrets) < 2:
         return None
     last = max(2, *(step.trial for step in report.steps))
     x = Scale(0.5, last + 0.5, svg.LEFT, svg.WIDTH - svg.RIGHT)
-    y = Scale.around([regret for _, regret in found] + [0.0], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True)
-    title = "Expected to be missed, by what these trials alone let expect"
-    parts = [svg.frame(_whole(x, last), marks(y, figures.percent), "trial", "expected to be missed")]
-    parts.append(svg.line([(x.at(trial), y.at(regret)) for trial, regret in found], "course rec"))
+    y = Scale.around([regret for _, regret in regrets] + [0.0], svg.HEIGHT - svg.BOTTOM, svg.TOP, zero=True)
+    title = "Expected regret, by the trials of this experiment alone"
+    parts = [svg.frame(_trial_ticks(x, last), marks(y, figures.percent), "trial", "expected regret")]
+    parts.append(svg.line([(x.at(trial), y.at(regret)) for trial, regret in regrets], "course rec"))
     parts += [
         svg.dot(x.at(trial), y.at(regret), "mark rec", f"after trial {trial}: {figures.percent(regret)}", 3.5)
-        for trial, regret in found
+        for trial, regret in regrets
     ]
-    rows = tuple((str(trial), figures.percent(regret)) for trial, regret in found)
-    return Plot(title, (svg.picture(title, *parts),), Table(("after trial", "expected to be missed"), rows))
+    rows = tuple((str(trial), figures.percent(regret)) for trial, regret in regrets)
+    return Plot(title, (svg.picture(title, *parts),), Table(("after trial", "expected regret"), rows))
 
 
 def lineup(report: Report) -> Plot | None:
-    """Return bars of the objective of the answer's specs with their intervals."""
+    """Return bars of the objective of the answer's specs, with their intervals."""
     shown = measure.of(report.question)
     answer = report.answer
-    named = (("rec", answer.choice), ("run", answer.runner_up), ("cur", answer.current))
+    choices = (("rec", answer.choice), ("run", answer.runner_up), ("cur", answer.current))
     rows = [
         (css, choice, estimate)
-        for css, choice in named
+        for css, choice in choices
         if choice and choice.objective and (estimate := shown.estimate(choice.objective)) is not None
     ]
     if len(rows) < 2:

@@ -1,4 +1,4 @@
-"""The plot of latency over throughput: the windows of the answer's specs, and the curves through them."""
+"""The plot of latency over throughput: the windows of the answer's specs and their curves."""
 
 from markupsafe import Markup
 
@@ -13,39 +13,42 @@ from tuner.report.text import phrases
 
 
 def load(report: Report) -> Plot | None:
-    """Return latency over throughput of the answer's specs: each window, and the curve of the trial."""
-    found = {css: course for css, course in _named(report) if len(course.points) > 1}
-    if not found:
+    """Return latency over throughput of the answer's specs: each window and the curve of the last trial."""
+    courses = {css: course for css, course in _named(report) if len(course.points) > 1}
+    if not courses:
         return None
-    windows = {css: _windows(report, course) for css, course in found.items()}
-    first = next(iter(found.values()))
+    windows = {css: _windows(report, course) for css, course in courses.items()}
+    first = next(iter(courses.values()))
     limit = (first.metric, first.percentile)
     bounds = [b.bound for b in report.question.constraints if (b.metric, b.percentile) == limit][:1]
-    seen = [(window.throughput.value, latency.value) for of in windows.values() for window, latency in of]
-    seen += [(p.throughput.value, p.latency.value) for course in found.values() for p in course.points]
-    ys = [latency for _, latency in seen] + bounds
-    x = Scale.around([rate for rate, _ in seen], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
+    points = [
+        (window.throughput.value, latency.value) for pairs in windows.values() for window, latency in pairs
+    ]
+    points += [(p.throughput.value, p.latency.value) for course in courses.values() for p in course.points]
+    ys = [latency for _, latency in points] + bounds
+    x = Scale.around([rate for rate, _ in points], svg.LEFT, svg.WIDTH - svg.RIGHT, zero=True)
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     name = f"p{first.percentile} {notation.METRICS[first.metric]}"
     parts = [svg.frame(marks(x, figures.number), marks(y, figures.duration), "requests per second", name)]
     parts += [roles.bound_line(y, bound) for bound in bounds]
 
-    def told(css: str, w: Window, v: LatencyAt) -> str:
-        level, rate = phrases.level(report.question, w.level), figures.number(w.throughput.value)
-        return f"{roles.LEGEND[css]}, {level}: {rate} requests/s, {name} {notation.interval(_ends(v), figures.duration)}"
+    def tip(css: str, window: Window, latency: LatencyAt) -> str:
+        level, rate = phrases.level(report.question, window.level), figures.number(window.throughput.value)
+        interval = notation.interval(_estimate(latency), figures.duration)
+        return f"{roles.LEGEND[css]}, {level}: {rate} requests/s, {name} {interval}"
 
-    for css, course in found.items():
+    for css, course in courses.items():
         line = [(x.at(p.throughput.value), y.at(p.latency.value)) for p in course.points]
         parts.append(svg.line(line, f"course {css}"))
-        parts += [mark for one in windows[css] for mark in _marks(one, x, y, css, told(css, *one))]
-    title = f"Load and {name}: each window, and the curve through all of a trial"
+        parts += [mark for pair in windows[css] for mark in _marks(pair, x, y, css, tip(css, *pair))]
+    title = f"Load and {name}: each window, and the curve of each trial"
     return Plot(
-        title, (svg.picture(title, *parts),), _load_table(report, windows, name), roles.legend(set(found))
+        title, (svg.picture(title, *parts),), _load_table(report, windows, name), roles.legend(set(courses))
     )
 
 
-def _marks(of: tuple[Window, LatencyAt], x: Scale, y: Scale, css: str, tip: str) -> list[Markup]:
-    window, latency = of
+def _marks(pair: tuple[Window, LatencyAt], x: Scale, y: Scale, css: str, tip: str) -> list[Markup]:
+    window, latency = pair
     at = x.at(window.throughput.value)
     return [
         svg.whisker(at, y.at(latency.low), y.at(latency.high), f"whisker {css}"),
@@ -74,7 +77,7 @@ def _windows(report: Report, course: Course) -> list[tuple[Window, LatencyAt]]:
     ]
 
 
-def _ends(latency: LatencyAt) -> Estimate:
+def _estimate(latency: LatencyAt) -> Estimate:
     return Estimate(value=latency.value, low=latency.low, high=latency.high)
 
 
@@ -84,7 +87,7 @@ def _load_table(report: Report, lines: dict[str, list[tuple[Window, LatencyAt]]]
             roles.LEGEND[css],
             phrases.level(report.question, w.level),
             notation.interval(w.throughput, figures.number),
-            notation.interval(_ends(v), figures.duration),
+            notation.interval(_estimate(v), figures.duration),
         )
         for css, points in lines.items()
         for w, v in points

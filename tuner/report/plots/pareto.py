@@ -12,40 +12,41 @@ from tuner.report.plots import roles
 from tuner.report.schema import Front, Report
 
 _ABOVE = ("no", "unsure", "ok", "run", "cur", "rec")
-"""Marks from bottom to top: the answer's specs are covered by none."""
+"""Marks from bottom to top; those of the answer's specs are on top."""
 
 
-def front(report: Report, found: Front) -> Plot:
+def front(report: Report, data: Front) -> Plot:
     """Return cost per hour against another measure, with the Pareto front."""
-    write = figures.number if found.measure == "throughput" else figures.duration
+    write = figures.number if data.measure == "throughput" else figures.duration
     name = (
         "requests per second"
-        if found.measure == "throughput"
-        else f"p{found.percentile} {notation.METRICS[found.measure]}"
+        if data.measure == "throughput"
+        else f"p{data.percentile} {notation.METRICS[data.measure]}"
     )
-    ys = [point.y.value for point in found.points]
-    x = Scale.around([point.x for point in found.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
+    ys = [point.y.value for point in data.points]
+    x = Scale.around([point.x for point in data.points], svg.LEFT, svg.WIDTH - svg.RIGHT)
     y = Scale.around(ys, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(ys))
     parts = [svg.frame(marks(x, figures.number), marks(y, write), "cost per hour of a replica", name)]
-    parts += _limit(report, found, y)
-    on = sorted((p for p in found.points if p.front), key=lambda p: p.x)
-    parts.append(svg.line(stairs([(x.at(p.x), y.at(p.y.value)) for p in on]), "front"))
+    parts += _limit(report, data, y)
+    best = sorted((p for p in data.points if p.front), key=lambda p: p.x)
+    parts.append(svg.line(stairs([(x.at(p.x), y.at(p.y.value)) for p in best]), "front"))
     kinds: set[str] = set()
     names = roles.names(report)
-    points = sorted(found.points, key=lambda p: _ABOVE.index(roles.role(report, p.spec, p.trial, p.meets)))
+    points = sorted(data.points, key=lambda p: _ABOVE.index(roles.role(report, p.spec, p.trial, p.meets)))
     for p in points:
         css = roles.role(report, p.spec, p.trial, p.meets)
         kinds.add(css)
-        words = f"{names.get(p.trial, p.trial)}: {name} {notation.interval(p.y, write)}, {figures.number(p.x)} per hour"
+        spec, interval = names.get(p.trial, p.trial), notation.interval(p.y, write)
+        tip = f"{spec}: {name} {interval}, {figures.number(p.x)} per hour"
         parts.append(svg.whisker(x.at(p.x), y.at(p.y.low), y.at(p.y.high), f"whisker {css}"))
-        parts.append(roles.glyph(css, x.at(p.x), y.at(p.y.value), words))
+        parts.append(roles.glyph(css, x.at(p.x), y.at(p.y.value), tip))
     title = f"Cost and {name}"
     return Plot(
-        title, (svg.picture(title, *parts),), _front_table(report, found, name, write), roles.legend(kinds)
+        title, (svg.picture(title, *parts),), _front_table(report, data, name, write), roles.legend(kinds)
     )
 
 
-def _front_table(report: Report, found: Front, name: str, write: Callable[[float], str]) -> Table:
+def _front_table(report: Report, data: Front, name: str, write: Callable[[float], str]) -> Table:
     names = roles.names(report)
     rows = [
         (
@@ -54,15 +55,15 @@ def _front_table(report: Report, found: Front, name: str, write: Callable[[float
             notation.interval(p.y, write),
             "yes" if p.front else "no",
         )
-        for p in sorted(found.points, key=lambda p: (p.x, p.y.value))
+        for p in sorted(data.points, key=lambda p: (p.x, p.y.value))
     ]
-    return Table(("spec", "cost per hour", name, "not beaten in both"), tuple(rows))
+    return Table(("spec", "cost per hour", name, "on the front"), tuple(rows))
 
 
-def _limit(report: Report, found: Front, y: Scale) -> list[Markup]:
+def _limit(report: Report, data: Front, y: Scale) -> list[Markup]:
     bounds = [
         b.bound
         for b in report.question.constraints
-        if (b.metric, b.percentile) == (found.measure, found.percentile)
+        if (b.metric, b.percentile) == (data.measure, data.percentile)
     ]
     return [roles.bound_line(y, bound) for bound in bounds]

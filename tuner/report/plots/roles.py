@@ -1,7 +1,4 @@
-"""The marks of specs in plots: recommended, today's, runner-up, or by their constraints.
-
-And lines at bounds.
-"""
+"""The marks of specs in plots, by their role in the answer or by their constraints; and lines at bounds."""
 
 from markupsafe import Markup
 
@@ -30,7 +27,7 @@ def role(report: Report, spec: int | None, trial: str, meets: str) -> str:
 
 
 def glyph(css: str, x: float, y: float, tip: str) -> Markup:
-    """Return a mark whose shape, not only its colour, shows its role."""
+    """Return the mark of a role; roles differ in shape as well as in colour."""
     shapes = {
         "rec": f"M{x:.1f} {y - 8:.1f}l7 8l-7 8l-7 -8z",
         "cur": f"M{x - 5.5:.1f} {y - 5.5:.1f}h11v11h-11z",
@@ -48,7 +45,7 @@ def legend(kinds: set[str]) -> tuple[tuple[str, str], ...]:
 
 
 def names(report: Report) -> dict[str, str]:
-    """Return each trial's spec in words."""
+    """Return the notation of each trial's spec, by the trial's name."""
     return {row.name: notation.spec(row.settings) for row in report.trials}
 
 

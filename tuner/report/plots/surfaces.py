@@ -13,7 +13,7 @@ from tuner.report.surfaces import BAND
 from tuner.report.text import measure
 
 SHADES = 9
-"""Colours of a surface; more are indistinguishable."""
+"""Colours of a surface; more would be indistinguishable."""
 _UNLIKELY = 0.5
 """Cells that meet the constraints with less than this probability are hatched."""
 _CROWDED = 9
@@ -21,30 +21,45 @@ _CROWDED = 9
 _LONG = 8
 """Characters of a value that fit below a plot."""
 _TENFOLD = math.log(10)
-"""An uncertainty is shown as a factor of ten at most."""
+"""Cut of an uncertainty: a factor of ten."""
 
 Cells = Sequence[Sequence[float | None]]
 
 
-def surface(report: Report, found: Surface) -> Plot:
-    """Return the expectation over two axes, and its uncertainty."""
+def surface(report: Report, data: Surface) -> Plot:
+    """Return the expected objective over two axes, and its uncertainty."""
     shown = measure.of(report.question)
-    x, y = report.question.axes[found.x], report.question.axes[found.y]
-    mean = [[shown.shown(value) for value in row] for row in found.mean]
-    uncertain = [[_to_either_side(value) for value in row] for row in found.deviation]
+    x, y = report.question.axes[data.x], report.question.axes[data.y]
+    mean = [[shown.shown(value) for value in row] for row in data.mean]
+    uncertain = [[_to_either_side(value) for value in row] for row in data.deviation]
     pictures = (
-        _heat(report, found, mean, f"Expected {shown.label}", shown.write, good_is_low=shown.less_is_better),
-        _heat(report, found, uncertain, "Uncertainty to either side", figures.percent, good_is_low=True),
+        _heat(report, data, mean, f"Expected {shown.label}", shown.write, good_is_low=shown.less_is_better),
+        _heat(report, data, uncertain, "Uncertainty to either side", figures.percent, good_is_low=True),
     )
     rows = tuple(
-        (y.values[b], x.values[a], _or_dash(mean[j][i], shown.write), figures.percent(uncertain[j][i]),
-         figures.percent(found.meets[j][i]))
-        for j, b in enumerate(found.y_ranks) for i, a in enumerate(found.x_ranks)
-    )  # fmt: skip
-    columns = (y.name, x.name, f"expected {shown.label}", "uncertainty", "probability that it meets all")
-    title = f"{y.name} by {x.name}: expected {shown.label}, and how uncertain it is (the stronger the colour, the better or surer)"
-    legend = [("framed", "the spec that is shown")]
-    if any(share < _UNLIKELY for row in found.meets for share in row):
+        (
+            y.values[b],
+            x.values[a],
+            _or_dash(mean[j][i], shown.write),
+            figures.percent(uncertain[j][i]),
+            figures.percent(data.meets[j][i]),
+        )
+        for j, b in enumerate(data.y_ranks)
+        for i, a in enumerate(data.x_ranks)
+    )
+    columns = (
+        y.name,
+        x.name,
+        f"expected {shown.label}",
+        "uncertainty",
+        "probability of meeting the constraints",
+    )
+    title = (
+        f"{y.name} by {x.name}: expected {shown.label} and its uncertainty"
+        " (stronger colours are better or more certain)"
+    )
+    legend = [("framed", "the shown spec")]
+    if any(share < _UNLIKELY for row in data.meets for share in row):
         legend.append(("hatch", "unlikely to meet the constraints"))
     return Plot(title, pictures, Table(columns, rows), tuple(legend))
 
@@ -60,33 +75,33 @@ def _or_dash(value: float | None, write: Callable[[float], str]) -> str:
 
 def _heat(
     report: Report,
-    found: Surface,
+    data: Surface,
     cells: Cells,
     label: str,
     write: Callable[[float], str],
     *,
     good_is_low: bool,
 ) -> Markup:
-    x, y = report.question.axes[found.x], report.question.axes[found.y]
-    wide_, high = (svg.WIDTH - svg.LEFT - svg.RIGHT) / len(found.x_ranks), _depth() / len(found.y_ranks)
-    lefts = [svg.LEFT + i * wide_ for i in range(len(found.x_ranks))]
-    tops = [svg.HEIGHT - svg.BOTTOM - (j + 1) * high for j in range(len(found.y_ranks))]
+    x, y = report.question.axes[data.x], report.question.axes[data.y]
+    wide_, high = (svg.WIDTH - svg.LEFT - svg.RIGHT) / len(data.x_ranks), _depth() / len(data.y_ranks)
+    lefts = [svg.LEFT + i * wide_ for i in range(len(data.x_ranks))]
+    tops = [svg.HEIGHT - svg.BOTTOM - (j + 1) * high for j in range(len(data.y_ranks))]
     shades = _shades(cells, good_is_low=good_is_low)
     parts: list[Markup] = []
-    for j, b in enumerate(found.y_ranks):
-        for i, a in enumerate(found.x_ranks):
+    for j, b in enumerate(data.y_ranks):
+        for i, a in enumerate(data.x_ranks):
             tip = (
                 f"{y.name} {y.values[b]}, {x.name} {x.values[a]}: {_or_dash(cells[j][i], write)};"
-                f" meets the constraints with probability {figures.percent(found.meets[j][i])}"
+                f" meets the constraints with probability {figures.percent(data.meets[j][i])}"
             )
             box = {"x": lefts[i], "y": tops[j], "width": wide_ + 0.5, "height": high + 0.5}
             parts.append(svg.element("rect", {"class": f"cell h{shades[j][i]}", **box, "data-tip": tip}))
-            if found.meets[j][i] < _UNLIKELY:
+            if data.meets[j][i] < _UNLIKELY:
                 parts.append(svg.element("rect", {"class": "hatched", **box}))
     if report.model:
-        parts.append(_ring(report, found, lefts, tops, (wide_, high)))
-    xs = _ticks(x, found.x_ranks, [left + wide_ / 2 for left in lefts])
-    ys = _ticks(y, found.y_ranks, [top + high / 2 for top in tops])
+        parts.append(_ring(report, data, lefts, tops, (wide_, high)))
+    xs = _ticks(x, data.x_ranks, [left + wide_ / 2 for left in lefts])
+    ys = _ticks(y, data.y_ranks, [top + high / 2 for top in tops])
     frame = svg.frame(xs, ys, x.name, y.name, grid=False)
     title = f"{label}: {y.name} by {x.name}"
     return svg.picture(title, *parts, frame, _key(cells, label, write))
@@ -101,38 +116,38 @@ _KEY = 22
 
 
 def _key(cells: Cells, label: str, write: Callable[[float], str]) -> Markup:
-    """Return the range of the values."""
+    """Return the text with the range of the values."""
     values = [value for row in cells for value in row if value is not None and math.isfinite(value)]
     words = f"{label}: {write(min(values))} to {write(max(values))}" if values else label
     return svg.text(svg.LEFT, svg.TOP + 6, words, "note")
 
 
 def _shades(cells: Cells, *, good_is_low: bool) -> list[list[int]]:
-    """Return a colour for each cell, 0 for the worst; logarithmic if the values span much."""
+    """Return a colour for each cell, 0 for the worst; the scale is logarithmic over a wide range."""
     values = [value for row in cells for value in row if value is not None and math.isfinite(value)]
     if not values:
         return [[0 for _ in row] for row in cells]
-    turn: Callable[[float], float] = math.log if wide(values) else float
-    low, high = turn(min(values)), turn(max(values))
+    scale: Callable[[float], float] = math.log if wide(values) else float
+    low, high = scale(min(values)), scale(max(values))
 
     def shade(value: float | None) -> int:
         if value is None or not math.isfinite(value) or high <= low:
             return 0
-        share = (turn(value) - low) / (high - low)
+        share = (scale(value) - low) / (high - low)
         return min(SHADES - 1, int((1 - share if good_is_low else share) * SHADES))
 
     return [[shade(value) for value in row] for row in cells]
 
 
 def _ring(
-    report: Report, found: Surface, lefts: Sequence[float], tops: Sequence[float], size: tuple[float, float]
+    report: Report, data: Surface, lefts: Sequence[float], tops: Sequence[float], size: tuple[float, float]
 ) -> Markup:
-    """Return the mark of the spec around which the surface is."""
+    """Return the frame of the spec that the surface passes through."""
     assert report.model
     here = ranks_of(report.question.axes, report.model.around)
-    if here[found.x] not in found.x_ranks or here[found.y] not in found.y_ranks:
+    if here[data.x] not in data.x_ranks or here[data.y] not in data.y_ranks:
         return Markup("")
-    i, j = found.x_ranks.index(here[found.x]), found.y_ranks.index(here[found.y])
+    i, j = data.x_ranks.index(here[data.x]), data.y_ranks.index(here[data.y])
     width, height = size
     return svg.element(
         "rect", {"class": "ring", "x": lefts[i], "y": tops[j], "width": width, "height": height}
@@ -161,66 +176,73 @@ def _short(value: str) -> str:
     return value if len(value) <= _LONG else f"{value[: _LONG - 1]}…"
 
 
-def curve(report: Report, found: Curve) -> Plot:
+def curve(report: Report, data: Curve) -> Plot:
     """Return the objective along one axis."""
     shown = measure.of(report.question)
-    axis = report.question.axes[found.axis]
-    series = {name: [shown.shown(v) or 0.0 for v in values] for name, values in _series(found).items()}
-    x = Scale(*_ends(axis, found), svg.LEFT + 14, svg.WIDTH - svg.RIGHT - 14)
+    axis = report.question.axes[data.axis]
+    series = {name: [shown.shown(v) or 0.0 for v in values] for name, values in _series(data).items()}
+    x = Scale(*_ends(axis, data), svg.LEFT + 14, svg.WIDTH - svg.RIGHT - 14)
     values = [value for name in ("mean", "low", "high", "slice") for value in series[name]]
     y = Scale.around(values, svg.HEIGHT - svg.BOTTOM, svg.TOP, log=wide(values))
-    places = [x.at(_place(axis, rank)) for rank in found.ranks]
+    places = [x.at(_place(axis, rank)) for rank in data.ranks]
 
     def points(name: str) -> list[tuple[float, float]]:
         return [(place, y.at(value)) for place, value in zip(places, series[name], strict=True)]
 
-    parts = [svg.frame(_ticks(axis, found.ranks, places), marks(y, shown.write), axis.name, shown.label)]
+    parts = [svg.frame(_ticks(axis, data.ranks, places), marks(y, shown.write), axis.name, shown.label)]
     parts.append(svg.area([*points("low"), *reversed(points("high"))], "band"))
     parts += [svg.line(points("mean"), "course average"), svg.line(points("slice"), "course rec")]
-    for n, (rank, place) in enumerate(zip(found.ranks, places, strict=True)):
+    for n, (rank, place) in enumerate(zip(data.ranks, places, strict=True)):
         tip = (
-            f"{axis.name} {axis.values[rank]}: {shown.write(series['slice'][n])} with the other parameters as in the spec shown;"
-            f" on average {shown.write(series['mean'][n])}"
+            f"{axis.name} {axis.values[rank]}: {shown.write(series['slice'][n])}"
+            f" with the other parameters of the shown spec; on average {shown.write(series['mean'][n])}"
         )
         parts.append(svg.dot(place, y.at(series["slice"][n]), "mark rec", tip, 3.5))
     title = f"{axis.name}: expected {shown.label}"
     rows = tuple(
-        (axis.values[rank], shown.write(series["slice"][n]), shown.write(series["mean"][n]),
-         f"{shown.write(min(series['low'][n], series['high'][n]))} to {shown.write(max(series['low'][n], series['high'][n]))}",
-         figures.percent(found.meets[n]))
-        for n, rank in enumerate(found.ranks)
-    )  # fmt: skip
+        (
+            axis.values[rank],
+            shown.write(series["slice"][n]),
+            shown.write(series["mean"][n]),
+            " to ".join(shown.write(end) for end in sorted((series["low"][n], series["high"][n]))),
+            figures.percent(data.meets[n]),
+        )
+        for n, rank in enumerate(data.ranks)
+    )
     columns = (
         axis.name,
-        "others as in the spec shown",
+        "other parameters of the shown spec",
         "average over all",
         "95 % band of the average",
-        "meets all",
+        "probability of meeting the constraints",
     )
-    legend = (("rec", "others as in the spec shown"), ("average", "average over all specs, with its band"))
+    legend = (
+        ("rec", "with the other parameters of the shown spec"),
+        ("average", "average over all specs, with its band"),
+    )
     return Plot(title, (svg.picture(title, *parts),), Table(columns, rows), legend)
 
 
-def _series(found: Curve) -> dict[str, list[float]]:
-    return {"mean": found.mean, "low": found.low, "high": found.high, "slice": found.slice}
+def _series(data: Curve) -> dict[str, list[float]]:
+    return {"mean": data.mean, "low": data.low, "high": data.high, "slice": data.slice}
 
 
 def _place(axis: Axis, rank: int) -> float:
     return axis.positions[rank] if axis.ordered else float(rank)
 
 
-def _ends(axis: Axis, found: Curve) -> tuple[float, float]:
-    places = [_place(axis, rank) for rank in found.ranks]
+def _ends(axis: Axis, data: Curve) -> tuple[float, float]:
+    places = [_place(axis, rank) for rank in data.ranks]
     return min(places), max(places)
 
 
 def shares(report: Report) -> Plot | None:
-    """Return the axes and pairs of axes that the objective depends on."""
+    """Return the shares of axes and pairs of axes in the variance of the objective."""
     if report.model is None or not report.model.shares:
         return None
     axes = report.question.axes
     ordered = sorted(report.model.shares, key=lambda s: -s.share)
-    rows = [(" with ".join(axes[i].name for i in found.axes), found.share) for found in ordered]
+    rows = [(" with ".join(axes[i].name for i in share.axes), share.share) for share in ordered]
     drawn = rows[:_BARS]
     x = Scale(0.0, max(0.01, *(share for _, share in drawn)), 12, svg.WIDTH - svg.RIGHT)
     parts: list[Markup] = []
@@ -241,4 +263,4 @@ def shares(report: Report) -> Plot | None:
 
 
 _BARS = 10
-"""Shares that are drawn; the others are in the table."""
+"""Most bars; the table has every share."""

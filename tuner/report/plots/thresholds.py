@@ -17,7 +17,7 @@ _TOP, _BAR = 26, 22
 _LETTER = 7
 """Approximate width of a letter."""
 _SPREAD = 4.0
-"""Factor of the range around today's value and the thresholds."""
+"""Factor by which the scale extends beyond today's value and the thresholds."""
 
 
 def price(report: Report, change: PriceChange) -> Plot:
@@ -33,32 +33,31 @@ def price(report: Report, change: PriceChange) -> Plot:
 
 def bound(report: Report, change: BoundChange) -> Plot:
     """Return the winners along the bound of a constraint."""
-    asked = report.question.constraints[change.constraint]
-    return _strip(
-        report, change.segments, change.today, f"The {notation.metric(asked)} allowed", notation.writer(asked)
-    )
+    constraint = report.question.constraints[change.constraint]
+    title = f"The {notation.metric(constraint)} allowed"
+    return _strip(report, change.segments, change.today, title, notation.writer(constraint))
 
 
 def _strip(
     report: Report, segments: Sequence[Segment], today: float, title: str, write: Callable[[float], str]
 ) -> Plot:
-    turns = [segment.start for segment in segments if segment.start > 0]
-    known = [value for value in [*turns, today] if value > 0] or [1.0]
-    x = Scale(min(known) / _SPREAD, max(known) * _SPREAD, 12, svg.WIDTH - 12, log=True)
+    thresholds = [segment.start for segment in segments if segment.start > 0]
+    positive = [value for value in [*thresholds, today] if value > 0] or [1.0]
+    x = Scale(min(positive) / _SPREAD, max(positive) * _SPREAD, 12, svg.WIDTH - 12, log=True)
     parts: list[Markup] = []
     for i, segment in enumerate(segments):
-        left, right = x.at(segment.start), x.at(segment.end if segment.end is not None else math.inf)
+        start, end = x.at(segment.start), x.at(segment.end if segment.end is not None else math.inf)
         css = _css(report, segment, i)
-        box = {"x": left, "y": _TOP, "width": max(1.0, right - left), "height": _BAR}
+        box = {"x": start, "y": _TOP, "width": max(1.0, end - start), "height": _BAR}
         parts.append(svg.element("rect", {"class": f"strip {css}", **box, "data-tip": _tip(segment, write)}))
         name = _name(report, segment)
-        if right - left > _LETTER * len(name):
-            parts.append(svg.text((left + right) / 2, _TOP + 15, name, f"inside {css}"))
+        if end - start > _LETTER * len(name):
+            parts.append(svg.text((start + end) / 2, _TOP + 15, name, f"inside {css}"))
     at = x.at(today)
-    end = "end" if at > svg.WIDTH / 2 else "start"
+    anchor = "end" if at > svg.WIDTH / 2 else "start"
     parts += [
         svg.element("line", {"class": "today", "x1": at, "x2": at, "y1": _TOP - 8, "y2": _TOP + _BAR + 8}),
-        svg.text(at + (-4 if end == "end" else 4), _TOP - 8, f"today {write(today)}", f"tick {end}"),
+        svg.text(at + (-4 if anchor == "end" else 4), _TOP - 8, f"today {write(today)}", f"tick {anchor}"),
     ]
     for tick in marks(x, write):
         parts.append(
@@ -66,9 +65,8 @@ def _strip(
         )
     parts.append(svg.text(svg.WIDTH / 2, _HEIGHT - 6, title, "label middle"))
     rows = tuple(
-        (_span(segment, write), notation.spec(segment.settings) if segment.trial else "no measured spec", _better(report, segment, write))
-        for segment in segments
-    )  # fmt: skip
+        (_span(segment, write), _winner(segment), _better(report, segment, write)) for segment in segments
+    )
     picture = svg.picture(f"{title}: who wins", *parts, height=_HEIGHT)
     return Plot(
         f"{title}: who wins", (picture,), Table((title, "wins", "against the recommended spec"), rows)
@@ -107,10 +105,13 @@ def _better(report: Report, segment: Segment, write: Callable[[float], str]) -> 
     if _css(report, segment, 0) == "rec":
         return figures.DASH
     if segment.factor is None:
-        return "that one is not allowed there" if segment.trial else figures.DASH
+        return "the recommended spec is not allowed there" if segment.trial else figures.DASH
     return f"{figures.percent(segment.factor - 1)} better at {write(segment.at)}"
 
 
 def _tip(segment: Segment, write: Callable[[float], str]) -> str:
-    name = notation.spec(segment.settings) if segment.trial else "no measured spec"
-    return f"{_span(segment, write)}: {name}"
+    return f"{_span(segment, write)}: {_winner(segment)}"
+
+
+def _winner(segment: Segment) -> str:
+    return notation.spec(segment.settings) if segment.trial else "no measured spec"

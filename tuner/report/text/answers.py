@@ -1,4 +1,4 @@
-"""Sentences of the answer: the spec to run, its saving and its lead, or why nothing can be recommended."""
+"""Sentences of the answer: the spec to run, its saving and its lead, or the obstacle."""
 
 import math
 from collections import Counter
@@ -29,15 +29,20 @@ def headline(report: Report) -> str:
 def _recommended(report: Report, choice: Choice) -> str:
     answer, name = report.answer, notation.spec(choice.settings)
     if answer.kind == "Unfinished":
-        return f"The search is not over; the best so far is {name}."
+        return f"The search is still running; the best spec so far is {name}."
     if answer.current is not None and answer.current.settings == choice.settings:
-        return f"Keep {name}, which runs today: nothing that was measured is better."
+        return f"Keep {name}, today's spec: no measured spec is better."
     against = answer.against_current
-    if answer.current and against and any(one.code == "CurrentBetter" for one in report.cautions):
+    if answer.current and against and _has_caution(report, "CurrentBetter"):
         today = notation.spec(answer.current.settings)
-        return f"Keep {today}, which runs today: with the best spec of the space, {name}, {gain(report, against.factor)}."
+        change = gain(report, against.factor)
+        return f"Keep {today}, today's spec: with the best spec of the space, {name}, {change}."
     saving = _saving(report)
     return f"Run {name}: {saving}." if saving else f"Run {name}."
+
+
+def _has_caution(report: Report, code: str) -> bool:
+    return any(caution.code == code for caution in report.cautions)
 
 
 def _obstacle(report: Report) -> str:
@@ -58,20 +63,20 @@ def _saving(report: Report) -> str:
     if against is None:
         return ""
     if against.verdict == "Unclear":
-        return "whether it is better than the spec that runs today is within the noise"
-    return f"{gain(report, against.factor)} than with the spec that runs today"
+        return "its difference from today's spec is within the noise"
+    return f"{gain(report, against.factor)} than with today's spec"
 
 
 def broken_today(report: Report) -> list[str]:
-    """Return the constraints that today's spec surely breaks; one without a value is broken."""
+    """Return the constraints that today's spec surely breaks; a constraint without a value is broken."""
     current = report.answer.current
     if current is None:
         return []
-    seen = {check.constraint: check for check in current.checks}
+    checks = {check.constraint: check for check in current.checks}
     return [
         notation.constraint(bound, bound.bound)
         for k, bound in enumerate(report.question.constraints)
-        if k not in seen or seen[k].measured.low > seen[k].bound
+        if k not in checks or checks[k].measured.low > checks[k].bound
     ]
 
 
@@ -133,19 +138,21 @@ def details(report: Report) -> list[str]:
     if choice.cpu_cores > 0 or choice.memory_bytes > 0:
         cores = figures.number(choice.cpu_cores)
         sentences.append(
-            f"It used {cores} {'core' if cores == '1' else 'cores'} and {figures.size(choice.memory_bytes)} of memory, shared pages included."
+            f"It used {cores} {'core' if cores == '1' else 'cores'}"
+            f" and {figures.size(choice.memory_bytes)} of memory, including shared pages."
         )
-    times = figures.count(len(choice.trials), "measurement")
-    sentences.append(f"This is from {times}: {figures.listed(choice.trials)}.")
+    count = figures.count(len(choice.trials), "measurement")
+    sentences.append(f"These figures are from {count}: {figures.listed(choice.trials)}.")
     if report.repeatability > 0:
         varies = figures.percent(math.expm1(report.repeatability))
         sentences.append(
-            f"Measured again, a spec typically gives {varies} more or less, as all trials together tell; the intervals count that in."
+            f"Repeated measurements of a spec typically differ by {varies}, by all trials;"
+            " the intervals include that."
         )
     return sentences
 
 
-def _objective(shown: measure.Measure, choice: Choice) -> str:
+def _objective(shown: measure.ObjectiveMeasure, choice: Choice) -> str:
     estimate = shown.estimate(choice.objective) if choice.objective else None
     if estimate is None:
         return "Its objective cannot be computed."
@@ -158,7 +165,9 @@ def _check(report: Report, choice: Choice, k: int) -> str:
     write, name = notation.writer(bound), notation.metric(bound)
     check = next((check for check in choice.checks if check.constraint == k), None)
     if check is None:
-        return f"The {name} is not a number in every measurement; at most {write(bound.bound)} is allowed: broken."
+        return (
+            f"The {name} has no value in some measurement; at most {write(bound.bound)} is allowed: broken."
+        )
     words = notation.interval(check.measured, write)
     verdict = (
         "met"
@@ -167,10 +176,10 @@ def _check(report: Report, choice: Choice, k: int) -> str:
         if check.measured.low > check.bound
         else "at its limit"
     )
-    room = ""
+    margin = ""
     if bound.metric != "errorRate" and 0 < check.measured.value <= check.bound:
-        room = f", {figures.percent(1 - check.measured.value / check.bound)} below it"
-    return f"The {name} was {words}; at most {write(check.bound)} is allowed: {verdict}{room}."
+        margin = f", {figures.percent(1 - check.measured.value / check.bound)} below it"
+    return f"The {name} was {words}; at most {write(check.bound)} is allowed: {verdict}{margin}."
 
 
 def against_current(report: Report) -> list[str]:
@@ -178,31 +187,27 @@ def against_current(report: Report) -> list[str]:
     answer = report.answer
     if answer.choice is None or not report.question.inference:
         return []
-    if answer.current is None and any(one.code == "CurrentDidNotRun" for one in report.cautions):
-        return [
-            "What runs today did not run when it was measured: what the recommendation saves is not known."
-        ]
+    if answer.current is None and _has_caution(report, "CurrentDidNotRun"):
+        return ["Today's spec failed when it was measured: the saving is unknown."]
     if answer.current is None:
-        return ["What runs today was not measured: what the recommendation saves is not known."]
+        return ["Today's spec was not measured: the saving is unknown."]
     sentences = [_today(report, answer.current)]
     sentences += [f"It breaks {words}." for words in broken_today(report)]
     if answer.current.settings == answer.choice.settings:
-        return [*sentences, "That is the spec that is recommended."]
+        return [*sentences, "It is the recommended spec."]
     if answer.against_current is None:
         return [
             *sentences,
-            "It was measured, and its objective cannot be computed: what the recommendation saves is not known.",
+            "Its objective cannot be computed: the saving is unknown.",
         ]
-    return [*sentences, _compared(report, answer.against_current, "the spec that runs today")]
+    return [*sentences, _compared(report, answer.against_current, "today's spec")]
 
 
 def _today(report: Report, current: Choice) -> str:
-    today = f"Today runs {notation.spec(current.settings)}"
+    today = f"Today's spec is {notation.spec(current.settings)}"
     if current.cost_per_hour is not None:
         return f"{today}, which costs {figures.number(current.cost_per_hour)} per hour and replica."
-    return (
-        f"{today}, whose cost is not known, as it lacks a limit." if report.question.prices else f"{today}."
-    )
+    return f"{today}; its cost is unknown, as it lacks a limit." if report.question.prices else f"{today}."
 
 
 def against_runner_up(report: Report) -> list[str]:
@@ -220,26 +225,26 @@ def against_runner_up(report: Report) -> list[str]:
 def _compared(report: Report, comparison: Comparison, other: str) -> str:
     words = f"With the recommended spec {gain(report, comparison.factor)} than with {other}"
     if comparison.verdict == "Unclear":
-        return f"{words}: the interval includes no difference, so that neither is proven better."
+        return f"{words}: the interval includes no difference, so neither is proven better."
     return f"{words}."
 
 
 def impossible(report: Report) -> list[str]:
-    """Return the constraint in the way, the nearest spec, and the bounds that could have been met."""
+    """Return the obstacle: the nearest spec, and the bounds that measured specs met."""
     obstacle, message = report.answer.obstacle, report.answer.message
     if report.answer.kind == "Failed":
-        return [f"It gave up: {message.rstrip('.')}."] if message else []
+        return [f"The reason: {message.rstrip('.')}."] if message else []
     if obstacle is None:
         return []
     if obstacle.constraint is None:
-        return [f"{_ended_how(report)}."]
+        return [f"{_ends_of_trials(report)}."]
     return [*_nearest(report, obstacle), *_reaches(report, obstacle)]
 
 
-def _ended_how(report: Report) -> str:
+def _ends_of_trials(report: Report) -> str:
     reasons = Counter(row.reason for row in report.trials if row.reason)
-    said = [phrases.ended_together(reason, count) for reason, count in reasons.items()]
-    return figures.listed(said) or "No trial ended"
+    ends = [phrases.ended_together(reason, count) for reason, count in reasons.items()]
+    return figures.listed(ends) or "No trial ended"
 
 
 def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
@@ -250,15 +255,14 @@ def _nearest(report: Report, obstacle: Obstacle) -> list[str]:
     check = next((check for check in nearest.checks if check.constraint == k), None)
     write = notation.writer(bound)
     if check is None:
-        return [
-            f"Nearest came {notation.spec(nearest.settings)}, of which there is no {notation.metric(bound)}; at most {write(bound.bound)} is allowed."
-        ]
+        name = notation.spec(nearest.settings)
+        limit = f"at most {write(bound.bound)} is allowed"
+        return [f"The nearest spec is {name}, without a value of the {notation.metric(bound)}; {limit}."]
     over = f", {figures.times(check.measured.value / check.bound)} the bound" if check.bound > 0 else ""
-    seen = notation.interval(check.measured, write)
+    value = notation.interval(check.measured, write)
     name = notation.metric(bound)
-    return [
-        f"Nearest came {notation.spec(nearest.settings)}: its {name} was {seen}, and at most {write(check.bound)} is allowed{over}."
-    ]
+    limit = f"at most {write(check.bound)} is allowed{over}"
+    return [f"The nearest spec is {notation.spec(nearest.settings)}: its {name} was {value}; {limit}."]
 
 
 def _reaches(report: Report, obstacle: Obstacle) -> list[str]:
@@ -266,8 +270,9 @@ def _reaches(report: Report, obstacle: Obstacle) -> list[str]:
     for reach in obstacle.reach:
         bound = report.question.constraints[reach.constraint]
         write = notation.writer(bound)
-        others = ", the other constraints as they are" if len(report.question.constraints) > 1 else ""
+        others = " together with the other constraints" if len(report.question.constraints) > 1 else ""
         sentences.append(
-            f"A {notation.metric(bound)} of at most {write(reach.value)} would have been met{others}: by {notation.spec(reach.settings)}."
+            f"A bound of {write(reach.value)} on the {notation.metric(bound)} can be met{others},"
+            f" by {notation.spec(reach.settings)}."
         )
     return sentences

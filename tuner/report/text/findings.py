@@ -1,4 +1,4 @@
-"""Sentences of the evidence: question, cost of the search, parameters that matter, front, and cautions."""
+"""Sentences of the evidence: question, cost of the search, shares of the parameters, fronts and cautions."""
 
 from serving.pages import figures
 from tuner import notation
@@ -8,118 +8,123 @@ from tuner.report.text import measure, phrases
 
 def question(report: Report) -> list[str]:
     """Return the question: target, objective, constraints, space, load and prices."""
-    asked = report.question
+    question = report.question
     target = (
-        f"the Inference {asked.inference}" if asked.inference else f"the ModelVersion {asked.model_version}"
+        f"Inference {question.inference}" if question.inference else f"ModelVersion {question.model_version}"
     )
-    part = f", predictor {asked.predictor}" if asked.predictor else ""
-    want = "least" if measure.of(asked).less_is_better else "most"
-    found = [f"Wanted is the spec of {target}{part} with the {want} of: {measure.of(asked).label}."]
-    if asked.constraints:
-        found.append(
-            f"Allowed: {figures.listed([notation.constraint(bound, bound.bound) for bound in asked.constraints])}."
-        )
-    sizes = [f"{figures.count(len(axis.values), 'value')} of {axis.name}" for axis in asked.axes]
-    found.append(f"There are {figures.count(asked.specs, 'spec')}: {figures.listed(sizes)}.")
-    found += [_load(report), _prices(report)]
-    if asked.warm_start:
-        found.append(_learned(report))
-    if asked.machine:
-        found.append(f"Measured on {asked.machine}.")
-    return found
+    predictor = f", predictor {question.predictor}" if question.predictor else ""
+    shown = measure.of(question)
+    extreme = "least" if shown.less_is_better else "most"
+    sentences = [f"The target is {target}{predictor}; the goal is the {extreme} {shown.label}."]
+    if question.constraints:
+        constraints = [notation.constraint(bound, bound.bound) for bound in question.constraints]
+        sentences.append(f"The constraints: {figures.listed(constraints)}.")
+    sizes = [f"{figures.count(len(axis.values), 'value')} of {axis.name}" for axis in question.axes]
+    sentences.append(f"The space has {figures.count(question.specs, 'spec')}: {figures.listed(sizes)}.")
+    sentences += [_load(report), _prices(report)]
+    if question.warm_start:
+        sentences.append(_learned(report))
+    if question.machine:
+        sentences.append(f"Measured on {question.machine}.")
+    return sentences
 
 
 def _learned(report: Report) -> str:
     if not report.learned:
-        return "No earlier experiment with the same parameters says where to begin."
-    used = [f"{one.experiment} ({figures.percent(one.weight)})" for one in report.learned if one.weight > 0]
-    dropped = figures.listed([one.experiment for one in report.learned if one.weight <= 0])
-    why = "measured too little, or ranks the specs otherwise than the trials here"
+        return "There was no earlier experiment with the same parameters to start from."
+    earlier = [(each.experiment, each.weight) for each in report.learned]
+    used = [f"{name} ({figures.percent(weight)})" for name, weight in earlier if weight > 0]
+    dropped = figures.listed([name for name, weight in earlier if weight <= 0])
+    why = "with too few measurements, or another ranking of the specs"
     if not used:
-        return f"Earlier experiments were not used in the end: {dropped} {why}."
-    tail = f"; not used was {dropped}, which {why}" if dropped else ""
-    return f"Where to look was learned from {figures.listed(used)} as well{tail}; no number here is theirs."
+        return f"Earlier experiments were not used in the end: {dropped}, {why}."
+    rest = f"; {dropped} was not used, {why}" if dropped else ""
+    return (
+        f"The search also used {figures.listed(used)}{rest}; the figures here are from this experiment alone."
+    )
 
 
 def _load(report: Report) -> str:
-    asked = report.question
-    kinds = {
-        "model": "made from the model's own description",
-        "template": "made from the given template",
+    question = report.question
+    sources = {
+        "model": "generated from the model's metadata",
+        "template": "generated from the given template",
         "recorded": "recorded ones",
         "locustfile": "those of the given locustfile",
     }
     mode = (
-        "each user waits for its answer before it asks again"
-        if asked.mode == "closed"
-        else "requests are sent on schedule, whether or not the ones before were answered"
+        "each user waits for an answer before its next request"
+        if question.mode == "closed"
+        else "they are sent on schedule, without waiting for answers"
     )
-    windows = f"Each level of load was held for {figures.duration(asked.window_seconds)}"
-    warm = f" after {figures.duration(asked.warmup_seconds)} of warm-up" if asked.warmup_seconds else ""
-    return f"Requests are {kinds[asked.requests]}; {mode}. {windows}{warm}."
+    windows = f"Each level of load was held for {figures.duration(question.window_seconds)}"
+    seconds = question.warmup_seconds
+    warm_up = f" after {figures.duration(seconds)} of warm-up" if seconds else ""
+    return f"The requests are {sources[question.requests]}; {mode}. {windows}{warm_up}."
 
 
 def _prices(report: Report) -> str:
     given = report.question.prices
-    said = [f"{phrases.PRICES[name]} {figures.number(price)}" for name, price in given.items()]
-    return f"Per hour costs {figures.listed(said)}." if said else "No prices were given."
+    prices = [f"{phrases.PRICES[name]} {figures.number(price)}" for name, price in given.items()]
+    return f"Prices per hour: {figures.listed(prices)}." if prices else "No prices were given."
 
 
 def spent(report: Report) -> list[str]:
     """Return the cost of the search, and its expected regret."""
-    took = report.spent
-    early = f", of which {took.stopped_early:,} stopped early" if took.stopped_early else ""
+    spent = report.spent
+    early = f", of which {spent.stopped_early:,} stopped early" if spent.stopped_early else ""
     ends = [
-        f"{took.succeeded:,} measured{early}" if took.succeeded else "",
-        f"{took.failed:,} failed" if took.failed else "",
-        f"{took.running:,} running" if took.running else "",
+        f"{spent.succeeded:,} measured{early}" if spent.succeeded else "",
+        f"{spent.failed:,} failed" if spent.failed else "",
+        f"{spent.running:,} running" if spent.running else "",
     ]
-    how = "; ".join(end for end in ends if end)
-    verb = "was" if took.trials == 1 else "were"
-    found = [f"{figures.count(took.trials, 'trial')} {verb} made{f' ({how})' if how else ''}."]
-    found.append(_covered(report))
-    money = f" and cost {figures.number(took.cost)}" if took.cost else ""
-    found.append(f"That took {figures.duration(took.seconds)}{money}.")
-    if report.answer.choice is not None and took.expected_regret < 1:
-        best = "The recommended spec" if report.answer.kind == "Recommended" else "The best so far"
-        found.append(f"{best} is {phrases.missed(took.expected_regret)}.")
-    return found
+    outcome = "; ".join(end for end in ends if end)
+    verb = "was" if spent.trials == 1 else "were"
+    sentences = [f"{figures.count(spent.trials, 'trial')} {verb} made{f' ({outcome})' if outcome else ''}."]
+    sentences.append(_coverage(report))
+    money = f" and cost {figures.number(spent.cost)}" if spent.cost else ""
+    sentences.append(f"The search spent {figures.duration(spent.seconds)}{money}.")
+    if report.answer.choice is not None and spent.expected_regret < 1:
+        best = "The recommended spec" if report.answer.kind == "Recommended" else "The best spec so far"
+        sentences.append(f"{best} is {phrases.expected_regret(spent.expected_regret)}.")
+    return sentences
 
 
-def _covered(report: Report) -> str:
+def _coverage(report: Report) -> str:
     """Return the share of the space that was measured."""
     size = report.question.specs
-    seen = len({row.spec for row in report.trials if row.spec is not None and row.result is not None})
-    share = f" ({figures.percent(seen / size)})" if size else ""
-    return f"Of {figures.count(size, 'spec')}, {seen:,} {'was' if seen == 1 else 'were'} measured{share}."
+    measured = len({row.spec for row in report.trials if row.spec is not None and row.result is not None})
+    share = f" ({figures.percent(measured / size)})" if size else ""
+    verb = "was" if measured == 1 else "were"
+    return f"Of {figures.count(size, 'spec')}, {measured:,} {verb} measured{share}."
 
 
 def model(report: Report) -> list[str]:
     """Return the basis of the plots of the whole space."""
     if report.model is None:
-        return ["Too few specs ran to say anything of those that were not measured."]
-    about = report.model
-    trials, specs = figures.count(about.observations, "trial"), figures.count(report.question.specs, "spec")
+        return ["Too few specs ran to predict the others."]
+    trials = figures.count(report.model.observations, "trial")
+    specs = figures.count(report.question.specs, "spec")
     return [
-        f"These are expectations of {specs} from {trials}, by a Gaussian process.",
-        "Where nothing was measured nearby, they are little more than guesses, as the uncertainty says.",
+        f"These are predictions for {specs} from {trials}, by a Gaussian process.",
+        "Far from measured specs they are little more than guesses, and the uncertainty is large.",
     ]
 
 
 def shares(report: Report) -> list[str]:
-    """Return the parameters that matter."""
+    """Return the shares of the parameters in the variance of the objective."""
     if report.model is None or not report.model.shares:
         return []
     axes = report.question.axes
     single = sorted((s for s in report.model.shares if len(s.axes) == 1), key=lambda s: -s.share)
-    said = [f"{axes[s.axes[0]].name} {figures.percent(s.share)}" for s in single]
-    found = [f"Of what the specs differ in, each parameter alone explains: {figures.listed(said)}."]
+    parts = [f"{axes[s.axes[0]].name} {figures.percent(s.share)}" for s in single]
+    sentences = [f"Share of the variation that each parameter alone explains: {figures.listed(parts)}."]
     pairs = [s for s in report.model.shares if len(s.axes) == 2]
     if pairs:
         top = max(pairs, key=lambda s: s.share)
         names = figures.listed([axes[i].name for i in top.axes])
-        found.append(f"Of pairs, {names} together add most: {figures.percent(top.share)}.")
-    return found
+        sentences.append(f"The pair that adds most is {names}: {figures.percent(top.share)}.")
+    return sentences
 
 
 def fronts(report: Report) -> list[str]:
@@ -129,7 +134,7 @@ def fronts(report: Report) -> list[str]:
 
 def _front(front: Front) -> str:
     on = sum(point.front for point in front.points)
-    what = (
+    name = (
         "requests per second"
         if front.measure == "throughput"
         else f"p{front.percentile} {notation.METRICS[front.measure]}"
@@ -137,8 +142,11 @@ def _front(front: Front) -> str:
     verb = "is" if on == 1 else "are"
     allowed = sum(point.meets != "No" for point in front.points)
     if on == 0:
-        return f"No spec that was measured to its end meets the constraints: in cost and {what} there is nothing to choose from."
-    return f"Of {figures.count(allowed, 'spec')} that may meet the constraints, {on:,} {verb} beaten by no other in both cost and {what}."
+        return f"No completely measured spec meets the constraints: the front of cost and {name} is empty."
+    return (
+        f"Of {figures.count(allowed, 'spec')} that may meet the constraints, {on:,} {verb} on the front"
+        f" of cost and {name}."
+    )
 
 
 def trials(report: Report) -> list[str]:
@@ -153,42 +161,38 @@ def cautions(report: Report) -> list[str]:
     return [_caution(report, caution) for caution in report.cautions]
 
 
-_WORDS = {
-    "OutsideMeasured": "The spec that runs today is outside of the searched space{tail}.",
-    "BrokeConstraint": "{Who} measured the same spec, and no load that was tried met the constraints: it may break them when it runs.",
-    "NarrowMargin": "The recommended spec is so near to a limit that, by the noise that was seen, its next measurement may be beyond it;"
-    " none that was measured to its end is surer to keep it.",
-    "NotConfirmed": "The recommended spec was measured once only, and not confirmed: one lucky measurement is possible.",
+_CAUTIONS = {
+    "OutsideMeasured": "Today's spec is outside the searched space{tail}.",
+    "BrokeConstraint": "{Who} measured the same spec and met the constraints at no load:"
+    " the spec may break them in use.",
+    "NarrowMargin": "The recommended spec is so near to a limit that, by the measured noise, its next"
+    " measurement may exceed it; no completely measured spec has a safer margin.",
+    "NotConfirmed": "The recommended spec was measured only once: the measurement may have been lucky.",
     "NoPrices": "No prices were given: costs are not real.",
-    "CurrentNotMeasured": "What runs today was not measured: what the recommendation saves is not known.",
-    "CurrentDidNotRun": "What runs today did not run when it was measured ({who}): what the recommendation saves is not known.",
-    "CurrentCostUnknown": "What a replica costs today is not known, as it lacks a limit: what the recommendation saves is not known.",
-    "CurrentBetter": "What runs today measured better than every spec of the space: tune again with a space that it is in.",
-    "Unfinished": "The experiment is {phase}: what follows may change.",
-    "SeveralMachines": "Trials ran on different machines, and are hard to compare: {detail}.",
-    "NotSteady": "In {who} the measurement had not settled when it ended.",
+    "CurrentNotMeasured": "Today's spec was not measured: the saving is unknown.",
+    "CurrentDidNotRun": "Today's spec failed when it was measured ({who}): the saving is unknown.",
+    "CurrentCostUnknown": "Today's cost of a replica is unknown, as it lacks a limit: the saving is unknown.",
+    "CurrentBetter": "Today's spec measured better than every spec of the space:"
+    " tune again with a space that includes it.",
+    "Unfinished": "The experiment is {phase}: the results may change.",
+    "SeveralMachines": "The trials ran on different machines and are hard to compare: {detail}.",
+    "NotSteady": "In {who} the measurement had not settled at its end.",
     "Note": "{Who}: {detail}",
-}
-_ONE = {
-    "GeneratorLimited": "In {who} the load generator, not the model, was the limit: it may do more than is said.",
-    "LimitNotEnforced": "In {who} a limit was not enforced{tail}: with the limit it may do less.",
-    "ModelChanged": "{Who} measured the model that was served before: it says nothing here.",
-    "MeasuredBetter": "{Who} measured a better value than the recommendation and is not recommended:"
-    " too near to a bound for the noise that was seen, or not measured as often.",
-}
-_SEVERAL = {
-    "GeneratorLimited": "In {who} the load generator, not the model, was the limit: they may do more than is said.",
-    "LimitNotEnforced": "In {who} a limit was not enforced{tail}: with the limit they may do less.",
-    "ModelChanged": "{Who} measured the model that was served before: they say nothing here.",
-    "MeasuredBetter": "{Who} measured a better value than the recommendation and are not recommended:"
-    " too near to a bound for the noise that was seen, or not measured as often.",
+    "GeneratorLimited": "In {who} the load generator, not the model, was the limit:"
+    " the measured throughput may be too low.",
+    "LimitNotEnforced": "In {who} a limit was not enforced{tail}: with it the throughput may be lower.",
+    "ModelChanged": "{Who} measured an earlier model and {does} not count here.",
+    "MeasuredBetter": "{Who} measured a better value but {is_} not recommended:"
+    " too near to a bound for the measured noise, or measured less often.",
 }
 
 
 def _caution(report: Report, caution: Caution) -> str:
-    words = {**_WORDS, **(_ONE if len(caution.trials) == 1 else _SEVERAL)}[caution.code]
+    is_single = len(caution.trials) == 1
     who = _who(report, caution.trials)
-    return words.format(
+    return _CAUTIONS[caution.code].format(
+        does="does" if is_single else "do",
+        is_="is" if is_single else "are",
         who=who,
         Who=f"{who[0].upper()}{who[1:]}",
         tail=f" ({caution.detail})" if caution.detail else "",

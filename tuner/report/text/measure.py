@@ -1,4 +1,4 @@
-"""How the objective is shown: in money or time, so that work per money becomes money per work."""
+"""The presentation of the objective in money or time: work per money becomes money per work."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ MILLION = 1e6
 
 
 @dataclass(frozen=True)
-class Measure:
+class ObjectiveMeasure:
     """The presentation of an objective."""
 
     label: str
@@ -30,57 +30,57 @@ class Measure:
             return value
         return MILLION / value if value > 0 else None
 
-    def estimate(self, found: Estimate) -> Estimate | None:
+    def estimate(self, interval: Estimate) -> Estimate | None:
         """Return the shown interval, with an infinite end if it is open; None if the value is undefined."""
-        value, one, other = (self.shown(end) for end in (found.value, found.low, found.high))
+        value, *ends = (self.shown(each) for each in (interval.value, interval.low, interval.high))
         if value is None:
             return None
-        low, high = sorted(math.inf if end is None else end for end in (one, other))
+        low, high = sorted(math.inf if end is None else end for end in ends)
         return Estimate(value=value, low=low, high=high)
 
 
-def of(question: Question) -> Measure:
-    """Return the presentation of a question's objective; its direction may be against the usual one."""
+def of(question: Question) -> ObjectiveMeasure:
+    """Return the presentation of a question's objective, whose direction may be unusual."""
     return _measure(question.metric, question.direction, question.rate, question.percentile)
 
 
-def of_objective(objective: Objective) -> Measure:
+def of_objective(objective: Objective) -> ObjectiveMeasure:
     """Return the presentation of an experiment's objective."""
     rate = None if objective.rate is None else float(objective.rate)
     return _measure(objective.objective_metric_name, objective.type, rate, objective.percentile)
 
 
-def _measure(metric: str, direction: str, rate: float | None, percentile: int) -> Measure:
+def _measure(metric: str, direction: str, rate: float | None, percentile: int) -> ObjectiveMeasure:
     usual = _usual(metric, rate, percentile)
     return replace(usual, less_is_better=(direction == "minimize") != usual.inverted)
 
 
-def _usual(metric: str, rate: float | None, percentile: int) -> Measure:
+def _usual(metric: str, rate: float | None, percentile: int) -> ObjectiveMeasure:
     match metric:
         case "throughputPerCost" | "tokensPerCost":
             return _per("request" if metric == "throughputPerCost" else "token")
         case "costAtRate":
-            carried = f"{figures.number(rate or 0)} requests/s"
-            return _money(f"cost per hour of {carried}", f"the replicas for {carried} cost {{}} per hour")
+            load = f"{figures.number(rate or 0)} requests/s"
+            return _money(f"cost per hour of {load}", f"the replicas for {load} cost {{}} per hour")
         case "cost":
             return _money("cost per hour of a replica", "a replica costs {} per hour")
         case "latency":
             label = f"p{percentile} latency"
-            return Measure(label, f"the {label} is {{}}", figures.duration, less_is_better=True)
+            return ObjectiveMeasure(label, f"the {label} is {{}}", figures.duration, less_is_better=True)
         case "tokensPerSecond":
-            return Measure(
+            return ObjectiveMeasure(
                 "tokens per second", "a replica makes {} tokens/s", figures.number, less_is_better=False
             )
         case _:
-            return Measure(
+            return ObjectiveMeasure(
                 "requests per second", "a replica answers {} requests/s", figures.number, less_is_better=False
             )
 
 
-def _money(label: str, sentence: str) -> Measure:
-    return Measure(label, sentence, figures.number, less_is_better=True)
+def _money(label: str, sentence: str) -> ObjectiveMeasure:
+    return ObjectiveMeasure(label, sentence, figures.number, less_is_better=True)
 
 
-def _per(thing: str) -> Measure:
-    label, sentence = f"cost of a million {thing}s", f"a million {thing}s cost {{}}"
-    return Measure(label, sentence, figures.number, less_is_better=True, inverted=True)
+def _per(unit: str) -> ObjectiveMeasure:
+    label, sentence = f"cost of a million {unit}s", f"a million {unit}s cost {{}}"
+    return ObjectiveMeasure(label, sentence, figures.number, less_is_better=True, inverted=True)

@@ -1,4 +1,4 @@
-"""Phrases of the report's sentences: regret, end and purpose of a trial, level of load."""
+"""Phrases for the regret, the end and purpose of a trial, and the level of load."""
 
 from typing import Final
 
@@ -9,42 +9,42 @@ from tuner.report.schema import Question, TrialRow
 PRICES: Final = {"cpu": "a core", "memory": "a GiB of memory", "gpu": "a GPU"}
 REASONS: Final = {
     "Measured": "measured to the end",
-    "CannotBeatBest": "stopped early: it could not be better than the best so far",
-    "BreaksConstraint": "breaks a constraint at every load that was tried",
+    "CannotBeatBest": "stopped early: it could not beat the best so far",
+    "BreaksConstraint": "breaks a constraint at every measured load",
     "OutOfMemory": "ran out of memory",
     "Crashed": "crashed",
     "NotReady": "was not ready in time",
     "Refused": "was refused",
     "TimedOut": "took too long",
-    "LoadFailed": "says nothing: the load could not be made",
-    "Interrupted": "says nothing: it was interrupted",
+    "LoadFailed": "has no result: the load could not be generated",
+    "Interrupted": "has no result: it was interrupted",
 }
 _SEVERAL: Final = {
-    "CannotBeatBest": "stopped early: they could not be better than the best so far",
-    "BreaksConstraint": "break a constraint at every load that was tried",
+    "CannotBeatBest": "stopped early: they could not beat the best so far",
+    "BreaksConstraint": "break a constraint at every measured load",
     "NotReady": "were not ready in time",
     "Refused": "were refused",
-    "LoadFailed": "say nothing: the load could not be made",
-    "Interrupted": "say nothing: they were interrupted",
+    "LoadFailed": "have no result: the load could not be generated",
+    "Interrupted": "have no result: they were interrupted",
 }
 PHASES: Final = {
-    "Pending": "waits",
-    "Starting": "is being started",
-    "WarmingUp": "is being warmed up",
+    "Pending": "is pending",
+    "Starting": "is starting",
+    "WarmingUp": "is warming up",
     "Measuring": "is being measured",
 }
 
 
-def missed(regret: float) -> str:
+def expected_regret(regret: float) -> str:
     """Return the expected regret, a share of the best spec's objective, as a phrase."""
     return f"expected to fall {figures.percent(regret)} short of the best spec that was not measured"
 
 
 def ended(row: TrialRow) -> str:
-    """Return why a trial ended, or its phase."""
+    """Return the end of a trial, or its phase."""
     if row.reason:
         return REASONS[row.reason]
-    return PHASES.get(row.phase, "is not over")
+    return PHASES.get(row.phase, "is running")
 
 
 def ended_together(reason: Reason, count: int) -> str:
@@ -55,9 +55,7 @@ def ended_together(reason: Reason, count: int) -> str:
 
 def purpose(row: TrialRow) -> str:
     """Return the purpose of a trial."""
-    return {"Explore": "search", "Confirm": "confirmation", "Baseline": "the spec that runs today"}[
-        row.purpose
-    ]
+    return {"Explore": "search", "Confirm": "confirmation", "Baseline": "today's spec"}[row.purpose]
 
 
 def level(question: Question, amount: float) -> str:

@@ -1,7 +1,4 @@
-"""All sentences of a report, from its JSON alone: the page and the terminal show the same.
-
-Nothing is computed that the JSON lacks; numbers get units and a sensible number of digits.
-"""
+"""All sentences of a report, from its JSON alone: the page and the terminal show the same ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,10 +15,10 @@ def of(report: Mapping[str, Any]) -> dict[str, list[str]]:
     Raises:
         pydantic.ValidationError: not a report of this version; it names the field.
     """
-    return told(Report.model_validate(report))
+    return sections(Report.model_validate(report))
 
 
-def told(report: Report) -> dict[str, list[str]]:
+def sections(report: Report) -> dict[str, list[str]]:
     """Return the sentences of each section of a parsed report."""
     return {
         "headline": [answers.headline(report)],

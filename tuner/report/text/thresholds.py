@@ -10,11 +10,11 @@ from tuner.report.schema import PriceChange, Report, Segment
 from tuner.report.text import answers, phrases
 
 _NEAR = 1.25
-"""A price or bound within this factor of today's is near."""
+"""Factor of today's price or bound within which another is near."""
 
 
 def prices(report: Report) -> list[str]:
-    """Return for each price where another measured spec wins."""
+    """Return the sentences on each price: where another measured spec wins."""
     return [words for change in report.prices for words in _price(report, change)]
 
 
@@ -26,15 +26,15 @@ def _price(report: Report, change: PriceChange) -> list[str]:
         _Words(
             write,
             change.today,
-            f"Were {name} cheaper than {{}} per hour",
-            f"Were {name} {{}} per hour or dearer",
-            f"Whatever {name} costs, no other measured spec wins.",
+            f"If {name} cost less than {{}} per hour",
+            f"If {name} cost {{}} per hour or more",
+            f"No other measured spec wins at any price of {name}.",
         ),
     )
 
 
 def bounds(report: Report) -> list[str]:
-    """Return for each constraint at which bound another measured spec wins."""
+    """Return the sentences on each constraint: the bounds at which another measured spec wins."""
     sentences: list[str] = []
     for change in report.bounds:
         bound = report.question.constraints[change.constraint]
@@ -42,9 +42,9 @@ def bounds(report: Report) -> list[str]:
         words = _Words(
             notation.writer(bound),
             change.today,
-            f"Were less than {{}} of {name} allowed",
-            f"Were {{}} of {name} or more allowed",
-            f"Whatever {name} is allowed, no other measured spec wins.",
+            f"If the bound on the {name} were below {{}}",
+            f"If the bound on the {name} were {{}} or more",
+            f"No other measured spec wins at any bound on the {name}.",
         )
         sentences += _sentences(report, change.segments, words)
     return sentences
@@ -62,7 +62,7 @@ class _Words:
 
 
 def _sentences(report: Report, segments: list[Segment], words: _Words) -> list[str]:
-    """Return a sentence for either side of today's value."""
+    """Return one sentence for each side of today's value, or `words.never`."""
     here = _index(segments, words.today)
     sentences: list[str] = []
     if here > 0:
@@ -76,14 +76,15 @@ def _sentences(report: Report, segments: list[Segment], words: _Words) -> list[s
     return sentences or [words.never]
 
 
-def _sentence(report: Report, begin: str, turn: float, segment: Segment, words: _Words) -> str:
+def _sentence(report: Report, begin: str, threshold: float, segment: Segment, words: _Words) -> str:
     today = words.write(words.today)
-    near = ", which is near" if turn > 0 and words.today > 0 and _factor(turn, words.today) < _NEAR else ""
+    is_near = threshold > 0 and words.today > 0 and _factor(threshold, words.today) < _NEAR
+    near = ", which is near" if is_near else ""
     return f"{begin} (today {today}{near}), {_wins(report, segment, words.write)}."
 
 
-def _factor(value: float, other: float) -> float:
-    return max(value / other, other / value)
+def _factor(a: float, b: float) -> float:
+    return max(a / b, b / a)
 
 
 def _index(segments: list[Segment], today: float) -> int:
@@ -95,6 +96,6 @@ def _wins(report: Report, segment: Segment, write: Callable[[float], str]) -> st
         return "no measured spec would be allowed"
     name = notation.spec(segment.settings)
     if segment.factor is None:
-        return f"{name} would win, as the recommended spec would not be allowed"
-    exact = Estimate(value=segment.factor, low=segment.factor, high=segment.factor)
-    return f"{name} would win: at {write(segment.at)} {answers.gain(report, exact)} with it"
+        return f"{name} would win: the recommended spec would not be allowed"
+    factor = Estimate(value=segment.factor, low=segment.factor, high=segment.factor)
+    return f"{name} would win: at {write(segment.at)} {answers.gain(report, factor)}"

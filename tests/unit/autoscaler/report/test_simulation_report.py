@@ -8,7 +8,7 @@ import pytest
 from autoscaler.report import page, plots, schema, sentences
 from autoscaler.report.schema import PolicyRow, SimulationReport
 from tests.objects import simulations
-from tests.objects.html_pages import Page
+from tests.objects.html_pages import HtmlPage
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -24,8 +24,8 @@ def report() -> SimulationReport:
 
 
 @pytest.fixture(scope="module")
-def html(report: SimulationReport) -> Page:
-    return Page(page.render(report))
+def html(report: SimulationReport) -> HtmlPage:
+    return HtmlPage(page.render(report))
 
 
 def row(report: SimulationReport, name: str, violations: float, hours: float) -> PolicyRow:
@@ -82,7 +82,7 @@ def test_nothing_is_compared_when_nothing_else_was_run(report: SimulationReport)
     assert headline(report) == []
 
 
-def test_page_has_the_json_that_lies_beside_it(report: SimulationReport, html: Page) -> None:
+def test_page_has_the_json_that_lies_beside_it(report: SimulationReport, html: HtmlPage) -> None:
     data = html.of("script", id="report")[0]
     assert json.loads("".join(data.pieces)) == json.loads(json.dumps(schema.as_json(report)))
 
@@ -94,7 +94,9 @@ def test_json_has_a_list_for_each_field_of_a_timeline(report: SimulationReport) 
     assert {len(values) for values in data["moments"].values()} == lengths
 
 
-def test_each_decision_tells_its_reason_when_it_is_pointed_at(report: SimulationReport, html: Page) -> None:
+def test_each_decision_tells_its_reason_when_it_is_pointed_at(
+    report: SimulationReport, html: HtmlPage
+) -> None:
     hits = html.of("rect", class_="hit")
     tips = [hit.attributes["data-tip"] for hit in hits]
     assert len(tips) == 3 * len(report.moments)  # the load, and ours at two risks
@@ -102,7 +104,7 @@ def test_each_decision_tells_its_reason_when_it_is_pointed_at(report: Simulation
     assert tips[len(report.moments) - 1].endswith(f"{column.reason}: {column.message}")
 
 
-def test_tables_have_every_policy_and_every_change(report: SimulationReport, html: Page) -> None:
+def test_tables_have_every_policy_and_every_change(report: SimulationReport, html: HtmlPage) -> None:
     policies = html.of("table", id="policies")[0].text
     assert all(row.name in policies for row in report.rows)
     body = [
@@ -113,7 +115,7 @@ def test_tables_have_every_policy_and_every_change(report: SimulationReport, htm
     assert len(body) == len(report.changes) + 1  # and the header
 
 
-def test_page_asks_nobody_for_anything(html: Page) -> None:
+def test_page_asks_nobody_for_anything(html: HtmlPage) -> None:
     for tag, attribute in (("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")):
         assert all(e.attributes.get(attribute, "data:,") == "data:," for e in html.of(tag))
     policy = next(e for e in html.of("meta") if "http-equiv" in e.attributes)
@@ -125,7 +127,7 @@ def test_texts_of_others_stay_texts(report: SimulationReport, name: str) -> None
     column = replace(report.tracks[0].columns[0], message=name)
     tracks = (replace(report.tracks[0], columns=(column, *report.tracks[0].columns[1:])), *report.tracks[1:])
     hostile = replace(report, name=name, tracks=tracks, changes=(replace(report.changes[0], message=name),))
-    shown = Page(page.render(hostile))
+    shown = HtmlPage(page.render(hostile))
     assert len(shown.of("script")) == 2
     assert not [e for e in shown.elements if any(key.startswith("on") for key in e.attributes)]
     assert name in shown.of("title")[0].text or name.split(maxsplit=1)[0] in shown.of("title")[0].text

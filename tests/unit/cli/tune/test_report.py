@@ -2,7 +2,7 @@
 
 from serving.cli.tune import report
 
-TOLD = {
+SECTIONS = {
     "headline": ["Run cpu 2."],
     **dict.fromkeys(("cautions", "current", "runnerUp", "impossible", "details"), ()),
     **dict.fromkeys(("prices", "bounds", "fronts", "shares", "model", "question", "trials"), ()),
@@ -11,13 +11,13 @@ TOLD = {
 
 
 def test_each_sentence_has_a_line_without_a_terminal() -> None:
-    assert report.plain(TOLD) == (
-        "Run cpu 2.\n\nWhat it took:\n  4 trials were made, for a space of 96.\n  They took 3 min.\n"
+    assert report.plain(SECTIONS) == (
+        "Run cpu 2.\n\nCost of the search:\n  4 trials were made, for a space of 96.\n  They took 3 min.\n"
     )
 
 
 def test_sentences_are_wrapped_and_indented_on_a_terminal() -> None:
-    assert report.plain(TOLD, 24).splitlines()[3:6] == [
+    assert report.plain(SECTIONS, 24).splitlines()[3:6] == [
         "  4 trials were made,",
         "    for a space of 96.",
         "  They took 3 min.",

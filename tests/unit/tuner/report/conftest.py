@@ -1,4 +1,4 @@
-"""One experiment's report, made once for all tests that read it."""
+"""The report of one experiment, made once for all tests."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tests run side by side: with more threads than cores each waits for the other."""
+    """Limit numpy to one thread: tests run in parallel and would compete for the cores."""
     with threadpool_limits(1):
         yield
 

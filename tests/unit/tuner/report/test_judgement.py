@@ -1,11 +1,11 @@
-"""What the answer rests on: which trials speak for a spec, and which specs may be named at all."""
+"""The answer: the trials that count for a spec, and the specs that it may name."""
 
 from typing import Any
 
 import pytest
 
 from serving.objects import Object
-from tests.objects import measured_experiments as made
+from tests.objects import measured_experiments
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page
 from tuner.report.text import sentences
@@ -15,226 +15,261 @@ GOOD = {"cpu": "1", "memory": "512Mi", "batchSize": "4", "OMP_NUM_THREADS": "1"}
 OTHER = {"cpu": "2", "memory": "1Gi", "batchSize": "4", "OMP_NUM_THREADS": "2"}
 
 
-def at(done: float, latency: float) -> made.Service:
-    """Return a service that does this whatever is asked of it."""
-    return lambda settings, users: (done, latency)
+def constant(throughput: float, latency: float) -> measured_experiments.ServiceModel:
+    """Return a service with this throughput and latency for any spec and load."""
+    return lambda settings, users: (throughput, latency)
 
 
 def report(trials: list[Object], winner: int = 0, **changed: Any) -> Object:
-    return content.of(made.finished(trials, trials[winner], **changed), trials, NOW, DEFAULTS)
+    return content.of(measured_experiments.finished(trials, trials[winner], **changed), trials, NOW, DEFAULTS)
 
 
-def codes(found: Object) -> list[str]:
-    return [caution["code"] for caution in found["cautions"]]
+def codes(report: Object) -> list[str]:
+    return [caution["code"] for caution in report["cautions"]]
 
 
-def told(found: Object) -> dict[str, list[str]]:
+def sentences_of(report: Object) -> dict[str, list[str]]:
     """Return the sentences with ordinary spaces."""
-    return {k: [words.replace("\u00a0", " ") for words in said] for k, said in sentences.of(found).items()}
+    return {
+        section: [sentence.replace("\u00a0", " ") for sentence in parts]
+        for section, parts in sentences.of(report).items()
+    }
 
 
-def test_what_trials_of_one_spec_differ_by_may_be_more_than_a_lead():
-    ahead = made.trial(1, GOOD, run=at(110, 0.05))
-    behind = made.trial(2, {**GOOD, "OMP_NUM_THREADS": "2"}, run=at(100, 0.05))
-    experiment = made.finished([ahead, behind], ahead)
-    assert (
-        content.of(experiment, [ahead, behind], NOW, DEFAULTS)["answer"]["againstRunnerUp"]["verdict"]
-        == "Better"
-    )
+def test_a_lead_is_unclear_when_repeated_trials_differ_by_more():
+    ahead = measured_experiments.trial(1, GOOD, run=constant(110, 0.05))
+    behind = measured_experiments.trial(2, {**GOOD, "OMP_NUM_THREADS": "2"}, run=constant(100, 0.05))
+    experiment = measured_experiments.finished([ahead, behind], ahead)
+    answer = content.of(experiment, [ahead, behind], NOW, DEFAULTS)["answer"]
+    assert answer["againstRunnerUp"]["verdict"] == "Better"
     experiment["status"]["repeatability"] = 0.15
-    found = content.of(experiment, [ahead, behind], NOW, DEFAULTS)
-    assert found["answer"]["againstRunnerUp"]["verdict"] == "Unclear"
+    result = content.of(experiment, [ahead, behind], NOW, DEFAULTS)
+    assert result["answer"]["againstRunnerUp"]["verdict"] == "Unclear"
     assert any(
-        words.startswith("Measured again, a spec typically gives 16") for words in told(found)["details"]
+        words.startswith("Repeated measurements of a spec typically differ by 16")
+        for words in sentences_of(result)["details"]
     )
 
 
-def test_a_confirmation_that_broke_a_limit_counts_among_what_was_seen_of_it_and_is_named():
-    once = made.trial(1, GOOD, run=at(100, 0.080))
-    again = made.trial(2, GOOD, run=at(100, 0.110), purpose="Confirm")
+def test_a_confirmation_that_breaks_a_constraint_counts_and_is_named():
+    once = measured_experiments.trial(1, GOOD, run=constant(100, 0.080))
+    again = measured_experiments.trial(2, GOOD, run=constant(100, 0.110), purpose="Confirm")
     assert again["status"]["reason"] == "BreaksConstraint"
-    found = report([once, again])
-    choice = found["answer"]["choice"]
+    result = report([once, again])
+    choice = result["answer"]["choice"]
     assert choice["trials"] == ["digits-cost-1"]
     assert choice["broken"] == ["digits-cost-2"]
     assert choice["checks"][0]["measured"]["value"] == pytest.approx((0.080 * 0.110) ** 0.5)
-    assert "BrokeConstraint" in codes(found)
-    assert "NotConfirmed" not in codes(found)
+    assert "BrokeConstraint" in codes(result)
+    assert "NotConfirmed" not in codes(result)
     assert any(
-        words.startswith("Trial 2 (one of the recommended spec's) measured the same spec, and no load")
-        for words in told(found)["cautions"]
+        words.startswith("Trial 2 (one of the recommended spec's) measured the same spec and met")
+        for words in sentences_of(result)["cautions"]
     )
 
 
-def test_a_spec_whose_confirmation_broke_a_limit_by_more_than_it_kept_it_is_no_runner_up():
+def test_a_spec_is_no_runner_up_when_its_pooled_latency_breaks_a_constraint():
     trials = [
-        made.trial(1, GOOD, run=at(100, 0.050)),
-        made.trial(2, OTHER, run=at(150, 0.080)),
-        made.trial(3, OTHER, run=at(150, 0.200), purpose="Confirm"),
+        measured_experiments.trial(1, GOOD, run=constant(100, 0.050)),
+        measured_experiments.trial(2, OTHER, run=constant(150, 0.080)),
+        measured_experiments.trial(3, OTHER, run=constant(150, 0.200), purpose="Confirm"),
     ]
     assert report(trials)["answer"]["runnerUp"] is None
 
 
-def test_a_lead_over_what_has_no_lower_end_is_not_proven():
-    trials = [made.trial(1, GOOD, run=at(120, 0.05)), made.trial(2, OTHER, run=at(100, 0.05))]
+def test_a_lead_is_unclear_when_an_interval_has_no_lower_end():
+    trials = [
+        measured_experiments.trial(1, GOOD, run=constant(120, 0.05)),
+        measured_experiments.trial(2, OTHER, run=constant(100, 0.05)),
+    ]
     for trial in trials:
         trial["spec"]["costPerHour"] = 0.05
         trial["status"]["result"]["throughput"] |= {"low": 0.0, "high": 200.0}
-    found = report(trials)
-    assert found["answer"]["againstRunnerUp"]["verdict"] == "Unclear"
-    assert any("or more" in words for words in told(found)["details"])
-    assert "or more" in page.render(found)
+    result = report(trials)
+    assert result["answer"]["againstRunnerUp"]["verdict"] == "Unclear"
+    assert any("or more" in words for words in sentences_of(result)["details"])
+    assert "or more" in page.render(result)
 
 
 @pytest.mark.parametrize("reason", ["LoadFailed", "Interrupted"])
-def test_a_trial_that_says_nothing_of_its_spec_takes_nothing_from_it(reason: str):
-    trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER, OTHER), 1)]
+def test_a_trial_without_a_result_does_not_count_against_its_spec(reason: str):
+    trials = [
+        measured_experiments.trial(n, spec, run=constant(100, 0.05))
+        for n, spec in enumerate((GOOD, OTHER, OTHER), 1)
+    ]
     trials[1]["status"] = {"phase": "Failed", "reason": reason, "seconds": 3.0}
     assert report(trials)["answer"]["runnerUp"]["trials"] == ["digits-cost-3"]
 
 
 @pytest.mark.parametrize("reason", ["OutOfMemory", "Crashed", "TimedOut"])
 def test_a_spec_that_failed_under_load_is_no_runner_up_and_wins_at_no_price(reason: str):
-    trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER, OTHER), 1)]
+    trials = [
+        measured_experiments.trial(n, spec, run=constant(100, 0.05))
+        for n, spec in enumerate((GOOD, OTHER, OTHER), 1)
+    ]
     trials[2]["status"] |= {"phase": "Failed", "reason": reason, "result": None}
     assert trials[2]["status"]["windows"]
-    found = report(trials)
-    assert found["answer"]["runnerUp"] is None
-    winners = {s["trial"] for change in (*found["prices"], *found["bounds"]) for s in change["segments"]}
+    result = report(trials)
+    assert result["answer"]["runnerUp"] is None
+    winners = {s["trial"] for change in (*result["prices"], *result["bounds"]) for s in change["segments"]}
     assert winners <= {"", "digits-cost-1"}
 
 
-def beside(number: int, done: float, latency: float, cost: float) -> Object:
-    """Return a trial of what runs today, whose cores are no value of the space."""
-    found = made.trial(number, GOOD, run=at(done, latency), purpose="Baseline")
-    for setting in found["spec"]["settings"]:
+def outside(number: int, throughput: float, latency: float, cost: float) -> Object:
+    """Return a trial of today's spec, whose cores are outside the space."""
+    trial = measured_experiments.trial(number, GOOD, run=constant(throughput, latency), purpose="Baseline")
+    for setting in trial["spec"]["settings"]:
         if setting["name"] == "cpu":
             setting["value"] = "300m"
-    found["spec"]["costPerHour"] = cost
-    return found
+    trial["spec"]["costPerHour"] = cost
+    return trial
 
 
-def test_what_runs_today_beside_the_space_is_kept_where_it_is_better_for_sure():
-    found = report([beside(1, 100, 0.05, cost=0.02), made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
-    assert found["answer"]["againstCurrent"]["verdict"] == "Worse"
-    assert "CurrentBetter" in codes(found)
-    (headline,) = told(found)["headline"]
+def test_a_current_spec_outside_the_space_is_kept_when_it_is_surely_better():
+    result = report(
+        [outside(1, 100, 0.05, cost=0.02), measured_experiments.trial(2, GOOD, run=constant(100, 0.05))],
+        winner=1,
+    )
+    assert result["answer"]["againstCurrent"]["verdict"] == "Worse"
+    assert "CurrentBetter" in codes(result)
+    (headline,) = sentences_of(result)["headline"]
     assert headline.startswith("Keep cpu=300m memory=512Mi ")
     assert "with the best spec of the space, cpu=1 " in headline
     assert " more (" in headline
-    assert "slipway tune apply" not in page.render(found)
+    assert "slipway tune apply" not in page.render(result)
 
 
-def test_what_runs_today_beside_the_space_is_not_kept_where_it_breaks_a_limit():
-    found = report([beside(1, 100, 0.2, cost=0.02), made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
-    assert "CurrentBetter" not in codes(found)
-    assert told(found)["headline"][0].startswith("Run cpu=1 ")
+def test_a_current_spec_outside_the_space_is_not_kept_when_it_breaks_a_constraint():
+    result = report(
+        [outside(1, 100, 0.2, cost=0.02), measured_experiments.trial(2, GOOD, run=constant(100, 0.05))],
+        winner=1,
+    )
+    assert "CurrentBetter" not in codes(result)
+    assert sentences_of(result)["headline"][0].startswith("Run cpu=1 ")
 
 
-def test_a_spec_beside_the_space_is_neither_runner_up_nor_called_better_than_the_recommendation():
-    found = report([beside(1, 100, 0.05, cost=0.02), made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
-    assert found["answer"]["runnerUp"] is None
-    assert "MeasuredBetter" not in codes(found)
+def test_a_spec_outside_the_space_is_neither_runner_up_nor_measured_better():
+    result = report(
+        [outside(1, 100, 0.05, cost=0.02), measured_experiments.trial(2, GOOD, run=constant(100, 0.05))],
+        winner=1,
+    )
+    assert result["answer"]["runnerUp"] is None
+    assert "MeasuredBetter" not in codes(result)
 
 
 STREAMED = {"metric": "ttft", "percentile": 99, "atMost": "50ms"}
 
 
-def test_a_constraint_that_was_never_seen_is_not_met():
-    trials = [made.trial(1, GOOD, run=at(100, 0.05)), made.trial(2, OTHER, run=at(100, 0.05))]
-    found = report(trials, constraints=[STREAMED])
-    assert found["answer"]["runnerUp"] is None
+def test_a_constraint_without_a_value_is_not_met():
+    trials = [
+        measured_experiments.trial(1, GOOD, run=constant(100, 0.05)),
+        measured_experiments.trial(2, OTHER, run=constant(100, 0.05)),
+    ]
+    result = report(trials, constraints=[STREAMED])
+    assert result["answer"]["runnerUp"] is None
     assert any(
-        words.startswith("The p99 time to first token is not a number") for words in told(found)["details"]
+        words.startswith("The p99 time to first token has no value")
+        for words in sentences_of(result)["details"]
     )
 
 
-def test_a_constraint_that_no_trial_saw_is_the_obstacle():
-    trials = [made.trial(1, GOOD, run=at(100, 0.05))]
-    found = content.of(made.finished(trials, None, constraints=[STREAMED]), trials, NOW, DEFAULTS)
-    assert found["answer"]["kind"] == "Impossible"
-    assert found["answer"]["obstacle"]["constraint"] == 0
-    assert "of which there is no p99 time to first token" in told(found)["impossible"][0]
+def test_a_constraint_without_a_value_in_any_trial_is_the_obstacle():
+    trials = [measured_experiments.trial(1, GOOD, run=constant(100, 0.05))]
+    result = content.of(
+        measured_experiments.finished(trials, None, constraints=[STREAMED]), trials, NOW, DEFAULTS
+    )
+    assert result["answer"]["kind"] == "Impossible"
+    assert result["answer"]["obstacle"]["constraint"] == 0
+    assert "without a value of the p99 time to first token" in sentences_of(result)["impossible"][0]
 
 
 @pytest.mark.parametrize(
     ("objective", "words"),
     [
         ({"objectiveMetricName": "throughput"}, "With the recommended spec a replica answers "),
-        ({"objectiveMetricName": "throughputPerCost"}, "It was measured, and its objective cannot be computed"),
-        ({"objectiveMetricName": "cost", "type": "minimize"}, "It was measured, and its objective cannot be computed"),
+        ({"objectiveMetricName": "throughputPerCost"}, "Its objective cannot be computed"),
+        ({"objectiveMetricName": "cost", "type": "minimize"}, "Its objective cannot be computed"),
     ],
-)  # fmt: skip
-def test_what_runs_today_without_limits_is_measured_and_what_it_costs_is_not_known(
-    objective: Object, words: str
-):
-    found = report(
-        [beside(1, 100, 0.05, cost=0.0), made.trial(2, GOOD, run=at(100, 0.05))],
+)
+def test_cost_of_the_current_spec_is_unknown_without_limits(objective: Object, words: str):
+    result = report(
+        [outside(1, 100, 0.05, cost=0.0), measured_experiments.trial(2, GOOD, run=constant(100, 0.05))],
         winner=1,
         objective=objective,
     )
-    answer = found["answer"]
+    answer = result["answer"]
     assert answer["current"]["costPerHour"] is None
-    assert "CurrentCostUnknown" in codes(found)
-    assert not {"CurrentNotMeasured", "MeasuredBetter", "CurrentBetter"} & set(codes(found))
-    assert all(point["x"] > 0 for front in found["fronts"] for point in front["points"])
-    said = told(found)
-    assert "whose cost is not known" in said["current"][0]
-    assert any(sentence.startswith(words) for sentence in said["current"])
-    assert not any("0 per hour" in sentence for sentence in said["current"])
-    page.render(found)
+    assert "CurrentCostUnknown" in codes(result)
+    assert not {"CurrentNotMeasured", "MeasuredBetter", "CurrentBetter"} & set(codes(result))
+    assert all(point["x"] > 0 for front in result["fronts"] for point in front["points"])
+    current = sentences_of(result)["current"]
+    assert "its cost is unknown" in current[0]
+    assert any(sentence.startswith(words) for sentence in current)
+    assert not any("0 per hour" in sentence for sentence in current)
+    page.render(result)
 
 
-def test_what_runs_today_and_crashed_is_said_to_have_been_tried():
-    today = made.trial(1, {**GOOD, "memory": "256Mi", "batchSize": "16"}, purpose="Baseline")
+def test_a_current_spec_that_failed_is_named_as_measured():
+    today = measured_experiments.trial(1, {**GOOD, "memory": "256Mi", "batchSize": "16"}, purpose="Baseline")
     assert today["status"]["reason"] == "OutOfMemory"
-    found = report([today, made.trial(2, GOOD, run=at(100, 0.05))], winner=1)
-    assert "CurrentDidNotRun" in codes(found)
-    assert told(found)["current"] == [
-        "What runs today did not run when it was measured: what the recommendation saves is not known."
+    result = report([today, measured_experiments.trial(2, GOOD, run=constant(100, 0.05))], winner=1)
+    assert "CurrentDidNotRun" in codes(result)
+    assert sentences_of(result)["current"] == [
+        "Today's spec failed when it was measured: the saving is unknown."
     ]
 
 
-def test_without_prices_no_cost_is_said():
-    trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER), 1)]
+def test_report_has_no_cost_without_prices():
+    trials = [
+        measured_experiments.trial(n, spec, run=constant(100, 0.05))
+        for n, spec in enumerate((GOOD, OTHER), 1)
+    ]
     for trial in trials:
         trial["spec"]["costPerHour"] = 0.0
-    found = report(trials, prices={}, objective={"objectiveMetricName": "throughput"})
-    assert "costs" not in " ".join(told(found)["details"])
-    assert "CurrentCostUnknown" not in codes(found)
+    result = report(trials, prices={}, objective={"objectiveMetricName": "throughput"})
+    assert "costs" not in " ".join(sentences_of(result)["details"])
+    assert "CurrentCostUnknown" not in codes(result)
 
 
 @pytest.mark.parametrize(("latency", "narrow"), [(0.095, True), (0.05, False)])
-def test_a_recommendation_that_its_own_noise_may_carry_beyond_a_limit_is_called_near(
+def test_a_recommendation_within_the_noise_of_a_limit_has_a_caution(
     latency: float,
     *,
     narrow: bool,
 ):
-    third = {**GOOD, "cpu": "4"}
+    large = {**GOOD, "cpu": "4"}
     trials = [
-        made.trial(n, spec, run=at(100, latency), wobble=1 + n / 300)
-        for n, spec in enumerate((GOOD, OTHER, third), 1)
+        measured_experiments.trial(n, spec, run=constant(100, latency), wobble=1 + n / 300)
+        for n, spec in enumerate((GOOD, OTHER, large), 1)
     ]
-    found = report(trials)
-    assert ("NarrowMargin" in codes(found)) == narrow
-    assert any("so near to a limit" in words for words in told(found)["cautions"]) == narrow
+    result = report(trials)
+    assert ("NarrowMargin" in codes(result)) == narrow
+    assert any("so near to a limit" in words for words in sentences_of(result)["cautions"]) == narrow
 
 
-def test_specs_that_ran_without_the_objective_being_computable_are_not_said_not_to_have_run():
-    trials = [made.trial(n, spec, run=at(100, 0.05)) for n, spec in enumerate((GOOD, OTHER), 1)]
-    asked = {"objectiveMetricName": "tokensPerSecond"}
-    found = content.of(made.finished(trials, None, objective=asked), trials, NOW, DEFAULTS)
-    assert found["answer"]["kind"] == "Failed"
-    said = told(found)
-    assert said["headline"] == ["The experiment failed: nothing can be recommended."]
-    assert said["impossible"] == ["It gave up: the objective could not be computed of any measurement."]
+def test_answer_is_failed_when_the_objective_cannot_be_computed_from_any_trial():
+    trials = [
+        measured_experiments.trial(n, spec, run=constant(100, 0.05))
+        for n, spec in enumerate((GOOD, OTHER), 1)
+    ]
+    objective = {"objectiveMetricName": "tokensPerSecond"}
+    result = content.of(
+        measured_experiments.finished(trials, None, objective=objective), trials, NOW, DEFAULTS
+    )
+    assert result["answer"]["kind"] == "Failed"
+    sections = sentences_of(result)
+    assert sections["headline"] == ["The experiment failed: nothing can be recommended."]
+    assert sections["impossible"] == ["The reason: the objective could not be computed from any measurement."]
 
 
-def test_a_latency_that_was_given_up_on_is_no_bound_at_which_the_answer_changes():
-    def hangs(settings: made.Settings, users: float) -> tuple[float, float]:
+def test_a_latency_at_the_request_timeout_is_no_threshold():
+    def hangs(settings: measured_experiments.Settings, users: float) -> tuple[float, float]:
         return (100, 0.05) if users < 8 else (900, 30.0)
 
-    trials = [made.trial(1, GOOD, run=at(110, 0.05)), made.trial(2, OTHER, run=hangs)]
+    trials = [
+        measured_experiments.trial(1, GOOD, run=constant(110, 0.05)),
+        measured_experiments.trial(2, OTHER, run=hangs),
+    ]
     for trial in trials:
         trial["spec"]["costPerHour"] = 0.05
     assert trials[1]["status"]["windows"][-1]["latencies"][-1]["value"] == 30.0

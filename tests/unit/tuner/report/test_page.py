@@ -1,4 +1,4 @@
-"""The page: nothing but itself, everything of the report, and nothing of what the report's texts would like to be."""
+"""The page: self-contained, complete, and safe against hostile texts in the report."""
 
 import base64
 import copy
@@ -15,25 +15,40 @@ from hypothesis import strategies as st
 
 from serving.objects import Object
 from tests.objects import measured_experiments
-from tests.objects.html_pages import Page
+from tests.objects.html_pages import HtmlPage
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page
 from tuner.report.text import sentences
 from tuner.settings import DEFAULTS
 
 HOSTILE = (
-    "<script>alert(1)</script>", "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", '" onload="alert(1)',
-    "' onmouseover='alert(1)", "</style><svg onload=alert(1)>", "</title><b>", "<!--", "-->", "]]>", "{{ 7*7 }}", "{% raw %}",
-    "javascript:alert(1)", "&lt;script&gt;", "\u2028\u2029", "\x00\x07", "</svg></td></table>", "<!--<script>",
-)  # fmt: skip
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '" onload="alert(1)',
+    "' onmouseover='alert(1)",
+    "</style><svg onload=alert(1)>",
+    "</title><b>",
+    "<!--",
+    "-->",
+    "]]>",
+    "{{ 7*7 }}",
+    "{% raw %}",
+    "javascript:alert(1)",
+    "&lt;script&gt;",
+    "\u2028\u2029",
+    "\x00\x07",
+    "</svg></td></table>",
+    "<!--<script>",
+)
 
 
 @pytest.fixture(scope="module")
-def rendered(report: Object) -> Page:
-    return Page(page.render(report))
+def rendered(report: Object) -> HtmlPage:
+    return HtmlPage(page.render(report))
 
 
-def test_page_asks_for_nothing_from_elsewhere(rendered: Page, report: Object):
+def test_page_refers_to_no_other_resource(rendered: HtmlPage, report: Object):
     for element in rendered.elements:
         for name in ("src", "href", "srcset", "action", "poster", "data", "xlink:href"):
             value = element.attributes.get(name, "#")
@@ -43,7 +58,7 @@ def test_page_asks_for_nothing_from_elsewhere(rendered: Page, report: Object):
     assert not re.search(r"@import|url\((?!#)|https?://", page.render(report))
 
 
-def test_policy_of_the_page_allows_its_own_script_and_style_only(rendered: Page):
+def test_content_security_policy_allows_only_the_own_script_and_style(rendered: HtmlPage):
     (policy,) = [e.attributes["content"] for e in rendered.of("meta") if "http-equiv" in e.attributes]
     (style,) = rendered.of("style")
     script = rendered.of("script")[-1]
@@ -53,26 +68,26 @@ def test_policy_of_the_page_allows_its_own_script_and_style_only(rendered: Page)
     assert "default-src 'none'" in policy
 
 
-def test_page_holds_its_report_as_json(rendered: Page, report: Object):
+def test_page_includes_its_report_as_json(rendered: HtmlPage, report: Object):
     (data,) = rendered.of("script", id="report")
     assert json.loads("".join(data.pieces)) == report
 
 
-def test_page_says_every_sentence_of_the_report(rendered: Page, report: Object):
+def test_page_has_every_sentence_of_the_report(rendered: HtmlPage, report: Object):
     (body,) = rendered.of("body")
-    for section, said in sentences.of(report).items():
-        for sentence in said:
+    for section, parts in sentences.of(report).items():
+        for sentence in parts:
             assert " ".join(sentence.split()) in body.text, section
 
 
-def test_recommendation_is_read_before_any_evidence(rendered: Page, report: Object):
+def test_recommendation_comes_before_any_evidence(rendered: HtmlPage, report: Object):
     order = [e for e in rendered.elements if e.tag in {"h1", "h2", "figure", "table"}]
     assert order[0].tag == "h1"
     assert order[0].text == " ".join(sentences.of(report)["headline"][0].split())
-    assert next(e.text for e in order if e.tag == "h2") == "What it saves"
+    assert next(e.text for e in order if e.tag == "h2") == "Saving"
 
 
-def test_every_picture_has_a_name_and_its_figure_a_table(rendered: Page):
+def test_every_picture_has_a_label_and_its_figure_a_table(rendered: HtmlPage):
     pictures = rendered.of("svg", role="img")
     figures = rendered.of("figure")
     assert pictures
@@ -87,7 +102,7 @@ def ancestor(element: Any, tag: str) -> Any:
     return element
 
 
-def test_every_control_has_a_name(rendered: Page):
+def test_every_control_has_a_label(rendered: HtmlPage):
     labelled = {e.attributes["for"] for e in rendered.of("label")}
     assert labelled == {e.attributes["id"] for e in [*rendered.of("select"), *rendered.of("input")]}
     ids = [e.attributes["id"] for e in rendered.elements if "id" in e.attributes]
@@ -97,13 +112,13 @@ def test_every_control_has_a_name(rendered: Page):
     } <= set(ids)
 
 
-def test_headings_do_not_skip_a_level(rendered: Page):
+def test_headings_do_not_skip_a_level(rendered: HtmlPage):
     levels = [int(e.tag[1]) for e in rendered.elements if re.fullmatch(r"h[1-6]", e.tag)]
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
-def test_table_of_trials_has_a_row_for_each_with_its_numbers(rendered: Page, report: Object):
+def test_table_of_trials_has_a_row_with_the_figures_of_each(rendered: HtmlPage, report: Object):
     (table,) = rendered.of("table", id="trial-table")
     rows = [e for e in rendered.of("tr") if ancestor(e, "table") is table and ancestor(e, "tbody")]
     assert len(rows) == len(report["trials"])
@@ -114,7 +129,7 @@ def test_table_of_trials_has_a_row_for_each_with_its_numbers(rendered: Page, rep
         assert cells[-3].attributes["data-order"] == str(trial["costPerHour"])
 
 
-def test_something_that_is_no_report_is_refused_by_field(report: Object):
+def test_an_invalid_report_is_refused_by_its_field(report: Object):
     with pytest.raises(pydantic.ValidationError, match="answer"):
         page.render({**report, "answer": {"kind": "Perhaps"}})
     with pytest.raises(pydantic.ValidationError, match="version"):
@@ -123,49 +138,51 @@ def test_something_that_is_no_report_is_refused_by_field(report: Object):
 
 @pytest.fixture(scope="module")
 def small() -> Object:
-    """A report of few trials: quick to render."""
+    """A report of few trials, for quick rendering."""
     experiment, trials = measured_experiments.story(count=3)
     return content.of(experiment, trials[:2], NOW, DEFAULTS)
 
 
 @pytest.fixture(scope="module")
-def benign(small: Object) -> Page:
-    return Page(page.render(small))
+def benign(small: Object) -> HtmlPage:
+    return HtmlPage(page.render(small))
 
 
-NASTY = st.lists(
+TEXTS = st.lists(
     st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=8)), min_size=1, max_size=3
 ).map("".join)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(NASTY)
-def test_hostile_texts_are_shown_and_never_become_markup(small: Object, benign: Page, nasty: str):
-    found = Page(page.render(poisoned(small, nasty)))
-    assert [(e.tag, sorted(e.attributes)) for e in found.elements] == [
+@given(TEXTS)
+def test_hostile_texts_are_shown_as_text_and_never_as_markup(small: Object, benign: HtmlPage, hostile: str):
+    rendered_page = HtmlPage(page.render(poisoned(small, hostile)))
+    assert [(e.tag, sorted(e.attributes)) for e in rendered_page.elements] == [
         (e.tag, sorted(e.attributes)) for e in benign.elements
     ]
-    scripts = ["".join(e.pieces) for e in found.of("script")]
+    scripts = ["".join(e.pieces) for e in rendered_page.of("script")]
     assert scripts[-1] == "".join(benign.of("script")[-1].pieces)
-    assert json.loads(scripts[0]) == poisoned(small, nasty)
+    assert json.loads(scripts[0]) == poisoned(small, hostile)
 
 
-def poisoned(report: Object, nasty: str) -> Object:
-    """Return the report with this text wherever a user, a model or a machine may put one."""
-    found = copy.deepcopy(report)
-    found["name"] = found["namespace"] = found["question"]["machine"] = found["question"]["inference"] = nasty
-    found["answer"]["message"] = nasty
-    for axis in found["question"]["axes"]:
-        axis["name"] = axis["label"] = f"{axis['name']}{nasty}"
-        axis["values"] = [f"{value}{nasty}" for value in axis["values"]]
-    for trial in found["trials"]:
-        trial["message"] = nasty
-        trial["notes"] = [f"note {nasty}" for _ in trial["notes"]]
-    for settings_ in [trial["settings"] for trial in found["trials"]] + _chosen(found):
+def poisoned(report: Object, hostile: str) -> Object:
+    """Return the report with this text in every field that a user, a model or a machine can set."""
+    changed = copy.deepcopy(report)
+    changed["name"] = changed["namespace"] = changed["question"]["machine"] = changed["question"][
+        "inference"
+    ] = hostile
+    changed["answer"]["message"] = hostile
+    for axis in changed["question"]["axes"]:
+        axis["name"] = axis["label"] = f"{axis['name']}{hostile}"
+        axis["values"] = [f"{value}{hostile}" for value in axis["values"]]
+    for trial in changed["trials"]:
+        trial["message"] = hostile
+        trial["notes"] = [f"note {hostile}" for _ in trial["notes"]]
+    for settings_ in [trial["settings"] for trial in changed["trials"]] + _chosen(changed):
         for setting in settings_:
-            setting["name"] = f"{setting['name']}{nasty}"
-            setting["value"] = f"{setting['value']}{nasty}"
-    return found
+            setting["name"] = f"{setting['name']}{hostile}"
+            setting["value"] = f"{setting['value']}{hostile}"
+    return changed
 
 
 def _chosen(report: Object) -> list[list[Object]]:

@@ -9,12 +9,12 @@ POINTS = st.lists(st.tuples(st.integers(0, 6).map(float), st.integers(0, 6).map(
 
 
 @given(POINTS)
-def test_front_is_what_no_other_point_beats(points: list[tuple[float, float]]):
+def test_front_has_the_points_that_no_other_beats(points: list[tuple[float, float]]):
     def beaten(p: tuple[float, float]) -> bool:
         return any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in points)
 
     assert efficient(points) == [not beaten(p) for p in points]
 
 
-def test_front_has_both_of_two_equal_points():
+def test_front_has_both_of_two_equal_best_points():
     assert efficient([(1.0, 2.0), (1.0, 2.0), (1.0, 3.0)]) == [True, True, False]
