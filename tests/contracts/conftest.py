@@ -1,8 +1,8 @@
-"""What we rely on from the Kubernetes API, run on the embedded server or a real one, and on the API in memory.
+"""The contract of the Kubernetes API, tested on the embedded server or a cluster, and on the API in memory.
 
-`KUBECONFIG=... make test-cluster` sets `SLIPWAY_CONTRACT_KUBECONFIG`; the suite then installs our CRDs there
-and works in namespaces of its own. Without it, the embedded server is started. `FakeKube`, on which controllers
-are tested, is held to the same tests, except those marked `server_only(REASON)`.
+`KUBECONFIG=... make test-cluster` sets `SLIPWAY_CONTRACT_KUBECONFIG`; the suite then installs our CRDs in the
+cluster and uses its own namespaces. Without it, the embedded server is started. `FakeKube`, on which the
+controllers are tested, passes the same tests, except those marked `server_only(REASON)`.
 """
 
 import os

@@ -16,9 +16,7 @@ async def test_apply_creates_and_then_changes_nothing_when_repeated(kube: Kube, 
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-async def test_apply_is_refused_with_the_field_when_the_schema_does_not_know_it(
-    kube: Kube, namespace: str
-) -> None:
+async def test_apply_is_refused_with_the_field_when_it_is_unknown(kube: Kube, namespace: str) -> None:
     body = model(namespace)
     body["spec"]["descripton"] = "typo"
     with pytest.raises(errors.ApiError, match=r"spec\.descripton") as refused:

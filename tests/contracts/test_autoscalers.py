@@ -20,15 +20,30 @@ EVERYTHING: dict[str, Any] = {
     "minReplicas": 0,
     "maxReplicas": 10,
     "schedules": [
-        {"name": "office", "start": "0 8 * * mon-fri", "end": "0 18 * * mon-fri", "timeZone": "Europe/Berlin",
-         "minReplicas": 2},
+        {
+            "name": "office",
+            "start": "0 8 * * mon-fri",
+            "end": "0 18 * * mon-fri",
+            "timeZone": "Europe/Berlin",
+            "minReplicas": 2,
+        },
         {"name": "sale", "start": "*/30 9-17/2 24,25 11 *", "duration": "1.5h", "maxReplicas": 50},
     ],
     "metrics": [
-        {"type": "QPS", "target": 50}, {"type": "QPS", "name": "burst"}, {"type": "Concurrency", "target": "0.5"},
-        {"type": "Latency", "percentile": 95, "target": "250ms"}, {"type": "TokenQueueDepth", "target": 4000},
-        {"type": "TokensPerSecond"}, {"type": "Utilization", "resource": "gpu", "target": 80},
-        {"type": "PromQL", "name": "jobs", "query": "sum(queue)", "target": 5, "serverAddress": "http://prometheus:9090"},
+        {"type": "QPS", "target": 50},
+        {"type": "QPS", "name": "burst"},
+        {"type": "Concurrency", "target": "0.5"},
+        {"type": "Latency", "percentile": 95, "target": "250ms"},
+        {"type": "TokenQueueDepth", "target": 4000},
+        {"type": "TokensPerSecond"},
+        {"type": "Utilization", "resource": "gpu", "target": 80},
+        {
+            "type": "PromQL",
+            "name": "jobs",
+            "query": "sum(queue)",
+            "target": 5,
+            "serverAddress": "http://prometheus:9090",
+        },
     ],
     "behavior": {
         "scaleUp": {"maxReplicasPerMinute": 10, "maxPercentPerMinute": 100},
@@ -37,15 +52,17 @@ EVERYTHING: dict[str, Any] = {
     },
     "prediction": {"mode": "Observe", "timeZone": "Europe/Berlin"},
     "risk": 0.25,
-}  # fmt: skip
+}
 SCHEDULE = {"name": "s", "start": "0 8 * * *", "end": "0 9 * * *", "minReplicas": 1}
 
 
 def autoscaler(namespace: str, **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": kinds.AUTOSCALER.api_version, "kind": "Autoscaler",
-        "metadata": {"name": "a", "namespace": namespace}, "spec": {"scaleTargetRef": {"name": "d"}, **spec},
-    }  # fmt: skip
+        "apiVersion": kinds.AUTOSCALER.api_version,
+        "kind": "Autoscaler",
+        "metadata": {"name": "a", "namespace": namespace},
+        "spec": {"scaleTargetRef": {"name": "d"}, **spec},
+    }
 
 
 def schedule(**changes: Any) -> dict[str, Any]:
@@ -58,7 +75,7 @@ def metric(type_: str, **fields: Any) -> dict[str, Any]:
     return {"metrics": [{"type": type_, **fields}]}
 
 
-async def test_two_bounds_are_a_full_configuration(kube: Kube, namespace: str) -> None:
+async def test_two_bounds_are_a_complete_configuration(kube: Kube, namespace: str) -> None:
     created = await kube.create(kinds.AUTOSCALER, autoscaler(namespace, minReplicas=0, maxReplicas=10))
     assert created["spec"] == {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
@@ -68,8 +85,8 @@ async def test_two_bounds_are_a_full_configuration(kube: Kube, namespace: str) -
     }
 
 
-async def test_autoscaler_of_a_predictor_is_stored_as_it_was_written(kube: Kube, namespace: str) -> None:
-    """The planner compares the two: a field that a server adds or changes would be written again forever."""
+async def test_autoscaler_of_a_predictor_is_stored_unchanged(kube: Kube, namespace: str) -> None:
+    """The planner compares both: a field that the server adds or changes would be rewritten forever."""
     predictor = {"name": "p", "modelVersion": "v", "autoScale": {**EVERYTHING, "standby": 1}}
     parent = await kube.create(kinds.INFERENCE, inference(namespace, predictors=[predictor]))
     arm = Arm(Predictor.model_validate(parent["spec"]["predictors"][0]), None, "d-p-1")
@@ -96,10 +113,18 @@ async def test_metrics_merge_by_type_and_name(kube: Kube, namespace: str) -> Non
         ({"risk": 0}, "spec.risk", "0.001"),
         ({"risk": 51}, "spec.risk", "50"),
         ({"prediction": {"mode": "Auto"}}, "spec.prediction.mode", "Auto"),
-        ({"prediction": {"timeZone": "Mars/Base"}}, "spec.prediction", "timeZone must be in the IANA database"),
+        (
+            {"prediction": {"timeZone": "Mars/Base"}},
+            "spec.prediction",
+            "timeZone must be in the IANA database",
+        ),
         ({"prediction": {"timeZone": "../UTC"}}, "spec.prediction.timeZone", "../UTC"),
         ({"behavior": {"scaleToZero": {"idleSeconds": 0}}}, "spec.behavior.scaleToZero.idleSeconds", "0"),
-        ({"behavior": {"scaleUp": {"maxPercentPerMinute": 0}}}, "spec.behavior.scaleUp.maxPercentPerMinute", "0"),
+        (
+            {"behavior": {"scaleUp": {"maxPercentPerMinute": 0}}},
+            "spec.behavior.scaleUp.maxPercentPerMinute",
+            "0",
+        ),
         ({"scaleTargetRef": {"name": "A_b"}}, "spec.scaleTargetRef.name", "A_b"),
         (schedule(duration="1h"), "spec.schedules[0]", "give one of end and duration"),
         (schedule(end=None), "spec.schedules[0]", "give one of end and duration"),
@@ -128,10 +153,14 @@ async def test_metrics_merge_by_type_and_name(kube: Kube, namespace: str) -> Non
         (metric("PromQL", target=1), "spec.metrics[0]", "query is required for PromQL"),
         (metric("QPS", query="up"), "spec.metrics[0]", "not allowed otherwise"),
         (metric("QPS", serverAddress="http://p"), "spec.metrics[0]", "only PromQL has a serverAddress"),
-        (metric("PromQL", query="up", target=1, serverAddress="p:9090"), "spec.metrics[0].serverAddress", "p:9090"),
+        (
+            metric("PromQL", query="up", target=1, serverAddress="p:9090"),
+            "spec.metrics[0].serverAddress",
+            "p:9090",
+        ),
         ({"metrics": [{"type": "QPS"}, {"type": "QPS"}]}, "spec.metrics[1]", "Duplicate value"),
     ],
-)  # fmt: skip
+)
 async def test_invalid_autoscaler_is_refused_with_its_field_and_not_stored(
     kube: Kube, namespace: str, spec: dict[str, Any], field: str, words: str
 ) -> None:
@@ -168,20 +197,38 @@ async def test_full_status_is_stored_beside_the_demand_of_activators(kube: Kube,
     created = await kube.create(kinds.AUTOSCALER, autoscaler(namespace))
     stored = "2026-01-01T00:00:00Z"
     full_status = {
-        "desiredReplicas": 3, "currentReplicas": 1, "readyReplicas": 1, "reason": "a sentence", "lastScaleTime": stored,
+        "desiredReplicas": 3,
+        "currentReplicas": 1,
+        "readyReplicas": 1,
+        "reason": "a sentence",
+        "lastScaleTime": stored,
         "decision": {
-            "time": stored, "rule": "Forecast", "metric": "QPS", "needed": 3, "rate": 120.5, "capacity": 50, "backlog": 0,
-            "startupSeconds": 30.5, "schedule": "office",
+            "time": stored,
+            "rule": "Forecast",
+            "metric": "QPS",
+            "needed": 3,
+            "rate": 120.5,
+            "capacity": 50,
+            "backlog": 0,
+            "startupSeconds": 30.5,
+            "schedule": "office",
             "forecast": {"horizonSeconds": 45, "lower": 100, "median": 120, "upper": 140.25},
         },
-        "decisions": [{"time": stored, "fromReplicas": 1, "toReplicas": 3, "reason": "Forecast", "message": "m"}],
-        "metrics": [{"name": "QPS", "value": 120.5, "needed": 3, "message": ""}, {"name": "PromQL/jobs", "needed": 0,
-                    "message": "not measured"}],
-        "learned": {"capacity": {"rate": 50, "concurrency": 4, "source": "Learned"}, "startupSeconds": 30.5,
-                    "keepAliveSeconds": 400},
+        "decisions": [
+            {"time": stored, "fromReplicas": 1, "toReplicas": 3, "reason": "Forecast", "message": "m"}
+        ],
+        "metrics": [
+            {"name": "QPS", "value": 120.5, "needed": 3, "message": ""},
+            {"name": "PromQL/jobs", "needed": 0, "message": "not measured"},
+        ],
+        "learned": {
+            "capacity": {"rate": 50, "concurrency": 4, "source": "Learned"},
+            "startupSeconds": 30.5,
+            "keepAliveSeconds": 400,
+        },
         "signals": [{"source": "gateway-a", "healthy": False, "message": "silent"}],
         "observedGeneration": 1,
-    }  # fmt: skip
+    }
     await kube.apply_status(kinds.AUTOSCALER, created, full_status)
     demand = [{"reporter": "activator-a", "inFlight": 2}]
     updated = await kube.apply_status(kinds.AUTOSCALER, created, {"demand": demand}, manager="another")

@@ -30,7 +30,7 @@ async def test_no_finalizer_is_added_when_the_object_is_being_deleted(kube: Kube
     await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"finalizers": None}})
 
 
-async def test_delete_is_refused_when_uid_is_another_objects(kube: Kube, namespace: str) -> None:
+async def test_object_is_not_deleted_when_the_uid_is_another(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.MODEL, model(namespace))
     await kube.delete(kinds.MODEL, namespace, "m", uid="00000000-0000-0000-0000-000000000000")
     assert not await gone(kube, kinds.MODEL, namespace, "m")
@@ -38,9 +38,12 @@ async def test_delete_is_refused_when_uid_is_another_objects(kube: Kube, namespa
 
 def child_of(owner: dict[str, Any], **meta: Any) -> dict[str, Any]:
     reference = {
-        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True,
-    }  # fmt: skip
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
     return model(owner["metadata"]["namespace"], "child", ownerReferences=[reference], **meta)
 
 
@@ -56,10 +59,10 @@ async def test_foreground_deletion_waits_for_blocking_dependents(kube: Kube, nam
     await kube.create(kinds.MODEL, child_of(owner, finalizers=["slipway.dev/test"]))
     await kube.delete(kinds.MODEL, namespace, "owner", propagation="Foreground")
 
-    async def child_is_going() -> bool:
+    async def child_is_terminating() -> bool:
         return "deletionTimestamp" in (await kube.get(kinds.MODEL, namespace, "child"))["metadata"]
 
-    await eventually(child_is_going, seconds=30)
+    await eventually(child_is_terminating, seconds=30)
     assert "foregroundDeletion" in (await kube.get(kinds.MODEL, namespace, "owner"))["metadata"]["finalizers"]
     await kube.patch(kinds.MODEL, namespace, "child", {"metadata": {"finalizers": None}})
     await eventually(lambda: gone(kube, kinds.MODEL, namespace, "owner"), seconds=30)

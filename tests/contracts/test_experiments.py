@@ -55,17 +55,49 @@ SPACE = "spec.tunableParameters[0].parameters[0].feasibleSpace"
     ("change", "field", "value"),
     [
         ({"target": {}}, "spec.target", "either inference or modelVersion"),
-        ({"target": {"inference": "a", "modelVersion": "b", "framework": "sklearn"}}, "spec.target", "either inference or"),
+        (
+            {"target": {"inference": "a", "modelVersion": "b", "framework": "sklearn"}},
+            "spec.target",
+            "either inference or",
+        ),
         ({"target": {"modelVersion": "b"}}, "spec.target", "a modelVersion needs a framework"),
-        ({"target": {"modelVersion": "b", "framework": "sklearn", "predictor": "p"}}, "spec.target", "predictor is allowed only"),
-        ({"target": {"inference": "a", "framework": "sklearn"}}, "spec.target", "framework is allowed only with"),
-        ({"target": {"inference": "a", "resources": {"cpu": 1}}}, "spec.target", "resources are allowed only with modelVersion"),
-        ({"target": {"inference": "a", "template": {}}}, "spec.target", "template is allowed only with modelVersion"),
-        ({"target": {"modelVersion": "b", "framework": "custom"}}, "spec.target", "needs a container named predictor"),
+        (
+            {"target": {"modelVersion": "b", "framework": "sklearn", "predictor": "p"}},
+            "spec.target",
+            "predictor is allowed only",
+        ),
+        (
+            {"target": {"inference": "a", "framework": "sklearn"}},
+            "spec.target",
+            "framework is allowed only with",
+        ),
+        (
+            {"target": {"inference": "a", "resources": {"cpu": 1}}},
+            "spec.target",
+            "resources are allowed only with modelVersion",
+        ),
+        (
+            {"target": {"inference": "a", "template": {}}},
+            "spec.target",
+            "template is allowed only with modelVersion",
+        ),
+        (
+            {"target": {"modelVersion": "b", "framework": "custom"}},
+            "spec.target",
+            "needs a container named predictor",
+        ),
         ({"tunableParameters": []}, "spec.tunableParameters", "0"),
-        ({"tunableParameters": category("env")["tunableParameters"] * 2}, "spec.tunableParameters[1]", "Duplicate value"),
+        (
+            {"tunableParameters": category("env")["tunableParameters"] * 2},
+            "spec.tunableParameters[1]",
+            "Duplicate value",
+        ),
         (category("storage"), "spec.tunableParameters[0].category", "storage"),
-        (category("resource", "gpucores", list=["1"]), "spec.tunableParameters[0]", "a resource is cpu, memory, gpu.memory or"),
+        (
+            category("resource", "gpucores", list=["1"]),
+            "spec.tunableParameters[0]",
+            "a resource is cpu, memory, gpu.memory or",
+        ),
         (category("batching", "size", list=["1"]), "spec.tunableParameters[0]", "batchSize or timeout"),
         (category("env", "A"), SPACE, "give either list, or min and max with one of step and factor"),
         (category("env", "A", list=["1"], min="1"), SPACE, "give either list"),
@@ -73,31 +105,72 @@ SPACE = "spec.tunableParameters[0].parameters[0].feasibleSpace"
         (category("env", "A", min="1", max="2", step="1", factor="2"), SPACE, "give either list"),
         (category("env", "A", min="1", max="2", factor="1"), SPACE, "factor must be greater than 1"),
         (category("env", "A", min="one", max="2", step="1"), f"{SPACE}.min", "one"),
-        (category("env", "A", "categorical", min="1", max="2", step="1"), "spec.tunableParameters[0].parameters[0]",
-         "categorical values are given as a list"),
+        (
+            category("env", "A", "categorical", min="1", max="2", step="1"),
+            "spec.tunableParameters[0].parameters[0]",
+            "categorical values are given as a list",
+        ),
         ({"objective": {"objectiveMetricName": "speed"}}, "spec.objective.objectiveMetricName", "speed"),
-        ({"objective": {"type": "minimize", "objectiveMetricName": "costAtRate"}}, "spec.objective", "rate is required for costAtRate"),
-        ({"objective": {"objectiveMetricName": "throughput", "rate": 3}}, "spec.objective", "not allowed otherwise"),
-        ({"objective": {"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "0"}}, "spec.objective",
-         "rate must be greater than 0"),
-        ({"objective": {"objectiveMetricName": "latency"}}, "spec.objective", "latency and cost are of type minimize"),
+        (
+            {"objective": {"type": "minimize", "objectiveMetricName": "costAtRate"}},
+            "spec.objective",
+            "rate is required for costAtRate",
+        ),
+        (
+            {"objective": {"objectiveMetricName": "throughput", "rate": 3}},
+            "spec.objective",
+            "not allowed otherwise",
+        ),
+        (
+            {"objective": {"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "0"}},
+            "spec.objective",
+            "rate must be greater than 0",
+        ),
+        (
+            {"objective": {"objectiveMetricName": "latency"}},
+            "spec.objective",
+            "latency and cost are of type minimize",
+        ),
         ({"constraints": [{"metric": "latency", "atMost": "100"}]}, "spec.constraints[0].atMost", "100"),
-        ({"constraints": [{"metric": "latency", "atMost": "1%"}]}, "spec.constraints[0]", "a latency at most a duration"),
-        ({"constraints": [{"metric": "errorRate", "atMost": "1s"}]}, "spec.constraints[0]", "at most a percentage"),
-        ({"constraints": [{"metric": "ttft", "atMost": "0ms"}]}, "spec.constraints[0]", "a latency cannot be at most 0"),
-        ({"constraints": [{"metric": "latency", "percentile": 100, "atMost": "1s"}]}, "spec.constraints[0].percentile", "100"),
-        ({"load": {"requests": {"name": "a", "key": "b"}, "locustfile": {"name": "a", "key": "b"}}}, "spec.load",
-         "at most one of requestTemplate, requests and locustfile"),
+        (
+            {"constraints": [{"metric": "latency", "atMost": "1%"}]},
+            "spec.constraints[0]",
+            "a latency at most a duration",
+        ),
+        (
+            {"constraints": [{"metric": "errorRate", "atMost": "1s"}]},
+            "spec.constraints[0]",
+            "at most a percentage",
+        ),
+        (
+            {"constraints": [{"metric": "ttft", "atMost": "0ms"}]},
+            "spec.constraints[0]",
+            "a latency cannot be at most 0",
+        ),
+        (
+            {"constraints": [{"metric": "latency", "percentile": 100, "atMost": "1s"}]},
+            "spec.constraints[0].percentile",
+            "100",
+        ),
+        (
+            {"load": {"requests": {"name": "a", "key": "b"}, "locustfile": {"name": "a", "key": "b"}}},
+            "spec.load",
+            "at most one of requestTemplate, requests and locustfile",
+        ),
         ({"load": {"levels": ["1", 0]}}, "spec.load", "every level must be greater than 0"),
         ({"load": {"maxLevel": "0"}}, "spec.load", "maxLevel must be greater than 0"),
-        ({"load": {"levels": ["1", "500"], "maxLevel": "100"}}, "spec.load", "no level may be greater than maxLevel"),
+        (
+            {"load": {"levels": ["1", "500"], "maxLevel": "100"}},
+            "spec.load",
+            "no level may be greater than maxLevel",
+        ),
         ({"prices": {"cpu": -1}}, "spec.prices", "cpu must not be negative"),
         ({"maxCost": -1}, "spec", "maxCost must not be negative"),
         ({"maxNumTrials": 0}, "spec.maxNumTrials", "0"),
         ({"maxDuration": "soon"}, "spec.maxDuration", "soon"),
         ({"algorithm": {"algorithmName": "genetic"}}, "spec.algorithm.algorithmName", "genetic"),
     ],
-)  # fmt: skip
+)
 async def test_invalid_experiment_is_refused_with_field_and_rule(
     kube: Kube, namespace: str, change: Object, field: str, value: str
 ) -> None:
@@ -107,18 +180,20 @@ async def test_invalid_experiment_is_refused_with_field_and_rule(
     assert value in str(caught.value)
 
 
-async def test_question_of_an_experiment_is_immutable_and_its_budget_is_not(
-    kube: Kube, namespace: str
-) -> None:
+async def test_experiment_is_immutable_except_for_its_budget(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.PROFILING_EXPERIMENT, experiment(namespace))
 
     async def patch(spec: Object) -> Object:
         return await kube.patch(kinds.PROFILING_EXPERIMENT, namespace, "digits", {"spec": spec})
 
-    may_change = {
-        "suspend": True, "maxNumTrials": 7, "maxDuration": "10m", "maxCost": "5", "parallelism": 2,
-    }  # fmt: skip
-    assert (await patch(may_change))["spec"].items() >= may_change.items()
+    mutable = {
+        "suspend": True,
+        "maxNumTrials": 7,
+        "maxDuration": "10m",
+        "maxCost": "5",
+        "parallelism": 2,
+    }
+    assert (await patch(mutable))["spec"].items() >= mutable.items()
     for name, value in {
         "target": {"inference": "other"},
         "tunableParameters": category("env", "A", list=["1"])["tunableParameters"],

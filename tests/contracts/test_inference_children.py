@@ -1,4 +1,4 @@
-"""The children that our controllers write are accepted, and are deleted with their Inference. No Pod runs."""
+"""The API accepts the children of an Inference, and deletes them with it. No Pod runs."""
 
 import asyncio
 import json
@@ -18,19 +18,34 @@ from serving.settings import DEFAULTS
 from tests.objects.stored import eventually, gone
 
 PREDICTORS = [
-    {"name": "stable", "modelVersion": "v1", "trafficWeight": 9, "resources": {"cpu": "500m", "memory": "1Gi"},
-     "autoScale": {"minReplicas": 2, "maxReplicas": 3}},
-    {"name": "own", "modelVersion": "v1", "template": {"containers": [
-        {"name": "predictor", "env": [{"name": "A", "value": "1"}], "ports": [{"containerPort": 9090, "name": "more"}]},
-        {"name": "beside", "image": "slipway.dev/runtimes/python", "args": ["-c", "pass"]},
-    ]}},
-]  # fmt: skip
+    {
+        "name": "stable",
+        "modelVersion": "v1",
+        "trafficWeight": 9,
+        "resources": {"cpu": "500m", "memory": "1Gi"},
+        "autoScale": {"minReplicas": 2, "maxReplicas": 3},
+    },
+    {
+        "name": "own",
+        "modelVersion": "v1",
+        "template": {
+            "containers": [
+                {
+                    "name": "predictor",
+                    "env": [{"name": "A", "value": "1"}],
+                    "ports": [{"containerPort": 9090, "name": "more"}],
+                },
+                {"name": "beside", "image": "slipway.dev/runtimes/python", "args": ["-c", "pass"]},
+            ]
+        },
+    },
+]
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 
 @pytest.fixture
 async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterator[None]:
-    """All our controllers, in this process, with a model store of their own."""
+    """All controllers in this process, with a separate model store."""
     data = DataDir(tmp_path / "data")
     data.root.mkdir(mode=0o700)
     shutil.copy(contract_kubeconfig, data.kubeconfig)
@@ -45,9 +60,11 @@ def version(namespace: str, path: Path) -> dict[str, Any]:
     (path / "model.bin").write_bytes(b"weights")
     (path / "slipway.json").write_text(json.dumps({"framework": "sklearn", "metrics": {"accuracy": 0.5}}))
     return {
-        "apiVersion": kinds.MODEL_VERSION.api_version, "kind": "ModelVersion",
-        "metadata": {"name": "v1", "namespace": namespace}, "spec": {"modelName": "m", "source": {"path": str(path)}},
-    }  # fmt: skip
+        "apiVersion": kinds.MODEL_VERSION.api_version,
+        "kind": "ModelVersion",
+        "metadata": {"name": "v1", "namespace": namespace},
+        "spec": {"modelName": "m", "source": {"path": str(path)}},
+    }
 
 
 def number_of(kube: Kube, namespace: str, kind: kinds.Kind) -> Callable[[], Awaitable[int]]:

@@ -11,7 +11,7 @@ from serving.resources import kinds
 from tests.objects.stored import deployment, gone, inference, model
 
 
-async def test_create_gives_identity_and_generation_when_object_is_new(kube: Kube, namespace: str) -> None:
+async def test_new_object_has_uid_generation_and_resource_version(kube: Kube, namespace: str) -> None:
     created = await kube.create(kinds.MODEL, model(namespace))
     meta = created["metadata"]
     assert meta["uid"]
@@ -31,7 +31,7 @@ async def test_create_is_refused_when_namespace_does_not_exist(kube: Kube) -> No
         await kube.create(kinds.MODEL, model("no-such-namespace"))
 
 
-async def test_null_fields_are_ignored_when_a_client_sends_them(kube: Kube, namespace: str) -> None:
+async def test_null_fields_are_ignored(kube: Kube, namespace: str) -> None:
     created = await kube.create(kinds.MODEL, model(namespace, creationTimestamp=None, labels=None))
     assert created["metadata"]["creationTimestamp"]
     assert "labels" not in created["metadata"]
@@ -47,14 +47,19 @@ async def test_a_json_patch_is_refused_when_its_copies_double_the_object(kube: K
 
 async def test_an_integer_is_refused_when_it_does_not_fit_its_type(kube: Kube, namespace: str) -> None:
     with pytest.raises(errors.ApiError) as refused:
-        await kube.create(kinds.LEASE, {
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "namespace": namespace},
-            "spec": {"leaseDurationSeconds": 2**31},
-        })  # fmt: skip
+        await kube.create(
+            kinds.LEASE,
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": "a", "namespace": namespace},
+                "spec": {"leaseDurationSeconds": 2**31},
+            },
+        )
     assert refused.value.code in (400, 422)
 
 
-async def test_name_is_generated_when_asked_for(kube: Kube, namespace: str) -> None:
+async def test_name_is_generated_from_generate_name(kube: Kube, namespace: str) -> None:
     body = model(namespace)
     del body["metadata"]["name"]
     body["metadata"]["generateName"] = "gen-"
@@ -62,7 +67,7 @@ async def test_name_is_generated_when_asked_for(kube: Kube, namespace: str) -> N
     assert created["metadata"]["name"].startswith("gen-")
 
 
-async def test_resource_version_grows_when_anything_is_written(kube: Kube, namespace: str) -> None:
+async def test_resource_version_grows_with_every_write(kube: Kube, namespace: str) -> None:
     first = await kube.create(kinds.MODEL, model(namespace, "a"))
     second = await kube.create(
         kinds.CONFIG_MAP, {"metadata": {"name": "c", "namespace": namespace}, "data": {"a": "b"}}
@@ -70,7 +75,7 @@ async def test_resource_version_grows_when_anything_is_written(kube: Kube, names
     assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
 
 
-async def test_generation_moves_only_when_spec_changes(kube: Kube, namespace: str) -> None:
+async def test_generation_changes_only_with_the_spec(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.MODEL, model(namespace))
     labelled = await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"labels": {"a": "b"}}})
     assert labelled["metadata"]["generation"] == 1
@@ -97,7 +102,7 @@ async def test_update_is_refused_without_a_resource_version(kube: Kube, namespac
         await kube.update(kinds.MODEL, model(namespace))
 
 
-@pytest.mark.server_only("it has no HTTP: its client fills in apiVersion and kind")
+@pytest.mark.server_only("it has no HTTP; its client sets apiVersion and kind")
 async def test_create_is_refused_without_api_version_or_kind(kube: Kube, namespace: str) -> None:
     for missing, pattern in (("apiVersion", "(?i)api ?version"), ("kind", "(?i)kind")):
         body = {key: value for key, value in model(namespace).items() if key != missing}
@@ -106,7 +111,7 @@ async def test_create_is_refused_without_api_version_or_kind(kube: Kube, namespa
         assert refused.value.code in (400, 422)
 
 
-async def test_one_of_many_writers_wins_when_they_race(kube: Kube, namespace: str) -> None:
+async def test_one_of_many_concurrent_writers_wins(kube: Kube, namespace: str) -> None:
     created = await kube.create(kinds.MODEL, model(namespace))
 
     async def write(number: int) -> bool:
@@ -125,34 +130,94 @@ async def test_one_of_many_writers_wins_when_they_race(kube: Kube, namespace: st
         ({"predictors": []}, "spec.predictors", "0"),
         ({"framework": "fortran"}, "spec.framework", "fortran"),
         ({"predictors": [{"name": "A!", "modelVersion": "v1"}]}, "spec.predictors[0].name", "A!"),
-        ({"predictors": [{"name": "a", "modelVersion": "v1", "trafficWeight": -1}]}, "spec.predictors[0].trafficWeight", "-1"),
+        (
+            {"predictors": [{"name": "a", "modelVersion": "v1", "trafficWeight": -1}]},
+            "spec.predictors[0].trafficWeight",
+            "-1",
+        ),
         ({"predictors": [{"name": "a"}]}, "spec.predictors[0].modelVersion", "Required"),
-        ({"predictors": [{"name": "a", "modelVersion": "v", "autoScale": {"minReplicas": 3, "maxReplicas": 1}}]},
-         "spec.predictors[0].autoScale", "minReplicas must not be greater"),
-        ({"predictors": [{"name": "a", "modelVersion": "v"}, {"name": "a", "modelVersion": "w"}]},
-         "spec.predictors[1]", "Duplicate value"),
-        ({"predictors": [{"name": "a", "modelVersion": "v", "resources": {"cpu": "1.5.2"}}]},
-         "spec.predictors[0].resources.cpu", "1.5.2"),
-        ({"predictors": [{"name": "a", "modelVersion": "v", "batching": {"batchSize": 0}}]},
-         "spec.predictors[0].batching.batchSize", "0"),
-        ({"predictors": [{"name": "a", "modelVersion": "v", "batching": {"batchSize": 1025}}]},
-         "spec.predictors[0].batching.batchSize", "1025"),
-        ({"predictors": [{"name": "a", "modelVersion": "v", "batching": {"timeout": "2 ms"}}]},
-         "spec.predictors[0].batching.timeout", "2 ms"),
-        ({"predictors": [{"name": "a", "modelVersion": "v", "batching": {"timeout": "10001ms"}}]},
-         "spec.predictors[0].batching.timeout", "must be at most 10s"),
-        ({"framework": "custom",
-          "predictors": [{"name": "a", "modelVersion": "v", "template": {"containers": [{"name": "predictor"}]},
-                          "batching": {"batchSize": 2}}]},
-         "spec", "framework custom gathers no requests"),
-        ({"predictors": [{"name": "a", "modelVersion": "v",
-                          "template": {"containers": [{"name": "predictor", "ports": "eight"}]}}]},
-         "spec.predictors[0].template.containers[0].ports", "array"),
-        ({"predictors": [{"name": "a", "modelVersion": "v",
-                          "template": {"containers": [{"name": "predictor", "env": [{"value": "x"}]}]}}]},
-         "spec.predictors[0].template.containers[0].env[0].name", "Required"),
+        (
+            {
+                "predictors": [
+                    {"name": "a", "modelVersion": "v", "autoScale": {"minReplicas": 3, "maxReplicas": 1}}
+                ]
+            },
+            "spec.predictors[0].autoScale",
+            "minReplicas must not be greater",
+        ),
+        (
+            {"predictors": [{"name": "a", "modelVersion": "v"}, {"name": "a", "modelVersion": "w"}]},
+            "spec.predictors[1]",
+            "Duplicate value",
+        ),
+        (
+            {"predictors": [{"name": "a", "modelVersion": "v", "resources": {"cpu": "1.5.2"}}]},
+            "spec.predictors[0].resources.cpu",
+            "1.5.2",
+        ),
+        (
+            {"predictors": [{"name": "a", "modelVersion": "v", "batching": {"batchSize": 0}}]},
+            "spec.predictors[0].batching.batchSize",
+            "0",
+        ),
+        (
+            {"predictors": [{"name": "a", "modelVersion": "v", "batching": {"batchSize": 1025}}]},
+            "spec.predictors[0].batching.batchSize",
+            "1025",
+        ),
+        (
+            {"predictors": [{"name": "a", "modelVersion": "v", "batching": {"timeout": "2 ms"}}]},
+            "spec.predictors[0].batching.timeout",
+            "2 ms",
+        ),
+        (
+            {"predictors": [{"name": "a", "modelVersion": "v", "batching": {"timeout": "10001ms"}}]},
+            "spec.predictors[0].batching.timeout",
+            "must be at most 10s",
+        ),
+        (
+            {
+                "framework": "custom",
+                "predictors": [
+                    {
+                        "name": "a",
+                        "modelVersion": "v",
+                        "template": {"containers": [{"name": "predictor"}]},
+                        "batching": {"batchSize": 2},
+                    }
+                ],
+            },
+            "spec",
+            "framework custom gathers no requests",
+        ),
+        (
+            {
+                "predictors": [
+                    {
+                        "name": "a",
+                        "modelVersion": "v",
+                        "template": {"containers": [{"name": "predictor", "ports": "eight"}]},
+                    }
+                ]
+            },
+            "spec.predictors[0].template.containers[0].ports",
+            "array",
+        ),
+        (
+            {
+                "predictors": [
+                    {
+                        "name": "a",
+                        "modelVersion": "v",
+                        "template": {"containers": [{"name": "predictor", "env": [{"value": "x"}]}]},
+                    }
+                ]
+            },
+            "spec.predictors[0].template.containers[0].env[0].name",
+            "Required",
+        ),
     ],
-)  # fmt: skip
+)
 async def test_invalid_object_is_refused_with_field_and_value_and_not_stored(
     kube: Kube, namespace: str, change: dict, field: str, value: str
 ) -> None:
@@ -164,7 +229,7 @@ async def test_invalid_object_is_refused_with_field_and_value_and_not_stored(
     assert await gone(kube, kinds.INFERENCE, namespace, "digits")
 
 
-async def test_create_is_refused_when_the_schema_does_not_know_a_field(kube: Kube, namespace: str) -> None:
+async def test_create_is_refused_when_a_field_is_unknown(kube: Kube, namespace: str) -> None:
     body = model(namespace)
     body["spec"]["descripton"] = "typo"
     with pytest.raises(errors.ApiError, match=r"spec\.descripton") as refused:
@@ -173,7 +238,7 @@ async def test_create_is_refused_when_the_schema_does_not_know_a_field(kube: Kub
     assert await gone(kube, kinds.MODEL, namespace, "m")
 
 
-async def test_patch_is_refused_when_the_schema_does_not_know_a_field(kube: Kube, namespace: str) -> None:
+async def test_patch_is_refused_when_a_field_is_unknown(kube: Kube, namespace: str) -> None:
     created = await kube.create(kinds.MODEL, model(namespace))
     with pytest.raises(errors.ApiError, match=r"spec\.descripton") as refused:
         await kube.patch(kinds.MODEL, namespace, "m", {"spec": {"descripton": "typo"}})
@@ -198,15 +263,19 @@ async def test_defaults_are_stored_when_fields_are_absent(kube: Kube, namespace:
 async def test_transition_rule_holds_when_an_immutable_spec_changes(kube: Kube, namespace: str) -> None:
     await kube.create(
         kinds.MODEL_VERSION,
-        {"apiVersion": "slipway.dev/v1alpha1", "kind": "ModelVersion", "metadata": {"name": "v", "namespace": namespace},
-         "spec": {"modelName": "m", "source": {"path": "/models/a"}}},
-    )  # fmt: skip
+        {
+            "apiVersion": "slipway.dev/v1alpha1",
+            "kind": "ModelVersion",
+            "metadata": {"name": "v", "namespace": namespace},
+            "spec": {"modelName": "m", "source": {"path": "/models/a"}},
+        },
+    )
     with pytest.raises(errors.Invalid, match="immutable"):
         await kube.patch(kinds.MODEL_VERSION, namespace, "v", {"spec": {"source": {"path": "/models/b"}}})
 
 
-@pytest.mark.server_only("it has no dry runs: no controller asks for one")
-async def test_dry_run_answers_like_a_write_and_stores_nothing(kube: Kube, namespace: str) -> None:
+@pytest.mark.server_only("it has no dry runs, which no controller uses")
+async def test_dry_run_responds_like_a_write_and_stores_nothing(kube: Kube, namespace: str) -> None:
     path, dry = kinds.MODEL.path(namespace), {"dryRun": "All", "fieldManager": "contract"}
     created = await kube.request("POST", path, body=model(namespace), query=dry)
     assert created["metadata"]["uid"]
@@ -257,7 +326,7 @@ async def test_zeros_of_a_probe_are_replaced_by_defaults(kube: Kube, namespace: 
     ) == (1, 10, 3)
 
 
-async def test_scale_changes_replicas_and_nothing_else(kube: Kube, namespace: str) -> None:
+async def test_scale_changes_only_the_replicas(kube: Kube, namespace: str) -> None:
     created = await kube.create(kinds.DEPLOYMENT, deployment(namespace))
     scale = await kube.patch(kinds.DEPLOYMENT, namespace, "d", {"spec": {"replicas": 2}}, subresource="scale")
     assert scale["kind"] == "Scale"

@@ -1,4 +1,4 @@
-"""List and watch: every change once and in order; selectors; pages."""
+"""Lists and watches: order of changes, selectors and pages."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from serving.resources import kinds
 from tests.objects.stored import model
 
 
-async def test_watch_delivers_every_change_in_order_when_writers_race(kube: Kube, namespace: str) -> None:
+async def test_watch_delivers_every_change_of_concurrent_writers_in_order(kube: Kube, namespace: str) -> None:
     start = (await kube.list(kinds.MODEL, namespace)).resource_version
 
     async def write(name: str) -> None:
@@ -74,8 +74,8 @@ async def test_every_object_is_listed_once_when_listing_in_pages(kube: Kube, nam
     assert [item["metadata"]["name"] for item in listing.items] == [f"m{n}" for n in range(7)]
 
 
-@pytest.mark.server_only("it has no pages: a list is one answer")
-async def test_pages_show_one_snapshot_when_others_write_between_them(kube: Kube, namespace: str) -> None:
+@pytest.mark.server_only("it has no pages: a list is one response")
+async def test_pages_are_of_one_snapshot_during_other_writes(kube: Kube, namespace: str) -> None:
     path = kinds.MODEL.path(namespace)
     for number in range(4):
         await kube.create(kinds.MODEL, model(namespace, f"m{number}"))
@@ -101,9 +101,7 @@ async def test_selector_is_refused_when_malformed(kube: Kube, namespace: str) ->
     assert caught.value.code == 400
 
 
-async def test_informer_holds_what_the_api_holds_when_everything_has_settled(
-    kube: Kube, namespace: str
-) -> None:
+async def test_informer_converges_to_the_objects_of_the_api(kube: Kube, namespace: str) -> None:
     informer = Informer(kube, kinds.MODEL, namespace=namespace)
     informer.index("description", lambda obj: [obj["spec"]["description"]])
     task = asyncio.create_task(informer.run())

@@ -360,7 +360,7 @@ class FakeKube(Kube):
             return
         if isinstance(step, garbage.Delete):
             self._delete(kind, id_, {"propagationPolicy": step.policy})
-        elif isinstance(step, garbage.Remove):
+        elif isinstance(step, garbage.RemoveFromStore):
             self._remove(kind, id_)
         else:
             self._replace(kind, id_, step.after)

@@ -25,13 +25,13 @@ import asyncio, logging, signal, sys
 from dataclasses import replace
 from pathlib import Path
 from serving.embedded.kubelet import agent, spawning
-from serving.embedded.kubelet.runtimes import RUNTIMES, Runtime
+from serving.embedded.kubelet.runtimes import RUNTIMES, LocalRuntime
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS
 logging.basicConfig(level=logging.INFO)
 spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
 command = (sys.executable, "-u", sys.argv[2] + "/tests/programs/script_runtime.py")
-runtimes = {**RUNTIMES, "{script}": Runtime(command, "tests.programs.script_runtime")}
+runtimes = {**RUNTIMES, "{script}": LocalRuntime(command, "tests.programs.script_runtime")}
 short = {"backoff_base_seconds": 0.1, "drain_seconds": 0.5, "blocked_cap_seconds": 0.3}
 node = replace(DEFAULTS.node, log_bytes=20_000, **short)
 

@@ -20,7 +20,7 @@ from serving.embedded.apiserver.handlers.pod_usage import PodUsage
 from serving.embedded.apiserver.pods.node_proxy import NodeProxy
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
-from serving.embedded.apiserver.storage.store import Store
+from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import CONNECTION, Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.settings import ApiSettings, Settings
@@ -40,7 +40,7 @@ class _Protocol(HttpToolsProtocol):
         self.scope["extensions"] = {CONNECTION: connection}
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """uvicorn without its signal handlers: the caller of `run` cancels it."""
 
     @contextlib.contextmanager
@@ -60,7 +60,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     try:
         epoch = int(clock.now().timestamp() * 1000)
         database = Database(data_dir.database, epoch=epoch, history=api.watch_history)
-        store = Store(database)
+        store = ObjectStore(database)
         try:
             await _serve(store, listener, data_dir, settings)
         finally:
@@ -69,7 +69,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         listener.close()
 
 
-async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, settings: Settings) -> None:
+async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir, settings: Settings) -> None:
     api = settings.api
     writer, hub = ObjectWriter(store), Hub(store)
     await writer.start()
@@ -99,7 +99,7 @@ async def _serve(store: Store, listener: socket.socket, data_dir: DataDir, setti
     config.load()
     assert config.ssl is not None
     config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    server = _Server(config)
+    server = _UvicornServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     helpers = [
         asyncio.create_task(tls.keep_fresh(config.ssl)),

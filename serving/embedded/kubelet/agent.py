@@ -9,7 +9,7 @@ from serving.embedded.kubelet.container import stopping
 from serving.embedded.kubelet.node import Node, discover
 from serving.embedded.kubelet.pod.runner import PodRunner
 from serving.embedded.kubelet.records import pods
-from serving.embedded.kubelet.runtimes import RUNTIMES, Runtime
+from serving.embedded.kubelet.runtimes import RUNTIMES, LocalRuntime
 from serving.embedded.workloads.run import run_workloads
 from serving.kube import Informer, Watches, connect_eventually
 from serving.objects import Object
@@ -85,7 +85,7 @@ class Agent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def run(data_dir: DataDir, settings: Settings, runtimes: Mapping[str, Runtime] = RUNTIMES) -> None:
+async def run(data_dir: DataDir, settings: Settings, runtimes: Mapping[str, LocalRuntime] = RUNTIMES) -> None:
     """Run Pods until cancelled; their processes stay, for the next agent to adopt.
 
     `runtimes` are the local runtimes, by image.

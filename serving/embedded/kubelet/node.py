@@ -17,7 +17,7 @@ from serving.embedded.kubelet.devices.mps import Mps, directory_of
 from serving.embedded.kubelet.metrics import NodeMetrics
 from serving.embedded.kubelet.pod.addresses import Addresses
 from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
-from serving.embedded.kubelet.runtimes import Runtime
+from serving.embedded.kubelet.runtimes import LocalRuntime
 from serving.embedded.kubelet.zygote.pool import ZygotePool
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Kube
@@ -50,7 +50,7 @@ class Node:
     cgroups: Cgroups
     addresses: Addresses
     jail: Jail | None
-    runtimes: Mapping[str, Runtime]
+    runtimes: Mapping[str, LocalRuntime]
     """The local runtimes, by image."""
     zygotes: ZygotePool
     images: ImageVolumes
@@ -97,7 +97,7 @@ def jail(data_dir: DataDir, user: str) -> Jail | None:
     return Jail(entry.pw_uid, entry.pw_gid, tuple(sorted(homes - {"/"})), keep)
 
 
-def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, Runtime]) -> Node:
+def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, LocalRuntime]) -> Node:
     """Return this machine as a node."""
     cgroups = detect()
     confinement = jail(data_dir, settings.node.run_as)

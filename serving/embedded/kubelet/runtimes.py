@@ -11,7 +11,7 @@ from serving.resources.names import RUNTIME_IMAGE_PREFIX
 
 
 @dataclass(frozen=True)
-class Runtime:
+class LocalRuntime:
     """A command of this interpreter and its environment, in place of an image."""
 
     command: tuple[str, ...]
@@ -20,13 +20,13 @@ class Runtime:
     """A module with `PRELOAD` (names of modules) and `main() -> int`; None for a runtime without a zygote."""
 
 
-def _module(name: str) -> Runtime:
-    return Runtime((sys.executable, "-m", name), name)
+def _module(name: str) -> LocalRuntime:
+    return LocalRuntime((sys.executable, "-m", name), name)
 
 
-RUNTIMES: Mapping[str, Runtime] = {
+RUNTIMES: Mapping[str, LocalRuntime] = {
     RUNTIME_IMAGE_PREFIX + "sklearn": _module("serving.runtimes.sklearn.server"),
     RUNTIME_IMAGE_PREFIX + "pytorch": _module("serving.runtimes.torch.server"),
-    RUNTIME_IMAGE_PREFIX + "python": Runtime((sys.executable,)),
+    RUNTIME_IMAGE_PREFIX + "python": LocalRuntime((sys.executable,)),
 }
 """By image."""

@@ -17,7 +17,7 @@ _POD_FIELDS = {
     "hostAliases": "there is no name resolution per Pod",
     "nodeSelector": "there is one node",
     "affinity": "there is one node",
-    "readinessGates": "nobody sets such conditions here",
+    "readinessGates": "no controller sets such conditions here",
     "schedulingGates": "there is no scheduler",
     "ephemeralContainers": "not supported on one machine",
     "dnsConfig": "there is no name resolution per Pod",

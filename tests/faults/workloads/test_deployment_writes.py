@@ -1,4 +1,4 @@
-"""A Deployment's controller converges to the same Pods whichever API call fails or kills it."""
+"""A Deployment converges to the same Pods when any API call fails, or its controller is killed at it."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -30,7 +30,7 @@ def make_ready(api: FakeKube, pod: dict[str, Any]) -> None:
 
 
 async def node(api: FakeKube) -> None:
-    """Do what an agent does: make Pods ready, and remove deleted ones."""
+    """Simulate the agent: make Pods ready, and remove deleted ones."""
     while True:
         for pod in api.find(kinds.POD):
             if "deletionTimestamp" in pod["metadata"]:
@@ -50,7 +50,7 @@ def is_settled(api: FakeKube, replicas: int, image: str) -> bool:
 
 
 async def story(api: FakeKube) -> dict[str, Any]:
-    """Create, roll out another image, scale up and down: each until it has settled."""
+    """Create, roll out another image, scale up and down, each until settled."""
     api.add(kinds.DEPLOYMENT, deployment())
     await until(lambda: is_settled(api, 2, "one"))
     [web] = api.find(kinds.DEPLOYMENT)

@@ -1,4 +1,4 @@
-"""A Job runs and counts each attempt once, whichever API call fails or kills its controller."""
+"""A Job counts each attempt once when any API call fails, or its controller is killed at it."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -28,7 +28,7 @@ def job(**spec: object) -> dict[str, Any]:
 
 
 async def node(api: FakeKube) -> None:
-    """Finish each Pod that it sees; the first to finish fails."""
+    """Simulate the agent: finish every Pod; the first one fails."""
     is_first = True
     while True:
         for pod in api.find(kinds.POD):

@@ -1,4 +1,4 @@
-"""EndpointSlices match the Pods, whichever of their writes fails."""
+"""EndpointSlices match the Pods when any write fails."""
 
 import asyncio
 
@@ -59,7 +59,7 @@ async def story(api: FakeKube) -> None:
 
 
 async def settled(api: FakeKube) -> int:
-    """Return the number of writes after the last retry: a slice may be deleted twice before the cache shows it."""
+    """Return the number of writes after the last retry: a slice may be deleted twice."""
     writes = -1
     while writes != len(api.writes):
         writes = len(api.writes)
@@ -69,9 +69,9 @@ async def settled(api: FakeKube) -> int:
 
 @pytest.mark.parametrize("number", range(WRITES))
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "answer-lost"])
-async def test_slices_are_right_when_any_write_fails(number: int, *, done: bool) -> None:
+async def test_slices_match_the_pods_when_any_write_fails(number: int, *, done: bool) -> None:
     api = FakeKube()
-    api.fail_next(errors.Unavailable("told to fail"), skip=number, done=done)
+    api.fail_next(errors.Unavailable("injected failure"), skip=number, done=done)
     async with running(workloads(api.client("node"), FAST)):
         await story(api)
 

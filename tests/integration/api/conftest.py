@@ -31,7 +31,7 @@ def maps(client: httpx.Client) -> Iterator[str]:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[ApiProcess]:
+def server(tmp_path: Path) -> Iterator[ApiProcess]:
     server = ApiProcess(tmp_path / "data", watch_history=50)
     server.start()
     yield server

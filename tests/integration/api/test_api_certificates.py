@@ -50,8 +50,8 @@ def served_certificate(server: ApiProcess, host: str = "127.0.0.1") -> x509.Cert
 
 def test_new_connections_get_the_new_certificate_and_open_ones_continue(renewing: ApiProcess) -> None:
     path = MAPS.format("default")
-    with renewing.http() as client, renewing.http() as other:
-        watching = events(other, path, timeoutSeconds="30")
+    with renewing.http() as client, renewing.http() as watcher:
+        watching = events(watcher, path, timeoutSeconds="30")
         client.post(path, json=config_map("before"))
         assert next(watching)["object"]["metadata"]["name"] == "before"
         authority = (renewing.data_dir.tls / "ca.crt").read_bytes()

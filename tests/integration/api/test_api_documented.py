@@ -1,7 +1,7 @@
 """Every operation of `/openapi/v3` of Slipway's kinds gets a documented response, checked by schemathesis.
 
-Built-in kinds would take ten times as long; their documents are built in the same way, and `test_api_fuzz`
-covers their requests.
+Built-in kinds would take ten times as long; their documents are built likewise, and `test_api_fuzz` covers
+their requests.
 """
 
 from typing import Any

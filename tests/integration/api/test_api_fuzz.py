@@ -1,4 +1,4 @@
-"""No request gets a 5xx; a refused one gets a Status, and nothing of it is stored."""
+"""No request gets a 5xx; a refused one gets a Status, and stores nothing."""
 
 import itertools
 import json

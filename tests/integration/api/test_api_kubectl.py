@@ -34,7 +34,7 @@ spec:
 """
 
 
-def test_a_second_apply_of_the_same_changes_nothing(kubectl: Space) -> None:
+def test_a_repeated_apply_changes_nothing(kubectl: Space) -> None:
     for manifest, name in ((INFERENCE, "inference.slipway.dev/digits"), (DEPLOYMENT, "deployment.apps/web")):
         dry = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
         assert dry == f"{name} created (server dry run)\n"
@@ -54,13 +54,13 @@ def test_server_side_apply_works_and_reports_conflicts(kubectl: Space) -> None:
     for _ in range(2):
         output = kubectl("apply", "--server-side", "-f", "-", stdin=INFERENCE)
         assert output == "inference.slipway.dev/digits serverside-applied\n"
-    other = ("apply", "--server-side", "--field-manager=other", "-f", "-")
+    second_manager = ("apply", "--server-side", "--field-manager=other", "-f", "-")
     changed = INFERENCE.replace("90", "80")
-    assert "conflict" in kubectl.fails(*other, stdin=changed)
-    assert "serverside-applied" in kubectl(*other, "--force-conflicts", stdin=changed)
+    assert "conflict" in kubectl.fails(*second_manager, stdin=changed)
+    assert "serverside-applied" in kubectl(*second_manager, "--force-conflicts", stdin=changed)
 
 
-def test_the_error_of_a_bad_field_has_its_name_and_value(kubectl: Space) -> None:
+def test_the_error_of_an_invalid_field_has_its_name_and_value(kubectl: Space) -> None:
     output = kubectl.fails("apply", "-f", "-", stdin=INFERENCE.replace("90", "-4"))
     assert "trafficWeight" in output
     assert "-4" in output
@@ -120,7 +120,7 @@ def test_scale_changes_replicas(kubectl: Space) -> None:
     assert kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "3"
 
 
-def test_wait_sees_a_condition_and_a_deletion(kubectl: Space) -> None:
+def test_wait_ends_with_a_condition_and_with_a_deletion(kubectl: Space) -> None:
     kubectl("apply", "-f", "-", stdin=INFERENCE)
     waiting = kubectl.start("wait", "--for=condition=Ready", "inf/digits", "--timeout=15s")
     condition = {

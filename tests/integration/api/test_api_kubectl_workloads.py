@@ -75,7 +75,7 @@ def pods(kubectl: Space, label: str) -> list[str]:
     return kubectl("get", "pods", "-l", label, "-o", "name").split()
 
 
-def test_logs_are_followed_to_the_end_tailed_and_bounded(kubectl: Space) -> None:
+def test_logs_support_follow_tail_and_limit(kubectl: Space) -> None:
     manifest = pod("talks", "for i in 1 2 3 4; do echo $i; sleep 0.2; done")
     assert kubectl("apply", "-f", "-", stdin=manifest) == "pod/talks created\n"
     assert kubectl("apply", "-f", "-", stdin=manifest) == "pod/talks unchanged\n"
@@ -89,7 +89,7 @@ def test_logs_are_followed_to_the_end_tailed_and_bounded(kubectl: Space) -> None
     assert "nope" in kubectl.fails("logs", "talks", "-c", "nope")
 
 
-def test_log_lines_have_the_time_of_writing(kubectl: Space) -> None:
+def test_log_lines_have_their_write_times(kubectl: Space) -> None:
     kubectl("apply", "-f", "-", stdin=pod("dated", "echo early; sleep 2.5; printf 'la'; sleep 0.1; echo te"))
     kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/dated", "--timeout=15s")
     assert kubectl("logs", "-f", "dated", "--timestamps").count("Z ") == 2
@@ -116,7 +116,7 @@ def test_the_previous_log_is_readable_when_a_container_has_crashed(kubectl: Spac
     assert "Restart Count" in described
 
 
-def test_deployments_roll_out_scale_and_can_be_waited_for(kubectl: Space) -> None:
+def test_deployments_support_rollout_scale_and_wait(kubectl: Space) -> None:
     manifest = deployment("web")
     assert "created" in kubectl("apply", "-f", "-", stdin=manifest)
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=20s")
@@ -138,7 +138,7 @@ def test_deployments_roll_out_scale_and_can_be_waited_for(kubectl: Space) -> Non
     assert kubectl("get", "deployment", "web", "-o", revision) == "2"
 
 
-def test_a_second_server_side_apply_of_a_running_deployment_changes_nothing(kubectl: Space) -> None:
+def test_a_repeated_server_side_apply_of_a_running_deployment_changes_nothing(kubectl: Space) -> None:
     apply = ("apply", "--server-side", "-f", "-")
     manifest = deployment("web")
     assert "serverside-applied (server dry run)" in kubectl(*apply, "--dry-run=server", stdin=manifest)
@@ -173,7 +173,7 @@ def test_delete_follows_the_cascade_option(kubectl: Space) -> None:
     assert "NotFound" in kubectl.fails("get", kept)
 
 
-def test_jobs_are_applied_twice_waited_for_read_patched_and_deleted(kubectl: Space) -> None:
+def test_jobs_support_apply_wait_logs_patch_and_delete(kubectl: Space) -> None:
     manifest = job("train", "echo trained")
     assert kubectl("apply", "-f", "-", stdin=manifest) == "job.batch/train created\n"
     kubectl("wait", "--for=condition=Complete", "job/train", "--timeout=20s")
@@ -194,7 +194,7 @@ def test_jobs_are_applied_twice_waited_for_read_patched_and_deleted(kubectl: Spa
     assert pods(kubectl, "job-name=again") == []
 
 
-def test_watching_pods_shows_each_state_and_patches_of_immutable_fields_are_refused(kubectl: Space) -> None:
+def test_pod_watch_shows_each_state_and_immutable_fields_are_refused(kubectl: Space) -> None:
     watching = kubectl.start("get", "pods", "-w", "--no-headers")
     try:
         time.sleep(0.5)  # kubectl lists first; the Pod may be in its list or an event

@@ -1,4 +1,4 @@
-"""`/pods/NAME/log` on files that the test writes as the node agent does."""
+"""`/pods/NAME/log`, on files that the test writes like the node agent."""
 
 import shutil
 import time
@@ -8,7 +8,7 @@ from typing import Any
 from tests.rig.api_process import ApiProcess
 
 
-def test_pod_logs_follow_until_the_container_ends_and_survive_rotation(own: ApiProcess) -> None:
+def test_logs_are_followed_across_rotation_until_the_container_ends(server: ApiProcess) -> None:
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -19,7 +19,7 @@ def test_pod_logs_follow_until_the_container_ends_and_survive_rotation(own: ApiP
         },
     }
     pods = "/api/v1/namespaces/default/pods"
-    with own.http() as client, ThreadPoolExecutor(1) as pool:
+    with server.http() as client, ThreadPoolExecutor(1) as pool:
         created = client.post(pods, json=pod)
         assert created.status_code == 201, created.text
         refused = client.get(f"{pods}/p/log")
@@ -28,7 +28,7 @@ def test_pod_logs_follow_until_the_container_ends_and_survive_rotation(own: ApiP
         refused = client.get(f"{pods}/p/log?container=one")
         assert refused.status_code == 400
         assert "waiting to start" in refused.json()["message"]
-        path = own.data_dir.pod_log(created.json()["metadata"]["uid"], "one", 0)
+        path = server.data_dir.pod_log(created.json()["metadata"]["uid"], "one", 0)
         path.parent.mkdir(parents=True)
         path.write_text("a\nb\nc\n")
         assert client.get(f"{pods}/p/log?container=one&tailLines=2").text == "b\nc\n"
@@ -78,8 +78,8 @@ def test_pod_logs_follow_until_the_container_ends_and_survive_rotation(own: ApiP
         assert client.get(f"{pods}/p/log?container=one&tailLines=3").text == "c\nd\ne\n"
 
 
-def test_following_ends_after_the_last_line_when_the_files_are_removed_before_the_pod(
-    own: ApiProcess,
+def test_follow_ends_after_the_last_line_when_the_files_are_removed_before_the_pod(
+    server: ApiProcess,
 ) -> None:
     pod = {
         "apiVersion": "v1",
@@ -88,9 +88,9 @@ def test_following_ends_after_the_last_line_when_the_files_are_removed_before_th
         "spec": {"nodeName": "local", "containers": [{"name": "one", "image": "x"}]},
     }
     pods = "/api/v1/namespaces/default/pods"
-    with own.http() as client:
+    with server.http() as client:
         created = client.post(pods, json=pod)
-        path = own.data_dir.pod_log(created.json()["metadata"]["uid"], "one", 0)
+        path = server.data_dir.pod_log(created.json()["metadata"]["uid"], "one", 0)
         path.parent.mkdir(parents=True)
         path.write_text("a\n")
         with client.stream("GET", f"{pods}/leaving/log?follow=true") as following:

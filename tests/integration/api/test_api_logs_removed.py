@@ -12,29 +12,29 @@ from serving.data_dir import DataDir
 from serving.embedded.apiserver.handlers.objects import ObjectHandlers
 from serving.embedded.apiserver.requests import asgi, paths
 from serving.embedded.apiserver.storage.database import Database
-from serving.embedded.apiserver.storage.history import Key
-from serving.embedded.apiserver.storage.store import Store
+from serving.embedded.apiserver.storage.history import ObjectKey
+from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.resources import kinds
 from serving.settings import ApiSettings
 
-Meanwhile = Callable[[], None]
+Action = Callable[[], None]
 
 
-class Machine:
-    """One Pod whose container has been restarted once according to its status."""
+class LogServer:
+    """The API with a Pod whose status has one restart of its container."""
 
     def __init__(self, data_dir: DataDir, resources: ObjectHandlers) -> None:
         self._data_dir, self._resources = data_dir, resources
-        self._meanwhile: Meanwhile = lambda: None
+        self._during: Action = lambda: None
 
     def log(self, restart: int) -> Path:
         return self._data_dir.pod_log("u", "main", restart)
 
-    async def get_log(self, query: str, meanwhile: Meanwhile = lambda: None) -> httpx.Response:
-        """Request the log; call `meanwhile` when the response is decided and not yet sent."""
-        self._meanwhile = meanwhile
+    async def get_log(self, query: str, during: Action = lambda: None) -> httpx.Response:
+        """Request the log; call `during` before the response is sent."""
+        self._during = during
         transport = httpx.ASGITransport(self._app)
         async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
             return await client.get(f"/api/v1/namespaces/default/pods/p/log?{query}")
@@ -43,13 +43,13 @@ class Machine:
         address = paths.parse(scope["path"])
         assert address is not None
         response = await self._resources.answer(asgi.AsgiRequest(scope, receive), address)
-        self._meanwhile()
+        self._during()
         await response(scope, receive, send)
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    store = Store(Database(tmp_path / "db", epoch=1, history=50))
+async def server(tmp_path: Path) -> AsyncIterator[LogServer]:
+    store = ObjectStore(Database(tmp_path / "db", epoch=1, history=50))
     status: dict[str, Any] = {"name": "main", "restartCount": 1, "state": {}}
     pod = {
         "apiVersion": "v1",
@@ -58,30 +58,30 @@ async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
         "spec": {"containers": [{"name": "main"}]},
         "status": {"phase": "Failed", "containerStatuses": [status]},
     }
-    await store.submit(kinds.POD, Key("default", "p"), pod).committed()
+    await store.submit(kinds.POD, ObjectKey("default", "p"), pod).committed()
     data_dir = DataDir(tmp_path / "data")
-    machine = Machine(data_dir, ObjectHandlers(ObjectWriter(store), Hub(store), ApiSettings(), data_dir))
-    machine.log(0).parent.mkdir(parents=True)
+    server = LogServer(data_dir, ObjectHandlers(ObjectWriter(store), Hub(store), ApiSettings(), data_dir))
+    server.log(0).parent.mkdir(parents=True)
     for restart in (0, 1):
-        machine.log(restart).write_text(f"run {restart}\n")
-    yield machine
+        server.log(restart).write_text(f"run {restart}\n")
+    yield server
     await store.close()
 
 
-async def test_a_response_is_complete_when_the_log_is_removed_as_it_begins(machine: Machine) -> None:
-    response = await machine.get_log("previous=true", machine.log(0).unlink)
+async def test_a_response_is_complete_when_the_log_is_removed_at_its_start(server: LogServer) -> None:
+    response = await server.get_log("previous=true", server.log(0).unlink)
     assert response.text == "run 0\n"
 
 
-async def test_the_previous_run_is_the_last_that_ended_when_the_agent_has_begun_another(
-    machine: Machine,
+async def test_the_previous_run_is_the_last_ended_one_when_the_agent_is_ahead_of_the_status(
+    server: LogServer,
 ) -> None:
-    machine.log(2).write_text("run 2\n")
-    machine.log(0).unlink()
-    assert (await machine.get_log("previous=true")).text == "run 1\n"
+    server.log(2).write_text("run 2\n")
+    server.log(0).unlink()
+    assert (await server.get_log("previous=true")).text == "run 1\n"
 
 
 @pytest.mark.parametrize("query", ["", "follow=true"])
-async def test_a_log_is_readable_while_it_is_rotated(machine: Machine, query: str) -> None:
-    machine.log(1).rename(machine.log(1).with_name("1.log.1"))
-    assert (await machine.get_log(query)).text == "run 1\n"
+async def test_a_log_is_readable_while_it_is_rotated(server: LogServer, query: str) -> None:
+    server.log(1).rename(server.log(1).with_name("1.log.1"))
+    assert (await server.get_log(query)).text == "run 1\n"

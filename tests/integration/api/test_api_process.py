@@ -14,12 +14,12 @@ from tests.objects.config_maps import MAPS, config_map, events
 from tests.rig.api_process import ApiProcess
 
 
-def test_acknowledged_writes_survive_sigkill_under_concurrent_writers(own: ApiProcess) -> None:
+def test_acknowledged_writes_survive_sigkill_under_concurrent_writers(server: ApiProcess) -> None:
     path = MAPS.format("default")
     acknowledged: list[tuple[str, str]] = []
 
     def write(worker: int) -> None:
-        with own.http() as client:
+        with server.http() as client:
             for index in range(1000):
                 try:
                     created = client.post(path, json=config_map(f"w{worker}-{index}"))
@@ -33,9 +33,9 @@ def test_acknowledged_writes_survive_sigkill_under_concurrent_writers(own: ApiPr
         deadline = time.monotonic() + 20
         while len(acknowledged) < 100 and time.monotonic() < deadline:
             time.sleep(0.01)
-        own.stop(signal.SIGKILL)
-    own.start()
-    with own.http() as client:
+        server.stop(signal.SIGKILL)
+    server.start()
+    with server.http() as client:
         versions = {
             m["metadata"]["name"]: m["metadata"]["resourceVersion"] for m in client.get(path).json()["items"]
         }
@@ -43,11 +43,11 @@ def test_acknowledged_writes_survive_sigkill_under_concurrent_writers(own: ApiPr
     assert {name: version for name, version in acknowledged if versions.get(name) != version} == {}
 
 
-def test_stopping_does_not_wait_for_watchers_and_frees_the_port(own: ApiProcess) -> None:
+def test_stopping_does_not_wait_for_watchers_and_frees_the_port(server: ApiProcess) -> None:
     ready, ended = threading.Event(), threading.Event()
 
     def watch() -> None:
-        with own.http() as client:
+        with server.http() as client:
             for _ in events(client, "/api/v1/namespaces"):
                 ready.set()
         ended.set()
@@ -55,13 +55,13 @@ def test_stopping_does_not_wait_for_watchers_and_frees_the_port(own: ApiProcess)
     thread = threading.Thread(target=watch)
     thread.start()
     assert ready.wait(10)
-    assert own.stop() < 2
+    assert server.stop() < 2
     assert ended.wait(5)
     thread.join()
-    own.start()
+    server.start()
 
 
-def test_the_error_of_a_port_in_use_says_what_to_do(own: ApiProcess, tmp_path: Path) -> None:
+def test_the_error_of_a_port_in_use_names_the_option(server: ApiProcess, tmp_path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; from dataclasses import replace\n"
         "from serving import errors; from serving.embedded.apiserver import server\n"
@@ -72,12 +72,12 @@ def test_the_error_of_a_port_in_use_says_what_to_do(own: ApiProcess, tmp_path: P
         "except errors.UserError as error: print(error)"
     )
     output = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "other"), str(own.settings.port)],
+        [sys.executable, "-c", program, str(tmp_path / "other"), str(server.settings.port)],
         capture_output=True,
         text=True,
         check=False,
         timeout=20,
     ).stdout
-    assert f"127.0.0.1:{own.settings.port} is in use" in output
+    assert f"127.0.0.1:{server.settings.port} is in use" in output
     assert "--port" in output
     assert not (tmp_path / "other" / "kubeconfig").exists()

@@ -79,7 +79,7 @@ def test_watch_and_dynamic_client_support_slipway_kinds(api: client.ApiClient, n
     assert kubernetes.__version__
 
 
-async def test_our_own_client_applies_watches_and_reads_errors(api_server: DataDir, namespace: str) -> None:
+async def test_slipways_client_applies_watches_and_reads_errors(api_server: DataDir, namespace: str) -> None:
     async with await connect(api_server.kubeconfig, component="test") as kube:
         model = {"metadata": {"name": "m", "namespace": namespace}, "spec": {"description": "one"}}
         first = await kube.apply(kinds.MODEL, model)

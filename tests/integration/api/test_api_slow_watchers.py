@@ -1,4 +1,4 @@
-"""Watchers that do not keep up are cut off without an effect on others."""
+"""Slow watchers are disconnected without an effect on others."""
 
 import json
 import socket
@@ -51,10 +51,10 @@ def watch_without_reading(server: ApiProcess) -> ssl.SSLSocket:
     return connection
 
 
-def test_a_watcher_that_does_not_read_is_cut_off_and_others_continue(impatient: ApiProcess) -> None:
-    with impatient.http() as client, impatient.http() as other:
+def test_a_watcher_that_does_not_read_is_disconnected_and_others_continue(impatient: ApiProcess) -> None:
+    with impatient.http() as client, impatient.http() as watcher:
         assert client.get("/version").status_code == 200
-        reading = events(other, PATH, timeoutSeconds="30")
+        reading = events(watcher, PATH, timeoutSeconds="30")
         assert client.post(PATH, json=config_map("small")).status_code == 201
         assert next(reading)["object"]["metadata"]["name"] == "small"
         before = sockets(impatient)
@@ -96,11 +96,11 @@ def test_a_watcher_that_falls_behind_gets_410(impatient: ApiProcess) -> None:
 
 
 def test_bookmarks_advance_an_idle_watcher(impatient: ApiProcess) -> None:
-    """A watcher of a kind without changes can resume although the history has moved on."""
-    with impatient.http() as client, impatient.http() as other:
+    """A watcher of a kind without changes can resume after the history has advanced."""
+    with impatient.http() as client, impatient.http() as watcher:
         start = client.get("/api/v1/secrets").json()["metadata"]["resourceVersion"]
         query = {"allowWatchBookmarks": "true", "timeoutSeconds": "20", "resourceVersion": start}
-        seen = events(other, "/api/v1/secrets", **query)
+        seen = events(watcher, "/api/v1/secrets", **query)
         for number in range(60):
             client.post(PATH, json=config_map(f"m{number}"))
         newest = int(client.get("/api/v1/secrets").json()["metadata"]["resourceVersion"])

@@ -11,8 +11,8 @@ from cryptography import x509
 from serving import errors
 from serving.embedded.apiserver import certificates
 from serving.embedded.apiserver.storage.database import Database
-from serving.embedded.apiserver.storage.history import Change, Key
-from serving.embedded.apiserver.storage.store import Store
+from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey
+from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.resources import kinds
 from serving.settings import ApiSettings
 
@@ -25,34 +25,34 @@ def config_map(name: str, size: int = 1) -> dict[str, Any]:
 
 async def test_writes_are_refused_and_not_visible_when_the_disk_is_full(tmp_path: Path) -> None:
     database = Database(tmp_path / "db", epoch=100, history=50)
-    store = Store(database)
-    seen: list[Change] = []
+    store = ObjectStore(database)
+    seen: list[ObjectChange] = []
     store.on_change(seen.append)
-    kept = await store.submit(kinds.CONFIG_MAP, Key("n", "kept"), config_map("kept")).committed()
+    kept = await store.submit(kinds.CONFIG_MAP, ObjectKey("n", "kept"), config_map("kept")).committed()
     run = database._connection.execute
     pages = run("PRAGMA page_count").fetchone()[0]
     run(f"PRAGMA max_page_count={pages + 4}").fetchone()
     writes = [
-        store.submit(kinds.CONFIG_MAP, Key("n", name), config_map(name, 100_000))
+        store.submit(kinds.CONFIG_MAP, ObjectKey("n", name), config_map(name, 100_000))
         for name in ("big", "bigger")
     ]
     for write in writes:
         with pytest.raises(errors.ApiError) as refused:
             await write.committed()
         assert refused.value.code == 507
-    assert store.newest(kinds.CONFIG_MAP, Key("n", "big")) is None
+    assert store.newest(kinds.CONFIG_MAP, ObjectKey("n", "big")) is None
     assert [change.key.name for change in seen] == ["kept"]
     run("PRAGMA max_page_count=1000000").fetchone()
-    after = await store.submit(kinds.CONFIG_MAP, Key("n", "after"), config_map("after")).committed()
+    after = await store.submit(kinds.CONFIG_MAP, ObjectKey("n", "after"), config_map("after")).committed()
     assert after.version == kept.version + 1
     await store.close()
-    reopened = Store(Database(tmp_path / "db", epoch=999, history=50))
-    assert list(reopened.keys(kinds.CONFIG_MAP, None)) == [Key("n", "after"), Key("n", "kept")]
+    reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=50))
+    assert list(reopened.keys(kinds.CONFIG_MAP, None)) == [ObjectKey("n", "after"), ObjectKey("n", "kept")]
     assert reopened.version == after.version
     await reopened.close()
 
 
-def test_the_error_of_a_damaged_file_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_of_a_damaged_file_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"not a database, but long enough to look like one" * 100)
     with pytest.raises(errors.UserError, match="move it away"):
         Database(tmp_path / "db", epoch=1, history=50)

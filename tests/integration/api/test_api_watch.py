@@ -1,4 +1,4 @@
-"""Watches and pages over HTTP deliver everything once, during writes and across restarts."""
+"""Watches and pages over HTTP, during writes and across restarts."""
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +28,8 @@ def test_a_watch_delivers_every_write_of_concurrent_writers_once(client: httpx.C
         if len(seen) == 40:
             break
     for worker in range(8):
-        mine = [(round_, type_) for name, round_, type_ in seen if name == f"m{worker}"]
-        assert mine == [("0", "ADDED"), *((str(n), "MODIFIED") for n in range(1, 5))]
+        changes = [(round_, type_) for name, round_, type_ in seen if name == f"m{worker}"]
+        assert changes == [("0", "ADDED"), *((str(n), "MODIFIED") for n in range(1, 5))]
 
 
 def test_a_selector_follows_transitions_and_initial_events_end_with_a_bookmark(
@@ -51,29 +51,29 @@ def test_a_selector_follows_transitions_and_initial_events_end_with_a_bookmark(
     assert seen == ["ADDED", "BOOKMARK", "DELETED", "ADDED", "DELETED"]
 
 
-def test_pages_are_as_of_one_version_whatever_is_written_between(client: httpx.Client, maps: str) -> None:
+def test_pages_are_of_one_version_during_other_writes(client: httpx.Client, maps: str) -> None:
     for index in range(5):
         client.post(maps, json=config_map(f"m{index}"))
     first = client.get(maps, params={"limit": 2}).json()
     assert first["metadata"]["remainingItemCount"] == 3
     client.delete(f"{maps}/m3")
     client.post(maps, json=config_map("m2a"))
-    rest = client.get(maps, params={"limit": 10, "continue": first["metadata"]["continue"]}).json()
-    names = [item["metadata"]["name"] for item in first["items"] + rest["items"]]
+    second = client.get(maps, params={"limit": 10, "continue": first["metadata"]["continue"]}).json()
+    names = [item["metadata"]["name"] for item in first["items"] + second["items"]]
     assert names == [f"m{index}" for index in range(5)]
-    assert rest["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-def test_watches_resume_after_sigkill_and_old_versions_are_gone(own: ApiProcess) -> None:
+def test_watches_resume_after_sigkill_and_old_versions_are_gone(server: ApiProcess) -> None:
     path = MAPS.format("default")
-    with own.http() as client:
+    with server.http() as client:
         before = client.get(path).json()["metadata"]["resourceVersion"]
         first = client.post(path, json=config_map("a", colour="red")).json()
         client.put(f"{path}/a", json=config_map("a", colour="blue"))
         client.delete(f"{path}/a")
-    own.stop(signal.SIGKILL)
-    own.start()
-    with own.http() as client:
+    server.stop(signal.SIGKILL)
+    server.start()
+    with server.http() as client:
         query = {"resourceVersion": before, "timeoutSeconds": "1", "labelSelector": "colour=red"}
         seen = [(e["type"], e["object"]["metadata"]["name"]) for e in events(client, path, **query)]
         assert seen == [("ADDED", "a"), ("DELETED", "a")]

@@ -1,4 +1,4 @@
-"""A server of today on the database of each earlier release, as `tools/store_release.py` stored it."""
+"""The current server on the database of each earlier release, as stored by `tools/store_release.py`."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from tests.rig.api_process import ApiProcess
 RELEASES = sorted((Path(__file__).parents[2] / "golden" / "releases").iterdir())
 PATH = MAPS.format("team")
 KEPT_SECONDS = 1e9
-"""Lifetime of Events: a release's are old."""
+"""Time to live of Events: those of a release are old."""
 
 
 @pytest.fixture(params=RELEASES, ids=[release.name for release in RELEASES])
@@ -28,9 +28,9 @@ def release(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def stored(release: Path) -> dict[str, Any]:
-    """Return what the release listed before it stopped."""
-    written: dict[str, Any] = json.loads((release / "objects.json").read_text())
-    return written
+    """Return the objects that the release listed before it stopped."""
+    listing: dict[str, Any] = json.loads((release / "objects.json").read_text())
+    return listing
 
 
 @pytest.fixture
@@ -60,20 +60,20 @@ def changes(client: httpx.Client, *, since: str) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"]["name"]) for event in watched]
 
 
-def test_every_object_of_a_release_is_served_as_it_was_written(
-    upgraded: ApiProcess, stored: dict[str, Any]
-) -> None:
+def test_every_object_of_a_release_is_served_unchanged(upgraded: ApiProcess, stored: dict[str, Any]) -> None:
     expected = {(obj["kind"], obj["metadata"]["uid"]): obj for obj in stored["objects"]}
     assert listed(upgraded) == expected
 
 
-def test_a_watch_goes_on_from_a_version_of_a_release(upgraded: ApiProcess, stored: dict[str, Any]) -> None:
+def test_a_watch_resumes_from_a_version_of_a_release(upgraded: ApiProcess, stored: dict[str, Any]) -> None:
     with upgraded.http() as client:
         created = client.post(PATH, json=config_map("new")).json()
         assert changes(client, since=stored["resourceVersion"]) == [("ADDED", "new")]
         assert changes(client, since=stored["resourceVersionBeforeChanges"]) == [
-            ("MODIFIED", "settings"), ("DELETED", "removed"), ("ADDED", "new"),
-        ]  # fmt: skip
+            ("MODIFIED", "settings"),
+            ("DELETED", "removed"),
+            ("ADDED", "new"),
+        ]
     assert int(created["metadata"]["resourceVersion"]) > int(stored["resourceVersion"])
 
 

@@ -1,4 +1,4 @@
-"""Image volumes are pinned while a Pod has them, verified before the mount, and fetched where missing."""
+"""Image volumes are pinned while a Pod uses them, verified before the mount, and pulled where missing."""
 
 import asyncio
 import base64
@@ -51,7 +51,7 @@ def store(node: NodeProcess) -> ModelStore:
 
 
 def built(store: ModelStore, trained: Path, seed: int) -> str:
-    """Make an image; its digest."""
+    """Make an image; return its digest."""
     write_trained(trained, seed=seed)
     return capture(trained, store, repository=f"slipway.local/{NAMESPACE}/m", lineage={}).digest
 
@@ -62,15 +62,24 @@ def local(digest: str) -> str:
 
 def user(name: str, reference: str, script: str = READS, **spec: object) -> dict:
     volume = {"name": "model", "image": {"reference": reference, **spec.pop("image", {})}}
-    return pod(NAMESPACE, name, script, spec_volumes=[volume], env=[{"name": "D", "value": "/mnt/model/models"}],
-               volumeMounts=[{"name": "model", "mountPath": "/mnt/model"}], **spec)  # fmt: skip
+    return pod(
+        NAMESPACE,
+        name,
+        script,
+        spec_volumes=[volume],
+        env=[{"name": "D", "value": "/mnt/model/models"}],
+        volumeMounts=[{"name": "model", "mountPath": "/mnt/model"}],
+        **spec,
+    )
 
 
 async def waiting(kube: Kube, name: str, reason: str) -> str:
     stored = await until(
-        kube, NAMESPACE, name,
+        kube,
+        NAMESPACE,
+        name,
         lambda p: main_status(p).get("state", {}).get("waiting", {}).get("reason") == reason,
-    )  # fmt: skip
+    )
     return main_status(stored)["state"]["waiting"]["message"]
 
 
@@ -90,15 +99,23 @@ async def test_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod_is
         await kube.create(kinds.POD, user("refused", image))
         assert "Unauthorized" in await waiting(kube, "refused", "ErrImagePull")
         await kube.delete(kinds.POD, NAMESPACE, "refused")
-        await kube.create(kinds.SECRET, {
-            "metadata": {"name": "login", "namespace": NAMESPACE}, "type": "kubernetes.io/dockerconfigjson",
-            "data": {".dockerconfigjson": base64.b64encode(config).decode()},
-        })  # fmt: skip
+        await kube.create(
+            kinds.SECRET,
+            {
+                "metadata": {"name": "login", "namespace": NAMESPACE},
+                "type": "kubernetes.io/dockerconfigjson",
+                "data": {".dockerconfigjson": base64.b64encode(config).decode()},
+            },
+        )
         created = await kube.create(
             kinds.POD,
-            user("fetches", image, spec_imagePullSecrets=[{"name": "login"}],
-                 script=READS + "\nimport time; print('', flush=True); time.sleep(60)"),
-        )  # fmt: skip
+            user(
+                "fetches",
+                image,
+                spec_imagePullSecrets=[{"name": "login"}],
+                script=READS + "\nimport time; print('', flush=True); time.sleep(60)",
+            ),
+        )
         await until(kube, NAMESPACE, "fetches", is_ready)
     finally:
         registry.stop()
@@ -125,7 +142,7 @@ async def test_changed_image_is_not_mounted(
     assert "weights.bin" in await waiting(kube, "touched", "ErrImagePull")
 
 
-async def test_sealed_digest_is_set_by_the_node_alone(
+async def test_sealed_digest_is_set_by_the_node_only(
     kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
 ) -> None:
     digest = built(store, tmp_path / "trained", 4)
@@ -133,14 +150,15 @@ async def test_sealed_digest_is_set_by_the_node_alone(
     for name, claimed, expected in (("sealed", digest, digest), ("unsealed", "sha256:other", None)):
         body = user(name, local(digest), script, spec_restartPolicy="Never")
         body["spec"]["containers"][0]["env"] += [
-            {"name": "SLIPWAY_MODEL_DIGEST", "value": claimed}, {"name": "SLIPWAY_MODEL_SEALED", "value": claimed},
-        ]  # fmt: skip
+            {"name": "SLIPWAY_MODEL_DIGEST", "value": claimed},
+            {"name": "SLIPWAY_MODEL_SEALED", "value": claimed},
+        ]
         await kube.create(kinds.POD, body)
         stored = await until(kube, NAMESPACE, name, phase("Succeeded"))
         assert log_of(node.data_dir, stored) == f"{expected}\n"
 
 
-async def test_pod_reports_err_image_pull_when_the_image_is_nowhere(kube: Kube) -> None:
+async def test_pod_reports_err_image_pull_when_the_image_does_not_exist(kube: Kube) -> None:
     missing = "sha256:" + "c" * 64
     await kube.create(kinds.POD, user("local", local(missing)))
     await kube.create(kinds.POD, user("never", f"127.0.0.1:1/m@{missing}", image={"pullPolicy": "Never"}))

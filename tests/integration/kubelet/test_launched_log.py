@@ -1,4 +1,4 @@
-"""The log of a run is there as soon as anybody can hear of the run."""
+"""The log of a run exists before clients can read the run's status."""
 
 import contextlib
 import os
@@ -19,9 +19,17 @@ def test_log_exists_before_the_shim_opens_it(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run" / "c" / "0")
     log = tmp_path / "0.log"
     spec = {
-        "directory": str(run.path), "argv": ["/bin/sh", "-c", "echo said"], "env": {}, "stamp": None, "cwd": "/tmp",
-        "log": str(log), "log_bytes": 1000, "cores": [], "user": None, "view": None,
-    }  # fmt: skip
+        "directory": str(run.path),
+        "argv": ["/bin/sh", "-c", "echo logged"],
+        "env": {},
+        "stamp": None,
+        "cwd": "/tmp",
+        "log": str(log),
+        "log_bytes": 1000,
+        "cores": [],
+        "user": None,
+        "view": None,
+    }
     zygotes = SimpleNamespace(images=frozenset())
     node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(CgroupLayout()), zygotes=zygotes))
     pod = {"metadata": {"uid": "u", "namespace": "default", "name": "p"}}
@@ -39,4 +47,4 @@ def test_log_exists_before_the_shim_opens_it(tmp_path: Path) -> None:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
         started.connection.close()
-    assert log.read_text() == "said\n"
+    assert log.read_text() == "logged\n"

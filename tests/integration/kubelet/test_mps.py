@@ -1,4 +1,4 @@
-"""Containers with a GPU: the MPS daemon is started once, and a Pod without a GPU has the reason."""
+"""Containers with a GPU: the MPS daemon is started once, and a Pod reports a missing GPU."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ open("/dev/shm/slipway-test-mps", "w").close()
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that every user may enter, as /tmp is."""
+    """A directory that every user can enter, as /tmp."""
     directory = Path(tempfile.mkdtemp(prefix="slipway-test-mps-"))
     directory.chmod(0o755)
     yield directory
@@ -44,7 +44,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def machine(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine that has a GPU and the daemon's program; returns its /dev."""
+    """A machine with a GPU and the daemon's program; returns its /dev."""
     mps_control.install(place / "bin")
     monkeypatch.setenv("PATH", f"{place / 'bin'}:{os.environ['PATH']}")
     (place / "nvidia0").touch()
@@ -94,7 +94,7 @@ def test_daemon_is_not_started_when_there_is_no_gpu(place: Path) -> None:
     assert not (place / "mps").exists()
 
 
-def test_mps_daemon_ends_when_everything_is_stopped(
+def test_mps_daemon_ends_with_slipway_down(
     machine: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data_dir = DataDir(tmp_path / "data")
@@ -156,7 +156,7 @@ def test_pod_waits_with_a_reason_when_there_is_no_gpu(api_server: DataDir) -> No
 def test_container_reaches_the_mps_daemon_in_its_private_view(
     api_server: DataDir, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A device that every machine has stands for the GPU.
+    # /dev/null stands for the GPU.
     with_device = (
         "from serving.embedded.kubelet.devices import mps\nmps.DEVICE = 'null'\n" + node_process._PROGRAM
     )

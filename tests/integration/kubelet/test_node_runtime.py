@@ -58,8 +58,12 @@ async def test_pod_succeeds_and_keeps_its_log_when_its_command_ends_with_zero(
 
 async def test_crashing_container_restarts_with_back_off_and_last_state(kube: Kube) -> None:
     await run(kube, "crashes", "import sys; sys.exit(3)")
-    stored = await until(kube, NAMESPACE, "crashes", lambda p: main_status(p).get("restartCount", 0) >= 3
-                        and "waiting" in main_status(p)["state"])  # fmt: skip
+    stored = await until(
+        kube,
+        NAMESPACE,
+        "crashes",
+        lambda p: main_status(p).get("restartCount", 0) >= 3 and "waiting" in main_status(p)["state"],
+    )
     assert main_status(stored)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert main_status(stored)["lastState"]["terminated"]["exitCode"] == 3
     assert stored["status"]["phase"] == "Running"
@@ -68,10 +72,15 @@ async def test_crashing_container_restarts_with_back_off_and_last_state(kube: Ku
     await until_gone(kube, NAMESPACE, "crashes")
 
 
-async def test_pod_is_ready_by_its_probe_and_not_when_being_deleted(kube: Kube, node: NodeProcess) -> None:
+async def test_pod_is_ready_by_its_probe_and_unready_during_deletion(kube: Kube, node: NodeProcess) -> None:
     readiness = {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 1, "failureThreshold": 1}
-    created = await run(kube, "serves", "open('/tmp/fine','w')\n" + SERVER, readinessProbe=readiness,
-                        ports=[{"name": "http", "containerPort": 8080}])  # fmt: skip
+    created = await run(
+        kube,
+        "serves",
+        "open('/tmp/fine','w')\n" + SERVER,
+        readinessProbe=readiness,
+        ports=[{"name": "http", "containerPort": 8080}],
+    )
     begun = time.monotonic()
     stored = await until(kube, NAMESPACE, "serves", is_ready)
     assert time.monotonic() - begun < 3
@@ -88,17 +97,20 @@ async def test_failing_liveness_probe_restarts_the_container(kube: Kube) -> None
         "periodSeconds": 1,
         "failureThreshold": 1,
     }
-    await run(kube, "sick", "import time, os; open('/tmp/bad','w') if os.environ['RUN'] else 0; time.sleep(60)",
-              env=[{"name": "RUN", "value": "1"}], livenessProbe=liveness)  # fmt: skip
+    await run(
+        kube,
+        "sick",
+        "import time, os; open('/tmp/bad','w') if os.environ['RUN'] else 0; time.sleep(60)",
+        env=[{"name": "RUN", "value": "1"}],
+        livenessProbe=liveness,
+    )
     stored = await until(kube, NAMESPACE, "sick", lambda p: main_status(p).get("restartCount", 0) >= 1)
     assert main_status(stored)["lastState"]["terminated"]["exitCode"] == 143
     await kube.delete(kinds.POD, NAMESPACE, "sick")
     await until_gone(kube, NAMESPACE, "sick")
 
 
-async def test_init_containers_run_one_after_the_other_before_the_others(
-    kube: Kube, node: NodeProcess
-) -> None:
+async def test_init_containers_run_in_sequence_before_the_others(kube: Kube, node: NodeProcess) -> None:
     python = "slipway.dev/runtimes/python"
     inits = [{"name": f"init-{n}", "image": python, "args": ["-c", f"print({n})"]} for n in (1, 2)]
     await run(kube, "inits", "print('main')", spec_restartPolicy="Never", spec_initContainers=inits)
@@ -114,22 +126,42 @@ async def test_unknown_image_is_refused_unless_there_is_a_command(kube: Kube) ->
     assert waiting["reason"] == "CreateContainerConfigError"
     assert "spec.containers[0].image" in waiting["message"]
     await kube.delete(kinds.POD, NAMESPACE, "unknown")
-    await run(kube, "known", "", image="nginx:latest", command=["echo", "$(POD_IP)"], args=[],
-              spec_restartPolicy="Never")  # fmt: skip
+    await run(
+        kube,
+        "known",
+        "",
+        image="nginx:latest",
+        command=["echo", "$(POD_IP)"],
+        args=[],
+        spec_restartPolicy="Never",
+    )
     await until(kube, NAMESPACE, "known", phase("Succeeded"))
 
 
 async def test_environment_from_secrets_config_maps_and_fields_reaches_the_container(
     kube: Kube, node: NodeProcess
 ) -> None:
-    await run(kube, "env", "import os, json; print(json.dumps(dict(os.environ)))", spec_restartPolicy="Never", env=[
-        {"name": "S", "valueFrom": {"secretKeyRef": {"name": "env-s", "key": "k"}}},
-        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "env-c", "key": "k"}}},
-        {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "BOTH", "value": "$(S)-$(N)"},
-    ])  # fmt: skip
-    blocked = await until(kube, NAMESPACE, "env", lambda p: "waiting" in main_status(p).get("state", {})
-                          and main_status(p)["state"]["waiting"]["reason"] == "CreateContainerConfigError")  # fmt: skip
+    await run(
+        kube,
+        "env",
+        "import os, json; print(json.dumps(dict(os.environ)))",
+        spec_restartPolicy="Never",
+        env=[
+            {"name": "S", "valueFrom": {"secretKeyRef": {"name": "env-s", "key": "k"}}},
+            {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "env-c", "key": "k"}}},
+            {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "BOTH", "value": "$(S)-$(N)"},
+        ],
+    )
+    blocked = await until(
+        kube,
+        NAMESPACE,
+        "env",
+        lambda p: (
+            "waiting" in main_status(p).get("state", {})
+            and main_status(p)["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+        ),
+    )
     assert "env-s" in main_status(blocked)["state"]["waiting"]["message"]
     await kube.create(
         kinds.CONFIG_MAP, {"metadata": {"name": "env-c", "namespace": NAMESPACE}, "data": {"k": "conf"}}
@@ -147,7 +179,7 @@ async def test_environment_from_secrets_config_maps_and_fields_reaches_the_conta
     assert not environment.keys() & {"PYTHONPATH", "OMP_NUM_THREADS"}
 
 
-async def test_chatty_container_keeps_a_bounded_log(kube: Kube, node: NodeProcess) -> None:
+async def test_log_of_a_container_is_bounded(kube: Kube, node: NodeProcess) -> None:
     await run(kube, "chatty", "for i in range(20000): print(i)", spec_restartPolicy="Never")
     stored = await until(kube, NAMESPACE, "chatty", phase("Succeeded"))
     log = node.data_dir.pod_log(stored["metadata"]["uid"], "main", 0)
@@ -162,7 +194,8 @@ async def test_container_runs_as_nobody_without_token_and_home_when_root(
 ) -> None:
     script = f"""
 import os, sklearn
-print(os.getuid(), os.path.exists({str(node.data_dir.token)!r}), os.listdir({str(Path.home())!r}), os.listdir('/tmp'))
+token, home = {str(node.data_dir.token)!r}, {str(Path.home())!r}
+print(os.getuid(), os.path.exists(token), os.listdir(home), os.listdir('/tmp'))
 print(open('/etc/model-secret/k').read(), open('/mnt/model/models/m').read())
 open('/outputs/a', 'w').write('x')
 try: open('/mnt/model/new', 'w')
@@ -177,13 +210,22 @@ print([line for line in open('/proc/self/status') if line.startswith(('NoNewPriv
     await kube.create(
         kinds.SECRET, {"metadata": {"name": "jail-s", "namespace": NAMESPACE}, "data": {"k": "aGlkZGVu"}}
     )
-    await run(kube, "jailed", script, spec_restartPolicy="Never", spec_volumes=[
-        {"name": "s", "secret": {"secretName": "jail-s"}}, {"name": "out", "emptyDir": {}},
-        {"name": "model", "image": {"reference": f"slipway.local/default/m@{digest}"}},
-    ], volumeMounts=[
-        {"name": "s", "mountPath": "/etc/model-secret"}, {"name": "out", "mountPath": "/outputs"},
-        {"name": "model", "mountPath": "/mnt/model"},
-    ])  # fmt: skip
+    await run(
+        kube,
+        "jailed",
+        script,
+        spec_restartPolicy="Never",
+        spec_volumes=[
+            {"name": "s", "secret": {"secretName": "jail-s"}},
+            {"name": "out", "emptyDir": {}},
+            {"name": "model", "image": {"reference": f"slipway.local/default/m@{digest}"}},
+        ],
+        volumeMounts=[
+            {"name": "s", "mountPath": "/etc/model-secret"},
+            {"name": "out", "mountPath": "/outputs"},
+            {"name": "model", "mountPath": "/mnt/model"},
+        ],
+    )
     stored = await until(
         kube, NAMESPACE, "jailed", lambda p: p["status"].get("phase") in ("Succeeded", "Failed"), 30
     )
@@ -195,15 +237,20 @@ print([line for line in open('/proc/self/status') if line.startswith(('NoNewPriv
     assert "NoNewPrivs:\\t1" in lines[3]
     assert "CapEff:\\t0000000000000000" in lines[3]
     assert (node.data_dir.pod_volume(stored["metadata"]["uid"], "out") / "a").read_text() == "x"
-    assert not Path("/outputs").exists()  # noqa: ASYNC240 a quick look
-    assert not Path("/etc/model-secret").exists()  # noqa: ASYNC240 a quick look
+    assert not Path("/outputs").exists()  # noqa: ASYNC240 fast
+    assert not Path("/etc/model-secret").exists()  # noqa: ASYNC240 fast
 
 
 @root
 @needs_root
-async def test_memory_is_limited_and_the_oom_kill_is_named_when_root(kube: Kube) -> None:
-    await run(kube, "greedy", "x = bytearray(200 << 20); print(len(x))", spec_restartPolicy="Never",
-              resources={"limits": {"memory": "64Mi", "cpu": "500m"}})  # fmt: skip
+async def test_memory_is_limited_and_an_oom_kill_is_reported_when_root(kube: Kube) -> None:
+    await run(
+        kube,
+        "greedy",
+        "x = bytearray(200 << 20); print(len(x))",
+        spec_restartPolicy="Never",
+        resources={"limits": {"memory": "64Mi", "cpu": "500m"}},
+    )
     stored = await until(kube, NAMESPACE, "greedy", phase("Failed"))
     ended = main_status(stored)["state"]["terminated"]
     enforced = {c["type"]: c["status"] for c in stored["status"]["conditions"]}["slipway.dev/LimitsEnforced"]
@@ -225,12 +272,16 @@ time.sleep(0.3)
 """
     await run(kube, "forks", script, spec_restartPolicy="Never")
     stored = await until(kube, NAMESPACE, "forks", phase("Succeeded"))
-    assert not Path(f"/proc/{log_of(node.data_dir, stored).strip()}").exists()  # noqa: ASYNC240 a quick look
+    assert not Path(f"/proc/{log_of(node.data_dir, stored).strip()}").exists()  # noqa: ASYNC240 fast
 
 
 async def test_container_that_ignores_sigterm_is_killed_after_its_grace(kube: Kube) -> None:
-    await run(kube, "stubborn", "import signal, time; signal.signal(15, signal.SIG_IGN); print(1); time.sleep(99)",
-              spec_terminationGracePeriodSeconds=1)  # fmt: skip
+    await run(
+        kube,
+        "stubborn",
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print(1); time.sleep(99)",
+        spec_terminationGracePeriodSeconds=1,
+    )
     await until(kube, NAMESPACE, "stubborn", is_ready)
     begun = time.monotonic()
     await kube.delete(kinds.POD, NAMESPACE, "stubborn")

@@ -1,4 +1,4 @@
-"""Pods that run on the cores that their annotation names, and on no others."""
+"""Pods run only on the cores of their annotation."""
 
 import json
 import os

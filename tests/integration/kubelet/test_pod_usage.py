@@ -1,4 +1,4 @@
-"""The usage of Pods, from the node over the API to the tuner, `kubectl top` and `slipway top`."""
+"""The usage of Pods, from the node through the API to the tuner, `kubectl top` and `slipway top`."""
 
 import asyncio
 import subprocess
@@ -52,7 +52,7 @@ def node(api_server: DataDir) -> Iterator[NodeProcess]:
 
 
 async def _counters(kube: Kube, name: str, at_least: int) -> ContainerUsage:
-    """Poll until a Pod holds so many bytes."""
+    """Poll until a Pod uses this much memory."""
     stored = await until(kube, NAMESPACE, name, phase("Running"))
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
@@ -108,12 +108,20 @@ async def test_throttling_is_counted_when_the_limit_is_reached(kube: Kube) -> No
 
 @pytest.mark.root
 async def test_oom_kill_of_a_run_is_counted_by_the_next(kube: Kube) -> None:
-    greedy = "import os, time\nif os.path.exists(os.environ['MARK']): time.sleep(60)\nopen(os.environ['MARK'], 'w').close()\nb'x' * (200 << 20)"
+    greedy = (
+        "import os, time\nif os.path.exists(os.environ['MARK']): time.sleep(60)\n"
+        "open(os.environ['MARK'], 'w').close()\nb'x' * (200 << 20)"
+    )
     mounts = [{"name": "kept", "mountPath": "/kept"}]
     greedy_pod = pod(
-        NAMESPACE, "greedy", greedy, env=[{"name": "MARK", "value": "/kept/mark"}], volumeMounts=mounts,
-        resources={"limits": {"memory": "64Mi"}}, spec_volumes=[{"name": "kept", "emptyDir": {}}],
-    )  # fmt: skip
+        NAMESPACE,
+        "greedy",
+        greedy,
+        env=[{"name": "MARK", "value": "/kept/mark"}],
+        volumeMounts=mounts,
+        resources={"limits": {"memory": "64Mi"}},
+        spec_volumes=[{"name": "kept", "emptyDir": {}}],
+    )
     await kube.create(kinds.POD, greedy_pod)
     again = await until(
         kube, NAMESPACE, "greedy", lambda p: main_status(p).get("restartCount") == 1 and is_ready(p)
@@ -136,7 +144,7 @@ async def test_usage_comes_from_proc_without_cgroups(kube: Kube, node: NodeProce
     figures = alone[ContainerKey(NAMESPACE, "plain", "main")]
     known = await _counters(kube, "plain", 60 * MIB)
     assert figures.working_set >= 60 * MIB
-    assert known.working_set >= 0.98 * figures.working_set, "what is shared with the zygote counts"
+    assert known.working_set >= 0.98 * figures.working_set, "memory shared with the zygote counts"
     assert figures.cpu_seconds > 0
     assert figures.cpu_seconds < known.cpu_seconds + 15
     assert figures.periods == 0
@@ -189,7 +197,7 @@ async def test_kubectl_and_slipway_top_show_the_same_pod(
     assert abs(int(row["MEMORY"].removesuffix("Mi")) - int(memory.removesuffix("Mi"))) < 20
 
 
-async def test_metrics_are_unavailable_while_the_agent_is_away(kube: Kube, node: NodeProcess) -> None:
+async def test_metrics_are_unavailable_without_the_agent(kube: Kube, node: NodeProcess) -> None:
     node.stop()
     try:
         for path in ("/api/v1/nodes/local/proxy/metrics/cadvisor", "/apis/metrics.k8s.io/v1beta1/pods"):

@@ -1,4 +1,4 @@
-"""Deployments, Jobs and EndpointSlices on the embedded API, seen with kubectl; Pods are simulated."""
+"""Deployments, Jobs and EndpointSlices on the embedded API, through kubectl; Pods are simulated."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,9 @@ spec:
   selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
-    spec: {containers: [{name: c, image: slipway.dev/runtimes/sklearn, ports: [{name: serve, containerPort: 8080}]}]}
+    spec:
+      containers:
+      - {name: c, image: slipway.dev/runtimes/sklearn, ports: [{name: serve, containerPort: 8080}]}
 ---
 apiVersion: v1
 kind: Service
@@ -68,7 +70,7 @@ class Kubectl:
 
 
 class Player:
-    """Plays the node: gives Pods addresses, makes them ready, finishes Jobs' Pods, ends what is to end."""
+    """Simulates the node: makes Pods ready, finishes those of Jobs, and removes deleted ones."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
         self._kube = kube
@@ -128,11 +130,11 @@ async def until(check, seconds: float = 10.0) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_rollout_waits_scales_restarts_and_stays_up_when_a_revision_is_bad(api_server: DataDir) -> None:
+async def test_rollout_scales_restarts_and_stays_available_with_a_bad_revision(api_server: DataDir) -> None:
     async with playing(api_server, "rollouts") as (kube, kubectl, player):
         await kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
-        out = await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
-        assert "successfully rolled out" in out
+        output = await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        assert "successfully rolled out" in output
         await kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=10s")
         await kubectl("scale", "deployment/web", "--replicas=3")
         await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
@@ -151,7 +153,7 @@ async def test_rollout_waits_scales_restarts_and_stays_up_when_a_revision_is_bad
             return status.get("updatedReplicas") == 1 and status["observedGeneration"] > 3
 
         await until(stuck)
-        await asyncio.sleep(0.3)  # a wrong controller would go on now
+        await asyncio.sleep(0.3)  # a wrong controller would continue now
         status = (await kube.get(kinds.DEPLOYMENT, "rollouts", "web"))["status"]
         assert (status["availableReplicas"], status["replicas"]) == (3, 4)
         await kubectl("set", "image", "deployment/web", "c=slipway.dev/runtimes/sklearn")
@@ -165,7 +167,7 @@ async def test_rollout_waits_scales_restarts_and_stays_up_when_a_revision_is_bad
         await until(gone)
 
 
-async def test_slice_follows_a_pod_at_once_and_is_written_on_change_only(api_server: DataDir) -> None:
+async def test_slice_follows_a_pod_at_once_and_is_written_only_on_change(api_server: DataDir) -> None:
     async with playing(api_server, "slices") as (kube, kubectl, _):
         await kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
         await kubectl("rollout", "status", "deployment/web", "--timeout=20s")
@@ -174,10 +176,10 @@ async def test_slice_follows_a_pod_at_once_and_is_written_on_change_only(api_ser
             stored = await kube.get(kinds.ENDPOINT_SLICE, "slices", "web-local")
             return sum(e["conditions"]["ready"] for e in stored["endpoints"])
 
-        async def both() -> bool:
+        async def both_are_ready() -> bool:
             return await ready() == 2
 
-        await until(both)
+        await until(both_are_ready)
         pod = (await kube.list(kinds.POD, "slices")).items[0]
         status = {"conditions": [{"type": "Ready", "status": "False"}]}
         start = time.monotonic()
@@ -185,10 +187,10 @@ async def test_slice_follows_a_pod_at_once_and_is_written_on_change_only(api_ser
             kinds.POD, "slices", pod["metadata"]["name"], {"status": status}, subresource="status"
         )
 
-        async def one() -> bool:
+        async def one_is_ready() -> bool:
             return await ready() == 1
 
-        await until(one)
+        await until(one_is_ready)
         assert time.monotonic() - start < 1.0
         version = (await kube.get(kinds.ENDPOINT_SLICE, "slices", "web-local"))["metadata"]["resourceVersion"]
         await kubectl("annotate", "pod", pod["metadata"]["name"], "note=nothing")
@@ -197,7 +199,7 @@ async def test_slice_follows_a_pod_at_once_and_is_written_on_change_only(api_ser
         assert again["metadata"]["resourceVersion"] == version
 
 
-async def test_kubectl_wait_sees_the_job_complete_and_its_pod_stays(api_server: DataDir) -> None:
+async def test_job_completes_for_kubectl_wait_and_keeps_its_pod(api_server: DataDir) -> None:
     async with playing(api_server, "jobs") as (kube, kubectl, _):
         await kubectl("apply", "-f", "-", stdin=JOB)
         await kubectl("wait", "--for=condition=complete", "job/train", "--timeout=20s")
@@ -218,7 +220,7 @@ async def test_standby_pod_gets_no_traffic_until_a_replica_is_added(api_server: 
     async with playing(api_server, "standby") as (kube, kubectl, _):
 
         async def standby_by_pod() -> dict[str, bool]:
-            """Pods that are not on their way out: name → whether it is a standby."""
+            """Ready Pods that are not terminating: name → whether it is a standby."""
             pods = (await kube.list(kinds.POD, "standby")).items
             return {
                 p["metadata"]["name"]: names.STANDBY_LABEL in p["metadata"]["labels"]

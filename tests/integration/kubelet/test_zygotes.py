@@ -1,4 +1,4 @@
-"""Replicas forked from a zygote are like new processes, and nothing waits for a zygote."""
+"""Replicas forked from a zygote are like new processes, and no start waits for a zygote."""
 
 import asyncio
 import json
@@ -51,7 +51,8 @@ print(json.dumps({
     "cmdline": open("/proc/self/cmdline").read()[:60],
     "argv": sys.argv[1:2], "threads": threading.active_count(), "tasks": len(os.listdir("/proc/self/task")),
     "gc": gc.isenabled(), "random": random.random(), "umask": os.umask(0o22), "cwd": os.getcwd(),
-    "blocked": int(status["SigBlk"], 16), "caught": int(status["SigCgt"], 16), "ignored": int(status["SigIgn"], 16),
+    "blocked": int(status["SigBlk"], 16), "caught": int(status["SigCgt"], 16),
+    "ignored": int(status["SigIgn"], 16),
     "main": sys.modules["__main__"].__name__, "session": os.getsid(0) == os.getpid(),
     "environment": sorted(os.environ),
 }))
@@ -83,19 +84,19 @@ async def portrait(kube: Kube, node: NodeProcess, name: str, **spec: object) -> 
 
 
 async def test_forked_container_is_like_a_new_process(kube: Kube, node: NodeProcess) -> None:
-    one, other = [await portrait(kube, node, f"portrait-{n}") for n in (1, 2)]
+    first, second = [await portrait(kube, node, f"portrait-{n}") for n in (1, 2)]
     new = await portrait(kube, node, "new", annotations={names.ZYGOTE_ANNOTATION: "disabled"})
-    assert (one.pop("forked"), other.pop("forked"), new.pop("forked")) == (True, True, False)
-    assert len({p.pop("random") for p in (one, other, new)}) == 3
-    del new["main"], other["main"]
-    assert one.pop("main") == "tests.programs.script_runtime"
-    assert one == other
-    assert one["descriptors"] == new["descriptors"] == ["0", "1", "2", "3"]  # 3 lists them
-    assert one == new
+    assert (first.pop("forked"), second.pop("forked"), new.pop("forked")) == (True, True, False)
+    assert len({p.pop("random") for p in (first, second, new)}) == 3
+    del new["main"], second["main"]
+    assert first.pop("main") == "tests.programs.script_runtime"
+    assert first == second
+    assert first["descriptors"] == new["descriptors"] == ["0", "1", "2", "3"]  # 3 lists them
+    assert first == new
 
 
 @pytest.mark.parametrize(
-    ("why", "spec"),
+    ("reason", "spec"),
     [
         ("python", {"image": PYTHON}),
         ("disabled", {"annotations": {names.ZYGOTE_ANNOTATION: "disabled"}}),
@@ -103,15 +104,15 @@ async def test_forked_container_is_like_a_new_process(kube: Kube, node: NodeProc
         ("probe", {"readinessProbe": {"exec": {"command": ["true"]}}}),
     ],
 )
-async def test_container_that_cannot_be_forked_is_an_ordinary_process(
-    kube: Kube, node: NodeProcess, why: str, spec: dict
+async def test_container_that_cannot_be_forked_is_executed(
+    kube: Kube, node: NodeProcess, reason: str, spec: dict
 ) -> None:
-    assert not forked(node.data_dir, await start(kube, f"ordinary-{why}", **spec))
+    assert not forked(node.data_dir, await start(kube, f"ordinary-{reason}", **spec))
 
 
 @pytest.mark.root
 @needs_root
-async def test_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
+async def test_cgroup_of_a_forked_container_is_limited_and_removed_with_it(
     kube: Kube, node: NodeProcess
 ) -> None:
     stored = await start(kube, "limited", resources={"limits": {"memory": "128Mi", "cpu": "500m"}})
@@ -120,7 +121,7 @@ async def test_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
     (process,) = [
         run.identities()[1] for run in PodDirectory(node.data_dir.pods / stored["metadata"]["uid"]).latest()
     ]
-    lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()  # noqa: ASYNC240 a quick look
+    lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()  # noqa: ASYNC240 fast
     paths = {Path(line.split(":", 2)[2]) for line in lines if "/slipway/" in line}
     assert len(paths) == 1
     written = dict(
@@ -132,18 +133,18 @@ async def test_cgroup_of_a_forked_container_is_limited_and_goes_with_it(
     await kube.delete(kinds.POD, NAMESPACE, "limited")
     await until_gone(kube, NAMESPACE, "limited")
     deadline = time.monotonic() + 5
-    while any(Path(file).exists() for file in written):  # noqa: ASYNC240 a quick look
+    while any(Path(file).exists() for file in written):  # noqa: ASYNC240 fast
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
 
 
-async def test_replicas_run_on_and_the_zygote_is_replaced_when_it_is_killed(
+async def test_replicas_keep_running_and_the_zygote_is_replaced_when_it_is_killed(
     kube: Kube, node: NodeProcess
 ) -> None:
     before = await start(kube, "survives")
     zygote = await until_zygote(node.data_dir, NAMESPACE)
     assert processes.send_signal(zygote, signal.SIGKILL)
-    stored = await start(kube, "meanwhile")  # forked or not, it is not kept waiting
+    stored = await start(kube, "meanwhile")  # forked or executed, without a delay
     assert is_ready(stored)
     await until_zygote(node.data_dir, NAMESPACE, other_than=zygote)
     assert forked(node.data_dir, await start(kube, "again"))
@@ -155,7 +156,7 @@ async def test_replicas_run_on_and_the_zygote_is_replaced_when_it_is_killed(
 async def test_zygote_that_hangs_delays_no_start_and_is_replaced(kube: Kube, node: NodeProcess) -> None:
     zygote = await until_zygote(node.data_dir, NAMESPACE)
     processes.send_signal(zygote, signal.SIGSTOP)
-    await start(kube, "spare")  # may be one that was forked before
+    await start(kube, "spare")  # may take the spare that was forked earlier
     stored = await start(kube, "hurried")
     assert not forked(node.data_dir, stored)
     events = (
@@ -181,7 +182,7 @@ async def test_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) 
 async def test_phases_of_a_forked_start_are_reported_and_add_up(kube: Kube, node: NodeProcess) -> None:
     script = "from tests.rig.node_process import SERVER; exec(SERVER)"
     readiness = {"httpGet": {"path": "/", "port": 8080}}
-    stored = await start(kube, "told", script, readinessProbe=readiness, ports=[{"containerPort": 8080}])
+    stored = await start(kube, "timed", script, readinessProbe=readiness, ports=[{"containerPort": 8080}])
     started = next(c for c in stored["status"]["conditions"] if c["type"] == names.STARTED_CONDITION)
     phases = json.loads(started["message"])
     assert started["reason"] == "Zygote"
@@ -191,8 +192,9 @@ async def test_phases_of_a_forked_start_are_reported_and_add_up(kube: Kube, node
     port = json.loads(node.data_dir.metrics("node").read_bytes())["port"]
     async with httpx.AsyncClient() as client:
         metrics = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
-    counted = 'slipway_start_phase_seconds_count{inference="",kind="zygote",namespace="default",phase="%s",predictor=""}'
-    assert all(counted % name in metrics for name in phases)
+    for name in phases:
+        labels = f'inference="",kind="zygote",namespace="default",phase="{name}",predictor=""'
+        assert f"slipway_start_phase_seconds_count{{{labels}}}" in metrics
 
 
 HOLDS = """
@@ -206,13 +208,18 @@ time.sleep(0.2)
 @pytest.mark.root
 @needs_root
 async def test_memory_limit_includes_inherited_pages_when_forked(kube: Kube, node: NodeProcess) -> None:
-    """The most that can be held within one limit is the same, within a few MiB, forked or not."""
+    """A limit allows the same memory, within a few MiB, to forked and to new processes."""
     most = {}
-    for how, annotations in (("forked", {}), ("new", {names.ZYGOTE_ANNOTATION: "disabled"})):
+    for start_method, annotations in (("forked", {}), ("new", {names.ZYGOTE_ANNOTATION: "disabled"})):
         for mib in (40, 44, 48, 52, 56, 60, 64):
-            name = f"holds-{how}-{mib}"
-            body = pod(NAMESPACE, name, HOLDS.format(mib=mib), spec_restartPolicy="Never",
-                       resources={"limits": {"memory": "64Mi"}})  # fmt: skip
+            name = f"holds-{start_method}-{mib}"
+            body = pod(
+                NAMESPACE,
+                name,
+                HOLDS.format(mib=mib),
+                spec_restartPolicy="Never",
+                resources={"limits": {"memory": "64Mi"}},
+            )
             body["metadata"]["annotations"] = annotations
             await kube.create(kinds.POD, body)
             stored = await until(
@@ -221,7 +228,7 @@ async def test_memory_limit_includes_inherited_pages_when_forked(kube: Kube, nod
             if stored["status"]["phase"] == "Failed":
                 assert main_status(stored)["state"]["terminated"]["reason"] == "OOMKilled"
                 break
-            most[how] = mib
+            most[start_method] = mib
     assert 40 <= most["forked"] < 64
     assert abs(most["forked"] - most["new"]) <= 8
 
@@ -231,8 +238,12 @@ async def test_memory_limit_includes_inherited_pages_when_forked(kube: Kube, nod
 async def test_container_is_not_forked_when_its_limit_is_below_the_inherited_pages(
     kube: Kube, node: NodeProcess
 ) -> None:
-    await kube.create(kinds.POD, pod(NAMESPACE, "tiny", "print(1)", spec_restartPolicy="Never",
-                                     resources={"limits": {"memory": "6Mi"}}))  # fmt: skip
+    await kube.create(
+        kinds.POD,
+        pod(
+            NAMESPACE, "tiny", "print(1)", spec_restartPolicy="Never", resources={"limits": {"memory": "6Mi"}}
+        ),
+    )
     await until(kube, NAMESPACE, "tiny", lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -248,7 +259,7 @@ async def test_container_is_not_forked_when_its_limit_is_below_the_inherited_pag
     assert "memory limit 6291456 is not above the" in messages[0]
 
 
-async def test_zygote_is_retried_and_pods_go_on_when_it_cannot_be_started(
+async def test_zygote_is_retried_and_pods_start_when_it_cannot_be_started(
     kube: Kube, node: NodeProcess
 ) -> None:
     image = "slipway.dev/runtimes/sklearn"

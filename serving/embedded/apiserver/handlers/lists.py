@@ -6,12 +6,14 @@ from serving import errors
 from serving.embedded.apiserver.requests import queries
 from serving.embedded.apiserver.requests.paths import Address
 from serving.embedded.apiserver.storage import pages
-from serving.embedded.apiserver.storage.history import Entry, Key, Matches
-from serving.embedded.apiserver.storage.store import Store, identifier
+from serving.embedded.apiserver.storage.history import Matches, ObjectKey, ObjectVersion
+from serving.embedded.apiserver.storage.store import ObjectStore, identifier
 from serving.embedded.apiserver.storage.watches import Watch
 
 
-def select(store: Store, address: Address, query: Mapping[str, str]) -> list[tuple[Key, Entry]]:
+def select(
+    store: ObjectStore, address: Address, query: Mapping[str, str]
+) -> list[tuple[ObjectKey, ObjectVersion]]:
     """Return the objects of a collection that the query's selectors match, as of now."""
     objects, matches = store.objects(address.kind), queries.matcher(address.kind, query)
     return [
@@ -22,7 +24,7 @@ def select(store: Store, address: Address, query: Mapping[str, str]) -> list[tup
 
 
 def page(
-    store: Store, address: Address, query: Mapping[str, str], max_limit: int
+    store: ObjectStore, address: Address, query: Mapping[str, str], max_limit: int
 ) -> tuple[pages.ListPage, int]:
     """Return a page, and the resourceVersion of its state.
 
@@ -48,7 +50,7 @@ def page(
 
 
 def _past(
-    store: Store, address: Address, query: Mapping[str, str], matches: Matches | None, limit: int
+    store: ObjectStore, address: Address, query: Mapping[str, str], matches: Matches | None, limit: int
 ) -> tuple[pages.ListPage, int]:
     after = None
     version = queries.number(query, "resourceVersion") or 0
@@ -65,7 +67,7 @@ def _past(
             f"You must start a new list without the continue parameter. ({error.message})"
         )
         raise errors.Gone(410, "Expired", message if after else error.message) from error
-    keys: Sequence[Key]
+    keys: Sequence[ObjectKey]
     if state is store.objects(address.kind):
         keys = _keys(store, address, query)
     else:
@@ -73,11 +75,11 @@ def _past(
     return pages.page(state, keys, version, limit=limit, after=after, matches=matches), version
 
 
-def _keys(store: Store, address: Address, query: Mapping[str, str]) -> Sequence[Key]:
+def _keys(store: ObjectStore, address: Address, query: Mapping[str, str]) -> Sequence[ObjectKey]:
     name = queries.name_in(query)
     if name is None or (address.kind.namespaced and address.namespace is None):
         return store.keys(address.kind, address.namespace)
-    key = Key(address.namespace or "", name)
+    key = ObjectKey(address.namespace or "", name)
     return [key] if store.get(address.kind, key) is not None else []
 
 
@@ -98,7 +100,7 @@ def _too_new(requested: int, newest: int) -> errors.ApiError:
     return errors.ApiError(504, "Timeout", message, (cause,), {"retryAfterSeconds": 1})
 
 
-def watch(store: Store, address: Address, query: Mapping[str, str], max_seconds: float) -> Watch:
+def watch(store: ObjectStore, address: Address, query: Mapping[str, str], max_seconds: float) -> Watch:
     """Return the watch: its start and its initial events.
 
     Raises:
@@ -115,7 +117,7 @@ def watch(store: Store, address: Address, query: Mapping[str, str], max_seconds:
         raise queries.bad("resourceVersionMatch", rule, "is forbidden for watch without sendInitialEvents")
     if send_initial and requested is not None and requested > store.version:
         raise _too_new(requested, store.version)
-    initial: tuple[Entry, ...] = ()
+    initial: tuple[ObjectVersion, ...] = ()
     version = requested or store.version
     if send_initial or (not requested and query.get("sendInitialEvents", "") == ""):
         initial, version = tuple(entry for _, entry in select(store, address, query)), store.version

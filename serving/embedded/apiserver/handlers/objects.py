@@ -18,8 +18,8 @@ from serving.embedded.apiserver.requests import bodies, queries
 from serving.embedded.apiserver.requests.asgi import AsgiRequest, JsonResponse
 from serving.embedded.apiserver.requests.paths import Address
 from serving.embedded.apiserver.storage import pages
-from serving.embedded.apiserver.storage.history import Entry, Key
-from serving.embedded.apiserver.storage.store import Store
+from serving.embedded.apiserver.storage.history import ObjectKey, ObjectVersion
+from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import Hub, WatchResponse
 from serving.embedded.apiserver.storage.writer import ObjectWriter, WriteResult
 from serving.embedded.apiserver.writes import scale
@@ -46,7 +46,7 @@ class ObjectHandlers:
         self._collections = {"GET": self._list, "POST": self._post, "DELETE": self._delete_all}
 
     @property
-    def _store(self) -> Store:
+    def _store(self) -> ObjectStore:
         return self._writer.store
 
     async def answer(self, request: AsgiRequest, address: Address) -> ASGIApp:
@@ -83,7 +83,7 @@ class ObjectHandlers:
         watch = lists.watch(self._store, address, request.query, self._settings.watch_seconds)
         include = _include(request.query)
 
-        def render(entry: Entry) -> bytes:
+        def render(entry: ObjectVersion) -> bytes:
             return rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include)
 
         return WatchResponse(self._store, self._hub, self._settings, watch, render)
@@ -222,8 +222,8 @@ class ObjectHandlers:
         return await request.body(self._settings.max_body_bytes)
 
 
-def _key(address: Address) -> Key:
-    return Key(address.namespace or "", address.name or "")
+def _key(address: Address) -> ObjectKey:
+    return ObjectKey(address.namespace or "", address.name or "")
 
 
 def _include(query: Mapping[str, str]) -> str:

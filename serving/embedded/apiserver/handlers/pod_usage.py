@@ -13,8 +13,8 @@ from serving.embedded.apiserver.pods import pod_metrics
 from serving.embedded.apiserver.pods.node_proxy import NodeProxy
 from serving.embedded.apiserver.pods.pod_metrics import Sample
 from serving.embedded.apiserver.requests.paths import Address
-from serving.embedded.apiserver.storage.history import Key
-from serving.embedded.apiserver.storage.store import Store
+from serving.embedded.apiserver.storage.history import ObjectKey
+from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.resources import kinds
 from serving.resources.formats import cadvisor
 
@@ -27,7 +27,7 @@ MAX_WINDOW_SECONDS = 30.0
 class PodUsage:
     """Keeps the last sample, so that polling clients do not wait."""
 
-    def __init__(self, store: Store, nodes: NodeProxy) -> None:
+    def __init__(self, store: ObjectStore, nodes: NodeProxy) -> None:
         self._store, self._nodes = store, nodes
         self._last: Sample | None = None
 
@@ -46,7 +46,7 @@ class PodUsage:
             entries = lists.select(self._store, Address(kinds.POD, namespace), request.query_params)
             items = [pod_metrics.of(entry.object, before, after) for _, entry in entries]
             return _json(orjson.dumps(pod_metrics.listing([item for item in items if item is not None])))
-        entry = self._store.get(kinds.POD, Key(namespace or "", name))
+        entry = self._store.get(kinds.POD, ObjectKey(namespace or "", name))
         item = None if entry is None else pod_metrics.of(entry.object, before, after)
         if item is None:
             raise status_errors.not_found(pod_metrics.KIND, name)

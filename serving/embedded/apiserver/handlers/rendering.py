@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from serving.embedded.apiserver.requests.queries import Accepted
-from serving.embedded.apiserver.storage.history import Entry
+from serving.embedded.apiserver.storage.history import ObjectVersion
 from serving.embedded.apiserver.storage.pages import ListPage
 from serving.embedded.apiserver.tables import tables
 from serving.objects import Object
@@ -16,7 +16,7 @@ from serving.resources.kinds import Kind
 Include = str
 
 
-def entry(kind: Kind, stored: Entry, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
+def entry(kind: Kind, stored: ObjectVersion, accepted: Accepted, *, now: datetime, include: Include) -> bytes:
     """Serialize one stored object."""
     if accepted.form == "Object":
         return stored.body
@@ -57,7 +57,7 @@ def listing(
     return _joined(kind, meta, page.entries)
 
 
-def _joined(kind: Kind, meta: dict[str, Any], entries: Sequence[Entry]) -> bytes:
+def _joined(kind: Kind, meta: dict[str, Any], entries: Sequence[ObjectVersion]) -> bytes:
     head = orjson.dumps({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta})
     return b'%b,"items":[%b]}' % (head[:-1], b",".join(stored.body for stored in entries))
 

@@ -12,7 +12,13 @@ from typing import NamedTuple
 import orjson
 
 from serving import errors
-from serving.embedded.apiserver.storage.history import Change, Entry, History, Key, rebuild
+from serving.embedded.apiserver.storage.history import (
+    ChangeHistory,
+    ObjectChange,
+    ObjectKey,
+    ObjectVersion,
+    rebuild,
+)
 
 SCHEMA = 1
 _TABLES = (
@@ -29,8 +35,8 @@ _TABLES = (
 class DatabaseContents(NamedTuple):
     """The objects and the history that a store starts with."""
 
-    objects: dict[str, dict[Key, Entry]]
-    history: History
+    objects: dict[str, dict[ObjectKey, ObjectVersion]]
+    history: ChangeHistory
 
 
 class Database:
@@ -90,24 +96,29 @@ class Database:
 
     def _load(self) -> DatabaseContents:
         run = self._connection.execute
-        objects: dict[str, dict[Key, Entry]] = {}
+        objects: dict[str, dict[ObjectKey, ObjectVersion]] = {}
         for kind, namespace, name, data in run("SELECT kind, namespace, name, data FROM objects"):
-            objects.setdefault(kind, {})[Key(namespace, name)] = Entry(orjson.loads(data), data)
+            objects.setdefault(kind, {})[ObjectKey(namespace, name)] = ObjectVersion(orjson.loads(data), data)
         rows = run(
             "SELECT rv, kind, namespace, name, before FROM log ORDER BY rv DESC LIMIT ?", (self._history,)
         )
         log = (
-            (rv, kind, Key(namespace, name), Entry(orjson.loads(before), before) if before else None)
+            (
+                rv,
+                kind,
+                ObjectKey(namespace, name),
+                ObjectVersion(orjson.loads(before), before) if before else None,
+            )
             for rv, kind, namespace, name, before in rows
         )
         changes = list(rebuild(log, objects))
         floor = changes[-1].version - 1 if changes else run("SELECT rv FROM epoch").fetchone()[0]
-        history = History(self._history, floor)
+        history = ChangeHistory(self._history, floor)
         for change in reversed(changes):
             history.append(change)
         return DatabaseContents(objects, history)
 
-    def stage(self, changes: Sequence[Change]) -> None:
+    def stage(self, changes: Sequence[ObjectChange]) -> None:
         """Write the changes in a transaction; on `sqlite3.Error`, none is written.
 
         Takes some 20 us a change. Call it on the event loop: each SQLite statement releases the interpreter's
@@ -138,7 +149,7 @@ class Database:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: ObjectChange) -> None:
         run = self._connection.execute
         row_key = (change.kind, *change.key)
         if change.after is None:

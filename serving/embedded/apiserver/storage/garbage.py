@@ -34,13 +34,13 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Remove:
+class RemoveFromStore:
     """Remove the object from the store: no finalizer or grace period holds it."""
 
     target: Object
 
 
-Step = Delete | Rewrite | Remove
+Step = Delete | Rewrite | RemoveFromStore
 
 
 def references(obj: Object) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def _is_only_owner(child: Object, uid: str) -> bool:
 def _released(obj: Object, finalizer: str) -> Step:
     finalizers = [name for name in obj["metadata"]["finalizers"] if name != finalizer]
     if not finalizers and not obj["metadata"].get("deletionGracePeriodSeconds"):
-        return Remove(obj)
+        return RemoveFromStore(obj)
     return Rewrite(obj, _with_meta(obj, "finalizers", finalizers))
 
 
@@ -132,7 +132,7 @@ def steps_for_namespace(obj: Object, content: Iterable[Object]) -> list[Step]:
     steps: list[Step] = [Delete(child) for child in remaining if not deleting(child)]
     if remaining or obj["metadata"].get("finalizers"):
         return steps
-    return [Remove(obj)]
+    return [RemoveFromStore(obj)]
 
 
 def expired(event: Object, now: dt.datetime, ttl_seconds: float) -> bool:

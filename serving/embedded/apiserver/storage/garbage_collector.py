@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from serving import clock, errors
 from serving.embedded.apiserver.storage import garbage
-from serving.embedded.apiserver.storage.history import Change, Entry, Key
+from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey, ObjectVersion
 from serving.embedded.apiserver.storage.store import PendingWrite, identifier
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.embedded.apiserver.writes.write_path import WriteOptions
@@ -17,7 +17,7 @@ from serving.settings import ApiSettings
 
 log = logging.getLogger(__name__)
 
-ObjectId = tuple[str, Key]
+ObjectId = tuple[str, ObjectKey]
 """Identifier of the kind, and key."""
 _KINDS = {identifier(kind): kind for kind in kinds.ALL}
 _OPTIONS = WriteOptions("slipway-garbage-collector")
@@ -66,7 +66,7 @@ class GarbageCollector:
                     del self._queue[object_id]
                 await self._take_steps(step for object_id in batch for step in self._steps(object_id))
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         object_id = (change.kind, change.key)
         self._index(object_id, change.before, change.after)
         latest = change.after or change.before
@@ -84,7 +84,7 @@ class GarbageCollector:
             if owner and entry and garbage.deleting(entry.object):
                 self._enqueue(owner)
         if change.after is None and change.key.namespace in self._terminating:
-            self._enqueue((identifier(kinds.NAMESPACE), Key("", change.key.namespace)))
+            self._enqueue((identifier(kinds.NAMESPACE), ObjectKey("", change.key.namespace)))
 
     def _enqueue(self, *object_ids: ObjectId) -> None:
         for object_id in object_ids:
@@ -92,7 +92,7 @@ class GarbageCollector:
         if object_ids:
             self._wake.set()
 
-    def _index(self, object_id: ObjectId, before: Entry | None, after: Entry | None) -> None:
+    def _index(self, object_id: ObjectId, before: ObjectVersion | None, after: ObjectVersion | None) -> None:
         if before is not None:
             self._ids_by_uid.pop(before.object["metadata"]["uid"], None)
             for ref in garbage.references(before.object):
@@ -112,7 +112,7 @@ class GarbageCollector:
                 else self._terminating.discard
             )(name)
 
-    def _entry(self, object_id: ObjectId) -> Entry | None:
+    def _entry(self, object_id: ObjectId) -> ObjectVersion | None:
         return self._store.newest(_KINDS[object_id[0]], object_id[1])
 
     def _find_by_uid(self, uid: str) -> Object | None:
@@ -152,7 +152,7 @@ class GarbageCollector:
             kind = kinds.of(step.target["apiVersion"], step.target["kind"])
             assert kind is not None
             metadata = step.target["metadata"]
-            key = Key(metadata.get("namespace", ""), metadata["name"])
+            key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
             write = self._write(kind, key, step)
             if write is not None:
                 pending.append(((identifier(kind), key), write))
@@ -164,13 +164,13 @@ class GarbageCollector:
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._enqueue(object_id)
 
-    def _write(self, kind: Kind, key: Key, step: garbage.Step) -> PendingWrite | None:
+    def _write(self, kind: Kind, key: ObjectKey, step: garbage.Step) -> PendingWrite | None:
         entry = self._store.newest(kind, key)
         if entry is None or entry.object is not step.target:
             if entry is not None:
                 self._enqueue((identifier(kind), key))
             return None
-        if isinstance(step, garbage.Remove):
+        if isinstance(step, garbage.RemoveFromStore):
             return self._store.submit(kind, key, None)
         if isinstance(step, garbage.Rewrite):
             return self._store.submit(kind, key, step.after)

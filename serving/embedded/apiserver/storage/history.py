@@ -19,14 +19,14 @@ from serving.objects import Object
 Matches = Callable[[Object], bool]
 
 
-class Key(NamedTuple):
-    """Namespace (empty where there is none) and name; sorts as kube-apiserver's lists do."""
+class ObjectKey(NamedTuple):
+    """Namespace (empty for cluster-scoped objects) and name, in the order of kube-apiserver's lists."""
 
     namespace: str
     name: str
 
 
-class Entry:
+class ObjectVersion:
     """One version of an object, serialized once for all lists and watchers. Immutable."""
 
     __slots__ = ("body", "object", "version")
@@ -48,29 +48,29 @@ def versioned(obj: Object, version: int) -> Object:
 
 
 @dataclass(frozen=True)
-class Change:
+class ObjectChange:
     """One committed write: `before` is None for a creation, `after` for a removal."""
 
     version: int
     kind: str
-    key: Key
-    before: Entry | None
-    after: Entry | None
+    key: ObjectKey
+    before: ObjectVersion | None
+    after: ObjectVersion | None
 
-    def last(self) -> Entry:
+    def last(self) -> ObjectVersion:
         """Return the object of the DELETED event: the last state under the version of the removal."""
         assert self.before is not None
-        return Entry(versioned(self.before.object, self.version))
+        return ObjectVersion(versioned(self.before.object, self.version))
 
 
 class Event(NamedTuple):
     """One event of a watch: ADDED, MODIFIED or DELETED, and the object."""
 
     type: str
-    entry: Entry
+    entry: ObjectVersion
 
 
-def event_for(change: Change, matches: Matches) -> Event | None:
+def event_for(change: ObjectChange, matches: Matches) -> Event | None:
     """Return the event of a change for a watcher with this selector, or None."""
     matched = change.before is not None and matches(change.before.object)
     if change.after is not None and matches(change.after.object):
@@ -80,10 +80,10 @@ def event_for(change: Change, matches: Matches) -> Event | None:
     if change.after is None:
         return Event("DELETED", change.last())
     assert change.before is not None
-    return Event("DELETED", Entry(versioned(change.before.object, change.version)))
+    return Event("DELETED", ObjectVersion(versioned(change.before.object, change.version)))
 
 
-class History:
+class ChangeHistory:
     """The newest `limit` changes of all kinds; for each kind, the version below which some are forgotten."""
 
     def __init__(self, limit: int, floor: int) -> None:
@@ -91,12 +91,12 @@ class History:
         self._limit = limit
         self._floor = floor
         self._order: deque[str] = deque()
-        self._changes: dict[str, deque[Change]] = {}
+        self._changes: dict[str, deque[ObjectChange]] = {}
         self._floors: dict[str, int] = {}
         self.version = floor
         """resourceVersion of the newest change."""
 
-    def append(self, change: Change) -> None:
+    def append(self, change: ObjectChange) -> None:
         """Add a change; versions must increase."""
         assert change.version > self.version
         self.version = change.version
@@ -106,7 +106,7 @@ class History:
             kind = self._order.popleft()
             self._floors[kind] = self._changes[kind].popleft().version
 
-    def since(self, kind: str, version: int) -> list[Change]:
+    def since(self, kind: str, version: int) -> list[ObjectChange]:
         """Return every change of the kind after `version`, in order.
 
         Raises:
@@ -124,7 +124,9 @@ class History:
             return list(_newer(changes, version))
         return list(changes)[bisect_right(changes, version, key=_version) :]
 
-    def as_of(self, kind: str, version: int, current: Mapping[Key, Entry]) -> Mapping[Key, Entry]:
+    def as_of(
+        self, kind: str, version: int, current: Mapping[ObjectKey, ObjectVersion]
+    ) -> Mapping[ObjectKey, ObjectVersion]:
         """Return the kind's objects as they were at `version`, given the current ones.
 
         Raises:
@@ -142,13 +144,13 @@ class History:
         return past
 
 
-def _version(change: Change) -> int:
+def _version(change: ObjectChange) -> int:
     return change.version
 
 
-def _newer(changes: deque[Change], version: int) -> Iterable[Change]:
+def _newer(changes: deque[ObjectChange], version: int) -> Iterable[ObjectChange]:
     """Return the changes after `version`, searched from the newest: most watchers are few changes behind."""
-    tail: list[Change] = []
+    tail: list[ObjectChange] = []
     for change in reversed(changes):
         if change.version <= version:
             break
@@ -157,16 +159,17 @@ def _newer(changes: deque[Change], version: int) -> Iterable[Change]:
 
 
 def rebuild(
-    log: Iterable[tuple[int, str, Key, Entry | None]], current: Mapping[str, Mapping[Key, Entry]]
-) -> Iterator[Change]:
+    log: Iterable[tuple[int, str, ObjectKey, ObjectVersion | None]],
+    current: Mapping[str, Mapping[ObjectKey, ObjectVersion]],
+) -> Iterator[ObjectChange]:
     """Yield the changes, newest first, from a log (newest first) that keeps only the state before each.
 
     The state after a change is the state before the next change of the same object, or the current one.
     """
-    later: dict[tuple[str, Key], Entry | None] = {}
+    later: dict[tuple[str, ObjectKey], ObjectVersion | None] = {}
     for version, kind, key, before in log:
         after = later[kind, key] if (kind, key) in later else current.get(kind, {}).get(key)
-        yield Change(version, kind, key, before, after)
+        yield ObjectChange(version, kind, key, before, after)
         later[kind, key] = before
 
 

@@ -10,7 +10,7 @@ import orjson
 
 from serving import errors
 from serving.embedded.apiserver import status_errors
-from serving.embedded.apiserver.storage.history import Entry, Key, Matches
+from serving.embedded.apiserver.storage.history import Matches, ObjectKey, ObjectVersion
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class Position:
     """Where the next page starts: after this key, in the state as of this version."""
 
     version: int
-    after: Key
+    after: ObjectKey
 
 
 @dataclass(frozen=True)
 class ListPage:
     """One page; `remaining` is None where there are selectors, as in kube-apiserver."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[ObjectVersion]
     token: str = ""
     remaining: int | None = None
 
@@ -54,17 +54,17 @@ def decode(token: str) -> Position:
         raise _invalid(token) from error
     match fields:
         case [1, int(version), str(namespace), str(name)] if version >= 0:
-            return Position(version, Key(namespace, name))
+            return Position(version, ObjectKey(namespace, name))
     raise _invalid(token)
 
 
 def page(
-    state: Mapping[Key, Entry],
-    keys: Sequence[Key],
+    state: Mapping[ObjectKey, ObjectVersion],
+    keys: Sequence[ObjectKey],
     version: int,
     *,
     limit: int,
-    after: Key | None,
+    after: ObjectKey | None,
     matches: Matches | None,
 ) -> ListPage:
     """Return one page of a state.
@@ -77,7 +77,7 @@ def page(
         after: last key of the previous page.
         matches: the selectors combined, or None.
     """
-    entries: list[Entry] = []
+    entries: list[ObjectVersion] = []
     start = 0 if after is None else bisect_right(keys, after)
     for index in range(start, len(keys)):
         entry = state[keys[index]]

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from serving import errors
 from serving.embedded.apiserver.storage.database import Database
-from serving.embedded.apiserver.storage.history import Change, Entry, Key, versioned
+from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey, ObjectVersion, versioned
 from serving.objects import Object
 from serving.resources.kinds import Kind
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _BATCH = 64
 """Writes gathered before a commit begins; a few more may join until it does."""
-Listener = Callable[[Change], None]
+Listener = Callable[[ObjectChange], None]
 
 
 def identifier(kind: Kind) -> str:
@@ -29,7 +29,7 @@ def identifier(kind: Kind) -> str:
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
-class Store:
+class ObjectStore:
     """All objects of one machine."""
 
     def __init__(self, database: Database) -> None:
@@ -40,10 +40,10 @@ class Store:
         """
         self._database = database
         self._objects, self.history = database.load()
-        self._sorted: dict[str, dict[str, Sequence[Key]]] = {}
+        self._sorted: dict[str, dict[str, Sequence[ObjectKey]]] = {}
         self._next = self.history.version
-        self._pending: dict[tuple[str, Key], tuple[Entry | None, asyncio.Future[None]]] = {}
-        self._queue: list[tuple[Change, asyncio.Future[None]]] = []
+        self._pending: dict[tuple[str, ObjectKey], tuple[ObjectVersion | None, asyncio.Future[None]]] = {}
+        self._queue: list[tuple[ObjectChange, asyncio.Future[None]]] = []
         self._drain: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
         self._listeners: list[Listener] = []
@@ -57,15 +57,15 @@ class Store:
         """Call the listener for every committed change, in order; it must not block or raise."""
         self._listeners.append(listener)
 
-    def get(self, kind: Kind, key: Key) -> Entry | None:
+    def get(self, kind: Kind, key: ObjectKey) -> ObjectVersion | None:
         """Return the committed object."""
         return self._objects.get(identifier(kind), {}).get(key)
 
-    def objects(self, kind: Kind) -> Mapping[Key, Entry]:
+    def objects(self, kind: Kind) -> Mapping[ObjectKey, ObjectVersion]:
         """Return all committed objects of a kind; do not change the mapping or keep it across an await."""
         return self._objects.get(identifier(kind), {})
 
-    def keys(self, kind: Kind, namespace: str | None) -> Sequence[Key]:
+    def keys(self, kind: Kind, namespace: str | None) -> Sequence[ObjectKey]:
         """Return the committed keys in order, of one namespace or (None) of all."""
         ident = identifier(kind)
         cached = self._sorted.setdefault(ident, {})
@@ -75,18 +75,18 @@ class Store:
             cached[scope] = sorted(k for k in objects if namespace is None or k.namespace == namespace)
         return cached[scope]
 
-    def newest(self, kind: Kind, key: Key) -> Entry | None:
+    def newest(self, kind: Kind, key: ObjectKey) -> ObjectVersion | None:
         """Return the object including pending writes; only for deciding on a write."""
         pending = self._pending.get((identifier(kind), key))
         return pending[0] if pending is not None else self.get(kind, key)
 
-    async def settled(self, kind: Kind, key: Key) -> None:
+    async def settled(self, kind: Kind, key: ObjectKey) -> None:
         """Wait until the object's pending writes are committed; raises as `PendingWrite.committed` does."""
         pending = self._pending.get((identifier(kind), key))
         if pending is not None:
             await asyncio.shield(pending[1])
 
-    def submit(self, kind: Kind, key: Key, obj: Object | None) -> "PendingWrite":
+    def submit(self, kind: Kind, key: ObjectKey, obj: Object | None) -> "PendingWrite":
         """Begin to write the object under the next resourceVersion, or to remove it (None).
 
         Raises:
@@ -94,10 +94,10 @@ class Store:
         """
         before, version = self.newest(kind, key), self._next + 1
         try:
-            after = None if obj is None else Entry(versioned(obj, version))
+            after = None if obj is None else ObjectVersion(versioned(obj, version))
         except (TypeError, RecursionError) as error:
             raise errors.ApiError(400, "BadRequest", f"the object cannot be stored: {error}") from error
-        change = Change(version, identifier(kind), key, before, after)
+        change = ObjectChange(version, identifier(kind), key, before, after)
         self._next = version
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending[change.kind, key] = (after, done)
@@ -128,7 +128,7 @@ class Store:
             await asyncio.sleep(0)  # requests that have arrived are read,
             await asyncio.sleep(0)  # and handled up to their write
 
-    def _fail(self, batch: list[tuple[Change, asyncio.Future[None]]], error: sqlite3.Error) -> None:
+    def _fail(self, batch: list[tuple[ObjectChange, asyncio.Future[None]]], error: sqlite3.Error) -> None:
         log.error("%d writes failed: %s", len(batch), error)
         self._queue = []
         self._pending.clear()
@@ -139,7 +139,7 @@ class Store:
                 done.set_exception(_refused(error, full=full))
             done.exception()
 
-    def _publish(self, batch: list[tuple[Change, asyncio.Future[None]]]) -> None:
+    def _publish(self, batch: list[tuple[ObjectChange, asyncio.Future[None]]]) -> None:
         for change, done in batch:
             self._replace(change)
             self.history.append(change)
@@ -151,7 +151,7 @@ class Store:
             if not done.done():
                 done.set_result(None)
 
-    def _replace(self, change: Change) -> None:
+    def _replace(self, change: ObjectChange) -> None:
         objects = self._objects.setdefault(change.kind, {})
         if change.after is None:
             objects.pop(change.key, None)
@@ -171,11 +171,11 @@ class Store:
 class PendingWrite:
     """A write that may not be committed yet."""
 
-    def __init__(self, change: Change, done: asyncio.Future[None]) -> None:
+    def __init__(self, change: ObjectChange, done: asyncio.Future[None]) -> None:
         self.change = change
         self._done = done
 
-    async def committed(self) -> Entry:
+    async def committed(self) -> ObjectVersion:
         """Wait for the disk; return the stored object, or the last state of a removed one.
 
         Raises:

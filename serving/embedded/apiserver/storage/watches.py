@@ -14,15 +14,15 @@ from starlette.types import Receive, Scope, Send
 
 from serving import clock, errors
 from serving.embedded.apiserver.status_errors import to_status
-from serving.embedded.apiserver.storage.history import Change, Entry, Event, Matches, event_for
-from serving.embedded.apiserver.storage.store import Store, identifier
+from serving.embedded.apiserver.storage.history import Event, Matches, ObjectChange, ObjectVersion, event_for
+from serving.embedded.apiserver.storage.store import ObjectStore, identifier
 from serving.objects import Object
 from serving.resources.kinds import Kind
 from serving.settings import ApiSettings
 
 log = logging.getLogger(__name__)
 
-Render = Callable[[Entry], bytes]
+Render = Callable[[ObjectVersion], bytes]
 SendChunk = Callable[[bytes | None], Awaitable[None]]
 """Sends a chunk of the body; None ends the body."""
 CONNECTION = "slipway.connection"
@@ -34,12 +34,12 @@ _CHUNK_BYTES = 256 * 1024
 class Hub:
     """Wakes the watchers of a kind; ends them all when the server stops."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self.stopping = False
         store.on_change(self._wake)
 
-    def _wake(self, change: Change) -> None:
+    def _wake(self, change: ObjectChange) -> None:
         for event in self._waiting.get(change.kind, ()):
             event.set()
 
@@ -69,7 +69,7 @@ class Watch:
     matches: Matches | None
     version: int
     """The watch delivers every change after this version."""
-    initial: tuple[Entry, ...] = ()
+    initial: tuple[ObjectVersion, ...] = ()
     """Sent first, as ADDED: the state at `version`, for clients that did not list."""
     initial_end: bool = False
     """Whether a bookmark marks the end of the initial events."""
@@ -81,7 +81,9 @@ class Watch:
 class WatchResponse:
     """An ASGI response that sends events until the client disconnects, the time is up or the server stops."""
 
-    def __init__(self, store: Store, hub: Hub, settings: ApiSettings, watch: Watch, render: Render) -> None:
+    def __init__(
+        self, store: ObjectStore, hub: Hub, settings: ApiSettings, watch: Watch, render: Render
+    ) -> None:
         self._store, self._hub, self._settings = store, hub, settings
         self._watch, self._render = watch, render
         self._position = watch.version
@@ -154,7 +156,7 @@ class WatchResponse:
         events = (self._event(change) for change in changes)
         return [_line(event.type, self._render(event.entry)) for event in events if event is not None]
 
-    def _event(self, change: Change) -> Event | None:
+    def _event(self, change: ObjectChange) -> Event | None:
         if self._watch.namespace is not None and change.key.namespace != self._watch.namespace:
             return None
         return event_for(change, self._watch.matches or _everything)

@@ -9,8 +9,8 @@ from typing import Any
 
 from serving import clock, errors
 from serving.embedded.apiserver import object_meta, status_errors
-from serving.embedded.apiserver.storage.history import Entry, Key
-from serving.embedded.apiserver.storage.store import PendingWrite, Store
+from serving.embedded.apiserver.storage.history import ObjectKey, ObjectVersion
+from serving.embedded.apiserver.storage.store import ObjectStore, PendingWrite
 from serving.embedded.apiserver.writes import write_path
 from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteOutcome, WriteRequest
 from serving.objects import Object
@@ -51,12 +51,12 @@ class WriteResult:
 class ObjectWriter:
     """The write operations of the API on a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self.store = store
 
     async def start(self) -> None:
         """Create the namespace `default` where it is missing."""
-        if self.store.get(kinds.NAMESPACE, Key("", DEFAULT_NAMESPACE)) is None:
+        if self.store.get(kinds.NAMESPACE, ObjectKey("", DEFAULT_NAMESPACE)) is None:
             body: Object = {
                 "apiVersion": "v1",
                 "kind": "Namespace",
@@ -80,7 +80,7 @@ class ObjectWriter:
         self, kind: Kind, namespace: str | None, outcome: WriteOutcome, options: WriteOptions
     ) -> WriteResult:
         obj = outcome.object
-        key = Key(namespace or "", obj["metadata"]["name"])
+        key = ObjectKey(namespace or "", obj["metadata"]["name"])
         self._check_namespace(kind, key)
         if self.store.newest(kind, key) is not None:
             raise errors.AlreadyExists(
@@ -95,10 +95,10 @@ class ObjectWriter:
         entry = await self.store.submit(kind, key, obj).committed()
         return WriteResult(entry.object, entry.body, tuple(outcome.warnings), created=True)
 
-    def _check_namespace(self, kind: Kind, key: Key) -> None:
+    def _check_namespace(self, kind: Kind, key: ObjectKey) -> None:
         if not kind.namespaced:
             return
-        namespace = self.store.newest(kinds.NAMESPACE, Key("", key.namespace))
+        namespace = self.store.newest(kinds.NAMESPACE, ObjectKey("", key.namespace))
         if namespace is None:
             raise status_errors.not_found(kinds.NAMESPACE, key.namespace)
         if "deletionTimestamp" in namespace.object["metadata"]:
@@ -113,7 +113,7 @@ class ObjectWriter:
             message = f'{status_errors.resource(kind)} "{key.name}" is forbidden: {reason}'
             raise errors.Forbidden(403, "Forbidden", message, (cause,), status_errors.details(kind, key.name))
 
-    def existing(self, kind: Kind, key: Key) -> Entry:
+    def existing(self, kind: Kind, key: ObjectKey) -> ObjectVersion:
         """Return the object including pending writes.
 
         Raises:
@@ -124,7 +124,7 @@ class ObjectWriter:
             raise status_errors.not_found(kind, key.name)
         return entry
 
-    async def update(self, kind: Kind, key: Key, body: Object, options: WriteOptions) -> WriteResult:
+    async def update(self, kind: Kind, key: ObjectKey, body: Object, options: WriteOptions) -> WriteResult:
         """Replace an object, its status or its scale."""
         old = self.existing(kind, key)
         if options.subresource != "scale" and object_meta.must_say_version(kind):
@@ -133,14 +133,14 @@ class ObjectWriter:
         return await self._replace(kind, key, old, outcome, options)
 
     async def patch(
-        self, kind: Kind, key: Key, patch: Any, content_type: str, options: WriteOptions
+        self, kind: Kind, key: ObjectKey, patch: Any, content_type: str, options: WriteOptions
     ) -> WriteResult:
         """Patch an object, its status or its scale."""
         old = self.existing(kind, key)
         outcome = write_path.patch(kind, old.object, patch, content_type, _request(options))
         return await self._replace(kind, key, old, outcome, options)
 
-    async def apply(self, kind: Kind, key: Key, body: Object, options: WriteOptions) -> WriteResult:
+    async def apply(self, kind: Kind, key: ObjectKey, body: Object, options: WriteOptions) -> WriteResult:
         """Apply server-side; creates a missing object, but not through a subresource."""
         namespace = key.namespace or None
         old = self.store.newest(kind, key)
@@ -155,7 +155,7 @@ class ObjectWriter:
         return await self._replace(kind, key, old, outcome, options)
 
     async def _replace(
-        self, kind: Kind, key: Key, old: Entry, outcome: WriteOutcome, options: WriteOptions
+        self, kind: Kind, key: ObjectKey, old: ObjectVersion, outcome: WriteOutcome, options: WriteOptions
     ) -> WriteResult:
         obj, warnings = outcome.object, tuple(outcome.warnings)
         if options.dry_run:
@@ -169,7 +169,9 @@ class ObjectWriter:
             return WriteResult(obj, None, warnings, removed=True)
         return WriteResult(entry.object, entry.body, warnings)
 
-    async def delete(self, kind: Kind, key: Key, deletion: Object, options: WriteOptions) -> WriteResult:
+    async def delete(
+        self, kind: Kind, key: ObjectKey, deletion: Object, options: WriteOptions
+    ) -> WriteResult:
         """Delete an object, or mark it as deleted while finalizers or a grace period hold it."""
         old = self.existing(kind, key)
         if kind == kinds.NAMESPACE and key.name == DEFAULT_NAMESPACE:
@@ -183,7 +185,7 @@ class ObjectWriter:
         return write
 
     def begin_delete(
-        self, kind: Kind, key: Key, old: Entry, deletion: Object, options: WriteOptions
+        self, kind: Kind, key: ObjectKey, old: ObjectVersion, deletion: Object, options: WriteOptions
     ) -> PendingWrite | WriteResult:
         """Begin a deletion; a dry run, or a deletion that changes nothing, needs no write."""
         request = _request(options)
@@ -201,7 +203,11 @@ class ObjectWriter:
         return self.store.submit(kind, key, after)
 
     async def delete_all(
-        self, kind: Kind, entries: list[tuple[Key, Entry]], deletion: Object, options: WriteOptions
+        self,
+        kind: Kind,
+        entries: list[tuple[ObjectKey, ObjectVersion]],
+        deletion: Object,
+        options: WriteOptions,
     ) -> None:
         """Delete these objects; those that are already gone are skipped."""
         pending: list[PendingWrite] = []
@@ -215,14 +221,14 @@ class ObjectWriter:
             await write.committed()
 
 
-def _require_version(kind: Kind, key: Key, body: Object) -> None:
+def _require_version(kind: Kind, key: ObjectKey, body: Object) -> None:
     meta = body.get("metadata")
     if isinstance(meta, dict) and not meta.get("resourceVersion"):
         cause = status_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise status_errors.unprocessable(kind, key.name, [cause])
 
 
-def _terminating(old: Entry, now: str) -> Object:
+def _terminating(old: ObjectVersion, now: str) -> Object:
     """Return the namespace as terminating, its state until its content is gone."""
     meta = {**old.object["metadata"], "deletionTimestamp": now}
     status = {**(old.object.get("status") or {}), "phase": "Terminating"}

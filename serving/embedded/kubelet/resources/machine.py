@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Machine:
-    """This machine."""
+class Hardware:
+    """The hardware of a machine."""
 
     cpu: str
     """The model of its processor."""
@@ -20,10 +20,10 @@ class Machine:
 
 
 @cache
-def this_machine() -> Machine:
-    """Return this machine."""
+def this_machine() -> Hardware:
+    """Return the hardware of this machine."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Machine(_processor(), len(os.sched_getaffinity(0)), memory)
+    return Hardware(_processor(), len(os.sched_getaffinity(0)), memory)
 
 
 def _processor() -> str:

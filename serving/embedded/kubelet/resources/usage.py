@@ -29,16 +29,16 @@ NANOSECONDS = 1e9
 _COUNTERS = {
     cadvisor.CPU_SECONDS: ("cpu_seconds", "Processor seconds used."),
     cadvisor.PERIODS: ("periods", "Periods of the processor limit in which the container ran."),
-    cadvisor.THROTTLED_PERIODS: ("throttled_periods", "Periods in which the limit held it back."),
-    cadvisor.THROTTLED_SECONDS: ("throttled_seconds", "Seconds for which the limit held it back."),
-    cadvisor.OOM_EVENTS: ("oom_events", "Processes killed for want of memory."),
+    cadvisor.THROTTLED_PERIODS: ("throttled_periods", "Periods in which the limit throttled the container."),
+    cadvisor.THROTTLED_SECONDS: ("throttled_seconds", "Seconds for which the limit throttled the container."),
+    cadvisor.OOM_EVENTS: ("oom_events", "Processes killed by the OOM killer."),
 }
 _GAUGES = {
     cadvisor.WORKING_SET: ("working_set", "Bytes in use, with shared pages."),
     cadvisor.RSS: ("rss", "Bytes in use that are of no file, with shared pages."),
     cadvisor.PEAK: ("peak", "Most bytes in use since the run began, with shared pages."),
     cadvisor.STARTED: ("started", "Unix seconds at which the run began."),
-    cadvisor.GPU_DUTY: ("gpu_duty", "Percent of the GPU's time in which it worked, for anybody."),
+    cadvisor.GPU_DUTY: ("gpu_duty", "Utilization of the GPU by all processes, in percent."),
     cadvisor.GPU_MEMORY: ("gpu_memory", "Bytes of GPU memory."),
 }
 
@@ -181,6 +181,8 @@ def _machine(gpu: str) -> Iterator[Metric]:
     hardware = machine.this_machine()
     yield GaugeMetricFamily(cadvisor.MACHINE_CORES, "Cores that replicas may use.", value=hardware.cores)
     yield GaugeMetricFamily(cadvisor.MACHINE_MEMORY, "Bytes of memory.", value=hardware.memory)
-    info = GaugeMetricFamily(cadvisor.MACHINE_INFO, "What it is.", labels=["cpu", "cores", "gpu"])
+    info = GaugeMetricFamily(
+        cadvisor.MACHINE_INFO, "Processor, cores and GPU.", labels=["cpu", "cores", "gpu"]
+    )
     info.add_metric([hardware.cpu, str(hardware.cores), gpu], 1)
     yield info

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.embedded.kubelet.resources.cgroups import Cgroups
-from serving.embedded.kubelet.runtimes import Runtime
+from serving.embedded.kubelet.runtimes import LocalRuntime
 from serving.embedded.kubelet.spawning import spawn_zygote
 from serving.embedded.kubelet.zygote.client import ForkRequest
 from serving.embedded.kubelet.zygote.eligibility import NeededZygotes, ZygoteKey, zygotes_for
@@ -43,7 +43,7 @@ def name_of(key: ZygoteKey) -> str:
 class ZygotePool:
     """Starts, adopts, restarts and ends zygotes; one pool per agent."""
 
-    def __init__(self, directory: Path, cgroups: Cgroups, runtimes: Mapping[str, Runtime]) -> None:
+    def __init__(self, directory: Path, cgroups: Cgroups, runtimes: Mapping[str, LocalRuntime]) -> None:
         self.directory = directory
         self._cgroups = cgroups
         self._modules = {image: runtime.module for image, runtime in runtimes.items() if runtime.module}

@@ -12,7 +12,7 @@ The zygote must stay single-threaded, hold no descriptor except its socket, conf
 signal handlers), and not know Pods or the API.
 
 Run as: python -P -m serving.embedded.kubelet.zygote.process DIRECTORY NAME MODULE [CGROUP ...]
-Below each CGROUP a spare has a cgroup of its own. In DIRECTORY:
+Each spare has a cgroup below each CGROUP. In DIRECTORY:
     NAME.lock  held (flock) while it lives: a second zygote ends at once
     NAME.json  its identity, by `processes.write_identity`
     NAME.sock  exists while it listens. A connection is one fork: the answer is the shim's pidfd (SCM_RIGHTS)

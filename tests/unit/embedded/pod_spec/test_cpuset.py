@@ -1,4 +1,4 @@
-"""Which cores a Pod's annotation asks for."""
+"""The cores that a Pod's annotation requests."""
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,7 @@ def test_range_that_runs_backwards_is_refused() -> None:
 
 def test_missing_cores_are_named() -> None:
     assert cpuset.refusal(_meta("1-3"), (0, 1)) == "this machine has no core 2, 3; it has 0, 1"
-    assert cpuset.refusal(_meta("1-3"), None) is None, "the API does not know the node"
+    assert cpuset.refusal(_meta("1-3"), None) is None, "the node is not known"
     assert cpuset.refusal({}, (0, 1)) is None
 
 

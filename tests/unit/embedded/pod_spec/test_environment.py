@@ -13,8 +13,15 @@ def environment(container: dict, maps: dict | None = None, secrets: dict | None 
 
 def test_references_are_expanded_as_kubernetes_does():
     env = {"A": "1", "B": "$(A)"}
-    for text, expected in [("$(A)x", "1x"), ("$$(A)", "$(A)"), ("$(NO)", "$(NO)"), ("$(B)", "$(A)"), ("$", "$"),
-                         ("$(", "$("), ("$$$(A)", "$1")]:  # fmt: skip
+    for text, expected in [
+        ("$(A)x", "1x"),
+        ("$$(A)", "$(A)"),
+        ("$(NO)", "$(NO)"),
+        ("$(B)", "$(A)"),
+        ("$", "$"),
+        ("$(", "$("),
+        ("$$$(A)", "$1"),
+    ]:
         assert container_environment.expand(text, env) == expected, text
 
 
@@ -45,6 +52,6 @@ def test_fields_of_the_pod_are_read():
     assert container_environment.field(POD, "spec.priority", "", "") is None
 
 
-def test_command_replaces_the_images_and_args_are_appended():
+def test_command_replaces_that_of_the_image_and_args_are_appended():
     assert container_environment.arguments({"args": ["$(A)"]}, ["python"], {"A": "1"}) == ["python", "1"]
     assert container_environment.arguments({"command": ["sh"], "args": ["x"]}, ["python"], {}) == ["sh", "x"]

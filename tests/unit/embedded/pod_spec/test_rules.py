@@ -22,10 +22,13 @@ def test_defaults_of_stored_pods_are_not_refused():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("terminationMessagePath", "/tmp/why"), ("terminationMessagePolicy", "FallbackToLogsOnError"),
-        ("tty", True), ("stdin", True), ("restartPolicy", "Always"),
+        ("terminationMessagePath", "/tmp/why"),
+        ("terminationMessagePolicy", "FallbackToLogsOnError"),
+        ("tty", True),
+        ("stdin", True),
+        ("restartPolicy", "Always"),
     ],
-)  # fmt: skip
+)
 def test_unsupported_container_field_is_refused_by_its_path(field: str, value: object):
     assert fields({field: value}) == [f"spec.containers[0].{field}"]
 

@@ -23,18 +23,26 @@ def test_ordinary_pod_is_not_refused():
         ({"hostNetwork": True}, "spec.hostNetwork"),
         ({"securityContext": {"runAsUser": 1}}, "spec.securityContext.runAsUser"),
         ({"securityContext": {"runAsUser": 0}}, "spec.securityContext.runAsUser"),
-        ({"container": {"securityContext": {"privileged": True}}}, "spec.containers[0].securityContext.privileged"),
+        (
+            {"container": {"securityContext": {"privileged": True}}},
+            "spec.containers[0].securityContext.privileged",
+        ),
         ({"container": {"image": "nginx"}}, "spec.containers[0].image"),
         ({"container": {"readinessProbe": {"grpc": {"port": 1}}}}, "spec.containers[0].readinessProbe.grpc"),
         ({"container": {"resources": {"limits": {"cpu": "x"}}}}, "spec.containers[0].resources.limits"),
-        ({"container": {"volumeMounts": [{"name": "no", "mountPath": "/a"}]}},
-         "spec.containers[0].volumeMounts[0].name"),
+        (
+            {"container": {"volumeMounts": [{"name": "no", "mountPath": "/a"}]}},
+            "spec.containers[0].volumeMounts[0].name",
+        ),
         ({"volumes": [{"name": "v", "nfs": {}}]}, "spec.volumes[0].nfs"),
-        ({"volumes": [{"name": "v", "hostPath": {"path": "/var/slipway/tls"}}]}, "spec.volumes[0].hostPath.path"),
+        (
+            {"volumes": [{"name": "v", "hostPath": {"path": "/var/slipway/tls"}}]},
+            "spec.volumes[0].hostPath.path",
+        ),
         ({"volumes": [{"name": "v", "hostPath": {"path": "/var"}}]}, "spec.volumes[0].hostPath.path"),
         ({"volumes": [{"name": "v", "image": {"reference": "nginx"}}]}, "spec.volumes[0].image.reference"),
     ],
-)  # fmt: skip
+)
 def test_unsupported_volume_is_refused_by_its_path(spec, field):
     assert refused(spec) == [field]
 
@@ -53,9 +61,10 @@ def test_mount_is_refused_without_root_unless_a_variable_names_it():
         return {
             "volumes": [{"name": "v", "emptyDir": {}}],
             "container": {
-                "volumeMounts": [{"name": "v", "mountPath": "/mnt/model"}], "env": [{"name": "D", "value": value}],
+                "volumeMounts": [{"name": "v", "mountPath": "/mnt/model"}],
+                "env": [{"name": "D", "value": value}],
             },
-        }  # fmt: skip
+        }
 
     assert refused(spec("/mnt/model/models"), mounts=False) == []
     assert refused(spec("/mnt/models"), mounts=False) == ["spec.containers[0].volumeMounts[0].mountPath"]

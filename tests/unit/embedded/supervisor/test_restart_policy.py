@@ -19,7 +19,7 @@ def test_killed_component_is_restarted_within_a_second() -> None:
     assert SETTINGS.restart_seconds + SETTINGS.poll_seconds < 1
 
 
-def test_misconfigured_component_ends_up_only_before_all_were_up() -> None:
+def test_misconfigured_component_stops_slipway_up_only_before_all_were_up() -> None:
     assert isinstance(ended(RestartHistory(), restart_policy.GIVES_UP, 1.0, proven=False), Fail)
     assert isinstance(ended(RestartHistory(), restart_policy.GIVES_UP, 1.0, proven=True), Restart)
 
@@ -30,15 +30,15 @@ def test_restart_delay_grows_to_its_cap_while_a_component_keeps_failing(lives: l
     for life in lives:
         history = restart_policy.started(history, now)
         now += life
-        what = ended(history, 1, now)
-        assert isinstance(what, Restart)
-        history = what.history
-        now += what.delay
-        delays.append(what.delay)
+        decision = ended(history, 1, now)
+        assert isinstance(decision, Restart)
+        history = decision.history
+        now += decision.delay
+        delays.append(decision.delay)
     assert delays == sorted(delays)
     assert delays[-1] <= SETTINGS.restart_cap_seconds
 
 
 def test_restart_delay_is_reset_after_a_long_run() -> None:
-    what = ended(RestartHistory(failures=9, started=0), None, SETTINGS.healthy_seconds)
-    assert what == Restart(SETTINGS.restart_seconds, RestartHistory(1, 0))
+    decision = ended(RestartHistory(failures=9, started=0), None, SETTINGS.healthy_seconds)
+    assert decision == Restart(SETTINGS.restart_seconds, RestartHistory(1, 0))

@@ -1,4 +1,4 @@
-"""The list of pages for a Prometheus: as it is now, whole, and only while something runs."""
+"""The Prometheus targets: current, complete, and only while components run."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,13 @@ from serving.data_dir import DataDir
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 
 
-def note(where: DataDir, component: str, port: int) -> None:
-    where.pages.mkdir(parents=True, exist_ok=True)
-    where.metrics(component).write_text(json.dumps({"port": port}))
+def note(data_dir: DataDir, component: str, port: int) -> None:
+    data_dir.pages.mkdir(parents=True, exist_ok=True)
+    data_dir.metrics(component).write_text(json.dumps({"port": port}))
 
 
-def listed(where: DataDir) -> object:
-    return json.loads(where.prometheus_targets.read_bytes())
+def listed(data_dir: DataDir) -> object:
+    return json.loads(data_dir.prometheus_targets.read_bytes())
 
 
 def group(component: str, port: int) -> object:
@@ -26,45 +26,45 @@ def group(component: str, port: int) -> object:
 
 
 def test_targets_follow_ports_and_are_written_only_on_change(tmp_path: Path) -> None:
-    where = DataDir(tmp_path)
-    targets = ScrapeTargets(where)
+    data_dir = DataDir(tmp_path)
+    targets = ScrapeTargets(data_dir)
     targets.write()
-    assert listed(where) == []
-    note(where, "gateway", 4711)
-    note(where, "activator", 4712)
+    assert listed(data_dir) == []
+    note(data_dir, "gateway", 4711)
+    note(data_dir, "activator", 4712)
     targets.write()
-    assert listed(where) == [group("activator", 4712), group("gateway", 4711)]
-    first = where.prometheus_targets.stat().st_ino
+    assert listed(data_dir) == [group("activator", 4712), group("gateway", 4711)]
+    first = data_dir.prometheus_targets.stat().st_ino
     targets.write()
-    assert where.prometheus_targets.stat().st_ino == first
-    note(where, "gateway", 4713)
+    assert data_dir.prometheus_targets.stat().st_ino == first
+    note(data_dir, "gateway", 4713)
     targets.write()
-    assert listed(where) == [group("activator", 4712), group("gateway", 4713)]
+    assert listed(data_dir) == [group("activator", 4712), group("gateway", 4713)]
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["prometheus-targets.json"]
 
 
 def test_removed_targets_file_is_written_again(
     tmp_path: Path,
 ) -> None:
-    where = DataDir(tmp_path)
-    targets = ScrapeTargets(where)
-    note(where, "gateway", 4711)
+    data_dir = DataDir(tmp_path)
+    targets = ScrapeTargets(data_dir)
+    note(data_dir, "gateway", 4711)
     targets.write()
     targets.remove()
     targets.remove()
-    assert not where.prometheus_targets.exists()
+    assert not data_dir.prometheus_targets.exists()
     targets.write()
-    assert listed(where) == [group("gateway", 4711)]
+    assert listed(data_dir) == [group("gateway", 4711)]
 
 
 def test_failure_to_write_targets_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    where = DataDir(tmp_path)
-    obstacle = where.prometheus_targets
+    data_dir = DataDir(tmp_path)
+    obstacle = data_dir.prometheus_targets
     obstacle.mkdir()
-    targets = ScrapeTargets(where)
+    targets = ScrapeTargets(data_dir)
     targets.write()
     targets.write()
     assert len(caplog.records) == 1
     obstacle.rmdir()
     targets.write()
-    assert listed(where) == []
+    assert listed(data_dir) == []

@@ -22,8 +22,10 @@ def test_oldest_finished_pods_are_deleted_first():
 def test_running_terminating_and_owned_pods_are_not_surplus():
     owner = [{"kind": "Job", "name": "j"}]
     all_pods = [
-        pod("runs", 1, "Running"), pod("leaves", 2, deletionTimestamp="2026-01-01T00:00:00Z"),
-        pod("owned", 3, ownerReferences=owner), pod("last", 4),
-    ]  # fmt: skip
+        pod("runs", 1, "Running"),
+        pod("leaves", 2, deletionTimestamp="2026-01-01T00:00:00Z"),
+        pod("owned", 3, ownerReferences=owner),
+        pod("last", 4),
+    ]
     assert names(finished_pods.surplus(all_pods, 0)) == ["last"]
     assert finished_pods.surplus(all_pods, 1) == []

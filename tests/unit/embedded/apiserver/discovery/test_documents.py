@@ -65,8 +65,8 @@ def _references(node: Any) -> list[str]:
         return [reference for child in node for reference in _references(child)]
     if not isinstance(node, dict):
         return []
-    own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
-    return own + [reference for child in node.values() for reference in _references(child)]
+    direct = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+    return direct + [reference for child in node.values() for reference in _references(child)]
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.kind)

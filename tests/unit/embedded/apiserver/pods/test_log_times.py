@@ -22,7 +22,7 @@ def test_every_line_has_the_time_of_its_first_byte() -> None:
     )
 
 
-def test_lines_from_before_the_time_are_left_out_entirely() -> None:
+def test_lines_from_before_the_time_are_dropped_entirely() -> None:
     assert (
         LineFilter(4 * SECOND, show=False).apply(0, b"one\ntwo\nthree", lambda at: at * SECOND)
         == b"two\nthree"

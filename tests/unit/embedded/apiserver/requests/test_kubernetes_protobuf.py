@@ -15,12 +15,12 @@ from serving.resources import kinds
 
 
 def varint(number: int) -> bytes:
-    out = bytearray()
+    encoded = bytearray()
     number &= (1 << 64) - 1
     while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*out, number])
+    return bytes([*encoded, number])
 
 
 def field(number: int, value: int | str | bytes) -> bytes:
@@ -108,7 +108,7 @@ def test_micro_times_and_field_sets_are_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (b"{}", "does not begin"),
         (body("Secret", b""), "'Secret'"),
@@ -123,8 +123,8 @@ def test_micro_times_and_field_sets_are_decoded() -> None:
         (body("ConfigMap", b"") + field(3, "gzip"), "encoded once more"),
     ],
 )
-def test_malformed_messages_are_refused_with_the_reason(data: bytes, why: str) -> None:
-    with pytest.raises(errors.ApiError, match=why) as refused:
+def test_malformed_messages_are_refused_with_the_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(errors.ApiError, match=reason) as refused:
         kubernetes_protobuf.decode(data, "ConfigMap")
     assert refused.value.code == 400
 

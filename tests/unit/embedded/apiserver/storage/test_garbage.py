@@ -2,7 +2,7 @@ import datetime as dt
 from typing import Any
 
 from serving.embedded.apiserver.storage import garbage
-from serving.embedded.apiserver.storage.garbage import Delete, Remove, Rewrite
+from serving.embedded.apiserver.storage.garbage import Delete, RemoveFromStore, Rewrite
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -60,7 +60,7 @@ def test_foreground_deletion_waits_for_blocking_dependents() -> None:
     assert garbage.steps_for_owner(owner, [child]) == [Delete(child, "Foreground")]
     deleted = config_map("c", ("a",), blocks=True, deletionTimestamp="2026-01-01T00:00:00Z")
     assert garbage.steps_for_owner(owner, [deleted]) == []
-    assert garbage.steps_for_owner(owner, []) == [Remove(owner)]
+    assert garbage.steps_for_owner(owner, []) == [RemoveFromStore(owner)]
 
 
 def test_orphan_deletion_releases_the_dependents_first() -> None:
@@ -78,7 +78,7 @@ def test_a_namespace_is_removed_after_its_content() -> None:
     content = config_map("c")
     assert garbage.steps_for_namespace(config_map("n"), [content]) == []
     assert garbage.steps_for_namespace(deleted, [content]) == [Delete(content)]
-    assert garbage.steps_for_namespace(deleted, []) == [Remove(deleted)]
+    assert garbage.steps_for_namespace(deleted, []) == [RemoveFromStore(deleted)]
 
 
 def test_the_time_to_live_of_an_event_starts_with_its_last_occurrence() -> None:

@@ -10,18 +10,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from serving import errors
 from serving.embedded.apiserver.storage.history import (
-    Change,
-    Entry,
+    ChangeHistory,
     Event,
-    History,
-    Key,
+    ObjectChange,
+    ObjectKey,
+    ObjectVersion,
     event_for,
     rebuild,
     versioned,
 )
 
 KINDS = ("models", "pods")
-KEYS = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
+KEYS = [ObjectKey("a", "x"), ObjectKey("a", "y"), ObjectKey("b", "x")]
 
 
 def red(obj: dict[str, Any]) -> bool:
@@ -37,25 +37,25 @@ class Writers(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.objects: dict[str, dict[Key, Entry]] = {kind: {} for kind in KINDS}
+        self.objects: dict[str, dict[ObjectKey, ObjectVersion]] = {kind: {} for kind in KINDS}
         self.limit = 6
-        self.history = History(self.limit, floor=1000)
-        self.log: list[Change] = []
-        self.watchers: list[tuple[str, Any, int, dict[Key, dict[str, Any]]]] = []
-        self.past: dict[int, dict[str, dict[Key, Entry]]] = {1000: {kind: {} for kind in KINDS}}
+        self.history = ChangeHistory(self.limit, floor=1000)
+        self.log: list[ObjectChange] = []
+        self.watchers: list[tuple[str, Any, int, dict[ObjectKey, dict[str, Any]]]] = []
+        self.past: dict[int, dict[str, dict[ObjectKey, ObjectVersion]]] = {1000: {kind: {} for kind in KINDS}}
 
     @rule(
         kind=st.sampled_from(KINDS), key=st.sampled_from(KEYS), colour=st.sampled_from(["red", "blue", None])
     )
-    def write(self, kind: str, key: Key, colour: str | None) -> None:
+    def write(self, kind: str, key: ObjectKey, colour: str | None) -> None:
         before, version = self.objects[kind].get(key), self.history.version + 1
         after = None
         if colour is not None:
             meta = {"name": key.name, "namespace": key.namespace, "labels": {"colour": colour}}
-            after = Entry(versioned({"metadata": meta}, version))
+            after = ObjectVersion(versioned({"metadata": meta}, version))
         elif before is None:
             return
-        change = Change(version, kind, key, before, after)
+        change = ObjectChange(version, kind, key, before, after)
         self.history.append(change)
         self.log.append(change)
         if after is None:
@@ -92,7 +92,7 @@ class Writers(RuleBasedStateMachine):
         stored = [(c.version, c.kind, c.key, c.before) for c in reversed(kept)]
         changes = list(rebuild(stored, self.objects))
         assert [(c.version, c.after) for c in reversed(changes)] == [(c.version, c.after) for c in kept]
-        history = History(self.limit, changes[-1].version - 1 if changes else 1000)
+        history = ChangeHistory(self.limit, changes[-1].version - 1 if changes else 1000)
         for change in reversed(changes):
             history.append(change)
         self.history = history
@@ -104,13 +104,15 @@ class Writers(RuleBasedStateMachine):
         for version, state in self.past.items():
             for kind in KINDS:
                 try:
-                    entries: Mapping[Key, Entry] = self.history.as_of(kind, version, self.objects[kind])
+                    entries: Mapping[ObjectKey, ObjectVersion] = self.history.as_of(
+                        kind, version, self.objects[kind]
+                    )
                 except errors.Gone:
                     continue
                 assert dict(entries) == state[kind]
 
 
-def follow(seen: dict[Key, dict[str, Any]], event: Event | None, key: Key) -> None:
+def follow(seen: dict[ObjectKey, dict[str, Any]], event: Event | None, key: ObjectKey) -> None:
     """Apply an event as a client does, and check that it is consistent."""
     if event is None:
         return
@@ -130,13 +132,13 @@ TestListThenWatch = Writers.TestCase
 TestListThenWatch.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def entry(version: int, colour: str) -> Entry:
+def entry(version: int, colour: str) -> ObjectVersion:
     meta = {"name": "x", "labels": {"colour": colour}, "resourceVersion": str(version)}
-    return Entry({"metadata": meta})
+    return ObjectVersion({"metadata": meta})
 
 
 def test_an_object_that_stops_matching_is_deleted_for_the_watcher_with_the_new_version() -> None:
-    change = Change(7, "pods", Key("", "x"), entry(3, "red"), entry(7, "blue"))
+    change = ObjectChange(7, "pods", ObjectKey("", "x"), entry(3, "red"), entry(7, "blue"))
     event = event_for(change, red)
     assert event is not None
     assert event.type == "DELETED"
@@ -148,7 +150,7 @@ def test_an_object_that_stops_matching_is_deleted_for_the_watcher_with_the_new_v
 
 
 def test_an_object_that_starts_to_match_is_added_for_the_watcher() -> None:
-    event = event_for(Change(7, "pods", Key("", "x"), entry(3, "blue"), entry(7, "red")), red)
+    event = event_for(ObjectChange(7, "pods", ObjectKey("", "x"), entry(3, "blue"), entry(7, "red")), red)
     assert event is not None
     assert event.type == "ADDED"
 
@@ -156,4 +158,4 @@ def test_an_object_that_starts_to_match_is_added_for_the_watcher() -> None:
 @given(st.integers(min_value=1, max_value=10**15))
 def test_a_version_in_the_future_is_refused(ahead: int) -> None:
     with pytest.raises(errors.Gone):
-        History(5, floor=1000).since("pods", 1000 + ahead)
+        ChangeHistory(5, floor=1000).since("pods", 1000 + ahead)

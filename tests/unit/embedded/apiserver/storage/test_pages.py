@@ -4,20 +4,22 @@ from hypothesis import strategies as st
 
 from serving import errors
 from serving.embedded.apiserver.storage import pages
-from serving.embedded.apiserver.storage.history import Entry, Key
+from serving.embedded.apiserver.storage.history import ObjectKey, ObjectVersion
 
 names = st.text("abc-", min_size=1, max_size=4)
-keys = st.builds(Key, names, names)
+keys = st.builds(ObjectKey, names, names)
 
 
 @given(st.lists(keys, unique=True), st.integers(1, 5))
-def test_all_pages_together_are_the_list_in_order(unordered: list[Key], limit: int) -> None:
+def test_all_pages_together_are_the_list_in_order(unordered: list[ObjectKey], limit: int) -> None:
     ordered = sorted(unordered)
     state = {
-        key: Entry({"metadata": {"name": key.name, "namespace": key.namespace, "resourceVersion": "4"}})
+        key: ObjectVersion(
+            {"metadata": {"name": key.name, "namespace": key.namespace, "resourceVersion": "4"}}
+        )
         for key in unordered
     }
-    seen: list[Entry] = []
+    seen: list[ObjectVersion] = []
     after = None
     while True:
         page = pages.page(state, ordered, 4, limit=limit, after=after, matches=None)

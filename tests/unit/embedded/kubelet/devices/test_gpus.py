@@ -1,4 +1,4 @@
-"""What NVML says of GPUs and of who uses them."""
+"""The usage of GPUs, by NVML."""
 # ruff: noqa: N802 the names of NVML
 
 from pathlib import Path

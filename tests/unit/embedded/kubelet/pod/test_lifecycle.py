@@ -30,8 +30,14 @@ def test_container_that_never_ran_is_started_at_once():
 
 
 def test_restart_policy_decides_which_containers_restart():
-    for policy, code, again in [("Always", 0, True), ("Always", 1, True), ("OnFailure", 0, False),
-                                ("OnFailure", 1, True), ("Never", 0, False), ("Never", 1, False)]:  # fmt: skip
+    for policy, code, again in [
+        ("Always", 0, True),
+        ("Always", 1, True),
+        ("OnFailure", 0, False),
+        ("OnFailure", 1, True),
+        ("Never", 0, False),
+        ("Never", 1, False),
+    ]:
         steps = lifecycle.next_steps(policy, [], [box(ended(code, ago=1000))], NOW, SETTINGS)
         assert bool(steps.start) is again, (policy, code)
 
@@ -58,7 +64,7 @@ def test_back_off_never_shrinks_and_never_exceeds_its_cap(streak: int):
     assert SETTINGS.backoff_base_seconds <= delay(streak) <= delay(streak + 1) <= SETTINGS.backoff_cap_seconds
 
 
-def test_init_containers_run_one_after_the_other_and_before_the_others():
+def test_init_containers_run_in_sequence_and_before_the_others():
     first, second = box(name="one"), box(name="two")
     assert lifecycle.next_steps("Always", [first, second], [box()], NOW, SETTINGS).start == ("one",)
     first = box(RUNNING, name="one")
@@ -69,14 +75,14 @@ def test_init_containers_run_one_after_the_other_and_before_the_others():
     assert lifecycle.next_steps("Always", [first, second], [box()], NOW, SETTINGS).start == ("main",)
 
 
-def test_failed_init_container_fails_the_pod_only_where_nothing_is_restarted():
+def test_failed_init_container_fails_the_pod_only_without_restarts():
     failed = box(ended(1, ago=100), name="one")
     assert lifecycle.phase("Never", [failed], [box()]) == "Failed"
     assert lifecycle.phase("OnFailure", [failed], [box()]) == "Pending"
     assert lifecycle.next_steps("Always", [failed], [box()], NOW, SETTINGS).start == ("one",)
 
 
-def test_phases_follow_from_how_containers_ended():
+def test_phase_follows_from_the_exits_of_containers():
     assert lifecycle.phase("Always", [], [box()]) == "Pending"
     assert lifecycle.phase("Always", [], [box(ended(0))]) == "Running"
     assert lifecycle.phase("Never", [], [box(ended(0)), box(RUNNING)]) == "Running"
@@ -93,7 +99,7 @@ def test_blocked_container_is_retried_after_its_back_off():
     )
 
 
-def test_oom_kill_is_named_only_where_the_main_process_was_killed():
+def test_oom_kill_is_reported_only_when_the_main_process_was_killed():
     assert lifecycle.exited(137, 9, oom=True, error="", finished_at=NOW).reason == "OOMKilled"
     assert lifecycle.exited(1, 0, oom=True, error="", finished_at=NOW).reason == "Error"
     assert lifecycle.exited(128, 0, oom=False, error="no such file", finished_at=NOW).reason == "StartError"

@@ -33,7 +33,7 @@ def test_early_failures_count_at_most_once_a_period():
     assert verdict_after(READY, (0, False), (10, False), (20, False)).ok is False
 
 
-def test_one_success_ends_a_row_of_failures():
+def test_a_success_resets_the_failures():
     assert (
         verdict_after(READY, (0, True), (10, False), (20, False), (30, True), (40, False), (50, False)).ok
         is True
@@ -55,7 +55,7 @@ def test_exec_probe_is_run_at_most_once_a_second():
 
 
 @given(st.lists(st.booleans(), min_size=1), st.integers(1, 4), st.integers(1, 4))
-def test_verdict_needs_as_many_answers_in_a_row_as_its_threshold(answers, successes, failures):
+def test_verdict_needs_consecutive_answers_up_to_its_threshold(answers, successes, failures):
     probe = ContainerProbe("readiness", {}, 0, 1, 1, successes, failures)
     verdict = verdict_after(probe, *((float(n), answer) for n, answer in enumerate(answers)))
     expected = None
@@ -67,6 +67,6 @@ def test_verdict_needs_as_many_answers_in_a_row_as_its_threshold(answers, succes
     assert verdict.ok is expected
 
 
-def test_port_may_be_named():
+def test_port_is_resolved_by_name():
     assert port_of({"ports": [{"name": "http", "containerPort": 8080}]}, "http") == 8080
     assert port_of({}, "81") == 81

@@ -16,9 +16,9 @@ def after(passed: float) -> dt.datetime:
 
 
 @given(*([seconds] * 8))
-def test_phases_add_up_to_the_whole_start(fetch, seal, process, imports, hashing, load, warmup, wait):
+def test_phases_add_up_to_the_whole_start(fetch, seal, process, imports, hashing, load, warmup, probe):
     begun = fetch + seal + process
-    ready = begun + imports + hashing + load + warmup + wait
+    ready = begun + imports + hashing + load + warmup + probe
     parts = {"spawn": process, "import": imports, "verify": hashing, "load": load, "warmup": warmup}
     headers = {
         "server-timing": ", ".join(f"{name};dur={1000 * spent:.3f}" for name, spent in parts.items()),
@@ -30,14 +30,20 @@ def test_phases_add_up_to_the_whole_start(fetch, seal, process, imports, hashing
     assert sum(figures[phase] for phase in PHASES) / 1000 == pytest.approx(ready, rel=0.02, abs=0.001)
     assert figures["verify"] == pytest.approx(1000 * (seal + hashing), abs=0.01)
     assert figures["spawn"] == pytest.approx(1000 * process, abs=0.01)
-    assert figures["probe"] == pytest.approx(1000 * wait, abs=0.01)
+    assert figures["probe"] == pytest.approx(1000 * probe, abs=0.01)
 
 
 def test_start_has_only_the_nodes_phases_when_the_runtime_reports_none():
     result = trace(NodeStart(SEEN, fetch=1.0, verify=0.25), after(2), after(5), {"server-timing": "nonsense"})
     assert result.seconds == {
-        "fetch": 1.0, "verify": 0.25, "spawn": 0.75, "import": 0.0, "load": 0.0, "warmup": 0.0, "probe": 3.0,
-    }  # fmt: skip
+        "fetch": 1.0,
+        "verify": 0.25,
+        "spawn": 0.75,
+        "import": 0.0,
+        "load": 0.0,
+        "warmup": 0.0,
+        "probe": 3.0,
+    }
     assert result.method == "Cold"
 
 

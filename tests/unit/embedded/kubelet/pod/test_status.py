@@ -11,9 +11,17 @@ UP = Container("main", "image", ContainerRun(0, 0, NOW), started=True, ready=Tru
 
 
 def status(*mains: Container, now: datetime = NOW, **more: Any) -> dict[str, Any]:
-    given = {"ip": "127.77.0.1", "now": now, "old": {}, "terminating": False, "backing_off": (),
-             "not_enforced": "", "limited": False, **more}  # fmt: skip
-    return pod_status.status("uid", more.pop("policy", "Always"), [], mains, **given)
+    arguments = {
+        "ip": "127.77.0.1",
+        "now": now,
+        "old": {},
+        "terminating": False,
+        "backing_off": (),
+        "not_enforced": "",
+        "limited": False,
+        **more,
+    }
+    return pod_status.status("uid", more.pop("policy", "Always"), [], mains, **arguments)
 
 
 def condition(result: dict[str, Any], type_: str) -> dict[str, Any]:
@@ -24,8 +32,10 @@ def test_pod_is_ready_when_all_its_containers_are():
     assert condition(status(UP), "Ready")["status"] == "True"
     unready = condition(status(UP, replace(UP, name="slow", ready=False)), "Ready")
     assert (unready["status"], unready["reason"], unready["message"]) == (
-        "False", "ContainersNotReady", "not ready: slow",
-    )  # fmt: skip
+        "False",
+        "ContainersNotReady",
+        "not ready: slow",
+    )
 
 
 def test_pod_that_is_being_deleted_is_not_ready_at_once():
@@ -35,7 +45,7 @@ def test_pod_that_is_being_deleted_is_not_ready_at_once():
     assert "running" in result["containerStatuses"][0]["state"]
 
 
-def test_transition_times_move_only_when_the_status_does():
+def test_transition_times_change_only_with_the_status():
     first = status(UP)
     assert status(UP, now=LATER, old=first)["conditions"] == first["conditions"]
     assert status(UP, now=LATER, old=first)["startTime"] == first["startTime"]
@@ -68,12 +78,23 @@ def test_limits_that_are_not_enforced_are_a_condition():
     assert condition(status(UP, limited=True), pod_status.LIMITS_ENFORCED)["status"] == "True"
 
 
-def test_finished_pod_says_completed():
+def test_finished_pod_is_completed():
     done = Container(
         "main", "image", ContainerRun(0, 0, NOW, ContainerExit(0, "Completed", finished_at=LATER))
     )
-    result = pod_status.status("uid", "Never", [], [done], ip="", now=NOW, old={}, terminating=False, backing_off=(),
-                              not_enforced="", limited=False)  # fmt: skip
+    result = pod_status.status(
+        "uid",
+        "Never",
+        [],
+        [done],
+        ip="",
+        now=NOW,
+        old={},
+        terminating=False,
+        backing_off=(),
+        not_enforced="",
+        limited=False,
+    )
     assert result["phase"] == "Succeeded"
     assert condition(result, "Ready")["reason"] == "PodCompleted"
 

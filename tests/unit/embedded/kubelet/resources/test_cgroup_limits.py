@@ -14,31 +14,31 @@ from serving.embedded.pod_spec.resource_limits import ContainerLimits, limits
 V1 = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu cgroup rw,cpu,cpuacct 0 0\n"
 V2 = "cgroup2 /cg cgroup2 rw 0 0\n"
 HYBRID = V1 + "cgroup2 /cg/unified cgroup2 rw 0 0\n"
-WANTED = limits({"resources": {"limits": {"cpu": "500m", "memory": "64Mi", "ephemeral-storage": "1"}}})
+REQUESTED = limits({"resources": {"limits": {"cpu": "500m", "memory": "64Mi", "ephemeral-storage": "1"}}})
 
 
 def test_limits_are_written_in_v1():
-    written = dict(settings(layout(V1, ""), "g", WANTED))
+    written = dict(settings(layout(V1, ""), "g", REQUESTED))
     assert written["/cg/cpu/g/cpu.cfs_quota_us"] == "50000"
     assert written["/cg/memory/g/memory.limit_in_bytes"] == str(64 << 20)
 
 
 def test_limits_are_written_in_v2():
-    where = layout(V2, "cpu io memory pids")
-    assert dict(settings(where, "g", WANTED))["/cg/g/cpu.max"] == "50000 100000"
-    assert oom_file(where, "g") == "/cg/g/memory.events"
+    cgroups = layout(V2, "cpu io memory pids")
+    assert dict(settings(cgroups, "g", REQUESTED))["/cg/g/cpu.max"] == "50000 100000"
+    assert oom_file(cgroups, "g") == "/cg/g/memory.events"
 
 
 def test_hybrid_tracks_in_the_unified_hierarchy_and_limits_in_v1():
-    where = layout(HYBRID, "hugetlb")
-    assert where.roots == ("/cg/unified", "/cg/memory", "/cg/cpu")
-    assert where.enforces("memory")
-    assert oom_file(where, "g") == "/cg/memory/g/memory.oom_control"
+    cgroups = layout(HYBRID, "hugetlb")
+    assert cgroups.roots == ("/cg/unified", "/cg/memory", "/cg/cpu")
+    assert cgroups.enforces("memory")
+    assert oom_file(cgroups, "g") == "/cg/memory/g/memory.oom_control"
 
 
 def test_unenforced_limits_are_named_only_when_requested():
     missing = {"cpu": "no controller", "memory": "no controller"}
-    assert not_enforced([WANTED], missing) == (
+    assert not_enforced([REQUESTED], missing) == (
         "cpu: no controller; memory: no controller; ephemeral-storage: no such limit on one machine"
     )
     assert not_enforced([limits({})], missing) == ""

@@ -1,4 +1,4 @@
-"""Rollouts of a Deployment, simulated: the floor, the ceiling, and where they end."""
+"""Simulated rollouts of a Deployment: the floor, the ceiling, and the final state."""
 
 import datetime as dt
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,15 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 def pod(name: str, hash_: str = "new", *, ready: bool = True, age: int = 100, **more) -> PodFacts:
     since = START - dt.timedelta(seconds=age)
     return PodFacts(
-        name=name, uid=name, created=since, template_hash=hash_, phase="Running",
-        ready=ready, ready_since=since if ready else None, **more,
-    )  # fmt: skip
+        name=name,
+        uid=name,
+        created=since,
+        template_hash=hash_,
+        phase="Running",
+        ready=ready,
+        ready_since=since if ready else None,
+        **more,
+    )
 
 
 def deployment_spec(replicas: int, **more) -> DeploymentSpec:
@@ -27,14 +33,14 @@ def deployment_spec(replicas: int, **more) -> DeploymentSpec:
 
 
 @dataclass
-class World:
-    """Pods that do what Hypothesis says, and a controller that sees all of it."""
+class RolloutSimulation:
+    """Pods that change as Hypothesis decides, and a controller without a delay."""
 
     spec: DeploymentSpec
     pods: dict[str, PodFacts]
     broken: set[str] = field(default_factory=set)
     now: dt.datetime = START
-    made: int = 0
+    created: int = 0
 
     def available(self) -> int:
         return sum(p.available(self.spec.min_ready_seconds, self.now) for p in self.pods.values())
@@ -43,7 +49,7 @@ class World:
         return sum(p.active for p in self.pods.values())
 
     def step(self) -> bool:
-        """Plan and do it; check both promises. Return whether anything was done."""
+        """Plan, take the steps and check both invariants; return whether there were steps."""
         planned = plan.next_pods(
             self.spec, list(self.pods.values()), self.now, rolled_out=self.spec.template_hash
         )
@@ -54,42 +60,47 @@ class World:
             assert self.available() >= min(available, self.spec.floor)
         for name in planned.create:
             assert name not in self.pods
-            self.made += 1
-            self.pods[name] = PodFacts(name, f"uid-{self.made}", self.now, self.spec.template_hash)
+            self.created += 1
+            self.pods[name] = PodFacts(name, f"uid-{self.created}", self.now, self.spec.template_hash)
         if planned.create:
             assert self.active() <= max(self.spec.ceiling, active)
         return bool(planned.create or planned.delete)
 
-    def happen(self, what: str, which: int) -> None:
+    def happen(self, event: str, index: int) -> None:
         self.now += dt.timedelta(seconds=1)
         names = sorted(self.pods)
         if not names:
             return
-        name = names[which % len(names)]
-        one = self.pods[name]
-        if what == "end" and one.terminating:
+        name = names[index % len(names)]
+        target = self.pods[name]
+        if event == "end" and target.terminating:
             del self.pods[name]
-        elif what == "ready" and one.active and one.template_hash not in self.broken and not one.ready:
-            self.pods[name] = replace(one, phase="Running", ready=True, ready_since=self.now)
-        elif what == "unready" and one.active:
-            self.pods[name] = replace(one, ready=False, ready_since=None)
-        elif what == "fail" and one.active:
+        elif (
+            event == "ready"
+            and target.active
+            and target.template_hash not in self.broken
+            and not target.ready
+        ):
+            self.pods[name] = replace(target, phase="Running", ready=True, ready_since=self.now)
+        elif event == "unready" and target.active:
+            self.pods[name] = replace(target, ready=False, ready_since=None)
+        elif event == "fail" and target.active:
             self.pods[name] = replace(
-                one, phase="Failed", ready=False, ready_since=None, finished_at=self.now
+                target, phase="Failed", ready=False, ready_since=None, finished_at=self.now
             )
 
     def calm(self) -> None:
-        """Let every Pod do what it is to do."""
+        """Let every Pod become ready, or end."""
         self.now += dt.timedelta(seconds=30)
-        for name, one in list(self.pods.items()):
-            if one.terminating:
+        for name, target in list(self.pods.items()):
+            if target.terminating:
                 del self.pods[name]
-            elif one.active and one.template_hash not in self.broken and not one.ready:
-                self.pods[name] = replace(one, phase="Running", ready=True, ready_since=self.now)
+            elif target.active and target.template_hash not in self.broken and not target.ready:
+                self.pods[name] = replace(target, phase="Running", ready=True, ready_since=self.now)
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, recreate: bool | None = None) -> World:
+def rollouts(draw: st.DrawFn, *, recreate: bool | None = None) -> RolloutSimulation:
     replicas = draw(st.integers(0, 6))
     surge, unavailable = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     if draw(st.booleans()) if recreate is None else recreate:
@@ -104,9 +115,9 @@ def worlds(draw: st.DrawFn, *, recreate: bool | None = None) -> World:
     for number in range(draw(st.integers(0, 10))):
         name = f"p{number}"
         hash_ = draw(st.sampled_from(["new", "old", "older"]))
-        one = pod(name, hash_, ready=draw(st.booleans()), terminating=draw(st.integers(0, 4)) == 0)
-        pods[name] = one
-    return World(drawn, pods)
+        drawn_pod = pod(name, hash_, ready=draw(st.booleans()), terminating=draw(st.integers(0, 4)) == 0)
+        pods[name] = drawn_pod
+    return RolloutSimulation(drawn, pods)
 
 
 EVENTS = st.lists(
@@ -116,34 +127,36 @@ EVENTS = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
-@given(worlds(), EVENTS)
-def test_floor_and_ceiling_hold_and_the_rollout_converges_from_any_state(world: World, events) -> None:
-    for what, which in events:
-        if what == "plan":
-            world.step()
+@given(rollouts(), EVENTS)
+def test_floor_and_ceiling_hold_and_the_rollout_converges_from_any_state(
+    rollout: RolloutSimulation, events
+) -> None:
+    for event, index in events:
+        if event == "plan":
+            rollout.step()
         else:
-            world.happen(what, which)
+            rollout.happen(event, index)
     for _ in range(40):
-        world.step()
-        world.calm()
-    assert sorted(p.template_hash for p in world.pods.values()) == ["new"] * world.spec.replicas
-    assert world.available() == world.spec.replicas
-    assert not world.step()
+        rollout.step()
+        rollout.calm()
+    assert sorted(p.template_hash for p in rollout.pods.values()) == ["new"] * rollout.spec.replicas
+    assert rollout.available() == rollout.spec.replicas
+    assert not rollout.step()
 
 
 @settings(max_examples=200, deadline=None)
-@given(worlds(recreate=False), EVENTS)
-def test_bad_revision_never_takes_available_pods_below_the_floor(world: World, events) -> None:
-    world.broken = {"new"}
-    world.pods = {
+@given(rollouts(recreate=False), EVENTS)
+def test_bad_revision_never_takes_available_pods_below_the_floor(rollout: RolloutSimulation, events) -> None:
+    rollout.broken = {"new"}
+    rollout.pods = {
         name: replace(p, ready=False, ready_since=None) if p.template_hash == "new" else p
-        for name, p in world.pods.items()
+        for name, p in rollout.pods.items()
     }
     for _ in range(10):
-        least = min(world.available(), world.spec.floor)
-        world.step()
-        world.calm()
-        assert world.available() >= least
+        least = min(rollout.available(), rollout.spec.floor)
+        rollout.step()
+        rollout.calm()
+        assert rollout.available() >= least
 
 
 @given(st.integers(0, 200), st.integers(0, 100), st.integers(0, 100))
@@ -173,7 +186,7 @@ def test_old_pods_are_kept_when_the_template_is_rolled_back() -> None:
     assert len(step.create) == 0
 
 
-def test_unready_and_then_newest_go_first_when_scaled_down() -> None:
+def test_unready_and_then_newest_pods_are_deleted_first_when_scaled_down() -> None:
     pods = [pod("old-age", age=90), pod("young", age=10), pod("unready", ready=False), pod("middle", age=50)]
     step = plan.next_pods(deployment_spec(2, unavailable=2), pods, START, rolled_out="new")
     assert [p.name for p in step.delete] == ["unready", "young"]
@@ -199,13 +212,13 @@ def test_new_template_gets_no_pod_while_paused_and_scaling_down_works() -> None:
     assert len(plan.next_pods(spec, [pod("a")], START, rolled_out="new").create) == 1
 
 
-def test_plans_again_when_a_pod_will_be_available() -> None:
+def test_next_plan_is_when_a_pod_becomes_available() -> None:
     spec = replace(deployment_spec(1), min_ready_seconds=30)
     step = plan.next_pods(spec, [pod("a", age=10)], START, rolled_out="new")
     assert step.requeue_after == dt.timedelta(seconds=20)
 
 
-def test_failed_pod_is_replaced_after_a_while() -> None:
+def test_failed_pod_is_replaced_after_a_delay() -> None:
     failed = replace(pod("a", ready=False), phase="Failed", finished_at=START)
     soon = plan.next_pods(deployment_spec(1, surge=0, unavailable=1), [failed], START, rolled_out="new")
     assert (soon.create, soon.delete) == ((), ())

@@ -1,4 +1,4 @@
-"""What a Deployment says of its rollout."""
+"""The status of a Deployment during rollouts."""
 
 import datetime as dt
 from dataclasses import replace
@@ -57,7 +57,7 @@ def test_condition_is_exceeded_when_the_deadline_passes_without_progress() -> No
     assert reason(report(late.status, pod("new", ready=True), after=99)) == "NewReplicaSetAvailable"
 
 
-def test_pod_that_dies_after_the_rollout_is_no_rollout() -> None:
+def test_pod_that_dies_after_the_rollout_does_not_restart_it() -> None:
     done = report({}, pod("new", ready=True))
     died = report(done.status, pod("new", ready=False), after=1000)
     assert reason(died) == "NewReplicaSetAvailable"
@@ -79,7 +79,7 @@ def test_paused_rollout_has_no_deadline_and_resumes_with_a_fresh_one() -> None:
     assert (reason(resumed), resumed.requeue_after) == ("DeploymentResumed", dt.timedelta(seconds=60))
 
 
-def test_same_status_when_nothing_changes() -> None:
+def test_status_is_the_same_when_no_pod_changes() -> None:
     done = report({}, pod("new", ready=True))
     assert report(done.status, pod("new", ready=True), after=500).status == done.status
 

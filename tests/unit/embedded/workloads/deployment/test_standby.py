@@ -1,4 +1,4 @@
-"""Standby replicas: which Pods become one, which are promoted, and that counts and slices ignore them."""
+"""Standby replicas: creation, promotion, and their absence from counts and slices."""
 
 import datetime as dt
 from typing import Any
@@ -102,8 +102,9 @@ def test_standby_is_in_no_slice_until_its_label_is_removed() -> None:
     }
     stored = {
         "metadata": {"name": "a", "namespace": "n", "uid": "u", "labels": {"slipway.dev/standby": "true"}},
-        "spec": {}, "status": {"podIP": "127.77.0.1", "conditions": [{"type": "Ready", "status": "True"}]},
-    }  # fmt: skip
+        "spec": {},
+        "status": {"podIP": "127.77.0.1", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
     assert read(stored).standby
     assert endpoint_plan.slices(service, [stored])[0]["endpoints"] == []
     promoted = {**stored, "metadata": {**stored["metadata"], "labels": {}}}

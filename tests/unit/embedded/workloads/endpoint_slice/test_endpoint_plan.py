@@ -1,4 +1,4 @@
-"""What EndpointSlices say of Pods."""
+"""The EndpointSlices of a Service's Pods."""
 
 import copy
 import itertools
@@ -16,10 +16,12 @@ def pod(name: str, *, ready: bool = True, port: int = 8080, **status: object) ->
         "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "web"}},
         "spec": {"nodeName": "local", "containers": [{"ports": [{"name": "serve", "containerPort": port}]}]},
         "status": {
-            "phase": "Running", "podIP": f"127.77.0.{len(name)}",
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}], **status,
+            "phase": "Running",
+            "podIP": f"127.77.0.{len(name)}",
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            **status,
         },
-    }  # fmt: skip
+    }
 
 
 def test_ready_pod_is_listed_with_its_address_and_named_port() -> None:
@@ -34,7 +36,7 @@ def test_ready_pod_is_listed_with_its_address_and_named_port() -> None:
     assert endpoint["targetRef"] == {"kind": "Pod", "name": "a", "namespace": "default", "uid": "a"}
 
 
-def test_slices_have_exactly_their_services_labels() -> None:
+def test_slices_have_exactly_the_labels_of_their_service() -> None:
     labelled = copy.deepcopy(SERVICE)
     labelled["metadata"]["labels"] = {"slipway.dev/on-demand": "true", "kubernetes.io/service-name": "a lie"}
     (with_label,) = plan.slices(labelled, [pod("a")])
@@ -53,7 +55,7 @@ def test_terminating_pod_is_not_ready_though_it_serves() -> None:
     assert result["endpoints"][0]["conditions"] == {"ready": False, "serving": True, "terminating": True}
 
 
-def test_pod_without_address_or_finished_is_left_out() -> None:
+def test_pod_without_address_or_finished_is_excluded() -> None:
     (result,) = plan.slices(SERVICE, [pod("a", podIP=""), pod("b", phase="Succeeded")])
     assert result["endpoints"] == []
 
@@ -67,7 +69,7 @@ def test_unready_pod_is_ready_when_service_publishes_unready_addresses() -> None
     assert result["endpoints"][0]["conditions"]["ready"] is True
 
 
-def test_pods_that_resolve_a_port_differently_come_in_slices_of_their_own() -> None:
+def test_pods_that_resolve_a_port_differently_are_in_different_slices() -> None:
     result = plan.slices(SERVICE, [pod("a", port=8080), pod("b", port=9090)])
     assert [(s["ports"][0]["port"], len(s["endpoints"])) for s in result] == [(8080, 1), (9090, 1)]
     assert result[0]["metadata"]["name"] == "web-local"
@@ -81,15 +83,15 @@ def test_numeric_target_port_is_the_service_port_where_absent() -> None:
     assert [(p["name"], p["port"]) for p in result["ports"]] == [("", 80), ("m", 9100)]
 
 
-def test_service_without_selector_or_of_another_host_has_no_slices() -> None:
+def test_service_without_selector_or_with_an_external_name_has_no_slices() -> None:
     for change in ({"selector": {}}, {"type": "ExternalName"}):
         service = {**SERVICE, "spec": {**SERVICE["spec"], **change}}
         assert plan.slices(service, [pod("a")]) == []
 
 
 def test_order_of_pods_does_not_matter() -> None:
-    one, two = pod("a"), pod("bb")
-    assert plan.slices(SERVICE, [one, two]) == plan.slices(SERVICE, [two, one])
+    first, second = pod("a"), pod("bb")
+    assert plan.slices(SERVICE, [first, second]) == plan.slices(SERVICE, [second, first])
 
 
 def test_relevant_parts_are_equal_when_a_probe_repeats_its_result() -> None:
@@ -108,11 +110,11 @@ def slice_of(*pods: dict) -> dict:
 
 
 def test_change_of_pods_that_do_not_serve_is_not_urgent() -> None:
-    none, coming, there = slice_of(), slice_of(pod("a", ready=False)), slice_of(pod("a"))
-    assert not plan.is_urgent(none, None)
-    assert not plan.is_urgent(coming, None)
-    assert not plan.is_urgent(coming, none)
-    assert not plan.is_urgent(slice_of(pod("a"), pod("bb", ready=False)), there)
+    empty, unready, ready = slice_of(), slice_of(pod("a", ready=False)), slice_of(pod("a"))
+    assert not plan.is_urgent(empty, None)
+    assert not plan.is_urgent(unready, None)
+    assert not plan.is_urgent(unready, empty)
+    assert not plan.is_urgent(slice_of(pod("a"), pod("bb", ready=False)), ready)
 
 
 def test_change_is_urgent_when_a_pod_begins_or_stops_serving() -> None:
@@ -125,7 +127,7 @@ def test_change_is_urgent_when_a_pod_begins_or_stops_serving() -> None:
 
 
 def test_change_is_urgent_when_the_service_was_recreated() -> None:
-    other = copy.deepcopy(SERVICE)
-    other["metadata"]["uid"] = "t"
-    (result,) = plan.slices(other, [pod("a", ready=False)])
+    recreated = copy.deepcopy(SERVICE)
+    recreated["metadata"]["uid"] = "t"
+    (result,) = plan.slices(recreated, [pod("a", ready=False)])
     assert plan.is_urgent(result, slice_of(pod("a", ready=False)))

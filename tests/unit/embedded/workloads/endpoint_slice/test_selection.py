@@ -1,4 +1,4 @@
-"""Selectors and labels meet both ways, after any sequence of changes."""
+"""Lookups from selectors to labels and back, after any sequence of changes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from serving.embedded.workloads.endpoint_slice.selection import Selection
 
 LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=3)
-WHERE = st.sampled_from(["one", "two"])
+NAMESPACES = st.sampled_from(["one", "two"])
 CHANGES = st.lists(
     st.one_of(
-        st.tuples(st.just("selector"), st.integers(0, 3), WHERE, LABELS),
-        st.tuples(st.just("labels"), st.integers(0, 3), WHERE, st.none() | LABELS),
+        st.tuples(st.just("selector"), st.integers(0, 3), NAMESPACES, LABELS),
+        st.tuples(st.just("labels"), st.integers(0, 3), NAMESPACES, st.none() | LABELS),
     ),
     max_size=30,
 )
@@ -21,8 +21,8 @@ def test_selection_equals_a_comparison_of_all_objects(changes) -> None:
     kept: Selection[str] = Selection()
     services: dict[str, tuple[str, dict[str, str]]] = {}
     pods: dict[str, tuple[str, dict[str, str]]] = {}
-    for what, number, namespace, labels in changes:
-        if what == "selector":
+    for change, number, namespace, labels in changes:
+        if change == "selector":
             name = f"{namespace}/service{number}"
             kept.set_selector(name, namespace, labels)
             services[name] = (namespace, labels)
@@ -32,8 +32,9 @@ def test_selection_equals_a_comparison_of_all_objects(changes) -> None:
             pods[name] = (namespace, labels)
 
     def match(service: str, pod: str) -> bool:
-        (home, selector), (other, labels) = services[service], pods[pod]
-        return bool(selector) and labels is not None and home == other and selector.items() <= labels.items()
+        (service_namespace, selector), (pod_namespace, labels) = services[service], pods[pod]
+        same_namespace = service_namespace == pod_namespace
+        return bool(selector) and labels is not None and same_namespace and selector.items() <= labels.items()
 
     for service in services:
         assert kept.selected_by(service) == {pod for pod in pods if match(service, pod)}

@@ -1,4 +1,4 @@
-"""What a Job does next."""
+"""The next steps of a Job."""
 
 import datetime as dt
 from dataclasses import replace
@@ -29,13 +29,13 @@ def plan(spec: JobSpec, progress: JobProgress, *pods: PodFacts) -> job_plan.JobP
     return job_plan.next_step(spec, progress, pods, NOW, BACKOFF)
 
 
-def test_starts_up_to_parallelism_and_remaining_completions() -> None:
+def test_attempts_start_up_to_parallelism_and_remaining_completions() -> None:
     spec = replace(WANT, parallelism=3, completions=5)
     assert plan(spec, JobProgress()).start == (0, 1, 2)
     assert plan(spec, RUNNING, *(pod(n, "Succeeded") for n in range(4))).start == (4,)
 
 
-def test_completes_once_and_stays_complete_when_pods_are_deleted() -> None:
+def test_job_completes_once_and_stays_complete_when_pods_are_deleted() -> None:
     done = plan(WANT, RUNNING, pod(0, "Succeeded"))
     assert done.progress.ending is not None
     assert done.progress.ending.type == "Complete"
@@ -51,7 +51,7 @@ def test_counts_survive_the_pods() -> None:
     assert later.start == (2,)
 
 
-def test_waits_twice_as_long_after_each_failure() -> None:
+def test_back_off_doubles_after_each_failure() -> None:
     first = plan(WANT, RUNNING, pod(0, "Failed", ago=0))
     assert (first.start, first.requeue_after) == ((), dt.timedelta(seconds=1))
     third = plan(WANT, RUNNING, *(pod(n, "Failed", ago=2 - n) for n in range(3)))
@@ -59,7 +59,7 @@ def test_waits_twice_as_long_after_each_failure() -> None:
     assert plan(WANT, RUNNING, pod(0, "Failed", ago=1)).start == (1,)
 
 
-def test_fails_when_there_are_more_failures_than_the_limit() -> None:
+def test_job_fails_when_failures_exceed_the_limit() -> None:
     spec = replace(WANT, backoff_limit=1)
     planned = plan(spec, RUNNING, pod(0, "Failed"), pod(1, "Failed"), pod(2))
     assert planned.progress.ending is not None
@@ -77,7 +77,7 @@ def test_restarts_in_place_count_as_failures(limit: int, restarts: int, *, ends:
     assert (planned.progress.ending is not None) == ends
 
 
-def test_fails_when_it_was_active_for_too_long() -> None:
+def test_job_fails_when_it_exceeds_its_deadline() -> None:
     spec = replace(WANT, active_deadline=dt.timedelta(seconds=6))
     assert plan(spec, RUNNING, pod(0)).requeue_after == dt.timedelta(seconds=1)
     late = plan(replace(spec, active_deadline=dt.timedelta(seconds=5)), RUNNING, pod(0))
@@ -85,7 +85,7 @@ def test_fails_when_it_was_active_for_too_long() -> None:
     assert late.progress.ending.reason == "DeadlineExceeded"
 
 
-def test_is_removed_when_its_time_after_the_end_is_over() -> None:
+def test_job_is_removed_after_its_time_to_live() -> None:
     spec = replace(WANT, ttl=dt.timedelta(seconds=10))
     ending = job_plan.JobEnd("Complete", "r", "m")
     ended = replace(RUNNING, ending=ending, ended_at=NOW - dt.timedelta(seconds=4))
@@ -93,7 +93,7 @@ def test_is_removed_when_its_time_after_the_end_is_over() -> None:
     assert plan(spec, replace(ended, ended_at=NOW - dt.timedelta(seconds=10))).remove_job
 
 
-def test_suspended_job_ends_its_pods_and_starts_again_later() -> None:
+def test_suspended_job_ends_its_pods_and_starts_again_when_resumed() -> None:
     held = plan(replace(WANT, suspend=True), RUNNING, pod(0))
     assert (held.progress.started_at, [p.name for p in held.delete], held.start) == (None, ["p0"], ())
     killed = pod(0, "Failed", terminating=True)
@@ -101,7 +101,7 @@ def test_suspended_job_ends_its_pods_and_starts_again_later() -> None:
     assert plan(WANT, held.progress).start == (0,)
 
 
-def test_work_queue_is_complete_when_one_succeeded_and_none_runs() -> None:
+def test_work_queue_is_complete_when_a_pod_succeeded_and_none_runs() -> None:
     spec = replace(WANT, parallelism=2, completions=None)
     going = plan(spec, RUNNING, pod(0, "Succeeded"), pod(1))
     assert (going.progress.ending, going.start) == (None, ())
@@ -120,9 +120,12 @@ def test_unsupported_field_fails_the_job() -> None:
 
 def test_status_read_back_is_the_progress_that_was_written() -> None:
     ended = replace(
-        RUNNING, succeeded=frozenset({0, 2}), failed=frozenset({1}),
-        ending=job_plan.JobEnd("Complete", "CompletionsReached", "m"), ended_at=NOW,
-    )  # fmt: skip
+        RUNNING,
+        succeeded=frozenset({0, 2}),
+        failed=frozenset({1}),
+        ending=job_plan.JobEnd("Complete", "CompletionsReached", "m"),
+        ended_at=NOW,
+    )
     status = job_status.report({}, WANT, ended, [], NOW)
     assert job_plan.progress({"status": status}) == ended
     assert (status["succeeded"], status["failed"]) == (2, 1)
