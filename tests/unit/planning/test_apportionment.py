@@ -36,5 +36,5 @@ def test_a_tiny_weight_gets_one_unit_rather_than_none() -> None:
     assert apportion_at_least_one({"big": 1_000_000, "tiny": 1}) == {"big": 9_999, "tiny": 1}
 
 
-def test_nothing_is_apportioned_without_a_positive_weight() -> None:
+def test_apportionment_is_empty_without_a_positive_weight() -> None:
     assert apportion({"a": 0}) == apportion_at_least_one({}) == {}

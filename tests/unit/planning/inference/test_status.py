@@ -44,7 +44,7 @@ def test_status_of_a_settled_inference_has_url_traffic_and_arm_states() -> None:
     } == dict.fromkeys(("Ready", "ModelReady", "PredictorsReady", "RoutesReady"), "True")
 
 
-def test_effective_percent_is_what_a_live_gateway_reports() -> None:
+def test_effective_percent_comes_from_a_live_gateway() -> None:
     world = settled(predictor("a", "v1", 90), predictor("b", "v2", 10))
     weights = [{"arm": "a", "percent": 0.0}, {"arm": "b", "percent": 100.0}]
     entry = world.children["Route"]["digits"]["status"]["gateways"][0]

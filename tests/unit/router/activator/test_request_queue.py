@@ -27,7 +27,7 @@ def dispatched(queue: RequestQueue) -> list[tuple[int, Endpoint]]:
     return [(ticket, replica) for ticket, replica in queue.dispatch()]
 
 
-def test_nothing_is_dispatched_without_a_replica() -> None:
+def test_no_request_is_dispatched_without_a_replica() -> None:
     assert dispatched(queue_of(1, 2)) == []
 
 

@@ -96,7 +96,7 @@ def test_a_histogram_with_other_bounds_is_refused() -> None:
         ({"cx_none_healthy": 1, "cancelled": 1, "pending_overflow": 1}, 3),
     ],
 )
-def test_request_is_counted_once_however_often_it_was_retried(counts: dict[str, int], received: int) -> None:
+def test_retried_request_is_counted_once(counts: dict[str, int], received: int) -> None:
     assert statistics.received(counts) == received
 
 

@@ -154,7 +154,7 @@ async def test_a_change_of_weights_alone_sends_weights_alone() -> None:
     assert sorted(envoy.weights.values()) == [0, 1000, 9000]
 
 
-async def test_an_envoy_that_reconnects_gets_only_what_it_lacks() -> None:
+async def test_reconnecting_envoy_gets_only_missing_resources() -> None:
     envoy, server = envoy_and_server()
     server.set_services(plan({"a": {"p": (9, True), "q": (1, True)}}))
     await envoy.connect(server)
