@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 90
 NOT_RUN = (
     "slipway up",  # the test starts it, on free ports
-    "slipway describe pod",  # its name is another in every run
+    "slipway describe pod",  # the name differs in every run
     "slipway apply -f manifests/samples/on-demand.yaml",  # takes a minute of silence
     "slipway autoscale status -w",  # until Ctrl-C
     "slipway autoscale record",  # until Ctrl-C
@@ -43,14 +43,18 @@ def commands(text: str) -> Iterator[str]:
 def run(command: str, kubeconfig: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "serving.app", *command.split()[1:]],
-        capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+    )
 
 
-def wait(what: str, kubeconfig: Path, holds: Callable[[list[dict[str, Any]]], bool]) -> None:
+def wait(plural: str, kubeconfig: Path, holds: Callable[[list[dict[str, Any]]], bool]) -> None:
     deadline = time.monotonic() + SECONDS
     while True:
-        items = json.loads(run(f"slipway get {what} -o json", kubeconfig).stdout)["items"]
+        items = json.loads(run(f"slipway get {plural} -o json", kubeconfig).stdout)["items"]
         if holds(items):
             return
         assert time.monotonic() < deadline, items
@@ -67,7 +71,7 @@ def inferences_are_ready(items: list[dict[str, Any]]) -> bool:
     return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
 
-async def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
+async def test_commands_of_the_tour_run_as_written(tmp_path: Path) -> None:
     written = list(commands((ROOT / "README.md").read_text()))
     assert [skipped for skipped in NOT_RUN if not any(c.startswith(skipped) for c in written)] == []
     stack = Stack(DataDir(tmp_path / "data"))
@@ -82,13 +86,13 @@ async def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
                 wait("modelversions", kubeconfig, versions_are_ready)
             if command.startswith("slipway traffic set"):
                 wait("inferences", kubeconfig, inferences_are_ready)
-            done = run(command, kubeconfig)
-            codes.setdefault(command, []).append(done.returncode)
-            assert "Traceback" not in done.stderr
-            assert done.returncode in (0, 4), (command, done.stdout, done.stderr)
+            completed = run(command, kubeconfig)
+            codes.setdefault(command, []).append(completed.returncode)
+            assert "Traceback" not in completed.stderr
+            assert completed.returncode in (0, 4), (command, completed.stdout, completed.stderr)
     finally:
         await stack.end()
     conflict = "slipway apply -f manifests/samples/inference.yaml"
     assert codes.pop(conflict) == [0, 4]  # the second time, `traffic set` owns the weights
-    assert {code for every in codes.values() for code in every} == {0}
+    assert {code for exit_codes in codes.values() for code in exit_codes} == {0}
     assert len(codes) >= 5

@@ -1,4 +1,4 @@
-"""The whole story of the tuner on a real stack, from a manifest to a predictor that runs what was recommended."""
+"""Tuning on a real stack: from a manifest to a predictor that runs the recommended spec."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ EXPERIMENT: Object = {
         "warmStart": {"enabled": False},
     },
 }
-"""As small as it can be: today's spec and two of four, one window each. Which is best is not this test's question."""
+"""The smallest experiment: the current spec and two of four, with one window each."""
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +51,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def slipway(stack: Stack, *arguments: str) -> str:
-    """Run the command line as a user does; return what it printed."""
-    done = subprocess.run(
+    """Run a command, and return its standard output."""
+    completed = subprocess.run(
         [sys.executable, "-m", "serving.app", *arguments, "--data-dir", str(stack.data_dir.root)],
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
 
 
 async def run(stack: Stack, *arguments: str) -> str:
@@ -88,16 +91,16 @@ async def test_an_experiment_is_measured_explained_and_applied(stack: Stack, tmp
         assert predictor["resources"] == {"cpu": spec["cpu"], "memory": "1Gi"}
         (container,) = predictor["template"]["containers"]
         assert container["env"] == [{"name": "THREADS", "value": spec["THREADS"]}]
-        running_ = [
+        cpu_limits = [
             pod["spec"]["containers"][0]["resources"]["limits"]["cpu"]
             for pod in await pods(kube, "tiny")
             if "deletionTimestamp" not in pod["metadata"]
         ]
-        assert spec["cpu"] in running_
+        assert spec["cpu"] in cpu_limits
         assert "unchanged" in await run(stack, "tune", "apply", "tiny")
 
 
-async def test_nothing_of_the_trials_is_left_but_what_was_measured(stack: Stack) -> None:
+async def test_finished_trials_leave_only_their_results(stack: Stack) -> None:
     async with await connect(stack.data_dir.kubeconfig, component="test") as kube:
         trials = (await kube.list(kinds.TRIAL, NAMESPACE)).items
         assert trials

@@ -1,4 +1,4 @@
-"""What `slipway up` shows on a terminal: where everything is, a component's death, its own end; the rest is in files."""
+"""`slipway up` prints its addresses, the deaths of components and its own end; the rest goes to log files."""
 
 import signal
 import subprocess
@@ -18,22 +18,24 @@ def wait_for(text: str, file: Path, up: subprocess.Popen[bytes]) -> None:
         time.sleep(0.05)
 
 
-def test_up_shows_what_its_user_needs_and_logs_the_rest(tmp_path: Path) -> None:
-    where, said = DataDir(tmp_path / "data"), tmp_path / "said.txt"
-    with said.open("wb") as sink:
+def test_up_prints_addresses_deaths_and_its_end_and_logs_the_rest(tmp_path: Path) -> None:
+    data_dir, output = DataDir(tmp_path / "data"), tmp_path / "output.txt"
+    options = ["--data-dir", str(data_dir.root), "--port", "0", "--gateway-port", "0"]
+    with output.open("wb") as sink:
         up = subprocess.Popen(
-            [sys.executable, "-m", "serving.app", "up", "--data-dir", str(where.root),
-             "--port", "0", "--gateway-port", "0"],
-            stdout=sink, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    wait_for("logs ", said, up)
-    node = processes.read_identity(where.identity("node"))
+            [sys.executable, "-m", "serving.app", "up", *options],
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    wait_for("logs ", output, up)
+    node = processes.read_identity(data_dir.identity("node"))
     assert node is not None
     assert processes.send_signal(node[0], signal.SIGKILL)
-    wait_for("node ended", said, up)
+    wait_for("node ended", output, up)
     up.send_signal(signal.SIGINT)
     assert up.wait(60) == 0
-    lines = said.read_text().splitlines()
+    lines = output.read_text().splitlines()
     beginnings = [
         "Slipway is up",
         "  gateway ",
@@ -47,4 +49,4 @@ def test_up_shows_what_its_user_needs_and_logs_the_rest(tmp_path: Path) -> None:
     assert len(lines) == len(beginnings), lines
     for line, beginning in zip(lines, beginnings, strict=True):
         assert line.startswith(beginning)
-    assert "node ended (-9)" in (where.logs / "up.log").read_text()
+    assert "node ended (-9)" in (data_dir.logs / "up.log").read_text()

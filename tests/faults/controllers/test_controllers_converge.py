@@ -1,4 +1,4 @@
-"""The Inference controller ends with the same objects when any write fails or it is killed there."""
+"""The Inference controller converges to the same objects when writes fail or it is killed."""
 
 import asyncio
 
@@ -142,4 +142,4 @@ async def test_refused_revision_is_reported_and_blocks_no_other_arm() -> None:
         ]
         api.refusals.clear()
         api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"again": "yes"}}})
-        await until(lambda: is_settled(api, 2), "mended")
+        await until(lambda: is_settled(api, 2), "the refused revision is settled")

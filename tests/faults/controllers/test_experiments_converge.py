@@ -1,4 +1,4 @@
-"""An experiment ends with the same trials and recommendation when any write fails or its controller is killed."""
+"""Experiments end with the same trials and recommendation when writes fail or the controller is killed."""
 
 import asyncio
 from typing import Any
@@ -20,11 +20,11 @@ from tuner.settings import DEFAULTS
 
 NS = "default"
 THROUGHPUT = {"500m": 100.0, "1": 220.0}
-"""Requests per second by cores, so that more of them are worth their price."""
+"""Cores → requests per second: a second half-core is worth its price."""
 
 
 class LocalSearch:
-    """Plans in this process."""
+    """A search worker that plans in this process."""
 
     async def plan(self, request: PlanRequest) -> ExperimentPlan:
         await asyncio.sleep(0)
@@ -48,7 +48,7 @@ def arrange(**fields: Any) -> FakeKube:
 
 
 class SlowSearch(LocalSearch):
-    """Its first plan is ready only after the experiment was deleted and another has its name."""
+    """A search whose first plan is ready only when another experiment has the name of the deleted one."""
 
     def __init__(self, api: FakeKube, watches: Watches) -> None:
         self._api = api
@@ -71,7 +71,13 @@ async def control(api: FakeKube, *, slow_search: bool = False) -> None:
     kube = api.client("experiment")
     watches = Watches(kube)
     worker = SlowSearch(api, watches) if slow_search else LocalSearch()
-    controller = ExperimentController(kube, watches, worker, config=QUICK, settings=DEFAULTS)  # type: ignore[arg-type]
+    controller = ExperimentController(
+        kube,
+        watches,
+        worker,  # type: ignore[arg-type]
+        config=QUICK,
+        settings=DEFAULTS,
+    )
     await asyncio.gather(controller.run(), watches.run())
 
 

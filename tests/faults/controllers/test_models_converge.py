@@ -1,4 +1,4 @@
-"""The hand-off, ModelVersion and Model controllers end with the same objects when any write fails or kills them."""
+"""Hand-off, ModelVersion and Model controllers converge to the same objects when writes fail or they die."""
 
 import asyncio
 import dataclasses
@@ -28,9 +28,11 @@ SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK)
 
 def job(name: str, **annotations: str) -> Object:
     container = {
-        "name": "train", "image": "i", "env": [{"name": names.OUTPUT_DIR_ENV, "value": "/out/model"}],
+        "name": "train",
+        "image": "i",
+        "env": [{"name": names.OUTPUT_DIR_ENV, "value": "/out/model"}],
         "volumeMounts": [{"name": "out", "mountPath": "/out"}],
-    }  # fmt: skip
+    }
     template = {
         "spec": {
             "restartPolicy": "Never",
@@ -43,12 +45,22 @@ def job(name: str, **annotations: str) -> Object:
 
 
 def finish(api: FakeKube, data: DataDir, name: str, condition: str = "Complete") -> None:
-    """Do what a node does: run the Job's one Pod, which writes its output, and say how it ended."""
+    """Do the work of a node: run the Pod of the Job, which writes its output, and report its end."""
     owner = next(o for o in api.find(kinds.JOB) if o["metadata"]["name"] == name)
     meta = {
-        "name": f"{name}-pod", "namespace": NS, "labels": {"batch.kubernetes.io/job-name": name},
-        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": owner["metadata"]["uid"], "controller": True}],
-    }  # fmt: skip
+        "name": f"{name}-pod",
+        "namespace": NS,
+        "labels": {"batch.kubernetes.io/job-name": name},
+        "ownerReferences": [
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": name,
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+            }
+        ],
+    }
     pod = api.add(kinds.POD, {"metadata": meta, "spec": owner["spec"]["template"]["spec"]})
     output = data.pod_volume(pod["metadata"]["uid"], "out") / "model"
     output.mkdir(parents=True)
@@ -92,7 +104,7 @@ def final_state(api: FakeKube) -> Object:
     return json.loads(re.sub(r"uid-?\d+", "uid", json.dumps(result)))
 
 
-class Surroundings:
+class ModelCase:
     """A data directory for each run, so that runs do not share images."""
 
     def __init__(self, root: Path) -> None:
@@ -118,7 +130,7 @@ class Surroundings:
         await asyncio.Event().wait()
 
     async def story(self, api: FakeKube) -> Object:
-        """Hand off a Job that is deleted afterwards, one that names its version, a failing one, and a path."""
+        """Hand off a later deleted Job, one with a named version, a failing one, and create a version."""
         api.add(kinds.JOB, job("first"))
         await until(lambda: is_held(api, "first"), "first is held")
         finish(api, self.data, "first")
@@ -134,9 +146,9 @@ class Surroundings:
         api.add(
             kinds.MODEL_VERSION, {"metadata": {"name": "v-gone", "namespace": NS}, "spec": missing_source}
         )
-        await until(lambda: model_reports(api, 3, "v-second"), "the Model says so")
+        await until(lambda: model_reports(api, 3, "v-second"), "the Model reports the versions")
         await until(lambda: phase(api, "v-gone") == "Failed", "v-gone has failed")
-        await until(lambda: not is_held(api, "second"), "second is let go")
+        await until(lambda: not is_held(api, "second"), "second is released")
         end = final_state(api)
         end["ModelVersion v-gone"][1]["source"] = "a path of this run"
         return end
@@ -159,17 +171,17 @@ class Surroundings:
             spec = {"modelName": "digits", "source": {"path": str(path)}}
             api.add(kinds.MODEL_VERSION, {"metadata": {"name": f"v{number}", "namespace": NS}, "spec": spec})
             await until(lambda name=f"v{number}": phase(api, name) == "Ready", f"v{number} is ready")
-        await until(lambda: not find(api, kinds.MODEL_VERSION, "v2"), "retention takes v2")
+        await until(lambda: not find(api, kinds.MODEL_VERSION, "v2"), "retention deletes v2")
         api.change(kinds.MODEL_VERSION, NS, "v1", {"metadata": {"deletionTimestamp": api.now}})
         await until(
             lambda: "used by Inference inf" in str(find(api, kinds.MODEL_VERSION, "v1")),
-            "v1 says why it waits",
+            "v1 reports its user",
         )
         store = ModelStore(self.data.models)
         images_before = set(store.images())
         api.remove(kinds.INFERENCE, NS, "inf")
-        await until(lambda: not find(api, kinds.MODEL_VERSION, "v1"), "v1 goes")
-        await until(lambda: model_reports(api, 1, "v3"), "the Model says so")
+        await until(lambda: not find(api, kinds.MODEL_VERSION, "v1"), "v1 is deleted")
+        await until(lambda: model_reports(api, 1, "v3"), "the Model reports the versions")
         await until(lambda: not store.owners(), "nothing is pinned")
         end = final_state(api)
         for part, name in ((1, "source"), (2, "lineage")):
@@ -182,26 +194,33 @@ class Surroundings:
 
 
 def case(root: Path) -> Case:
-    surroundings = Surroundings(root)
-    return Case(surroundings.arrange, surroundings.control, surroundings.around, surroundings.story)
+    models = ModelCase(root)
+    return Case(models.arrange, models.control, models.around, models.story)
 
 
 def end_of_life_case(root: Path) -> Case:
-    surroundings = Surroundings(root)
-    return Case(surroundings.arrange, surroundings.control, surroundings.around, surroundings.end_of_life)
+    models = ModelCase(root)
+    return Case(models.arrange, models.control, models.around, models.end_of_life)
 
 
 async def test_models_and_versions_converge_when_undisturbed(tmp_path: Path) -> None:
     end, _ = await case(tmp_path).undisturbed()
     assert sorted(end) == [
-        "Job bad", "Job second", "Model digits", "ModelVersion first-uid", "ModelVersion v-gone", "ModelVersion v-second",
-    ]  # fmt: skip
+        "Job bad",
+        "Job second",
+        "Model digits",
+        "ModelVersion first-uid",
+        "ModelVersion v-gone",
+        "ModelVersion v-second",
+    ]
     phases = {
         name: status["phase"] for name, (_, _, status, _) in end.items() if name.startswith("ModelVersion")
     }
     assert phases == {
-        "ModelVersion first-uid": "Ready", "ModelVersion v-second": "Ready", "ModelVersion v-gone": "Failed",
-    }  # fmt: skip
+        "ModelVersion first-uid": "Ready",
+        "ModelVersion v-second": "Ready",
+        "ModelVersion v-gone": "Failed",
+    }
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])

@@ -1,4 +1,4 @@
-"""Killed, refused or left without an answer at any write, trials end measured, and nothing of them is left."""
+"""Trials end measured, and leave no Deployment or Pod, when any write fails or their controller is killed."""
 
 import asyncio
 
@@ -34,9 +34,9 @@ async def control(api: FakeKube) -> None:
     kube = api.client("trial")
     watches = Watches(kube)
 
-    async def measure(found: Object, cores: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
+    async def measure(obj: Object, cores: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
         tools = Instruments()
-        run = TrialRun(found, cores, replicas=replicas, instruments=tools, report=report, settings=SETTINGS)
+        run = TrialRun(obj, cores, replicas=replicas, instruments=tools, report=report, settings=SETTINGS)
         return await run.measure()
 
     controller = TrialController(
@@ -45,29 +45,30 @@ async def control(api: FakeKube) -> None:
     await asyncio.gather(controller.run(), watches.run())
 
 
-def picture(api: FakeKube) -> Object:
+def final_state(api: FakeKube) -> Object:
     result: Object = {}
-    for found in api.find(kinds.TRIAL):
-        said = found["status"]
-        done = round(said["result"]["throughput"]["value"])
-        result[found["metadata"]["name"]] = said["phase"], said["reason"], done, len(said["windows"])
+    for obj in api.find(kinds.TRIAL):
+        status = obj["status"]
+        throughput = round(status["result"]["throughput"]["value"])
+        key = obj["metadata"]["name"]
+        result[key] = status["phase"], status["reason"], throughput, len(status["windows"])
     return result
 
 
 async def story(api: FakeKube) -> Object:
     def is_over() -> bool:
         trials = api.find(kinds.TRIAL)
-        over = all((found.get("status") or {}).get("phase") == "Succeeded" for found in trials)
+        over = all((obj.get("status") or {}).get("phase") == "Succeeded" for obj in trials)
         return over and not api.find(kinds.DEPLOYMENT) and not api.find(kinds.POD)
 
-    await until(is_over, "every trial is over and nothing of it is left")
-    return picture(api)
+    await until(is_over, "every trial is over and its objects are deleted")
+    return final_state(api)
 
 
 CASE = Case(arrange, control, node, story)
 
 
-async def test_trials_are_measured_and_nothing_is_left() -> None:
+async def test_trials_are_measured_and_leave_no_objects() -> None:
     end, writes = await CASE.undisturbed()
     assert end == {f"pe-{number}": ("Succeeded", "Measured", 200, 1) for number in (1, 2)}
     assert writes >= 14

@@ -1,4 +1,4 @@
-"""ModelVersions while the API is killed, and while the process that builds and pushes them is killed."""
+"""ModelVersions when the API, or the process that builds and pushes them, is killed."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ def registry(tmp_path: Path) -> Any:
 
 @pytest.fixture
 async def life(api: ApiProcess, registry: RegistryServer, tmp_path: Path) -> AsyncIterator[Life]:
-    """Users of an API without controllers; their Model has a registry."""
+    """The user of an API without controllers, with a Model that has a registry."""
     async with await connect(api.data_dir.kubeconfig, component="test") as kube:
         user = Life(kube, DataDir(tmp_path / "data"), "default")
         await user.with_registry(registry.host)

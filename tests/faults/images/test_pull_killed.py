@@ -51,7 +51,7 @@ def test_store_stays_consistent_when_pulls_are_killed_at_random_moments(tmp_path
         root = tmp_path / "store"
         for _ in range(KILLS):
             puller.start(root, image)
-            time.sleep(dice.uniform(0, took))  # the point of the kill is the experiment, nothing is awaited
+            time.sleep(dice.uniform(0, took))  # the moment of the kill is random
             puller.kill()
             survivor = ModelStore(root)
             assert not [path for path in (root / "tmp").iterdir() if path.is_dir()]

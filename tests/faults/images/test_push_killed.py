@@ -24,7 +24,7 @@ KILLS = 6
 
 
 async def pulled(target: Reference, store: ModelStore) -> str | None:
-    """The digest that the tag names, if there is one; the image must be whole then."""
+    """Return the digest of the tag after a pull of its image, or None without a tag."""
     async with Registry(Credentials.none()) as registry:
         if await manifests.find(registry, target) is None:
             return None
@@ -49,7 +49,7 @@ def test_no_tag_names_a_partial_image_when_pushes_are_killed(tmp_path: Path) -> 
         for i in range(KILLS):
             target = Reference.parse(f"{server.host}/killed/a{i}:v1")
             pusher.start(source, built.digest, target)
-            time.sleep(dice.uniform(0, took))  # the point of the kill is the experiment, nothing is awaited
+            time.sleep(dice.uniform(0, took))  # the moment of the kill is random
             pusher.kill()
             store = ModelStore(tmp_path / f"store-{i}")
             digest = asyncio.run(pulled(target, store))

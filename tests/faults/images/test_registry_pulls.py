@@ -1,4 +1,4 @@
-"""Pulls from registries that are down, slow, cut off or send wrong bytes: no partial image becomes visible."""
+"""Pulls from registries that are down, slow, cut off or wrong: no partial image becomes visible."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]
 
 @pytest.fixture(scope="module")
 def built(server: RegistryServer, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An image of two large layers and a small one, pushed as models/a:v1."""
+    """An image with two large layers and a small one, pushed as models/a:v1."""
     root = tmp_path_factory.mktemp("trained")
     for i in range(2):
         (root / f"weights-{i}").write_bytes(os.urandom(BIG))
@@ -109,8 +109,8 @@ async def test_broken_download_resumes_where_it_broke(
     assert await fetch(proxy, store, built) == built.digest
     assert store.verify(built.digest, deep=True) == built.files
     assert proxy.faults.cuts == 0
-    # aiohttp drops what it had buffered, at most twice `piece_bytes`, when a connection ends too soon.
-    assert proxy.answers_bytes < 2 * BIG + 3 * 200_000, "what had arrived was not fetched again"
+    # When a connection ends too soon, aiohttp drops its buffer, at most twice `piece_bytes`.
+    assert proxy.answers_bytes < 2 * BIG + 3 * 200_000, "received bytes were fetched again"
 
 
 async def test_pull_fails_when_every_download_breaks_at_once(
@@ -152,7 +152,7 @@ async def test_pull_from_a_slow_but_steady_registry_succeeds(
 ) -> None:
     proxy.faults.answer_bytes_per_second = 1_000_000.0
     assert await fetch(proxy, store, built, IMPATIENT) == built.digest
-    assert proxy.connections <= 4, "nothing was tried again"
+    assert proxy.connections <= 4, "a request was retried"
 
 
 async def test_pull_from_a_silent_registry_fails(proxy: FaultyProxy, store: ModelStore, built: Built) -> None:

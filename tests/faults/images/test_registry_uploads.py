@@ -1,4 +1,4 @@
-"""Interrupted uploads resume where the registry has them, and end in the right bytes or an error."""
+"""Interrupted uploads resume at the offset of the registry, and end with the right bytes or an error."""
 
 import asyncio
 import hashlib
@@ -191,13 +191,13 @@ async def test_upload_completes_when_the_registry_is_killed_and_restarted(tmp_pa
     server = RegistryServer(tmp_path / "server").start()
     target = Reference.parse(f"{server.host}/killed/a")
     settings = replace(SETTINGS, attempts=50, chunk_bytes=100_000)
-    given = 0
+    sent = 0
 
     def killing() -> Iterator[bytes]:
-        nonlocal given
+        nonlocal sent
         for part in blob_chunks():
-            given += len(part)
-            if given == 490_000:
+            sent += len(part)
+            if sent == 490_000:
                 server.kill()
                 server.start()
             yield part
@@ -209,7 +209,7 @@ async def test_upload_completes_when_the_registry_is_killed_and_restarted(tmp_pa
     finally:
         server.stop()
     patches = [line for line in server.requests() if line.startswith("PATCH")]
-    assert len({line.rsplit("/", 1)[1] for line in patches}) == 1, "killed between chunks, the upload goes on"
+    assert len({line.rsplit("/", 1)[1] for line in patches}) == 1, "the upload began anew"
 
 
 async def test_blob_is_uploaded_again_when_the_registry_drops_a_cut_upload(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A disk that fills up at any point of a change: the error names it, no partial image is left, eviction helps."""
+"""A disk that fills up during a change: the error has the reason, and no partial image remains."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(small: Path, free: int) -> Path:
-    """Leave this many bytes free."""
+    """Fill the file system except for `free` bytes."""
     ballast = small / "ballast"
     ballast.unlink(missing_ok=True)
     file_system = os.statvfs(small)
@@ -43,7 +43,7 @@ def fill(small: Path, free: int) -> Path:
 
 
 def use_up_names(small: Path) -> None:
-    """Leave no room for a new file or directory, however small."""
+    """Use up all inodes."""
     with contextlib.suppress(OSError):
         for number in range(1000):
             (small / f"name-{number}").touch()
@@ -100,7 +100,8 @@ def test_file_size_limit_is_reported_as_a_full_disk(tmp_path: Path) -> None:
     out = write_trained(tmp_path / "out", big=6_000_000)
     program = (
         "import resource, sys; from pathlib import Path\n"
-        "from serving import errors; from serving.images.capture.build import capture; from serving.images.store.model_store import ModelStore\n"
+        "from serving import errors; from serving.images.capture.build import capture\n"
+        "from serving.images.store.model_store import ModelStore\n"
         "store = ModelStore(Path(sys.argv[2]))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))\n"
         "try: print(capture(Path(sys.argv[1]), store, repository='r', lineage={}).digest)\n"
@@ -114,8 +115,12 @@ def test_file_size_limit_is_reported_as_a_full_disk(tmp_path: Path) -> None:
         (resource.RLIM_INFINITY, "sha256:"),
     ]:
         completed = subprocess.run(
-            [sys.executable, "-c", program, out, store.root, str(limit)], cwd=ROOT, capture_output=True, text=True, check=True
-        )  # fmt: skip
+            [sys.executable, "-c", program, out, store.root, str(limit)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         assert completed.stdout.startswith(prefix), limit
         assert len(store.images()) == (prefix != "DiskFull")
         assert not list((store.root / "tmp").iterdir())

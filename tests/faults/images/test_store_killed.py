@@ -1,6 +1,6 @@
-"""SIGKILL before every system call that writes: visible images are complete, and no files are left over.
+"""SIGKILL before every system call that writes: visible images are complete, and no other files remain.
 
-Each change runs in a fork that is killed at its n-th such call, for every n until the change completes.
+Each change runs in a fork that is killed at its n-th writing call, for every n until the change completes.
 """
 
 import io
@@ -41,16 +41,16 @@ def only_reads(call: Callable, args: tuple) -> bool:
 
 
 class Countdown:
-    """Kills this process before the n-th call of what was wrapped."""
+    """Kills this process before the n-th call of the wrapped functions."""
 
     def __init__(self, calls: int) -> None:
-        self.left = calls
+        self.remaining = calls
 
     def wrap(self, call: Callable) -> Callable:
         def counted_call(*args, **kwargs):
             if not only_reads(call, args):
-                self.left -= 1
-            if self.left == 0:
+                self.remaining -= 1
+            if self.remaining == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             return call(*args, **kwargs)
 
@@ -86,11 +86,11 @@ def killed_at_every_call(act: Callable[[], object], check_state: Callable[[], No
         check_state()
         number += 1
     check_state()
-    assert number > at_least, "nothing was wrapped"
+    assert number > at_least, "too few calls were wrapped"
 
 
 class StoreRig:
-    """A store with a bystander image that must stay intact, and one that the tests change; they share a blob."""
+    """A store with a bystander image, which must stay intact, and an image that the tests change."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "store"
@@ -119,7 +119,7 @@ class StoreRig:
         carry(self.registry, self.store, self.built.digest, origin=ORIGIN)
 
     def check(self) -> ModelStore:
-        """Open the store as the next process does, and check that its images are complete and nothing else is left."""
+        """Open the store as a new process, and check that it has complete images and no other files."""
         for blob in (self.root / "blobs" / "sha256").iterdir():
             assert disk.file_digest(blob) == f"sha256:{blob.name}"
         store = self.store
@@ -140,7 +140,7 @@ class StoreRig:
 
 @pytest.fixture
 def store_rig(tmp_path: Path) -> Iterator[StoreRig]:
-    """A store in memory if possible: a kill loses no written bytes, and hundreds of fsyncs are cheap there."""
+    """A store in memory if possible: a kill loses no written bytes, and fsync is cheap."""
     memory = Path("/dev/shm")
     root = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else tmp_path))
     yield StoreRig(root)
@@ -182,7 +182,7 @@ def test_removal_killed_at_any_call_leaves_the_image_or_nothing(operation: str, 
 
 
 def test_broken_tree_is_replaced_or_missing_when_killed_at_any_call(store_rig: StoreRig) -> None:
-    def break_it() -> None:
+    def break_tree() -> None:
         (store_rig.store.tree(store_rig.built.digest) / "models" / "small").chmod(0o600)
 
     def check_state() -> None:
@@ -191,11 +191,11 @@ def test_broken_tree_is_replaced_or_missing_when_killed_at_any_call(store_rig: S
         if not store.has(store_rig.built.digest) or store.repair(store_rig.built.digest):
             store_rig.bring()
         assert store.verify(store_rig.built.digest, deep=True) == store_rig.built.files
-        break_it()
+        break_tree()
 
     store_rig.bring()
     store_rig.store.pin(store_rig.built.digest, "pod/a")
-    break_it()
+    break_tree()
     killed_at_every_call(store_rig.bring, check_state, at_least=40)
 
 

@@ -1,4 +1,4 @@
-"""Several processes at one store, one of them killed: pinned images stay complete, and nothing is left over."""
+"""Several processes use a store and one is killed: pinned images stay complete, and no other files remain."""
 
 import subprocess
 import sys
@@ -15,22 +15,23 @@ from serving import errors
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
 
-store, outs, me = Path(sys.argv[1]), [Path(name) for name in sys.argv[3:]], sys.argv[2]
-dice = random.Random(me)
+root, outs, owner = Path(sys.argv[1]), [Path(name) for name in sys.argv[3:]], sys.argv[2]
+dice = random.Random(owner)
 for _ in range(12):
     print("next", flush=True)
-    mine = ModelStore(store)
-    built = capture(dice.choice(outs), mine, repository="r", lineage={"by": me}, compression=dice.choice(["none", "zstd"]))
+    store = ModelStore(root)
+    out, compression = dice.choice(outs), dice.choice(["none", "zstd"])
+    built = capture(out, store, repository="r", lineage={"by": owner}, compression=compression)
     try:
-        mine.pin(built.digest, me)
+        store.pin(built.digest, owner)
     except errors.Permanent as error:
         assert error.reason == "ImageMissing", error
         continue
-    mine.set_origin(built.digest, "registry.example/m")
-    mine.evict(0)
-    assert mine.verify(built.digest, deep=True) == built.files
-    mine.unpin(built.digest, me)
-    dice.choice([lambda: mine.remove(built.digest), lambda: mine.evict(0), lambda: None])()
+    store.set_origin(built.digest, "registry.example/m")
+    store.evict(0)
+    assert store.verify(built.digest, deep=True) == built.files
+    store.unpin(built.digest, owner)
+    dice.choice([lambda: store.remove(built.digest), lambda: store.evict(0), lambda: None])()
 """
 
 
@@ -53,7 +54,7 @@ def test_processes_share_a_store_without_conflict_or_leftovers(tmp_path: Path) -
         assert worker.wait(100) == (-9 if worker is victim else 0)
     final_store = ModelStore(store)
     for owner in final_store.owners():
-        assert owner == str(workers.index(victim)), "only the killed one left a pin"
+        assert owner == str(workers.index(victim)), "a process that was not killed left a pin"
         for digest in final_store.images():
             final_store.unpin(digest, owner)
     for digest in final_store.images():

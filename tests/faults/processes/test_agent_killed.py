@@ -1,3 +1,5 @@
+"""SIGKILL of the node agent and of container shims: replicas keep running, and exits are reported."""
+
 import os
 import select
 import signal
@@ -82,7 +84,10 @@ async def test_replicas_keep_running_and_are_adopted_when_the_agent_is_killed(
 async def test_exit_is_reported_when_it_happened_while_the_agent_was_down(
     kube: Kube, node: NodeProcess
 ) -> None:
-    script = "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\nprint('begun')\nwhile True: signal.pause()"
+    script = (
+        "import signal, sys\nsignal.signal(15, lambda *_: sys.exit(7))\n"
+        "print('begun')\nwhile True: signal.pause()"
+    )
     created = await kube.create(kinds.POD, pod(NAMESPACE, "away", script, spec_restartPolicy="Never"))
     log = node.data_dir.pod_log(created["metadata"]["uid"], "main", 0)
     stored = await until(kube, NAMESPACE, "away", lambda p: is_ready(p) and log.read_text() == "begun\n")

@@ -1,4 +1,4 @@
-"""SIGKILL of the gateway's process interrupts no request; SIGKILL of Envoy does so for less than two seconds."""
+"""SIGKILL of the gateway interrupts no request; SIGKILL of Envoy interrupts requests for under 2 s."""
 
 import asyncio
 import os
@@ -40,9 +40,14 @@ asyncio.run(main())
 async def test_traffic_continues_and_envoy_is_adopted_when_its_starter_is_killed(tmp_path: Path) -> None:
     settings = settings_for_test()
     starter = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", STARTER, str(tmp_path), str(settings.gateway.port),
-        stdout=asyncio.subprocess.PIPE, env=os.environ | {"PYTHONPATH": "."},
-    )  # fmt: skip
+        sys.executable,
+        "-c",
+        STARTER,
+        str(tmp_path),
+        str(settings.gateway.port),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": "."},
+    )
     assert starter.stdout is not None
     successor = GatewayRig(tmp_path, settings)
     statuses: Counter[int] = Counter()
@@ -94,16 +99,14 @@ async def test_killed_envoy_restarts_within_a_second_with_its_routes(tmp_path: P
                     assert clock.monotonic() < killed + 5
                     await asyncio.sleep(0.02)
             downtime = clock.monotonic() - killed
-            assert downtime < 2, f"{downtime:.2f} s; twice the promise, for a loaded machine"
+            assert downtime < 2, f"{downtime:.2f} s; twice the documented second, for a loaded machine"
             await rig.serve([route("digits", [("stable", 10_000)], unweighted=["next"])], SLICES)
     finally:
         keeper.cancel()
         await rig.stop()
 
 
-async def test_envoy_is_adopted_when_its_identity_file_is_missing(
-    tmp_path: Path,
-) -> None:
+async def test_envoy_is_adopted_when_its_identity_file_is_missing(tmp_path: Path) -> None:
     rig = GatewayRig(tmp_path, settings_for_test())
     await rig.start()
     try:

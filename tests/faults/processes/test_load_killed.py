@@ -1,4 +1,4 @@
-"""The load generator's processes when they are killed or stopped, and when their parent is killed."""
+"""SIGKILL and SIGSTOP of the processes of a load generator, and SIGKILL of their parent."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def pids(generator: Generator) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Ended, and at most a zombie of a parent that is not ours."""
+    """Whether a process has ended; a zombie counts as ended."""
     try:
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -52,7 +52,7 @@ def has_ended(pid: int) -> bool:
 def wait_ended(locusts: list[int]) -> None:
     deadline = time.monotonic() + DEADLINE
     while not all(has_ended(pid) for pid in locusts):
-        assert time.monotonic() < deadline, f"still there: {[pid for pid in locusts if not has_ended(pid)]}"
+        assert time.monotonic() < deadline, f"still running: {[pid for pid in locusts if not has_ended(pid)]}"
         time.sleep(0.02)
 
 

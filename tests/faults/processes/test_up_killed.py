@@ -32,20 +32,21 @@ class Up:
     """One `slipway up` as a process."""
 
     def __init__(self, data_dir: DataDir, *options: str) -> None:
-        self.where = data_dir
         self.output = data_dir.root.parent / f"up-{time.monotonic_ns()}.log"
         with self.output.open("wb") as sink:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "serving.app", "up", "--data-dir", str(data_dir.root), *options],
-                stdout=sink, stderr=sink, start_new_session=True,
-            )  # fmt: skip
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
 
-    def said(self) -> str:
+    def text(self) -> str:
         return self.output.read_text()
 
     def ready(self) -> "Up":
-        until(lambda: "Slipway is up" in self.said() or self.process.poll() is not None, "up is ready")
-        assert self.process.poll() is None, self.said()
+        until(lambda: "Slipway is up" in self.text() or self.process.poll() is not None, "up is ready")
+        assert self.process.poll() is None, self.text()
         return self
 
 
@@ -65,7 +66,7 @@ def slipway(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def targets(data_dir: DataDir) -> dict[str, str]:
-    """Return the URL of each component's page, as a Prometheus finds them."""
+    """Return component → URL of its metrics page, from the targets file for Prometheus."""
     if not data_dir.prometheus_targets.exists():
         return {}
     return {
@@ -87,7 +88,7 @@ def data_dir(tmp_path: Path) -> Iterator[DataDir]:
     yield directory
     if directory.root.exists():
         slipway("down", "--data-dir", str(directory.root))
-    assert not running(directory), "something was left running"
+    assert not running(directory), "processes are still running"
 
 
 def test_second_up_is_refused_and_a_killed_one_is_taken_over(data_dir: DataDir) -> None:
@@ -103,11 +104,11 @@ def test_second_up_is_refused_and_a_killed_one_is_taken_over(data_dir: DataDir) 
     first_up.process.kill()
     first_up.process.wait()
     third_up = Up(data_dir).ready()
-    assert "Adopted" in third_up.said()
-    assert running(data_dir) == adopted, "adoption restarts nothing"
+    assert "Adopted" in third_up.text()
+    assert running(data_dir) == adopted, "a component was restarted"
 
     third_up.process.send_signal(signal.SIGTERM)
-    assert third_up.process.wait(60) == 0, third_up.said()
+    assert third_up.process.wait(60) == 0, third_up.text()
     assert not running(data_dir)
 
 
@@ -115,7 +116,7 @@ def test_killed_component_restarts_soon_on_the_same_port(data_dir: DataDir) -> N
     up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
     old = running(data_dir)
     assert processes.send_signal(old["api"], signal.SIGKILL)
-    until(lambda: running(data_dir).get("api", old["api"]) != old["api"], "the API is started again", 10)
+    until(lambda: running(data_dir).get("api", old["api"]) != old["api"], "the API is restarted", 10)
     until(
         lambda: slipway("get", "ns", "--data-dir", str(data_dir.root)).returncode == 0, "the API answers", 30
     )
@@ -126,7 +127,7 @@ def test_killed_component_restarts_soon_on_the_same_port(data_dir: DataDir) -> N
 
 def test_down_stops_the_components_of_a_killed_up(data_dir: DataDir) -> None:
     up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
-    until(lambda: set(targets(data_dir)) == PAGES, "a Prometheus finds every page", 20)
+    until(lambda: set(targets(data_dir)) == PAGES, "the targets file has every page", 20)
     up.process.kill()
     up.process.wait()
     assert running(data_dir)

@@ -1,4 +1,4 @@
-"""The whole product, one for each file of tests that asks for it."""
+"""A stack for each file of tests."""
 
 from collections.abc import Iterator
 

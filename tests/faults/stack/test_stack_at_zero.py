@@ -1,4 +1,4 @@
-"""Scaling to zero and back on the whole product: a kill loses only the requests that the activator held."""
+"""Scaling to zero and back on the whole product: only requests held by a killed activator are lost."""
 
 import asyncio
 import json
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.slow
 
 NAME = "sleeper"
 BURST = 200
-"""In benchmarks/burst_at_zero.py it is 1,000."""
+"""Requests of a burst; benchmarks/burst_at_zero.py has 1,000."""
 CYCLES = 3
-"""Each takes three seconds."""
+"""Cycles of the repeated scaling, of three seconds each."""
 SCALE = {"autoScale": {"minReplicas": 0, "maxReplicas": 1, "behavior": {"scaleToZero": {"idleSeconds": 1}}}}
 ROW = {
     "inputs": [{"name": "input", "shape": [1, 64], "datatype": "FP64", "data": [1.0] * 64}],
@@ -112,7 +112,7 @@ def kill(stack: Stack, name: str) -> processes.ProcessIdentity:
 async def until_replaced(stack: Stack, name: str, old_process: processes.ProcessIdentity) -> None:
     deadline = clock.monotonic() + 20
     while stack.component(name) in (None, old_process):
-        assert clock.monotonic() < deadline, f"{name} is not started again"
+        assert clock.monotonic() < deadline, f"{name} is not restarted"
         await asyncio.sleep(0.02)
 
 
@@ -142,7 +142,7 @@ async def test_burst_at_zero_is_answered_when_components_are_killed_during_the_w
         if is_reported:
             await until_held(kube)
             killed = [kill(stack, name) for name in names]
-        await all_answered(requests, "everything killed")
+        await all_answered(requests, "components killed")
         for name, old_process in zip(names, killed, strict=True):
             await until_replaced(stack, name, old_process)
 
@@ -150,7 +150,7 @@ async def test_burst_at_zero_is_answered_when_components_are_killed_during_the_w
 async def test_killed_activator_loses_only_the_requests_it_holds(stack: Stack, kube: Kube) -> None:
     node = stack.component("node")
     assert node is not None
-    os.kill(node.pid, signal.SIGSTOP)  # nothing is started meanwhile
+    os.kill(node.pid, signal.SIGSTOP)  # starts no replica meanwhile
     try:
         async with clients() as session:
             requests = burst(session, stack, 20)
@@ -179,28 +179,28 @@ async def ask_quickly(session: aiohttp.ClientSession, stack: Stack) -> str:
 
 
 async def test_no_request_fails_when_scaling_to_zero_and_back_repeatedly(stack: Stack, kube: Kube) -> None:
-    """Clients send requests with pauses close to the idle timeout, and so meet every phase of it."""
-    is_asking = True
+    """Clients pause for about the idle timeout, so that requests meet every phase of scaling to zero."""
+    is_sending = True
     results: list[RequestResult] = []
 
     async def client(session: aiohttp.ClientSession, number: int) -> None:
-        while is_asking:
+        while is_sending:
             results.append(await ask(session, stack))
             await asyncio.sleep(0.05 if len(results) % 7 else 0.2 + number / 10)
 
     starts: set[str] = set()
     async with clients() as session:
         for cycle in range(CYCLES):
-            is_asking = True
+            is_sending = True
             tasks = [asyncio.create_task(client(session, number)) for number in range(4)]
             await asyncio.sleep(0.5)
-            is_asking = False
+            is_sending = False
             await asyncio.gather(*tasks)
-            # Every client has its answer, so the Pod that gave it exists, however long its start took.
+            # Every client has its response, so the Pod that sent it exists.
             starts |= {pod["metadata"]["uid"] for pod in await stacks.pods(kube, NAME)}
             await until(kube, kinds.DEPLOYMENT, await serving(kube), lambda o: o["spec"]["replicas"] == 0)
             if cycle % 2:
-                continue  # begin again while the last replica is still being drained
+                continue  # the next cycle begins while the last replica drains
             await until(kube, kinds.INFERENCE, NAME, is_at_zero)
     assert Counter(a.status for a in results) == {200: len(results)}, [a for a in results if a.status != 200][
         :3
@@ -211,7 +211,7 @@ async def test_no_request_fails_when_scaling_to_zero_and_back_repeatedly(stack: 
 async def test_no_request_fails_when_the_gateway_is_killed_during_scale_to_zero(
     stack: Stack, kube: Kube
 ) -> None:
-    """Envoy does not learn that the replica stops; requests that find it gone wait all the same."""
+    """Envoy does not learn that the replica stops; requests to the stopped replica are held too."""
     name = await serving(kube)
     async with clients() as session:
         await all_answered(burst(session, stack, 1), "woken")

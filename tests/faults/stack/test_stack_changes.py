@@ -1,4 +1,4 @@
-"""Every change of an Inference under load on the whole product: no request fails, and no old object is left."""
+"""Changes of an Inference under load on the whole product: no request fails, and no old object remains."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,8 +20,13 @@ pytestmark = pytest.mark.slow
 
 BASE = {"stable": ("v-1", 50), "candidate": ("v-2", 50)}
 CHILDREN = (
-    kinds.ROUTE, kinds.AUTOSCALER, kinds.DEPLOYMENT, kinds.SERVICE, kinds.ENDPOINT_SLICE, kinds.POD,
-)  # fmt: skip
+    kinds.ROUTE,
+    kinds.AUTOSCALER,
+    kinds.DEPLOYMENT,
+    kinds.SERVICE,
+    kinds.ENDPOINT_SLICE,
+    kinds.POD,
+)
 
 
 @pytest.fixture
@@ -29,18 +34,18 @@ async def kube(stack: Stack) -> AsyncIterator[Kube]:
     """A client, once the Inference `light` serves the arms of BASE and has no other children."""
     arms = light(predictors(**BASE))
     async with stacks.deployed(stack, "light", arms, models=3, framework="custom") as client:
-        await ask_for(client, arms)
+        await set_predictors(client, arms)
         await until(client, kinds.INFERENCE, "light", settled)
-        await until_left(client, "light", count=2)
+        await until_children(client, "light", count=2)
         yield client
 
 
-async def ask_for(kube: Kube, arms: list[Object], name: str = "light") -> None:
+async def set_predictors(kube: Kube, arms: list[Object], name: str = "light") -> None:
     await kube.patch(kinds.INFERENCE, NAMESPACE, name, {"spec": {"predictors": arms}})
 
 
 async def until_served(kube: Kube, load: Load, **arms: tuple[str, int]) -> None:
-    """Wait until these arms are Ready, and check that they alone answer with their versions."""
+    """Wait until the arms are Ready, and check that all responses are of these arms and versions."""
     await until(kube, kinds.INFERENCE, "light", settled)
     sent = await load.more(60)
     expected = {(name, version) for name, (version, weight) in arms.items() if weight}
@@ -48,7 +53,7 @@ async def until_served(kube: Kube, load: Load, **arms: tuple[str, int]) -> None:
 
 
 async def children(kube: Kube, inference: str, kind: kinds.Kind) -> list[str]:
-    """Return their names; EndpointSlices are known by their Services."""
+    """Return the names of the children of a kind; EndpointSlices are matched by their Services."""
     items = (await kube.list(kind, NAMESPACE)).items
     label = names.SERVICE_NAME_LABEL if kind is kinds.ENDPOINT_SLICE else names.INFERENCE_LABEL
     prefix = f"{inference}-" if kind is kinds.ENDPOINT_SLICE else inference
@@ -59,8 +64,8 @@ async def children(kube: Kube, inference: str, kind: kinds.Kind) -> list[str]:
     ]
 
 
-async def until_left(kube: Kube, inference: str, *, count: int) -> None:
-    """Wait until this many children of every kind are left, and one Route (or none)."""
+async def until_children(kube: Kube, inference: str, *, count: int) -> None:
+    """Wait until the Inference has `count` children of every kind, and one Route (none if `count` is 0)."""
     expected = {kind.plural: min(count, 1) if kind is kinds.ROUTE else count for kind in CHILDREN}
     deadline = asyncio.get_running_loop().time() + 20
     while True:
@@ -72,7 +77,7 @@ async def until_left(kube: Kube, inference: str, *, count: int) -> None:
 
 
 def reasons(obj: Object) -> dict[str, str]:
-    """Condition → its reason, of conditions that are not True."""
+    """Return condition → reason of conditions that are not True."""
     condition_list = (obj.get("status") or {}).get("conditions") or []
     return {c["type"]: c["reason"] for c in condition_list if c["status"] != "True"}
 
@@ -84,7 +89,7 @@ def message(obj: Object) -> str:
 
 
 class Streams:
-    """Long responses that are being read, and short requests, one after the other."""
+    """A client of long responses, and of short requests, one after the other."""
 
     def __init__(self, stack: Stack, inference: str, session: aiohttp.ClientSession) -> None:
         self._url = f"http://{stack.gateway}/{NAMESPACE}/{inference}"
@@ -93,7 +98,7 @@ class Streams:
         self.statuses: list[int] = []
 
     async def begin(self, count: int = 6) -> asyncio.Future[list[bytes]]:
-        """Start this many streams; return, once all have begun, a future of their last lines."""
+        """Start streams; return, once all have begun, a future of their last lines."""
         last_lines = asyncio.gather(*(self._read() for _ in range(count)))
         async with asyncio.timeout(20):
             while self._begun < count and not last_lines.done():
@@ -107,7 +112,7 @@ class Streams:
             self._begun += 1
             return (await response.content.read()).splitlines()[-1]
 
-    async def ask(self) -> None:
+    async def send_requests(self) -> None:
         while True:
             async with self._session.get(f"{self._url}/v2/health/ready") as response:
                 self.statuses.append(response.status)
@@ -122,11 +127,11 @@ async def test_no_request_fails_when_the_model_version_of_the_real_runtime_chang
     await kube.create(kinds.INFERENCE, stacks.inference("real", predictors(main=("v-1", 1))))
     await until(kube, kinds.INFERENCE, "real", settled)
     async with stack.load("real") as load:
-        await ask_for(kube, predictors(main=("v-2", 1)), "real")
+        await set_predictors(kube, predictors(main=("v-2", 1)), "real")
         await until(kube, kinds.INFERENCE, "real", settled)
         sent = await load.more(30)
         assert {response.version for response in load.since(sent)} == {"v-2"}
-        await until_left(kube, "real", count=1)
+        await until_children(kube, "real", count=1)
     assert load.failed == []
     await kube.delete(kinds.INFERENCE, NAMESPACE, "real")
 
@@ -138,10 +143,10 @@ async def test_changed_model_version_keeps_the_other_arm_and_removes_the_old_rev
     changed = {"stable": ("v-3", 50), "candidate": ("v-2", 50)}
     async with stack.load("light") as load, aiohttp.ClientSession() as session:
         last_lines = await Streams(stack, "light", session).begin()
-        await ask_for(kube, light(predictors(**changed)))
+        await set_predictors(kube, light(predictors(**changed)))
         await until_served(kube, load, **changed)
         assert set(await last_lines) == {LAST_LINE}
-        await until_left(kube, "light", count=2)
+        await until_children(kube, "light", count=2)
     assert load.failed == []
     new_replicas = await stack.replicas(kube, "light")
     assert [name for name in new_replicas if new_replicas[name] == old_replicas.get(name)] == [
@@ -157,9 +162,9 @@ async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
     removed = {"other": ("v-2", 1)}
     async with stack.load("light") as load:
         for arms in (added, renamed, removed):
-            await ask_for(kube, light(predictors(**arms)))
+            await set_predictors(kube, light(predictors(**arms)))
             await until_served(kube, load, **arms)
-        await until_left(kube, "light", count=1)
+        await until_children(kube, "light", count=1)
         assert await children(kube, "light", kinds.AUTOSCALER) == ["light-other"]
     assert load.failed == []
 
@@ -168,15 +173,22 @@ async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
     ("container", "reason", "words", "mended"),
     [
         pytest.param(
-            {"command": ["/bin/sh", "-c", "exit 3"]}, "CrashLoopBackOff", "exit code 3",
-            {**BASE, "candidate": ("v-3", 50)}, id="crashing",
+            {"command": ["/bin/sh", "-c", "exit 3"]},
+            "CrashLoopBackOff",
+            "exit code 3",
+            {**BASE, "candidate": ("v-3", 50)},
+            id="crashing",
         ),
         pytest.param(
-            {"command": ["/bin/sleep", "600"]}, "ReplicasNotReady", "0 of 1 replicas ready", BASE, id="never-ready",
+            {"command": ["/bin/sleep", "600"]},
+            "ReplicasNotReady",
+            "0 of 1 replicas ready",
+            BASE,
+            id="never-ready",
         ),
-        pytest.param({"comand": "x"}, "RevisionRefused", "comand", BASE, id="is_reported"),
+        pytest.param({"comand": "x"}, "RevisionRefused", "comand", BASE, id="refused"),
     ],
-)  # fmt: skip
+)
 async def test_failing_revision_gets_no_request_and_reports_the_reason(
     stack: Stack, kube: Kube, container: Object, reason: str, words: str, mended: dict[str, tuple[str, int]]
 ) -> None:
@@ -193,40 +205,43 @@ async def test_failing_revision_gets_no_request_and_reports_the_reason(
         )
 
     async with stack.load("light") as load:
-        await ask_for(kube, [*light([stable]), *light([failing], **container)])
+        await set_predictors(kube, [*light([stable]), *light([failing], **container)])
         await until(kube, kinds.INFERENCE, "light", is_reported)
         assert old_replicas.items() <= (await stack.replicas(kube, "light")).items()
         sent = await load.more(60)
         assert {response.arm for response in load.since(sent)} == set(BASE)
-        await ask_for(kube, light(predictors(**mended)))
+        await set_predictors(kube, light(predictors(**mended)))
         await until_served(kube, load, **mended)
-        await until_left(kube, "light", count=2)
+        await until_children(kube, "light", count=2)
     assert load.failed == []
 
 
 def job(source: Path) -> Object:
-    """Return a Job that outputs the files of `source` as the ModelVersion `v-4`, once one is named `go`."""
+    """Return a Job that outputs `source` as the ModelVersion `v-4`, once `source` has the file `go`."""
     script = 'until [ -e "$IN/go" ]; do sleep 0.05; done; cp "$IN"/* "$SLIPWAY_OUTPUT_DIR"'
     container = {
-        "name": "train", "image": "tests/train", "command": ["/bin/sh", "-c", script],
+        "name": "train",
+        "image": "tests/train",
+        "command": ["/bin/sh", "-c", script],
         "env": [{"name": "IN", "value": "/in"}, {"name": names.OUTPUT_DIR_ENV, "value": "/out"}],
         "volumeMounts": [{"name": "in", "mountPath": "/in"}, {"name": "out", "mountPath": "/out"}],
-    }  # fmt: skip
+    }
     volumes = [{"name": "in", "hostPath": {"path": str(source)}}, {"name": "out", "emptyDir": {}}]
     pod = {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
     annotations = {names.MODEL_ANNOTATION: "tiny", names.MODEL_VERSION_ANNOTATION: "v-4"}
     return {
-        "apiVersion": "batch/v1", "kind": "Job",
+        "apiVersion": "batch/v1",
+        "kind": "Job",
         "metadata": {"name": "train", "namespace": NAMESPACE, "annotations": annotations},
         "spec": {"template": {"spec": pod}},
-    }  # fmt: skip
+    }
 
 
 async def test_predictor_waits_for_its_model_version_and_then_starts(stack: Stack, kube: Kube) -> None:
     source = Path(stacks.write_model(stack.root / "v4", 4))
     with_new = {**BASE, "new": ("v-4", 100)}
     async with stack.load("light") as load:
-        await ask_for(kube, light(predictors(**with_new)))
+        await set_predictors(kube, light(predictors(**with_new)))
         await until(
             kube, kinds.INFERENCE, "light", lambda o: reasons(o).get("ModelReady") == "ModelVersionNotFound"
         )
@@ -246,7 +261,7 @@ async def test_predictor_waits_for_its_model_version_and_then_starts(stack: Stac
 
 
 async def envoy_knows(stack: Stack, name: str) -> bool:
-    """Whether anything of Envoy's configuration or its clusters has this name in it."""
+    """Whether Envoy's configuration or its clusters contain the name."""
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(str(stack.data_dir.gateway / "admin.sock"))
     ) as session:
@@ -263,18 +278,18 @@ async def test_inference_deleted_in_mid_stream_finishes_its_responses(stack: Sta
     await until(kube, kinds.INFERENCE, "leaving", settled)
     pods = await stacks.pods(kube, "leaving")
     replicas = [process for pod in pods for process in stack.processes(pod)]
-    places = [place for pod in pods for place in stack.places(pod)]
+    paths = [path for pod in pods for path in stack.places(pod)]
     assert await envoy_knows(stack, "leaving")
 
     async with stack.load("light") as load, aiohttp.ClientSession() as session:
         client = Streams(stack, "leaving", session)
         last_lines = await client.begin()
-        probe = asyncio.create_task(client.ask())
+        probe = asyncio.create_task(client.send_requests())
         await kube.delete(kinds.INFERENCE, NAMESPACE, "leaving")
         assert set(await last_lines) == {LAST_LINE}
         probe.cancel()
-        await until_left(kube, "leaving", count=0)
-    # Served until the end, then unknown: never an error, and never served again.
+        await until_children(kube, "leaving", count=0)
+    # 200 until the Route is deleted, then 404.
     served = client.statuses.count(200)
     assert client.statuses == [200] * served + [404] * (len(client.statuses) - served)
     assert load.failed == []
@@ -282,5 +297,5 @@ async def test_inference_deleted_in_mid_stream_finishes_its_responses(stack: Sta
     with pytest.raises(errors.NotFound):
         await kube.get(kinds.INFERENCE, NAMESPACE, "leaving")
     assert not await envoy_knows(stack, "leaving")
-    assert [place for place in places if place.exists()] == []
+    assert [path for path in paths if path.exists()] == []
     assert [process for process in replicas if processes.is_alive(process)] == []

@@ -1,4 +1,4 @@
-"""SIGKILL of each of our processes in turn, under load: no request fails and no replica restarts."""
+"""SIGKILL of each component in turn, under load: no request fails and no replica restarts."""
 
 import asyncio
 import json
@@ -100,7 +100,7 @@ async def test_no_request_is_lost_when_all_are_killed_and_the_next_up_takes_over
 
 
 def after_reboot(record: Any, stranger: processes.ProcessIdentity) -> Any:
-    """Return a process record as it may read after a reboot: its pids belong to a foreign process."""
+    """Return a process record as after a reboot: its pids belong to a foreign process."""
     match record:
         case {"pid": _, "start_time": start, **rest}:
             fields = {"pid": stranger.pid, "start_time": type(start)(stranger.start_time)}
@@ -122,9 +122,10 @@ async def test_everything_restarts_after_a_reboot_and_no_foreign_process_is_adop
     data = stack.data_dir
     replicas_before = await stack.replicas(kube, "digits")
     records = [
-        *data.run.glob("*.json"), data.gateway / "envoy.json",
+        *data.run.glob("*.json"),
+        data.gateway / "envoy.json",
         *data.pods.glob("*/containers/*/*/started.json"),
-    ]  # fmt: skip
+    ]
     records = [path for path in records if path != data.ports]
     assert len(records) == len(COMPONENTS) + 2 + len(replicas_before)
     pods = await stacks.pods(kube, "digits")

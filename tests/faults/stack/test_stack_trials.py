@@ -1,4 +1,4 @@
-"""Trials and experiments on the whole product when their processes are killed: each ends with a result."""
+"""Trials and experiments on the whole product end with a result when their processes are killed."""
 
 import asyncio
 import contextlib
@@ -27,11 +27,13 @@ pytestmark = pytest.mark.slow
 
 LOAD: Object = {
     "requestTemplate": {"path": "/v2/models/light/infer", "body": "{}"},
-    "levels": ["1", "2"], "windowSeconds": 1, "warmupSeconds": 0,
-}  # fmt: skip
+    "levels": ["1", "2"],
+    "windowSeconds": 1,
+    "warmupSeconds": 0,
+}
 LONG: Object = {**LOAD, "levels": ["1"], "windowSeconds": 60}
 CONTROLLER_PIDS: set[int] = set()
-"""Pids of all controllers so far; a generator's command line names the one that started it."""
+"""Pids of all controllers so far; the command line of a load generator has the pid of its controllers."""
 
 
 @pytest.fixture
@@ -63,8 +65,12 @@ async def begin_trial(kube: Kube, name: str, load: Object = LOAD) -> None:
     )
     rendered = rendering.pod(Source("light", "custom", arm), model, (), Prices())
     spec = {
-        "experiment": "none", "number": 1, "template": rendered.template, "modelName": "light", "load": load,
-    }  # fmt: skip
+        "experiment": "none",
+        "number": 1,
+        "template": rendered.template,
+        "modelName": "light",
+        "load": load,
+    }
     await kube.create(kinds.TRIAL, _object(kinds.TRIAL, name, spec))
 
 
@@ -74,8 +80,12 @@ def experiment(name: str, **spec: Any) -> Object:
     ]
     body = {
         "target": {"modelVersion": "v-1", "framework": "custom", "template": template()},
-        "tunableParameters": space, "prices": {"cpu": "1"}, "load": {**LOAD, "levels": ["1"]}, "maxNumTrials": 1, **spec,
-    }  # fmt: skip
+        "tunableParameters": space,
+        "prices": {"cpu": "1"},
+        "load": {**LOAD, "levels": ["1"]},
+        "maxNumTrials": 1,
+        **spec,
+    }
     return _object(kinds.PROFILING_EXPERIMENT, name, body)
 
 
@@ -105,7 +115,7 @@ def controllers(stack: Stack) -> processes.ProcessIdentity:
 
 
 def locusts(stack: Stack) -> list[int]:
-    """Return the pids of the locusts that this stack's controllers have started, also of killed controllers."""
+    """Return the pids of the locusts of this stack, also those of killed controllers."""
     controllers(stack)
     pids = []
     for entry in Path("/proc").iterdir():
@@ -120,7 +130,7 @@ def locusts(stack: Stack) -> list[int]:
 
 
 async def until_nothing_remains(stack: Stack, kube: Kube) -> None:
-    """No Deployment and no Pod of a trial, and no generator of ours."""
+    """Wait until no trial has a Deployment or Pod, and no load generator runs."""
     deadline = time.monotonic() + 20
     while True:
         remaining = [
