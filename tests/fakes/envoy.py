@@ -1,7 +1,4 @@
-"""A fake Envoy that reads incremental xDS as slowly as a test wants, and keeps its resources.
-
-Other tests run the real one.
-"""
+"""A fake Envoy that reads incremental xDS at the pace of a test, and keeps its resources."""
 
 from collections import deque
 from typing import Any
@@ -23,7 +20,7 @@ class FakeAdmin:
 
 
 class FakeEnvoy:
-    """Has resources by type and name: (version, JSON)."""
+    """Keeps `has`, its resources: type → name → (version, JSON)."""
 
     def __init__(self) -> None:
         self.has: dict[str, dict[str, tuple[str, Any]]] = {name: {} for name in TYPE_URLS}
@@ -37,7 +34,7 @@ class FakeEnvoy:
         return {key: round(value) for key, value in layer[1].get("layer", {}).items()} if layer else {}
 
     async def connect(self, server: DeltaXdsServer) -> None:
-        """Open a new session, with the resources that are already here."""
+        """Open a new session that announces the resources of earlier ones."""
         self._inbox.clear()
         self._connection = server, server.open_session(self._inbox.append)
         for kind, resources in self.has.items():
@@ -88,14 +85,14 @@ class FakeEnvoy:
         await server.receive(session, ParseDict(fields, request).SerializeToString())
 
     def missing(self) -> list[str]:
-        """Return the problems that a request would meet now: clusters of routes that are absent or cannot serve."""
+        """Return the clusters of routes that are absent, and those that cannot serve."""
         problems = []
         for route in _weighted(self.has["routes"]):
             prefix = route.get("runtime_key_prefix")
             for arm in route["clusters"]:
                 name = arm["name"]
                 if name not in self.has["clusters"]:
-                    problems.append(f"{name} is not there")
+                    problems.append(f"{name} is missing")
                 weight = arm["weight"]
                 if prefix:
                     key = f"{prefix}.{name}"

@@ -1,4 +1,4 @@
-"""The metrics pages of gateways as the autoscaler reads them, with counts that a test sets and may falsify."""
+"""The metrics pages of gateways for the autoscaler, with counts that a test sets or falsifies."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -45,7 +45,7 @@ class FakePages(Pages):
         return Scrape((self._last,), held_requests, frozenset({"local"}))
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     def _now(self) -> dict[Target, Counts]:
         return {

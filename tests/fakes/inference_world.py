@@ -73,7 +73,7 @@ class InferenceWorld:
         self.inference["metadata"]["generation"] += 1
 
     def plan(self, *, actions: int | None = None) -> InferencePlan:
-        """Carry out a plan, or only its first actions; probes are asked and lead to another plan."""
+        """Carry out a plan, or only its first actions; the verdicts of its probes lead to another plan."""
         plan = self._carry_out({}, actions)
         if actions is None and plan.probes:
             verdicts = {probe.backend: self._verdict(probe.backend) for probe in plan.probes}
@@ -114,21 +114,19 @@ class InferenceWorld:
         return self.plan()
 
     def settle(self, rounds: int = 40) -> None:
-        """Let everything run until nothing is left to do."""
+        """Take steps until a step writes nothing."""
         for _ in range(rounds):
             written_before = self.written
             plan = self.go_on()
             if self.written == written_before:
                 return
-        raise AssertionError(f"still busy: {plan}")
+        raise AssertionError(f"still writing: {plan}")
 
     def check(self) -> None:
         """Check that every backend with traffic exists and was proven before."""
         for segment in self.served.get("segments") or []:
-            assert segment["backend"] in self.deployments, "a Deployment was taken away from under traffic"
-            assert segment["backend"] in self.children["Service"], (
-                "a Service was taken away from under traffic"
-            )
+            assert segment["backend"] in self.deployments, "a Deployment with traffic was deleted"
+            assert segment["backend"] in self.children["Service"], "a Service with traffic was deleted"
         if self.route is not None:
             spec = self.route["spec"]
             referenced = {segment["backend"] for segment in spec["segments"]}
@@ -138,7 +136,7 @@ class InferenceWorld:
 
     def _verdict(self, backend: str) -> str:
         backends = {b["name"] for b in self.served.get("backends") or []}
-        assert backend in backends, "probed before the gateway knows it"
+        assert backend in backends, "probed before the gateway serves it"
         return "503" if _version(self.deployments[backend]) in self.sick else ""
 
     def _carry_out(self, verdicts: Mapping[str, str], actions: int | None) -> InferencePlan:
@@ -156,7 +154,7 @@ class InferenceWorld:
         return plan
 
     def _check_proofs(self, held_back: Object) -> None:
-        """Check that every revision that a held-back status calls proven can be read from the API as well."""
+        """Check that the API also has the proof of each revision that a held-back status calls proven."""
         serving = facts.derive(self.now()).serving
         for predictor in held_back["predictors"]:
             assert serving.get(predictor["name"], "") == predictor["revision"], "a proof was lost"

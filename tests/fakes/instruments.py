@@ -1,6 +1,6 @@
 """Fake instruments of trials: a replica's throughput follows from its cores, and no time passes.
 
-`node` stands for the rest of the cluster: it gives each Deployment a ready Pod.
+`node` gives each Deployment a ready Pod.
 """
 
 import asyncio
@@ -27,12 +27,19 @@ LOAD: Object = {"mode": "closed", "levels": ["1"], "windowSeconds": 1, "warmupSe
 
 def trial(name: str, *, number: int = 1, cpu: str = "1", load: Object | None = None, **spec: Any) -> Object:
     container = {
-        "name": "predictor", "image": "i", "ports": [{"containerPort": 8080}], "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}}
-    }  # fmt: skip
+        "name": "predictor",
+        "image": "i",
+        "ports": [{"containerPort": 8080}],
+        "resources": {"limits": {"cpu": cpu, "memory": "1Gi"}},
+    }
     body = {
-        "experiment": "pe", "number": number, "template": {"spec": {"containers": [container]}}, "modelName": "m",
-        "load": load or LOAD, **spec,
-    }  # fmt: skip
+        "experiment": "pe",
+        "number": number,
+        "template": {"spec": {"containers": [container]}},
+        "modelName": "m",
+        "load": load or LOAD,
+        **spec,
+    }
     return {"metadata": {"name": name, "namespace": NS}, "spec": body}
 
 
@@ -62,13 +69,18 @@ def pod(deployment: Object) -> Object:
     running = {"name": "predictor", "restartCount": 0, "state": {"running": {}}}
     return {
         "metadata": {
-            "name": meta["name"], "namespace": NS, "labels": template["metadata"]["labels"], "ownerReferences": [owner]
+            "name": meta["name"],
+            "namespace": NS,
+            "labels": template["metadata"]["labels"],
+            "ownerReferences": [owner],
         },
         "spec": {**template["spec"], "nodeName": "local"},
         "status": {
-            "podIP": "127.77.0.9", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [running],
+            "podIP": "127.77.0.9",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [running],
         },
-    }  # fmt: skip
+    }
 
 
 class Instruments:
@@ -77,7 +89,7 @@ class Instruments:
     def __init__(self, before_window: Callable[[int], Any] | None = None) -> None:
         self.windows = 0
         self.generators: list[tuple[int, ...]] = []
-        """Cores of those that were started."""
+        """Cores of each load generator that was started."""
         self.at_once = 0
         self.failing = False
         """Whether every request fails."""
@@ -105,18 +117,27 @@ class Instruments:
     async def window(self, level: float, seconds: float) -> Samples:
         self.windows += 1
         if self._before_window is not None:
-            waiting = self._before_window(self.windows)
-            if waiting is not None:
-                await waiting
+            blocker = self._before_window(self.windows)
+            if blocker is not None:
+                await blocker
         count = max(2, round(self._throughput * seconds))
         ends = np.linspace(0, seconds, count, endpoint=False)
         latency = np.full(count, level / self._throughput)
         return Samples(
-            mode="closed", level=level, seconds=seconds, intended=ends - latency, latency=latency,
-            ok=np.full(count, not self.failing), tokens=np.zeros(count, dtype=np.int64), ttft=np.full(count, -1.0),
-            itl=np.empty(0), itl_done=np.empty(0), unfinished=np.empty(0), longest=30.0,
+            mode="closed",
+            level=level,
+            seconds=seconds,
+            intended=ends - latency,
+            latency=latency,
+            ok=np.full(count, not self.failing),
+            tokens=np.zeros(count, dtype=np.int64),
+            ttft=np.full(count, -1.0),
+            itl=np.empty(0),
+            itl_done=np.empty(0),
+            unfinished=np.empty(0),
+            longest=30.0,
             errors=(("status 503: busy", count),) if self.failing else (),
-        )  # fmt: skip
+        )
 
     async def usage(self, pod: Object) -> ContainerUsage | None:
         return ContainerUsage(working_set=1e6)

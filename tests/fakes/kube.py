@@ -1,13 +1,13 @@
-"""An API server in memory, for controllers: the methods of `Kube`, and writes that fail on request.
+"""An API server in memory for controllers: the methods of `Kube`, and writes that fail on request.
 
     api = FakeKube()
-    api.fail_next(errors.Unavailable("down"))              # the next write, not done
-    api.fail_next(errors.Unavailable("lost"), done=True)   # done, but the answer is lost
+    api.fail_next(errors.Unavailable("down"))              # the next write fails and is not stored
+    api.fail_next(errors.Unavailable("lost"), done=True)   # stored, but the response is lost
     api.fail_next(errors.Unavailable("down"), skip=3)      # the fourth write from now
-    reached = api.hang_next(skip=3)                        # the fourth write never returns: kill the client there
+    reached = api.hang_next(skip=3)                        # the fourth write never returns
 
 Writes go through the embedded server's own write path: defaults, rules, ownership and deletion are the same.
-What it lacks (HTTP, pages, a disk) is marked in tests/contracts.
+Tests in tests/contracts mark what it lacks: HTTP, pages, a disk.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class FakeKube(Kube):
         meta = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
         created = self._new(kind, {**obj, "metadata": meta})
         id_ = _id(kind, created)
-        assert id_ not in self.objects, f"{id_} is there already"
+        assert id_ not in self.objects, f"{id_} exists already"
         status = {"status": copy.deepcopy(obj["status"])} if "status" in obj else {}
         meta = {**copy.deepcopy(meta), **created["metadata"]}
         return self._store(kind, id_, {**created, **status, "metadata": meta})
@@ -115,11 +115,11 @@ class FakeKube(Kube):
         return self._replace(kind, id_, new)
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
-        """Remove at once (as the agent does to a Pod that has ended, with a grace period of 0)."""
+        """Remove an object at once, as with a grace period of 0."""
         self._remove(kind, (kind.plural, namespace, name))
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         await asyncio.sleep(0)
@@ -333,7 +333,7 @@ class FakeKube(Kube):
         return [(by_plural[id_[0]], id_) for id_ in list(self.objects) if id_[0] in by_plural]
 
     def _collect(self, changed: Object) -> None:
-        """Take the garbage collector's steps around an object that was deleted, or is being."""
+        """Take the garbage collector's steps for an object that was deleted or is being deleted."""
         uid = changed["metadata"]["uid"]
         dependents = [
             obj
@@ -372,7 +372,7 @@ class FakeKube(Kube):
 
 
 def _orphaned(step: garbage.Rewrite) -> set[str]:
-    """Return the owners that the step takes away from its object."""
+    """Return the uids of the owners that the step removes from its object."""
     before, after = (garbage.references(obj) for obj in (step.target, step.after))
     return {reference["uid"] for reference in before} - {reference["uid"] for reference in after}
 

@@ -75,7 +75,7 @@ class FakeRegistry:
         if request.method == "POST":
             name = uuid.uuid4().hex
             self.uploads[name] = bytearray()
-            headers = self._where(name)
+            headers = self._location(name)
             if self.chunk_min:
                 headers["OCI-Chunk-Min-Length"] = str(self.chunk_min)
             return web.Response(status=202, headers=headers)
@@ -84,14 +84,14 @@ class FakeRegistry:
         if upload is None:
             return web.Response(status=404)
         if request.method == "GET":
-            return web.Response(status=204, headers=self._where(name))
+            return web.Response(status=204, headers=self._location(name))
         if request.method == "DELETE":
             del self.uploads[name]
             return web.Response(status=204)
         return await (self._patch if request.method == "PATCH" else self._put)(request, name, upload)
 
-    def _where(self, name: str) -> dict[str, str]:
-        # Relative, and another one each time, as the specification allows.
+    def _location(self, name: str) -> dict[str, str]:
+        # Relative or absolute, and new in each response, as the specification allows.
         upload = self.uploads[name]
         return {"Location": f"{name}?turn={len(self.log)}", "Range": f"0-{max(0, len(upload) - 1)}"} | (
             {} if len(self.log) % 2 else {"Location": f"/v2/x/blobs/uploads/{name}?turn={len(self.log)}"}
@@ -100,7 +100,7 @@ class FakeRegistry:
     async def _patch(self, request: web.Request, name: str, upload: bytearray) -> web.StreamResponse:
         start = int(request.headers["Content-Range"].split("-")[0])
         if start != len(upload):
-            return web.Response(status=416, headers=self._where(name))
+            return web.Response(status=416, headers=self._location(name))
         cut = self.cut_patches.pop(0) if self.cut_patches else None
         received = 0
         async for data in request.content.iter_any():
@@ -119,7 +119,7 @@ class FakeRegistry:
             return web.Response(status=416)
         if self.deaf:
             upload.clear()
-        return web.Response(status=202, headers=self._where(name))
+        return web.Response(status=202, headers=self._location(name))
 
     async def _put(self, request: web.Request, name: str, upload: bytearray) -> web.StreamResponse:
         data = bytes(upload) + await request.read()
@@ -158,19 +158,22 @@ class FakeRegistry:
         digest = request.match_info["digest"]
         referrers = [
             {
-                "mediaType": document["mediaType"], "digest": name, "size": len(data),
+                "mediaType": document["mediaType"],
+                "digest": name,
+                "size": len(data),
                 "artifactType": document.get("artifactType"),
             }
             for name, data in self.manifests.items()
             if name.startswith("sha256:")
             and (document := json.loads(data)).get("subject", {}).get("digest") == digest
-        ]  # fmt: skip
+        ]
         start = int(request.query.get("from", "0"))
         headers = {}
         if start + self.page < len(referrers):
             headers["Link"] = f'<{request.path}?from={start + self.page}>; rel="next"'
         index = {
-            "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
             "manifests": referrers[start : start + self.page],
-        }  # fmt: skip
+        }
         return web.json_response(index, headers=headers)

@@ -1,4 +1,4 @@
-"""The other components around the Inference controller, in memory: a node that makes replicas ready, a gateway.
+"""The components around the Inference controller in memory: a node with ready replicas, and a gateway.
 
 surroundings = Surroundings(api)
 surroundings.start()
@@ -67,10 +67,10 @@ class Surroundings:
         while True:
             if len(self.api.log) != changes_seen:
                 changes_seen = len(self.api.log)
-                self._look()
+                self._update()
             await asyncio.sleep(0.001)
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         for deployment in self.api.find(kinds.DEPLOYMENT):
             meta = deployment["metadata"]
             annotations = deployment["spec"]["template"]["metadata"]["annotations"]

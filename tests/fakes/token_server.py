@@ -1,4 +1,4 @@
-"""A token server as registries know it (distribution's JWT, x5c in the header), with accounts of its own."""
+"""A token server for registries (distribution's JWT, x5c in the header) with its own accounts."""
 
 import base64
 import datetime as dt
@@ -28,23 +28,23 @@ class TokenServer:
     root: Path
     users: dict[str, str]
     refresh_tokens: dict[str, str] = field(default_factory=dict)
-    """By token: the user."""
+    """Token → user."""
     denied: set[str] = field(default_factory=set)
     """Repositories that nobody may use."""
     lifetime: float = 300.0
     said_lifetime: float | None = None
-    """What expires_in says, where that is not the truth."""
+    """Value of `expires_in`, if it differs from `lifetime`."""
     asked: list[frozenset[str]] = field(default_factory=list)
-    """The scopes of each token that was given."""
+    """The scopes of each issued token."""
     failures: list[int] = field(default_factory=list)
-    """Statuses to answer with before anything else."""
+    """Statuses of the next responses, which issue no token."""
 
     def __post_init__(self) -> None:
         self.bundle = self.root / "tokens.pem"
         self.new_key()
 
     def new_key(self) -> None:
-        """Sign with another key from now on; a registry learns of it at its start."""
+        """Sign with a new key from now on; a registry reads the new certificate at its start."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
         now = clock.now()
@@ -65,9 +65,12 @@ class TokenServer:
     def auth_settings(self, realm: str) -> dict[str, Any]:
         return {
             "token": {
-                "realm": realm, "service": SERVICE, "issuer": ISSUER, "rootcertbundle": str(self.bundle),
+                "realm": realm,
+                "service": SERVICE,
+                "issuer": ISSUER,
+                "rootcertbundle": str(self.bundle),
             }
-        }  # fmt: skip
+        }
 
     @property
     def app(self) -> web.Application:
@@ -112,9 +115,15 @@ class TokenServer:
         now = clock.now().timestamp()
         header = {"typ": "JWT", "alg": "ES256", "x5c": [self._x5c]}
         claims = {
-            "iss": ISSUER, "sub": user, "aud": SERVICE, "exp": int(now + self.lifetime), "nbf": int(now) - 10,
-            "iat": int(now), "jti": str(len(self.asked)), "access": access,
-        }  # fmt: skip
+            "iss": ISSUER,
+            "sub": user,
+            "aud": SERVICE,
+            "exp": int(now + self.lifetime),
+            "nbf": int(now) - 10,
+            "iat": int(now),
+            "jti": str(len(self.asked)),
+            "access": access,
+        }
         signed = f"{_b64(json.dumps(header).encode())}.{_b64(json.dumps(claims).encode())}"
         r, s = utils.decode_dss_signature(self._key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
         return f"{signed}.{_b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"

@@ -26,7 +26,7 @@ def parameters(**resources: list[str]) -> list[Object]:
 
 
 def experiment(name: str = "pe", **spec: Any) -> Object:
-    """Return an experiment over 4 specs of the ModelVersion `v1` with prices; the arguments replace fields."""
+    """Return an experiment over 4 specs of the ModelVersion `v1`; the arguments replace fields."""
     body = {
         "target": {"modelVersion": "v1", "framework": "sklearn"},
         "tunableParameters": parameters(cpu=["500m", "1"], memory=["256Mi", "512Mi"]),
@@ -37,31 +37,44 @@ def experiment(name: str = "pe", **spec: Any) -> Object:
         **spec,
     }
     return {
-        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version, "kind": "ProfilingExperiment",
+        "apiVersion": kinds.PROFILING_EXPERIMENT.api_version,
+        "kind": "ProfilingExperiment",
         "metadata": {"name": name, "namespace": NS, "uid": f"uid-{name}", "generation": 1},
         "spec": body,
-    }  # fmt: skip
+    }
 
 
 def window(level: float = 4, throughput: float = 100.0, p99: float = 0.05, **fields: Any) -> Object:
     return {
-        "level": level, "startTime": "2026-01-01T00:00:00Z", "seconds": 1.0, "requests": int(throughput), "errors": 0,
+        "level": level,
+        "startTime": "2026-01-01T00:00:00Z",
+        "seconds": 1.0,
+        "requests": int(throughput),
+        "errors": 0,
         "throughput": {"value": throughput, "low": throughput * 0.98, "high": throughput * 1.02},
         "latencies": [
             {"metric": "latency", "percentile": 99, "value": p99, "low": p99 * 0.9, "high": p99 * 1.1}
         ],
         "errorRate": {"value": 0.0, "low": 0.0, "high": 0.01},
-        "meets": "Yes", **fields,
-    }  # fmt: skip
+        "meets": "Yes",
+        **fields,
+    }
 
 
 def measured(throughput: float = 100.0, **fields: Any) -> Object:
     """Return the status of a trial that was measured."""
     result = window(throughput=throughput)
     return {
-        "phase": "Succeeded", "reason": "Measured", "windows": [result], "result": result, "seconds": 36.0,
-        "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:36Z", "machine": "a machine", **fields,
-    }  # fmt: skip
+        "phase": "Succeeded",
+        "reason": "Measured",
+        "windows": [result],
+        "result": result,
+        "seconds": 36.0,
+        "startTime": "2026-01-01T00:00:00Z",
+        "completionTime": "2026-01-01T00:00:36Z",
+        "machine": "a machine",
+        **fields,
+    }
 
 
 def failed(reason: str, message: str = "", **fields: Any) -> Object:
@@ -90,7 +103,7 @@ def plain(
     ]
     ranked = list(dict.fromkeys(o.index for o in sorted(feasible, key=lambda o: -(o.log_objective or 0.0))))
     best = ranked[0] if ranked else None
-    # One is left to confirm, however many ended at once.
+    # The last trial of the budget is reserved for the confirmation.
     planned = range(min(problem.size, max(1, budget.trials - 1)))
     new = [index for index in planned if index not in tried]
     remaining = budget.trials - len(observations) - len(pending)

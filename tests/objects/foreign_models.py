@@ -43,7 +43,7 @@ def hugging_face(directory: Path) -> Path:
 
 
 def cache(tmp_path: Path) -> Path:
-    """As huggingface_hub lays it out: snapshots of links into blobs."""
+    """Return a cache of huggingface_hub: snapshots are links into blobs."""
     root = tmp_path / "models--org--tiny"
     (root / "blobs").mkdir(parents=True)
     (root / "refs").mkdir()

@@ -1,4 +1,4 @@
-"""Model images for tests: trained files, images carried between stores as a registry would, images of other builders."""
+"""Trained files, model images, copies of images between stores, and images of other builders."""
 
 import gzip
 import io
@@ -17,7 +17,7 @@ from serving.images.store.model_store import ModelStore
 
 
 def write_trained(path: Path, *, big: int = 2_500_000, seed: int = 1) -> Path:
-    """A small file, one in a directory, one large enough for a layer of its own."""
+    """Write a small file, a file in a directory, and a file large enough for a layer of its own."""
     (path / "vocabulary").mkdir(parents=True)
     (path / "weights.bin").write_bytes(bytes((seed * 31 + i * i) % 251 for i in range(997)) * (big // 997))
     (path / "vocabulary" / "désert.txt").write_text(f"sand {seed}")
@@ -26,17 +26,17 @@ def write_trained(path: Path, *, big: int = 2_500_000, seed: int = 1) -> Path:
 
 
 def built_in(store: ModelStore, path: Path, **options: Any) -> Built:
-    """The image of these files, made in the store."""
+    """Capture the files of `path` in the store."""
     return capture(path, store, repository="slipway.local/default/m", lineage={"uid": "1"}, **options)
 
 
 def pieces(data: bytes, size: int = 100_000) -> Iterator[bytes]:
-    """The bytes as a network gives them."""
+    """Return the bytes in chunks, as from a network."""
     yield from (data[i : i + size] for i in range(0, len(data), size))
 
 
 def carry(source: ModelStore, target: ModelStore, digest: str, origin: str | None = None) -> None:
-    """Do what a push and a pull do."""
+    """Copy an image and its referrers between stores, as a push and a pull do."""
     manifest = source.read_manifest(digest)
     with target.importing(manifest, origin=origin) as arriving:
         for layer in image.parse(manifest).layers:
@@ -51,7 +51,7 @@ def carry(source: ModelStore, target: ModelStore, digest: str, origin: str | Non
 
 @dataclass(frozen=True)
 class Foreign:
-    """An image that others built: its documents, and its layers as blobs."""
+    """An image of another builder: its documents, and its layers as blobs."""
 
     manifest: bytes
     config: bytes
@@ -85,7 +85,7 @@ def tar_of(members: Iterable[tuple[tarfile.TarInfo, bytes]]) -> bytes:
 
 
 def layer_tar(layer: layers.LayerPlan, contents: Mapping[str, bytes]) -> bytes:
-    """The tar that our layer is, given its files' bytes by path."""
+    """Return the tar of one of our layers; `contents` has the bytes of its files by path."""
     out = io.BytesIO()
     for header, entry in layers.entries(layer):
         out.write(header)
@@ -96,7 +96,7 @@ def layer_tar(layer: layers.LayerPlan, contents: Mapping[str, bytes]) -> bytes:
 
 
 def foreign(*tars: bytes, compression: str = "") -> Foreign:
-    """An image of these layers, without our annotations."""
+    """Return an image of these layers, without our annotations."""
     pack = {"": bytes, "gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}[compression]
     kind = f"{oci.LAYER_TYPE}+{compression}" if compression else oci.LAYER_TYPE
     packed = [pack(tar) for tar in tars]
@@ -109,8 +109,10 @@ def foreign(*tars: bytes, compression: str = "") -> Foreign:
     )
     manifest = oci.encode(
         {
-            "schemaVersion": 2, "mediaType": oci.MANIFEST_TYPE, "config": oci.descriptor(oci.CONFIG_TYPE, config),
+            "schemaVersion": 2,
+            "mediaType": oci.MANIFEST_TYPE,
+            "config": oci.descriptor(oci.CONFIG_TYPE, config),
             "layers": [oci.descriptor(kind, data) for data in packed],
         }
-    )  # fmt: skip
+    )
     return Foreign(manifest, config, {oci.digest_of(data): data for data in packed})

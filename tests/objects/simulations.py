@@ -1,4 +1,4 @@
-"""A small simulation for tests of its report: twenty minutes with a burst, under three policies."""
+"""A small simulation for tests of the report: twenty minutes with a burst, under three policies."""
 
 import datetime as dt
 from functools import cache

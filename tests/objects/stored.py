@@ -11,21 +11,27 @@ from serving.resources import kinds
 
 def model(namespace: str, name: str = "m", **meta: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "slipway.dev/v1alpha1", "kind": "Model",
-        "metadata": {"name": name, "namespace": namespace, **meta}, "spec": {"description": "one"},
-    }  # fmt: skip
+        "apiVersion": "slipway.dev/v1alpha1",
+        "kind": "Model",
+        "metadata": {"name": name, "namespace": namespace, **meta},
+        "spec": {"description": "one"},
+    }
 
 
 def inference(namespace: str, name: str = "digits", **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "slipway.dev/v1alpha1", "kind": "Inference", "metadata": {"name": name, "namespace": namespace},
+        "apiVersion": "slipway.dev/v1alpha1",
+        "kind": "Inference",
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "framework": "sklearn",
-            "predictors": [{"name": "stable", "modelVersion": "v1", "trafficWeight": 90},
-                           {"name": "candidate", "modelVersion": "v2", "trafficWeight": 10}],
+            "predictors": [
+                {"name": "stable", "modelVersion": "v1", "trafficWeight": 90},
+                {"name": "candidate", "modelVersion": "v2", "trafficWeight": 10},
+            ],
             **spec,
         },
-    }  # fmt: skip
+    }
 
 
 def deployment(namespace: str, name: str = "d", **container: Any) -> dict[str, Any]:
@@ -33,13 +39,15 @@ def deployment(namespace: str, name: str = "d", **container: Any) -> dict[str, A
     body = {"name": "c", "image": "i", "command": ["sleep", "1"], **container}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [body]}}
     return {
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template},
-    }  # fmt: skip
+    }
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
-    """Poll until true; a deadline, never a fixed sleep."""
+    """Poll until the condition is true."""
     async with asyncio.timeout(seconds):
         while not await condition():
             await asyncio.sleep(0.02)

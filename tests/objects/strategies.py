@@ -1,4 +1,4 @@
-"""Valid objects of every kind, and strategies for nearly valid ones: wrong types, odd values, odd places."""
+"""Valid objects of every kind, and strategies for nearly valid ones with wrong types and odd values."""
 
 from typing import Any
 
@@ -61,9 +61,9 @@ def values(draw: st.DrawFn, schema: dict[str, Any], depth: int = 0) -> Any:
 def _maps(draw: st.DrawFn, schema: dict[str, Any], depth: int) -> Any:
     properties = schema.get("properties") or {}
     if not properties:
-        below = schema.get("additionalProperties")
-        below = below if isinstance(below, dict) else {"type": "string"}
-        return draw(st.dictionaries(st.sampled_from(ODD_TEXT), values(below, depth + 1), max_size=2))
+        child_schema = schema.get("additionalProperties")
+        child_schema = child_schema if isinstance(child_schema, dict) else {"type": "string"}
+        return draw(st.dictionaries(st.sampled_from(ODD_TEXT), values(child_schema, depth + 1), max_size=2))
     required = [name for name in schema.get("required") or () if draw(st.integers(0, 19))]
     optional = [name for name in properties if name not in required]
     chosen = draw(st.lists(st.sampled_from(optional), max_size=3, unique=True)) if optional else []
@@ -78,19 +78,19 @@ def objects(draw: st.DrawFn, kind: Kind, base: dict[str, Any]) -> Any:
 
 @st.composite
 def _grafted(draw: st.DrawFn, base: Any, schema: dict[str, Any], depth: int) -> Any:
-    """The value with one or two parts somewhere in it replaced by others, or added."""
+    """Draw the value with one or two parts replaced or added, at any depth."""
     if isinstance(base, dict) and depth < 8 and draw(st.integers(0, 7)):
         properties = list(schema.get("properties") or {})
-        out = dict(base)
+        grafted = dict(base)
         for _ in range(draw(st.integers(1, 2))):
             names = sorted({*properties, *base})
             name = draw(st.sampled_from(names)) if names else "a"
-            below = schemas.child(schema, name) or schemas.ANY
+            child_schema = schemas.child(schema, name) or schemas.ANY
             if name in base:
-                out[name] = draw(_grafted(base[name], below, depth + 1))
+                grafted[name] = draw(_grafted(base[name], child_schema, depth + 1))
             else:
-                out[name] = draw(values(below, depth + 1))
-        return out
+                grafted[name] = draw(values(child_schema, depth + 1))
+        return grafted
     if isinstance(base, list) and base and draw(st.integers(0, 3)):
         index = draw(st.integers(0, len(base) - 1))
         return [
@@ -102,21 +102,32 @@ def _grafted(draw: st.DrawFn, base: Any, schema: dict[str, Any], depth: int) -> 
 
 
 _CONTAINER: Object = {
-    "name": "main", "image": "web:1", "command": ["a"], "args": ["b"],
-    "env": [{"name": "A", "value": "b"}, {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+    "name": "main",
+    "image": "web:1",
+    "command": ["a"],
+    "args": ["b"],
+    "env": [
+        {"name": "A", "value": "b"},
+        {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ],
     "ports": [{"name": "http", "containerPort": 80}],
     "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}},
-    "readinessProbe": {"httpGet": {"path": "/", "port": "http"}}, "livenessProbe": {"exec": {"command": ["a"]}},
-    "lifecycle": {"preStop": {"httpGet": {"port": 80}}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+    "readinessProbe": {"httpGet": {"path": "/", "port": "http"}},
+    "livenessProbe": {"exec": {"command": ["a"]}},
+    "lifecycle": {"preStop": {"httpGet": {"port": 80}}},
+    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
     "securityContext": {"runAsNonRoot": True},
-}  # fmt: skip
+}
 _POD: Object = {
-    "containers": [_CONTAINER], "initContainers": [{**_CONTAINER, "name": "init"}], "tolerations": [{"key": "a"}],
+    "containers": [_CONTAINER],
+    "initContainers": [{**_CONTAINER, "name": "init"}],
+    "tolerations": [{"key": "a"}],
     "volumes": [
-        {"name": "v", "emptyDir": {}}, {"name": "w", "hostPath": {"path": "/x"}},
+        {"name": "v", "emptyDir": {}},
+        {"name": "w", "hostPath": {"path": "/x"}},
         {"name": "c", "configMap": {"name": "c", "items": [{"key": "a", "path": "b"}]}},
     ],
-}  # fmt: skip
+}
 _SELECTOR = {
     "matchLabels": {"app": "w"},
     "matchExpressions": [{"key": "app", "operator": "In", "values": ["w"]}],
@@ -133,39 +144,57 @@ _PARTS: dict[Kind, Object] = {
     kinds.INFERENCE: {"spec": {"framework": "sklearn", "predictors": [_PREDICTOR]}},
     kinds.ROUTE: {"spec": {"inference": "a"}},
     kinds.AUTOSCALER: {"spec": {"scaleTargetRef": {"name": "a"}}},
-    kinds.PROFILING_EXPERIMENT: {"spec": {
-        "target": {"inference": "a"},
-        "tunableParameters": [
-            {"category": "env", "parameters": [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]},
-        ],
-    }},
-    kinds.TRIAL: {"spec": {
-        "experiment": "e", "number": 1, "template": {"spec": {}}, "modelName": "m",
-        "settings": [{"category": "env", "name": "A", "value": "1"}],
-    }},
-    kinds.CAPACITY_PROFILE: {"spec": {
-        "modelDigest": "sha256:0", "points": [{"level": 1, "throughput": 2}],
-    }},
+    kinds.PROFILING_EXPERIMENT: {
+        "spec": {
+            "target": {"inference": "a"},
+            "tunableParameters": [
+                {"category": "env", "parameters": [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]},
+            ],
+        }
+    },
+    kinds.TRIAL: {
+        "spec": {
+            "experiment": "e",
+            "number": 1,
+            "template": {"spec": {}},
+            "modelName": "m",
+            "settings": [{"category": "env", "name": "A", "value": "1"}],
+        }
+    },
+    kinds.CAPACITY_PROFILE: {
+        "spec": {
+            "modelDigest": "sha256:0",
+            "points": [{"level": 1, "throughput": 2}],
+        }
+    },
     kinds.NAMESPACE: {},
-    kinds.SERVICE: {"spec": {"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}], "selector": {"a": "b"}}},
+    kinds.SERVICE: {
+        "spec": {"ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}], "selector": {"a": "b"}}
+    },
     kinds.POD: {"spec": {**_POD, "nodeName": "local"}},
     kinds.CONFIG_MAP: {"data": {"a": "b"}, "binaryData": {"c": "Zg=="}},
     kinds.SECRET: {"data": {"a": "Yg=="}, "stringData": {"c": "d"}},
     kinds.EVENT_V1: {
-        "involvedObject": {"kind": "Job", "name": "a", "namespace": "default"}, "reason": "Done",
+        "involvedObject": {"kind": "Job", "name": "a", "namespace": "default"},
+        "reason": "Done",
         "series": {"count": 1, "lastObservedTime": "2026-01-01T00:00:00Z"},
     },
-    kinds.DEPLOYMENT: {"spec": {
-        "replicas": 0, "selector": _SELECTOR, "strategy": {"rollingUpdate": {"maxSurge": 1}},
-        "template": {"metadata": {"labels": {"app": "w"}}, "spec": _POD},
-    }},
+    kinds.DEPLOYMENT: {
+        "spec": {
+            "replicas": 0,
+            "selector": _SELECTOR,
+            "strategy": {"rollingUpdate": {"maxSurge": 1}},
+            "template": {"metadata": {"labels": {"app": "w"}}, "spec": _POD},
+        }
+    },
     kinds.JOB: {"spec": {"suspend": True, "template": {"spec": {**_POD, "restartPolicy": "Never"}}}},
     kinds.ENDPOINT_SLICE: {
-        "addressType": "IPv4", "endpoints": [{"addresses": ["127.77.0.1"], "conditions": {"ready": True}}],
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.77.0.1"], "conditions": {"ready": True}}],
         "ports": [{"port": 1, "name": "a"}],
     },
     kinds.LEASE: {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 1}},
-}  # fmt: skip
+}
 _META: Object = {"labels": {"a": "b"}, "annotations": {"a": "b"}}
 
 
@@ -176,13 +205,29 @@ def good(kind: Kind, name: str = "a", **meta: Any) -> Object:
 
 
 DIRECTIVES = (
-    "$patch", "$retainKeys", "$setElementOrder/finalizers", "$deleteFromPrimitiveList/finalizers",
-    "$setElementOrder/ownerReferences", "$setElementOrder/containers",
-)  # fmt: skip
+    "$patch",
+    "$retainKeys",
+    "$setElementOrder/finalizers",
+    "$deleteFromPrimitiveList/finalizers",
+    "$setElementOrder/ownerReferences",
+    "$setElementOrder/containers",
+)
 _POINTERS = (
-    "", "/", "/metadata", "/metadata/name", "/spec", "/spec/x", "/metadata/finalizers/0", "/metadata/finalizers/-",
-    "/metadata/labels/a~1b", "/a/b", "x", "/spec/template/spec/containers/0", "/data", "/metadata/annotations",
-)  # fmt: skip
+    "",
+    "/",
+    "/metadata",
+    "/metadata/name",
+    "/spec",
+    "/spec/x",
+    "/metadata/finalizers/0",
+    "/metadata/finalizers/-",
+    "/metadata/labels/a~1b",
+    "/a/b",
+    "x",
+    "/spec/template/spec/containers/0",
+    "/data",
+    "/metadata/annotations",
+)
 operations = st.fixed_dictionaries(
     {
         "op": st.sampled_from(("add", "remove", "replace", "move", "copy", "test", "x")),
@@ -195,7 +240,7 @@ json_patches = st.lists(operations | odd, max_size=4) | odd
 
 @st.composite
 def strategic_patches(draw: st.DrawFn, kind: Kind, base: Object) -> Any:
-    """A patch with directives of any type in it."""
+    """Draw a strategic merge patch with directives of any type."""
     patch = draw(objects(kind, base))
     extra = draw(st.dictionaries(st.sampled_from(DIRECTIVES), odd | st.lists(odd, max_size=2), max_size=2))
     if not isinstance(patch, dict):

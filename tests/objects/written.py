@@ -1,4 +1,4 @@
-"""Objects and requests of these tests, with defaults for what a test does not care about."""
+"""Objects and write requests with defaults for fields that a test does not check."""
 
 from typing import Any
 
@@ -46,5 +46,5 @@ def pod(**spec: Any) -> Object:
 
 
 def inference(*predictors: Object) -> Object:
-    chosen = predictors or ({"name": "stable", "modelVersion": "v1"},)
-    return {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": list(chosen)}}
+    arms = predictors or ({"name": "stable", "modelVersion": "v1"},)
+    return {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": list(arms)}}

@@ -1,4 +1,4 @@
-"""Loopback addresses of this test process and its children, so that suites side by side never want the same port."""
+"""Loopback addresses of this test process and its children; concurrent suites share no port."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The real embedded API server in a process of its own, for tests: start, stop, kill, start again."""
+"""The embedded API server in a process of its own, which tests start, stop, kill and restart."""
 
 import contextlib
 import os
@@ -28,7 +28,8 @@ from serving.settings import DEFAULTS, ApiSettings
 logging.basicConfig(level=logging.INFO)
 
 async def main():
-    task = asyncio.ensure_future(server.run(DataDir(Path(sys.argv[1])), replace(DEFAULTS, api=eval(sys.argv[2]))))
+    settings = replace(DEFAULTS, api=eval(sys.argv[2]))
+    task = asyncio.ensure_future(server.run(DataDir(Path(sys.argv[1])), settings))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         await task
@@ -46,7 +47,7 @@ def free_port() -> int:
 
 
 class ApiProcess:
-    """One server over one data directory, on one port however often it is restarted."""
+    """One server over one data directory; restarts keep the port."""
 
     def __init__(self, root: Path, **changes: object) -> None:
         self.data_dir = DataDir(root)
@@ -58,8 +59,9 @@ class ApiProcess:
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, str(self.data_dir.root), repr(self.settings)],
-                stdout=output, stderr=output,
-            )  # fmt: skip
+                stdout=output,
+                stderr=output,
+            )
         deadline = time.monotonic() + 20
         while not self._answers():
             assert self.process.poll() is None, self.log.read_text()
@@ -76,23 +78,26 @@ class ApiProcess:
         return False
 
     def http(self, *, token: str | None = None) -> httpx.Client:
-        """A client with the CA and the token of the kubeconfig."""
+        """Return a client with the CA and the token of the kubeconfig."""
         config = yaml.safe_load(self.data_dir.kubeconfig.read_text())
         context = ssl.create_default_context(cafile=str(self.data_dir.tls / "ca.crt"))
         secret = config["users"][0]["user"]["token"] if token is None else token
         return httpx.Client(
-            base_url=config["clusters"][0]["cluster"]["server"], verify=context,
-            headers={"Authorization": f"Bearer {secret}", "User-Agent": "test/1"}, timeout=15, trust_env=False,
-        )  # fmt: skip
+            base_url=config["clusters"][0]["cluster"]["server"],
+            verify=context,
+            headers={"Authorization": f"Bearer {secret}", "User-Agent": "test/1"},
+            timeout=15,
+            trust_env=False,
+        )
 
     def stop(self, sig: int = signal.SIGTERM) -> float:
-        """Signal and wait; return how long it took in seconds."""
+        """Signal the server and wait for its end; return the seconds until then."""
         assert self.process is not None
-        begun = time.monotonic()
+        signalled = time.monotonic()
         os.kill(self.process.pid, sig)
         try:
             self.process.wait(10)
         finally:
             self.process.kill()
             self.process.wait()
-        return time.monotonic() - begun
+        return time.monotonic() - signalled

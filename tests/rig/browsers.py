@@ -1,4 +1,4 @@
-"""Chromium, headless, with a profile of its own that is thrown away; a test is skipped where it is not installed."""
+"""Headless Chromium with a temporary profile; tests are skipped if it is not installed."""
 
 import os
 import shutil
@@ -12,9 +12,17 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
 
 QUIET = (
-    "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1100,1000",
-)  # fmt: skip
+    "--headless=new",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1100,1000",
+)
 NOISE = ("chrome://", "chrome-extension://", "devtools://")
 
 
@@ -27,7 +35,7 @@ def program(*names: str, package: str) -> str:
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[WebDriver]:
-    """Give a browser; it is closed at the end."""
+    """Yield a browser, and close it at the end."""
     path = program("chromium", "chromium-browser", "google-chrome", package="chromium")
     service = program("chromedriver", package="chromium-driver")
     options = webdriver.ChromeOptions()
@@ -35,7 +43,7 @@ def chromium(profile: Path) -> Iterator[WebDriver]:
     for argument in (*QUIET, f"--user-data-dir={profile}"):
         options.add_argument(argument)
     if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # Chromium refuses to run as root with it
+        options.add_argument("--no-sandbox")  # with a sandbox Chromium refuses to run as root
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(service))
     try:
@@ -45,20 +53,29 @@ def chromium(profile: Path) -> Iterator[WebDriver]:
 
 
 CONTRAST = """
-const lum = c => { const [r, g, b] = c.map(v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-const rgb = s => { const m = s.match(/[\\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
-const behind = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c) return c; } return [255, 255, 255]; };
-const found = [];
-for (const e of document.querySelectorAll('h1,h2,h3,p,li,dt,dd,small,td,th,summary,code,a,label,select,button,svg text')) {
+const linear = v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+const lum = c => { const [r, g, b] = c.map(linear); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+const rgb = s => {
+  const m = s.match(/[\\d.]+/g).map(Number);
+  return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3);
+};
+const background = e => {
+  for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c) return c; }
+  return [255, 255, 255];
+};
+const faults = [];
+const texts = 'h1,h2,h3,p,li,dt,dd,small,td,th,summary,code,a,label,select,button,svg text';
+for (const e of document.querySelectorAll(texts)) {
   if (!e.textContent.trim() || e.closest('[hidden]') || e.classList.contains('inside')) continue;
   const style = getComputedStyle(e);
-  const ink = rgb(e.closest('svg') ? style.fill : style.color), page = behind(e.closest('svg') ? e.closest('svg').parentElement : e);
+  const svg = e.closest('svg');
+  const ink = rgb(svg ? style.fill : style.color), page = background(svg ? svg.parentElement : e);
   if (!ink) continue;
   const [a, b] = [lum(ink), lum(page)].sort((x, y) => y - x);
   const ratio = (a + 0.05) / (b + 0.05);
-  if (ratio < 4.5) found.push(e.tagName + ' ' + e.className + ' ' + ratio.toFixed(2) + ' ' + e.textContent.slice(0, 30));
+  const name = e.tagName + ' ' + e.className;
+  if (ratio < 4.5) faults.push(name + ' ' + ratio.toFixed(2) + ' ' + e.textContent.slice(0, 30));
 }
-return found;
+return faults;
 """
-"""WCAG 2.2, 1.4.3: text has a contrast of at least 4.5 to 1. https://www.w3.org/TR/WCAG22/#contrast-minimum"""
+"""WCAG 2.2, 1.4.3: contrast of at least 4.5 to 1 (https://www.w3.org/TR/WCAG22/#contrast-minimum)."""

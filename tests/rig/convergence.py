@@ -1,10 +1,10 @@
-"""A controller that is refused, left without an answer, or killed at every one of its writes in turn.
+"""A controller whose writes are, each in turn, refused, left without a response, or followed by its death.
 
-    case = Case(arrange, control, story)
+    case = Case(arrange, control, around, story)
     await case.survives_failures(done=False)     # each write in turn is refused
-    await case.survives_kills(done=True)         # killed behind each write in turn; another one goes on
+    await case.survives_kills(done=True)         # killed after each write in turn; a new controller continues
 
-Afterwards the objects must be those of a run that nothing disturbed.
+Afterwards the objects must equal those of an undisturbed run.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ QUICK = dataclasses.replace(
     status_settle_seconds=0.01,
     release_seconds=0.01,
 )
-"""With delays that only order things: nothing here is slow, or overloaded by being asked again."""
+"""Short delays: a fake API server is neither slow nor overloaded."""
 
 
-async def until(true: Callable[[], bool], what: str = "the condition") -> None:
+async def until(holds: Callable[[], bool], description: str = "the condition") -> None:
     deadline = asyncio.get_running_loop().time() + VERDICT_SECONDS
-    while not true():
-        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true"
+    while not holds():
+        assert asyncio.get_running_loop().time() < deadline, f"not within {VERDICT_SECONDS} s: {description}"
         await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
 async def running(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Run these in the block; then they are gone, as after SIGKILL."""
+    """Run coroutines during the block, and cancel them at its end, as SIGKILL would."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         yield tasks
@@ -55,12 +55,12 @@ async def kill(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def differences(found: Object, expected: Object) -> Object:
-    """Return key → (found, expected) where they differ."""
+def differences(actual: Object, expected: Object) -> Object:
+    """Return key → (actual, expected) where they differ."""
     return {
-        key: (found.get(key), expected.get(key))
-        for key in found.keys() | expected.keys()
-        if found.get(key) != expected.get(key)
+        key: (actual.get(key), expected.get(key))
+        for key in actual.keys() | expected.keys()
+        if actual.get(key) != expected.get(key)
     }
 
 
@@ -72,26 +72,26 @@ class Case:
     control: Callable[[FakeKube], Coroutine[Any, Any, None]]
     around: Callable[[FakeKube], Coroutine[Any, Any, None]]
     story: Callable[[FakeKube], Awaitable[Object]]
-    """What users do; returns a picture of the objects at the end, without times and counters."""
+    """The actions of users; returns the final state of the objects, without times and counters."""
 
     async def undisturbed(self) -> tuple[Object, int]:
-        """Return the picture and how many writes there were."""
+        """Return the final state and the number of writes."""
         api = self.arrange()
         async with running(self.around(api), self.control(api)):
             return await self.story(api), len(api.writes)
 
     async def survives_failures(self, *, done: bool) -> int:
-        """Fail each write in turn, before it is done or (`done`) with the answer lost; returns how many there are."""
+        """Fail each write in turn, before it is stored or (`done`) after; return the number of writes."""
         end, count = await self.undisturbed()
         for skip in range(count):
             api = self.arrange()
-            api.fail_next(errors.Unavailable("told to fail"), skip=skip, done=done)
+            api.fail_next(errors.Unavailable("injected failure"), skip=skip, done=done)
             async with running(self.around(api), self.control(api)):
                 assert differences(await self.story(api), end) == {}, f"write {skip}: {api.writes[skip:][:1]}"
         return count
 
     async def survives_kills(self, *, done: bool) -> int:
-        """Kill the controller at each write in turn, before or (`done`) after it; returns how many there are."""
+        """Kill the controller before or (`done`) after each write in turn; return the number of writes."""
         end, count = await self.undisturbed()
         for skip in range(count):
             api = self.arrange()

@@ -1,4 +1,4 @@
-"""Envoy's messages to and from JSON. Any's are resolved by the option `type_name` of our messages."""
+"""Envoy's messages to and from JSON; an Any is resolved by the option `type_name` of our messages."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from serving.router.envoy import messages_pb2
 
 
 class _Messages:
-    """What json_format needs of a descriptor pool."""
+    """The part of a descriptor pool that json_format uses."""
 
     def __init__(self) -> None:
         messages = messages_pb2.DESCRIPTOR.message_types_by_name.values()
         self._by_name = {m.GetOptions().Extensions[messages_pb2.type_name]: m for m in messages}
 
-    def FindMessageTypeByName(self, name: str) -> Descriptor:  # noqa: N802 as the pool has it
+    def FindMessageTypeByName(self, name: str) -> Descriptor:  # noqa: N802 the name in the pool
         return self._by_name[name]
 
 
@@ -24,7 +24,7 @@ _MESSAGES = _Messages()
 
 
 def as_json(message: Message) -> dict[str, Any]:
-    """Return a message by the names of its fields; an Any has its `@type`."""
+    """Return a message as JSON with the names of its fields; an Any has its `@type`."""
     return json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=_MESSAGES)
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and a real registry that breaks, slows or changes what goes through."""
+"""A TCP proxy that cuts, slows or changes the bytes between a client and a registry."""
 
 import asyncio
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 @dataclass
 class Faults:
-    """What happens to connections from now on; counts are in bytes of one direction of one connection."""
+    """The faults of connections from now on; counts are bytes of one direction of one connection."""
 
     cut_requests_after: int | None = None
     cut_answers_after: int | None = None
     cuts: int = 0
-    """How many connections are cut; the others go through whole."""
+    """The number of connections that are cut."""
     change_answer_byte: int | None = None
-    """Offset of a byte of an answer (with its head) that is another one at the client."""
+    """Offset, head included, of the byte of a response that the proxy changes."""
     answer_bytes_per_second: float | None = None
     slow_after: int = 0
-    """Bytes of a connection's answers that come at full speed before."""
+    """Bytes of a connection's responses that pass at full speed before the slow ones."""
     hang_after: int | None = None
-    """Bytes of a connection's answers after which nothing comes any more."""
+    """Bytes of a connection's responses after which the connection hangs."""
     silent: bool = False
-    """Connections are taken, and nothing is ever answered."""
+    """Whether connections are accepted and never answered."""
 
 
 class FaultyProxy:
-    """`async with FaultyProxy(port) as proxy`: speaks to 127.0.0.1:port for whoever connects to `proxy.host`."""
+    """`async with FaultyProxy(port) as proxy` forwards connections of `proxy.host` to 127.0.0.1:port."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -53,18 +53,18 @@ class FaultyProxy:
         try:
             if self.faults.silent:
                 await asyncio.Event().wait()
-            there, back = await asyncio.open_connection("127.0.0.1", self._port)
-            ways = [
-                asyncio.ensure_future(self._requests(reader, back)),
-                asyncio.ensure_future(self._answers(there, writer)),
+            upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._port)
+            directions = [
+                asyncio.ensure_future(self._requests(reader, upstream_writer)),
+                asyncio.ensure_future(self._answers(upstream_reader, writer)),
             ]
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
-                back.transport.abort()
+                for direction in directions:
+                    direction.cancel()
+                await asyncio.gather(*directions, return_exceptions=True)
+                upstream_writer.transport.abort()
         except (OSError, asyncio.CancelledError):
             pass
         finally:
@@ -99,7 +99,7 @@ class FaultyProxy:
                 await asyncio.Event().wait()
             await self._write(writer, data, slow=seen > self.faults.slow_after)
             if self._cut(seen, self.faults.cut_answers_after):
-                writer.close()  # what was sent arrives: a reset would throw away what the client has not read yet
+                writer.close()  # a reset would discard bytes that the client has not read
                 await writer.wait_closed()
                 return
 

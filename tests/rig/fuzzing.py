@@ -1,4 +1,4 @@
-"""How many inputs a fuzzing test tries: the same few in every run of the suite, many new ones in `make fuzz`."""
+"""Inputs of fuzzing tests: the same few in every run of the suite, many new ones in `make fuzz`."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,9 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 PROFILE = "fuzz"
 FACTOR = int(os.environ.get("SLIPWAY_FUZZ_FACTOR", "25"))
-"""Examples in `make fuzz` for each one in the suite."""
+"""Number of examples in `make fuzz` for each example in the suite."""
 FAILURES = Path(".hypothesis") / "fuzz"
-"""Failing inputs, tried first by the next `make fuzz`; what is worth keeping becomes a test by value."""
+"""Failing inputs, which the next `make fuzz` tries first."""
 
 
 def fuzzed(examples: int) -> settings:

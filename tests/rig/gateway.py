@@ -1,4 +1,4 @@
-"""A gateway without an API: real Envoy, real files, and small real backends on 127.77.x.y."""
+"""A gateway without an API: a real Envoy, and small backends on loopback addresses."""
 
 import asyncio
 import contextlib
@@ -25,14 +25,14 @@ from serving.settings import GatewaySettings, Settings
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as found:
-        found.bind((host, 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 @contextlib.asynccontextmanager
 async def in_background(process: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run what a component's process runs, and stop it as SIGTERM does; what it fails with is raised."""
+    """Run the coroutine of a component, cancel it as SIGTERM does, and raise its error."""
     task = asyncio.create_task(process)
     try:
         yield
@@ -47,59 +47,84 @@ def settings_for_test(**gateway: Any) -> Settings:
 
 
 def route(
-    name: str, weights: list[tuple[str, int]], *, namespace: str = "default", port: int = 8080,
-    sticky: dict[str, str] | None = None, generation: int = 1, unweighted: Iterable[str] = (),
+    name: str,
+    weights: list[tuple[str, int]],
+    *,
+    namespace: str = "default",
+    port: int = 8080,
+    sticky: dict[str, str] | None = None,
+    generation: int = 1,
+    unweighted: Iterable[str] = (),
     on_demand: Iterable[str] = (),
-) -> dict[str, Any]:  # fmt: skip
-    """A Route whose backends are named `<name>-<arm>`, and whose Services and Autoscalers are too."""
+) -> dict[str, Any]:
+    """Return a Route; its backends, Services and Autoscalers are named `<name>-<arm>`."""
     arms = list(dict.fromkeys([arm for arm, _ in weights] + list(unweighted)))
     spec: dict[str, Any] = {
         "inference": name,
         "backends": [
-            {"name": f"{name}-{a}", "arm": a, "service": f"{name}-{a}", "port": port, "modelVersion": f"{name}-{a}-v1"}
+            {
+                "name": f"{name}-{a}",
+                "arm": a,
+                "service": f"{name}-{a}",
+                "port": port,
+                "modelVersion": f"{name}-{a}-v1",
+            }
             for a in arms
         ],
         "segments": [{"backend": f"{name}-{arm}", "size": size} for arm, size in weights],
-    }  # fmt: skip
+    }
     for backend in spec["backends"]:
         if backend["arm"] in on_demand:
             backend |= {"onDemand": True, "autoscaler": backend["name"]}
     if sticky:
         spec["sticky"] = sticky
     return {
-        "apiVersion": "slipway.dev/v1alpha1", "kind": "Route",
+        "apiVersion": "slipway.dev/v1alpha1",
+        "kind": "Route",
         "metadata": {
-            "name": name, "namespace": namespace, "generation": generation, "resourceVersion": "1",
+            "name": name,
+            "namespace": namespace,
+            "generation": generation,
+            "resourceVersion": "1",
             "creationTimestamp": "2026-01-01T00:00:00Z",
         },
         "spec": spec,
-    }  # fmt: skip
+    }
 
 
-def endpoint_slice(service: str, addresses: Iterable[str], *, port: int = 8080, namespace: str = "default",
-                   ready: bool = True) -> dict[str, Any]:  # fmt: skip
+def endpoint_slice(
+    service: str,
+    addresses: Iterable[str],
+    *,
+    port: int = 8080,
+    namespace: str = "default",
+    ready: bool = True,
+) -> dict[str, Any]:
     return {
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
         "metadata": {
-            "name": f"{service}-1", "namespace": namespace, "resourceVersion": "1",
+            "name": f"{service}-1",
+            "namespace": namespace,
+            "resourceVersion": "1",
             "labels": {"kubernetes.io/service-name": service},
         },
         "addressType": "IPv4",
         "endpoints": [{"addresses": [a], "conditions": {"ready": ready}} for a in addresses],
         "ports": [{"name": "http", "port": port}],
-    }  # fmt: skip
+    }
 
 
 def replaced(table: RouteTable, services: Iterable[GatewayService]) -> RoutePlan:
     """Replace all services of the table, and return the changes."""
-    wanted = {(service.namespace, service.route): service for service in services}
-    for key in {*table.services, *wanted}:
-        table.put(key, wanted.get(key))
+    by_key = {(service.namespace, service.route): service for service in services}
+    for key in {*table.services, *by_key}:
+        table.put(key, by_key.get(key))
     return table.take_changes()
 
 
 class GatewayRig:
-    """A real Envoy that gets plans directly."""
+    """A real Envoy that gets route plans directly."""
 
     def __init__(self, root: Path, settings: Settings) -> None:
         self.settings = settings
@@ -122,7 +147,7 @@ class GatewayRig:
         await self.xds.wait_ready(20)
 
     async def listen(self) -> None:
-        """Be there for an Envoy, which another may have started."""
+        """Listen for an Envoy, which another process may have started."""
         await self._around.enter_async_context(listening(self.xds))
 
     def config(self) -> bytes:
@@ -148,7 +173,7 @@ class GatewayRig:
         await self.admin.close()
 
     async def raw(self, request: bytes) -> bytes:
-        """One request, byte for byte; a client library would tidy its path."""
+        """Send a request byte for byte, as a client library would normalize its path."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.settings.gateway.port)
         writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -158,8 +183,8 @@ class GatewayRig:
 
 
 def _length(head: bytes) -> int:
-    found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-    return int(found.group(1)) if found else 0
+    match = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+    return int(match.group(1)) if match else 0
 
 
 @contextlib.asynccontextmanager
@@ -176,7 +201,7 @@ async def gateway_rig(root: Path, **gateway: Any) -> AsyncIterator[GatewayRig]:
 async def backend(
     address: str, port: int, *, name: str = "", seconds: float = 0.0
 ) -> AsyncIterator[dict[str, int]]:
-    """Run an HTTP/1.1 replica that answers with its name and the request after a delay; yield its counts."""
+    """Run an HTTP/1.1 replica that answers with its name and the request; yield its counters."""
     seen = {"requests": 0, "active": 0}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""One coroutine in a process of its own, again and again: what it imports is imported once, each run is a fork."""
+"""Runs of one coroutine, each in a fork of a process that has imported its modules."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ for line in iter(sys.stdin.readline, ""):
             os._exit(code)
     print("started", flush=True)
     if sys.stdin.readline() == "kill\\n":
-        os.kill(pid, signal.SIGKILL)  # ours until it is waited for, whether it lives or not
+        os.kill(pid, signal.SIGKILL)  # the pid stays ours until waitpid
     print(os.waitpid(pid, 0)[1], flush=True)
 """
 
@@ -32,10 +32,12 @@ class Killable:
     def __init__(self, program: str) -> None:
         self._parent = subprocess.Popen(
             [sys.executable, "-c", _LOOP.format(program=program)],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
-    def _say(self, text: str) -> bytes:
+    def _command(self, text: str) -> bytes:
         assert self._parent.stdin is not None
         assert self._parent.stdout is not None
         self._parent.stdin.write(text.encode() + b"\n")
@@ -44,18 +46,18 @@ class Killable:
 
     def start(self, *texts: object) -> None:
         """Begin a run with these arguments."""
-        assert self._say(json.dumps([str(text) for text in texts])) == b"started\n"
+        assert self._command(json.dumps([str(text) for text in texts])) == b"started\n"
 
     def kill(self) -> None:
         """SIGKILL the run, unless it has ended, and wait for its end."""
-        self._say("kill")
+        self._command("kill")
 
     def wait(self) -> int:
-        """Wait for the end of the run; its wait status, 0 if all went well."""
-        return int(self._say("wait"))
+        """Wait for the end of the run; return its wait status, 0 on success."""
+        return int(self._command("wait"))
 
     def close(self) -> None:
-        """End the parent; no run may be going on."""
+        """End the parent; no run may be in progress."""
         assert self._parent.stdin is not None
         assert self._parent.stdout is not None
         self._parent.stdin.close()

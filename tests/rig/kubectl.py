@@ -1,4 +1,4 @@
-"""The real kubectl, unmodified, in a namespace of its own."""
+"""The real kubectl, for tests with a namespace of their own."""
 
 import os
 import shutil
@@ -25,9 +25,13 @@ class Space:
 
     def start(self, *args: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [*self._command, *args], env=self._environment, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [*self._command, *args],
+            env=self._environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def fails(self, *args: str, stdin: str = "") -> str:
         process = self.start(*args)

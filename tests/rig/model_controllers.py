@@ -1,4 +1,4 @@
-"""Model and ModelVersion controllers over the real API and a real store, and what users do with them."""
+"""Model and ModelVersion controllers over the real API and a real store, and the actions of their users."""
 
 import asyncio
 import dataclasses
@@ -29,7 +29,7 @@ SETTINGS = dataclasses.replace(
 
 
 class Life:
-    """A namespace of its own, and what users do in it."""
+    """The user of a namespace."""
 
     def __init__(self, kube: Kube, data: DataDir, namespace: str) -> None:
         self.kube = kube
@@ -61,22 +61,24 @@ class Life:
         await self.kube.delete(kind, self.namespace, name)
 
     async def until(
-        self, name: str, true: Callable[[Object], bool], kind: kinds.Kind = kinds.MODEL_VERSION
+        self, name: str, holds: Callable[[Object], bool], kind: kinds.Kind = kinds.MODEL_VERSION
     ) -> Object:
-        found: Object = {}
+        obj: Object = {}
         try:
             async with asyncio.timeout(20):
                 while True:
-                    found = await self.get(kind, name)
-                    if true(found):
-                        return found
+                    obj = await self.get(kind, name)
+                    if holds(obj):
+                        return obj
                     await asyncio.sleep(0.03)
         except TimeoutError:
-            raise AssertionError(found) from None
+            raise AssertionError(obj) from None
 
     async def finished(self, name: str) -> Object:
-        found = await self.until(name, lambda v: v.get("status", {}).get("phase") in ("Ready", "Failed"))
-        status: Object = found["status"]
+        model_version = await self.until(
+            name, lambda v: v.get("status", {}).get("phase") in ("Ready", "Failed")
+        )
+        status: Object = model_version["status"]
         return status
 
     async def ready(self, name: str) -> Object:
@@ -87,9 +89,9 @@ class Life:
     async def failed(self, name: str) -> tuple[str, str]:
         status = await self.finished(name)
         assert status["phase"] == "Failed"
-        said = conditions.find(status["conditions"], "Ready")
-        assert said is not None
-        return said["reason"], said["message"]
+        condition = conditions.find(status["conditions"], "Ready")
+        assert condition is not None
+        return condition["reason"], condition["message"]
 
     async def gone(self, kind: kinds.Kind, name: str) -> None:
         try:
@@ -103,7 +105,7 @@ class Life:
             raise AssertionError(await self.get(kind, name)) from None
 
     async def announced(self, name: str, reason: str) -> None:
-        """Wait for the Event."""
+        """Wait for an Event of this object with this reason."""
         async with asyncio.timeout(20):
             while True:
                 events = (await self.kube.list(kinds.EVENT_V1, self.namespace)).items
@@ -112,12 +114,12 @@ class Life:
                 await asyncio.sleep(0.03)
 
     async def clear(self) -> None:
-        """Leave nothing to the controllers of the next test, which see all namespaces."""
+        """Delete all objects, as the controllers of the next test see all namespaces."""
         for kind in (kinds.INFERENCE, kinds.MODEL, kinds.MODEL_VERSION):
-            for found in (await self.kube.list(kind, self.namespace)).items:
-                await self.delete(kind, found["metadata"]["name"])
-        for found in (await self.kube.list(kinds.MODEL_VERSION, self.namespace)).items:
-            await self.gone(kinds.MODEL_VERSION, found["metadata"]["name"])
+            for item in (await self.kube.list(kind, self.namespace)).items:
+                await self.delete(kind, item["metadata"]["name"])
+        for item in (await self.kube.list(kinds.MODEL_VERSION, self.namespace)).items:
+            await self.gone(kinds.MODEL_VERSION, item["metadata"]["name"])
 
 
 async def control(kube: Kube, data: DataDir) -> None:
@@ -125,5 +127,5 @@ async def control(kube: Kube, data: DataDir) -> None:
     model = ModelController(kube, SETTINGS.controllers, watches)
     version = ModelVersionController(kube, SETTINGS, data, watches)
     async with asyncio.TaskGroup() as group:
-        for each in (model, version, watches):
-            group.create_task(each.run())
+        for runner in (model, version, watches):
+            group.create_task(runner.run())

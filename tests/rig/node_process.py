@@ -1,4 +1,4 @@
-"""A real node agent in a process of its own, for tests: start, kill, start again; and Pods to give it."""
+"""A node agent in a process of its own, which tests start, kill and restart, and Pods for it."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ asyncio.run(main())
 ROOT = Path(__file__).parents[2]
 PYTHON = "slipway.dev/runtimes/python"
 SCRIPT = "slipway.dev/runtimes/script"
-"""Does what `PYTHON` does for these arguments, and can be forked."""
+"""Equal to `PYTHON` for the arguments of the tests, and can be forked."""
 STARTS = {"executed": PYTHON, "forked": SCRIPT}
 """Ways to start a container; `agent` sets `chosen` to one."""
 chosen = {"image": PYTHON}
@@ -87,7 +87,7 @@ class NodeProcess:
 
 
 def pod(namespace: str, name: str, script: str, **container: Any) -> dict[str, Any]:
-    """A Pod that runs Python code; `spec_*` arguments go to its spec."""
+    """Return a Pod that runs Python code; `spec_*` arguments are fields of its spec."""
     spec = {
         key.removeprefix("spec_"): container.pop(key) for key in list(container) if key.startswith("spec_")
     }
@@ -114,7 +114,8 @@ SERVER = """
 import http.server, os
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200 if os.path.exists('/tmp/fine') or self.path != '/ready' else 503); self.end_headers()
+        self.send_response(200 if os.path.exists('/tmp/fine') or self.path != '/ready' else 503)
+        self.end_headers()
     def log_message(self, *a): pass
 print('up', flush=True)
 http.server.HTTPServer((os.environ['HOST'], int(os.environ['PORT'])), H).serve_forever()
@@ -122,7 +123,7 @@ http.server.HTTPServer((os.environ['HOST'], int(os.environ['PORT'])), H).serve_f
 
 
 def keeper(namespace: str) -> dict[str, Any]:
-    """A Deployment at zero, for whose sake a zygote of `SCRIPT` is kept."""
+    """Return a Deployment at zero, which keeps a zygote of `SCRIPT`."""
     labels = {"app": "keeper"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": SCRIPT}]}}
     return {
@@ -135,7 +136,7 @@ def keeper(namespace: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def agent(data_dir: DataDir, namespace: str, start: str) -> Iterator[NodeProcess]:
-    """Run an agent, whose `pod`s are started in this way; then empty the namespace, and print its log."""
+    """Run an agent that starts each `pod` in this way; then empty the namespace, and print the log."""
     process = NodeProcess(data_dir).start()
     try:
         asyncio.run(_choose(start, process, namespace))
@@ -147,7 +148,7 @@ def agent(data_dir: DataDir, namespace: str, start: str) -> Iterator[NodeProcess
 
 
 async def _choose(start: str, node: NodeProcess, namespace: str) -> None:
-    """Let `pod` make Pods that are started so; returns when there is what that takes."""
+    """Select the image of `pod`, and wait until the agent can start it in this way."""
     chosen["image"] = STARTS[start]
     if start == "forked":
         async with await connect(node.data_dir.kubeconfig, component="test") as kube:
@@ -157,12 +158,12 @@ async def _choose(start: str, node: NodeProcess, namespace: str) -> None:
 
 
 async def _clear(node: NodeProcess, namespace: str) -> None:
-    """Delete all Pods and what they were forked for."""
+    """Delete all Pods and the Deployment that keeps the zygote."""
     chosen["image"] = PYTHON
     async with await connect(node.data_dir.kubeconfig, component="test") as kube:
         with contextlib.suppress(errors.NotFound):
             await kube.delete(kinds.DEPLOYMENT, namespace, "keeper")
-        names = [found["metadata"]["name"] for found in (await kube.list(kinds.POD, namespace)).items]
+        names = [item["metadata"]["name"] for item in (await kube.list(kinds.POD, namespace)).items]
         for name in names:
             await kube.delete(kinds.POD, namespace, name, grace_seconds=0)
         for name in names:
@@ -170,11 +171,11 @@ async def _clear(node: NodeProcess, namespace: str) -> None:
 
 
 def zygote_of(data_dir: DataDir, namespace: str) -> processes.ProcessIdentity | None:
-    """Return the zygote of `SCRIPT` that listens, if one does."""
+    """Return the listening zygote of `SCRIPT`, or None."""
     name = name_of(ZygoteKey(namespace, SCRIPT))
-    found = processes.read_identity(data_dir.zygotes / f"{name}.json")
+    record = processes.read_identity(data_dir.zygotes / f"{name}.json")
     listens = (data_dir.zygotes / f"{name}.sock").exists()
-    return found[0] if found and listens and processes.is_alive(found[0]) else None
+    return record[0] if record and listens and processes.is_alive(record[0]) else None
 
 
 async def until_zygote(
@@ -183,16 +184,16 @@ async def until_zygote(
     """Poll until a zygote listens."""
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline:
-        found = zygote_of(data_dir, namespace)
-        if found is not None and found != other_than:
-            return found
+        zygote = zygote_of(data_dir, namespace)
+        if zygote is not None and zygote != other_than:
+            return zygote
         await asyncio.sleep(0.02)
     raise AssertionError(f"no zygote of {namespace}: {list(data_dir.zygotes.glob('*'))}")
 
 
-def forked(data_dir: DataDir, found: dict[str, Any]) -> bool:
+def forked(data_dir: DataDir, pod: dict[str, Any]) -> bool:
     """Whether the Pod's last run was forked from a zygote."""
-    run = next(PodDirectory(data_dir.pods / found["metadata"]["uid"]).latest())
+    run = next(PodDirectory(data_dir.pods / pod["metadata"]["uid"]).latest())
     identities = run.identities()
     assert identities is not None
     return b"kubelet.zygote" in Path(f"/proc/{identities[0].pid}/cmdline").read_bytes()
@@ -201,32 +202,32 @@ def forked(data_dir: DataDir, found: dict[str, Any]) -> bool:
 async def until(
     kube: Kube, namespace: str, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 15
 ) -> dict[str, Any]:
-    """Poll a Pod until it is as wanted."""
+    """Poll a Pod until the condition holds."""
     deadline = time.monotonic() + seconds
-    found: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     while time.monotonic() < deadline:
         with contextlib.suppress(errors.Unavailable):
-            found = await kube.get(kinds.POD, namespace, name)
-            if found.get("status") and holds(found):
-                return found
+            stored = await kube.get(kinds.POD, namespace, name)
+            if stored.get("status") and holds(stored):
+                return stored
         await asyncio.sleep(0.03)
-    raise AssertionError(f"{name} is {found.get('metadata')} {found.get('status')}")
+    raise AssertionError(f"{name} is {stored.get('metadata')} {stored.get('status')}")
 
 
 async def until_gone(kube: Kube, namespace: str, name: str, seconds: float = 15) -> None:
-    """Poll until there is no such Pod."""
+    """Poll until the Pod does not exist."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
-            found = await kube.get(kinds.POD, namespace, name)
+            stored = await kube.get(kinds.POD, namespace, name)
         except errors.NotFound:
             return
         await asyncio.sleep(0.03)
-    raise AssertionError(f"{name} is still there: {found}")
+    raise AssertionError(f"{name} still exists: {stored}")
 
 
-def phase(wanted: str) -> Callable[[dict[str, Any]], bool]:
-    return lambda pod: pod["status"].get("phase") == wanted
+def phase(expected: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda pod: pod["status"].get("phase") == expected
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
@@ -234,8 +235,8 @@ def is_ready(pod: dict[str, Any]) -> bool:
 
 
 def main_status(pod: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = (pod["status"].get("containerStatuses") or [{}])[0]
-    return found
+    status: dict[str, Any] = (pod["status"].get("containerStatuses") or [{}])[0]
+    return status
 
 
 def log_of(data_dir: DataDir, pod: dict[str, Any], restart: int = 0, container: str = "main") -> str:

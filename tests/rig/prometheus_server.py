@@ -1,4 +1,4 @@
-"""Debian's Prometheus in a process of its own, for tests; a test is skipped where it is not installed."""
+"""Prometheus in a process of its own; tests are skipped if it is not installed."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ def _program(name: str) -> str:
 
 
 def check(config: Path) -> None:
-    """Have promtool check a configuration, and the files of targets that it names."""
+    """Check a configuration, and the files of targets that it names, by promtool."""
     checked = subprocess.run(
         [_program("promtool"), "check", "config", str(config)], capture_output=True, text=True, check=False
     )
@@ -33,11 +33,11 @@ def check(config: Path) -> None:
 def prometheus(
     root: Path, *, history: Iterable[str] = (), scrape: Iterable[dict[str, object]] = ()
 ) -> Iterator[str]:
-    """Give the URL of a Prometheus.
+    """Yield the URL of a Prometheus.
 
     Args:
-        root: a directory that does not exist yet.
-        history: lines of OpenMetrics that it has already.
+        root: a directory that does not exist.
+        history: its initial samples, as lines of OpenMetrics.
         scrape: its `scrape_configs`.
     """
     program, port = _program("prometheus"), free_port()
@@ -50,9 +50,15 @@ def prometheus(
         subprocess.run([_program("promtool"), *blocks], check=True, capture_output=True)
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(
-            [program, f"--config.file={config}", f"--storage.tsdb.path={data}",
-             f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log,
-        )  # fmt: skip
+            [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={data}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
     try:
         _wait(process, f"http://127.0.0.1:{port}", root / "log")
         yield f"http://127.0.0.1:{port}"

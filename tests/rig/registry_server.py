@@ -1,4 +1,4 @@
-"""Debian's docker-registry in a process of its own, for tests: start, stop, kill, start again over the same files."""
+"""docker-registry in a process of its own, which tests start, stop, kill and restart over the same files."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ _BCRYPT = "$2y$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"
 
 
 class RegistryServer:
-    """One registry over one directory, on one port however often it is restarted."""
+    """One registry over one directory; restarts keep the port."""
 
     def __init__(self, root: Path, auth: dict[str, Any] | None = None) -> None:
         if shutil.which("docker-registry") is None:
@@ -62,10 +62,10 @@ class RegistryServer:
             time.sleep(0.02)
         raise AssertionError(f"the registry did not start: {self.log.read_text()[-2000:]}")
 
-    def stop(self, how: int = signal.SIGTERM) -> None:
+    def stop(self, sig: int = signal.SIGTERM) -> None:
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, how)
+                os.kill(self.process.pid, sig)
             self.process.wait()
             self.process = None
 
@@ -73,7 +73,7 @@ class RegistryServer:
         self.stop(signal.SIGKILL)
 
     def requests(self) -> list[str]:
-        """The request lines of the access log so far, without queries."""
+        """Return the request lines of the access log, without queries."""
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if ' HTTP/1.1" ' in line]
         return [
             f"{part[0]} {part[1].partition('?')[0]}"

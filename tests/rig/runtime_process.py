@@ -1,4 +1,4 @@
-"""Starts a runtime as the node would, without the node: a module, an image and a port of its own."""
+"""Starts a runtime as the node does: a module, an image, and a port of its own."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
 HOST = addresses.own(70)
 _PORTS = itertools.count(20_000, 10)
-"""The address is this test process's own, so every port of it is free."""
+"""All ports are free, as the address belongs to this test process."""
 
 
 @dataclass
@@ -59,15 +59,15 @@ def start(command: list[str], digest: str, models: Path, log: Path, **changed: s
 
 
 def wait_ready(server: Running) -> httpx.Response:
-    """Return the first answer that says that it is ready."""
+    """Return the first response of a ready server."""
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
         assert server.process.poll() is None, server.log.read_text()
         try:
-            answer = httpx.get(f"http://{server.address}/v2/health/ready")
+            response = httpx.get(f"http://{server.address}/v2/health/ready")
         except httpx.TransportError:
             time.sleep(0.05)
         else:
-            if answer.status_code == 200:
-                return answer
+            if response.status_code == 200:
+                return response
     raise AssertionError(f"not ready: {server.log.read_text()}")

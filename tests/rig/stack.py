@@ -1,4 +1,4 @@
-"""The whole product for tests: one real `slipway up`, models that are trained in no time, and clients that never stop."""
+"""The whole product for tests: one `slipway up`, quickly trained models, and continuous load."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from serving.system.processes import ProcessIdentity
 PROGRAMS = Path(__file__).parents[1] / "programs"
 NAMESPACE = "default"
 LABEL_STEP = 100
-"""The n-th model's labels begin at n times this, so that a label tells which model it came from."""
+"""The labels of the n-th model begin at n times this, so that a label identifies its model."""
 
 Holds = Callable[[Object], bool]
 
@@ -59,8 +59,10 @@ class Stack:
         with log.open("wb") as sink:
             self.up = subprocess.Popen(
                 [sys.executable, "-m", "serving.app", "up", "--data-dir", str(self.data_dir.root), *ports],
-                stdout=sink, stderr=sink, start_new_session=True,
-            )  # fmt: skip
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + 60
         while "Slipway is up" not in log.read_text():
             assert self.up.poll() is None, log.read_text()
@@ -69,7 +71,7 @@ class Stack:
         return self
 
     def stop(self) -> None:
-        """As Ctrl-C does, or, where `up` is gone, as `slipway down` does."""
+        """Stop `up` by SIGTERM, or, if it was killed, its processes by `slipway down`."""
         if self.up is not None and self.up.poll() is None:
             self.up.terminate()
             assert self.up.wait(60) == 0
@@ -83,34 +85,40 @@ class Stack:
         return f"127.0.0.1:{json.loads(self.data_dir.ports.read_bytes())['gateway']}"
 
     def component(self, name: str) -> ProcessIdentity | None:
-        """Return who runs as this component now."""
-        found = processes.read_identity(self.data_dir.identity(name))
-        return found[0] if found and processes.is_alive(found[0]) else None
+        """Return the process of a component, or None."""
+        record = processes.read_identity(self.data_dir.identity(name))
+        return record[0] if record and processes.is_alive(record[0]) else None
 
     def processes(self, pod: Object) -> tuple[ProcessIdentity, ...]:
-        """Return the container shim and the main process of a Pod; nothing where it could not be started."""
+        """Return the container shim and the main process of a Pod; an empty tuple if it did not start."""
         runs = PodDirectory(self.data_dir.pods / pod["metadata"]["uid"]).latest()
         return next((run.identities() or () for run in runs), ())
 
     def places(self, pod: Object) -> list[Path]:
-        """Return what there is of a Pod on this machine: its directory, and its cgroups if there are any."""
+        """Return the directory of a Pod on this machine, and its cgroups if it has any."""
         uid = pod["metadata"]["uid"]
         groups = [Path(root, TOP, uid) for root in detect().layout.roots]
         return [self.data_dir.pods / uid, *(group for group in groups if group.exists())]
 
     async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[ProcessIdentity, int]]:
-        """Return the Pods of an Inference that run: name → (process, restarts)."""
-        found = [(pod, self.processes(pod)) for pod in await pods(kube, inference)]
-        return {pod["metadata"]["name"]: (who[1], _restarts(pod)) for pod, who in found if who}
+        """Return the running Pods of an Inference: name → (process, restarts)."""
+        running_pods = [(pod, self.processes(pod)) for pod in await pods(kube, inference)]
+        return {pod["metadata"]["name"]: (ids[1], _restarts(pod)) for pod, ids in running_pods if ids}
 
     @contextlib.asynccontextmanager
     async def load(self, inference: str, *, clients: int = 3, rows: int = 1) -> AsyncIterator["Load"]:
-        """Ask this Inference from now to the end of the block; at the end every request has its answer."""
+        """Send requests to an Inference during the block; at its end every request has its response."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, str(PROGRAMS / "steady_load.py"),
-            f"{self.gateway}/{NAMESPACE}/{inference}", "--clients", str(clients), "--rows", str(rows),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            sys.executable,
+            str(PROGRAMS / "steady_load.py"),
+            f"{self.gateway}/{NAMESPACE}/{inference}",
+            "--clients",
+            str(clients),
+            "--rows",
+            str(rows),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         load = Load(process)
         try:
             await load.more(20)
@@ -120,13 +128,13 @@ class Stack:
 
 
 def _restarts(pod: Object) -> int:
-    """Return what its status says; a container that has just been started for the first time is not in it yet."""
-    said = (pod.get("status") or {}).get("containerStatuses") or [{}]
-    return int(said[0].get("restartCount", 0))
+    """Return the restart count, 0 if the status does not have the container yet."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
+    return int(statuses[0].get("restartCount", 0))
 
 
 class Load:
-    """What came of the requests so far."""
+    """The responses of the load program so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.answers: list[Answer] = []
@@ -139,7 +147,7 @@ class Load:
             self.answers.append(Answer(*json.loads(line)))
 
     async def more(self, count: int, seconds: float = 30) -> float:
-        """Wait until so many more requests have been answered; returns when this was called."""
+        """Wait for `count` more responses; return the time of the call."""
         called, goal = time.monotonic(), len(self.answers) + count
         while len(self.answers) < goal:
             assert not self._reading.done(), "the load program has ended"
@@ -161,13 +169,13 @@ class Load:
 
     @property
     def failed(self) -> list[Answer]:
-        """Those that are no 200, or whose label is not of the model that they name (`...-<n>`)."""
+        """Responses without status 200, or with a label of another model than the named one (`...-<n>`)."""
         return [
             a for a in self.answers if a.status != 200 or not a.version.endswith(f"-{a.label // LABEL_STEP}")
         ]
 
     def since(self, when: float) -> list[Answer]:
-        """Those of requests that began later."""
+        """Return the responses of requests that began after `when`."""
         return [answer for answer in self.answers if answer.started > when]
 
 
@@ -201,7 +209,7 @@ def predictors(**arms: tuple[str, int]) -> list[Object]:
 
 
 def light(arms: list[Object], **more: Any) -> list[Object]:
-    """Let predictors of framework `custom` run `light_replica.py`; `more` is of the container."""
+    """Return the arms with `light_replica.py` as container; `more` are fields of the container."""
     command = [sys.executable, str(PROGRAMS / "light_replica.py")]
     container = {"name": "predictor", "image": "tests/light", "command": command, **more}
     return [{**arm, "template": {"containers": [container]}} for arm in arms]
@@ -216,7 +224,7 @@ def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
 async def deployed(
     stack: Stack, name: str, arms: list[Object], *, models: int = 2, framework: str = "sklearn"
 ) -> AsyncIterator[Kube]:
-    """Give a client; the first one creates the ModelVersions `v-1` to `v-<models>` and the Inference."""
+    """Yield a client; the first call creates the ModelVersions `v-1` to `v-<models>` and the Inference."""
     async with await connect(stack.data_dir.kubeconfig, component="test") as kube:
         if not (await kube.list(kinds.INFERENCE, NAMESPACE)).items:
             for n in range(1, models + 1):
@@ -232,26 +240,26 @@ async def pods(kube: Kube, inference_: str) -> list[Object]:
 
 
 async def until(kube: Kube, kind: kinds.Kind, name: str, holds: Holds, seconds: float = 60) -> Object:
-    """Poll an object until it is as wanted; an API that is away is waited for."""
+    """Poll an object until the condition holds, also while the API is unavailable."""
     deadline = time.monotonic() + seconds
-    found: Object = {}
+    obj: Object = {}
     while time.monotonic() < deadline:
         with contextlib.suppress(errors.Unavailable, errors.NotFound):
-            found = await kube.get(kind, NAMESPACE, name)
-            if holds(found):
-                return found
+            obj = await kube.get(kind, NAMESPACE, name)
+            if holds(obj):
+                return obj
         await asyncio.sleep(0.05)
-    raise AssertionError(f"{kind.kind} {name} is {found.get('spec')} {found.get('status')}")
+    raise AssertionError(f"{kind.kind} {name} is {obj.get('spec')} {obj.get('status')}")
 
 
 def settled(obj: Object) -> bool:
-    """Whether all of the newest spec is Ready."""
-    found = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
-    return found.get("status") == "True" and found["observedGeneration"] == obj["metadata"]["generation"]
+    """Whether the newest spec is Ready."""
+    ready = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
+    return ready.get("status") == "True" and ready["observedGeneration"] == obj["metadata"]["generation"]
 
 
 def running(root: Path) -> Iterator[Stack]:
-    """For a fixture: a stack that is stopped at the end, with nothing of it left."""
+    """Yield a stack for a fixture, and stop it at the end."""
     stack = Stack(root)
     try:
         yield stack.start()

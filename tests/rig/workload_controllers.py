@@ -1,4 +1,4 @@
-"""The node's controllers, alone in their process."""
+"""The workload controllers without the rest of the node."""
 
 from serving.embedded.workloads.run import run_workloads
 from serving.kube import Kube, Watches
@@ -6,5 +6,5 @@ from serving.settings import Settings
 
 
 async def workloads(kube: Kube, settings: Settings) -> None:
-    """Run them until cancelled."""
+    """Run the controllers until cancelled."""
     await run_workloads(kube, settings, Watches(kube))
