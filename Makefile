@@ -1,5 +1,5 @@
-# Everything that a contributor types. `make` alone lists it.
-# Needs Python 3.11 or newer and make; everything else lands in .venv, pinned by requirements.lock.
+# The commands of contributors. `make` alone lists them.
+# Needs Python 3.11 or newer and make; everything else is installed into .venv, pinned by requirements.lock.
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,7 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Slipway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing $$(grep -c '^[a-z].*==' requirements.lock) pinned packages into $(VENV); once: some minutes, of which pip says nothing ..."
+	@echo "Installing $$(grep -c '^[a-z].*==' requirements.lock) pinned packages into $(VENV) (once, some minutes) ..."
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -27,11 +27,11 @@ $(STAMP): requirements.lock pyproject.toml
 demo: venv ## From two training jobs to weighted traffic, and to zero and back, in about a minute
 	@$(BIN)/slipway demo
 
-# A file is one worker's, as what its tests share is started once for each; the slow files come first, by name, and wait
-# a lot: what lint takes meanwhile costs nothing.
+# One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
+# first, by name, and mostly wait: lint runs beside them.
 test: venv ## Lint, types, import contracts and all tests
 	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
-	  { echo "lint has failed; what it says follows the tests, and stands in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
+	  { echo "lint has failed; its output follows the tests, and is in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
@@ -54,7 +54,7 @@ test-cluster: kubeconfig venv ## The contract suite against the cluster of $KUBE
 	SLIPWAY_CONTRACT_KUBECONFIG=$$KUBECONFIG $(BIN)/python -m pytest tests/contracts
 
 kubeconfig:
-	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test against: make test-cluster KUBECONFIG=FILE" >&2; exit 1; }
+	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG: make test-cluster KUBECONFIG=FILE" >&2; exit 1; }
 
 docs: venv ## Generate the CRDs and the reference of kinds and settings
 	$(BIN)/python tools/generate_crds.py
