@@ -13,7 +13,7 @@ import yaml
 from serving.kube import connect
 from serving.objects import Object
 from serving.resources import kinds, names
-from tests.rig.stack import NAMESPACE, Stack, deployed, light, pods, predictors, running, settled, until
+from tests.rig.stack import NAMESPACE, LiveStack, deployed, light, pods, predictors, running, settled, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -46,11 +46,11 @@ EXPERIMENT: Object = {
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
     yield from running(tmp_path_factory.mktemp("tuning"))
 
 
-def slipway(stack: Stack, *arguments: str) -> str:
+def slipway(stack: LiveStack, *arguments: str) -> str:
     """Run a command, and return its standard output."""
     completed = subprocess.run(
         [sys.executable, "-m", "serving.app", *arguments, "--data-dir", str(stack.data_dir.root)],
@@ -63,11 +63,11 @@ def slipway(stack: Stack, *arguments: str) -> str:
     return completed.stdout
 
 
-async def run(stack: Stack, *arguments: str) -> str:
+async def run(stack: LiveStack, *arguments: str) -> str:
     return await asyncio.to_thread(slipway, stack, *arguments)
 
 
-async def test_an_experiment_is_measured_explained_and_applied(stack: Stack, tmp_path: Path) -> None:
+async def test_an_experiment_is_measured_explained_and_applied(stack: LiveStack, tmp_path: Path) -> None:
     manifest = tmp_path / "tuning.yaml"
     manifest.write_text(yaml.safe_dump(EXPERIMENT))
     resources = {"cpu": "2", "memory": "1Gi"}
@@ -100,7 +100,7 @@ async def test_an_experiment_is_measured_explained_and_applied(stack: Stack, tmp
         assert "unchanged" in await run(stack, "tune", "apply", "tiny")
 
 
-async def test_finished_trials_leave_only_their_results(stack: Stack) -> None:
+async def test_finished_trials_leave_only_their_results(stack: LiveStack) -> None:
     async with await connect(stack.data_dir.kubeconfig, component="test") as kube:
         trials = (await kube.list(kinds.TRIAL, NAMESPACE)).items
         assert trials

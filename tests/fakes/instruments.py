@@ -83,7 +83,7 @@ def pod(deployment: Object) -> Object:
     }
 
 
-class Instruments:
+class FakeInstruments:
     """`before_window` is called with the number of windows so far, and may raise or wait."""
 
     def __init__(self, before_window: Callable[[int], Any] | None = None) -> None:
@@ -106,7 +106,7 @@ class Instruments:
     @asynccontextmanager
     async def generator(
         self, url: str, plan: LoadPlan, cores: tuple[int, ...]
-    ) -> AsyncIterator["Instruments"]:
+    ) -> AsyncIterator["FakeInstruments"]:
         self.generators.append(cores)
         self.at_once += 1
         try:

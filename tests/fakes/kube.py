@@ -40,7 +40,7 @@ class _Failure:
     done: bool
 
 
-class Change(NamedTuple):
+class StoredChange(NamedTuple):
     """One write: `before` is None for a creation, `after` for a removal."""
 
     version: int
@@ -57,7 +57,7 @@ class FakeKube(Kube):
         self.field_manager = field_manager
         self.namespace = "default"
         self.objects: dict[Id, Object] = {}
-        self.log: list[Change] = []
+        self.log: list[StoredChange] = []
         self.writes: list[str] = []
         self.now = "2026-01-01T00:00:00Z"
         self.refusals: list[Callable[[Kind, Object], str]] = []
@@ -314,16 +314,16 @@ class FakeKube(Kube):
         version = next(self._versions)
         stored = {**new, "metadata": {**new["metadata"], "resourceVersion": str(version)}}
         before, self.objects[id_] = self.objects.get(id_), stored
-        self._publish(Change(version, kind, id_[1], before, stored))
+        self._publish(StoredChange(version, kind, id_[1], before, stored))
         return copy.deepcopy(stored)
 
     def _remove(self, kind: Kind, id_: Id) -> None:
         before = self._existing(kind, id_)
         del self.objects[id_]
-        self._publish(Change(next(self._versions), kind, id_[1], before, None))
+        self._publish(StoredChange(next(self._versions), kind, id_[1], before, None))
         self._collect(before)
 
-    def _publish(self, change: Change) -> None:
+    def _publish(self, change: StoredChange) -> None:
         self.log.append(change)
         self._changed.set()
         self._changed.clear()
@@ -391,7 +391,7 @@ def _selector(kind: Kind, labels: str, fields: str) -> Callable[[Object], bool]:
     return lambda obj: by_label(obj) and by_field(obj)
 
 
-def _events(change: Change, selected: Callable[[Object], bool]) -> list[WatchEvent]:
+def _events(change: StoredChange, selected: Callable[[Object], bool]) -> list[WatchEvent]:
     """Return the watch events of a change; an object that stops matching the selector is DELETED."""
     before = change.before is not None and selected(change.before)
     if change.after is not None and selected(change.after):

@@ -50,7 +50,7 @@ def carry(source: ModelStore, target: ModelStore, digest: str, origin: str | Non
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignImage:
     """An image of another builder: its documents, and its layers as blobs."""
 
     manifest: bytes
@@ -95,7 +95,7 @@ def layer_tar(layer: layers.LayerPlan, contents: Mapping[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def foreign(*tars: bytes, compression: str = "") -> Foreign:
+def foreign(*tars: bytes, compression: str = "") -> ForeignImage:
     """Return an image of these layers, without our annotations."""
     pack = {"": bytes, "gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}[compression]
     kind = f"{oci.LAYER_TYPE}+{compression}" if compression else oci.LAYER_TYPE
@@ -115,4 +115,4 @@ def foreign(*tars: bytes, compression: str = "") -> Foreign:
             "layers": [oci.descriptor(kind, data) for data in packed],
         }
     )
-    return Foreign(manifest, config, {oci.digest_of(data): data for data in packed})
+    return ForeignImage(manifest, config, {oci.digest_of(data): data for data in packed})

@@ -33,7 +33,7 @@ LABEL_STEP = 100
 Holds = Callable[[Object], bool]
 
 
-class Answer(NamedTuple):
+class LoadResponse(NamedTuple):
     """One line of the load program."""
 
     client: int
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     label: int
 
 
-class Stack:
+class LiveStack:
     """One data directory with its `up`."""
 
     def __init__(self, root: Path) -> None:
@@ -52,7 +52,7 @@ class Stack:
         self.data_dir = DataDir(root / "data")
         self.up: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> "Stack":
+    def start(self) -> "LiveStack":
         """Start `up`; the first picks free ports, later ones use them again."""
         log = self.root / f"up-{time.monotonic_ns()}.log"
         ports = [] if self.data_dir.ports.exists() else ["--port", "0", "--gateway-port", "0"]
@@ -106,7 +106,7 @@ class Stack:
         return {pod["metadata"]["name"]: (ids[1], _restarts(pod)) for pod, ids in running_pods if ids}
 
     @contextlib.asynccontextmanager
-    async def load(self, inference: str, *, clients: int = 3, rows: int = 1) -> AsyncIterator["Load"]:
+    async def load(self, inference: str, *, clients: int = 3, rows: int = 1) -> AsyncIterator["SteadyLoad"]:
         """Send requests to an Inference during the block; at its end every request has its response."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -119,7 +119,7 @@ class Stack:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        load = Load(process)
+        load = SteadyLoad(process)
         try:
             await load.more(20)
             yield load
@@ -133,18 +133,18 @@ def _restarts(pod: Object) -> int:
     return int(statuses[0].get("restartCount", 0))
 
 
-class Load:
+class SteadyLoad:
     """The responses of the load program so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.answers: list[Answer] = []
+        self.answers: list[LoadResponse] = []
         self._process = process
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            self.answers.append(Answer(*json.loads(line)))
+            self.answers.append(LoadResponse(*json.loads(line)))
 
     async def more(self, count: int, seconds: float = 30) -> float:
         """Wait for `count` more responses; return the time of the call."""
@@ -168,13 +168,13 @@ class Load:
                 self._process.kill()
 
     @property
-    def failed(self) -> list[Answer]:
+    def failed(self) -> list[LoadResponse]:
         """Responses without status 200, or with a label of another model than the named one (`...-<n>`)."""
         return [
             a for a in self.answers if a.status != 200 or not a.version.endswith(f"-{a.label // LABEL_STEP}")
         ]
 
-    def since(self, when: float) -> list[Answer]:
+    def since(self, when: float) -> list[LoadResponse]:
         """Return the responses of requests that began after `when`."""
         return [answer for answer in self.answers if answer.started > when]
 
@@ -222,7 +222,7 @@ def _object(kind: kinds.Kind, name: str, spec: Object) -> Object:
 
 @contextlib.asynccontextmanager
 async def deployed(
-    stack: Stack, name: str, arms: list[Object], *, models: int = 2, framework: str = "sklearn"
+    stack: LiveStack, name: str, arms: list[Object], *, models: int = 2, framework: str = "sklearn"
 ) -> AsyncIterator[Kube]:
     """Yield a client; the first call creates the ModelVersions `v-1` to `v-<models>` and the Inference."""
     async with await connect(stack.data_dir.kubeconfig, component="test") as kube:
@@ -258,9 +258,9 @@ def settled(obj: Object) -> bool:
     return ready.get("status") == "True" and ready["observedGeneration"] == obj["metadata"]["generation"]
 
 
-def running(root: Path) -> Iterator[Stack]:
+def running(root: Path) -> Iterator[LiveStack]:
     """Yield a stack for a fixture, and stop it at the end."""
-    stack = Stack(root)
+    stack = LiveStack(root)
     try:
         yield stack.start()
     finally:

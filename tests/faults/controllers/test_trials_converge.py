@@ -8,7 +8,7 @@ from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.trial import TrialStatus
-from tests.fakes.instruments import Instruments, node, trial
+from tests.fakes.instruments import FakeInstruments, node, trial
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import QUICK, Case, until
 from tuner.settings import TrialSettings, TunerSettings
@@ -35,7 +35,7 @@ async def control(api: FakeKube) -> None:
     watches = Watches(kube)
 
     async def measure(obj: Object, cores: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
-        tools = Instruments()
+        tools = FakeInstruments()
         run = TrialRun(obj, cores, replicas=replicas, instruments=tools, report=report, settings=SETTINGS)
         return await run.measure()
 

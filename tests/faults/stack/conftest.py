@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rig import stack as stacks
-from tests.rig.stack import Stack
+from tests.rig.stack import LiveStack
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
     yield from stacks.running(tmp_path_factory.mktemp("stack"))

@@ -18,7 +18,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.system import processes
 from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, Stack, light, predictors, settled, until
+from tests.rig.stack import NAMESPACE, LiveStack, light, predictors, settled, until
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ class RequestResult(NamedTuple):
 
 
 @pytest.fixture
-async def kube(stack: Stack) -> AsyncIterator[Kube]:
+async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
     """A client, once the Inference is at zero."""
     async with stacks.deployed(stack, NAME, arms("v-1"), framework="custom") as client:
         await until(client, kinds.INFERENCE, NAME, is_at_zero)
@@ -62,7 +62,7 @@ def is_at_zero(obj: Object) -> bool:
     return settled(obj) and ready(obj)["reason"] == "ScaledToZero"
 
 
-async def ask(session: aiohttp.ClientSession, stack: Stack) -> RequestResult:
+async def ask(session: aiohttp.ClientSession, stack: LiveStack) -> RequestResult:
     began = clock.monotonic()
     url = f"http://{stack.gateway}/{NAMESPACE}/{NAME}/v2/models/{NAME}/infer"
     try:
@@ -78,7 +78,7 @@ def clients() -> aiohttp.ClientSession:
     )
 
 
-def burst(session: aiohttp.ClientSession, stack: Stack, count: int) -> list[asyncio.Task[RequestResult]]:
+def burst(session: aiohttp.ClientSession, stack: LiveStack, count: int) -> list[asyncio.Task[RequestResult]]:
     return [asyncio.create_task(ask(session, stack)) for _ in range(count)]
 
 
@@ -102,14 +102,14 @@ async def until_held(kube: Kube) -> None:
     await until(kube, kinds.AUTOSCALER, f"{NAME}-a", is_reported)
 
 
-def kill(stack: Stack, name: str) -> processes.ProcessIdentity:
+def kill(stack: LiveStack, name: str) -> processes.ProcessIdentity:
     process = stack.component(name)
     assert process is not None
     assert processes.send_signal(process, signal.SIGKILL)
     return process
 
 
-async def until_replaced(stack: Stack, name: str, old_process: processes.ProcessIdentity) -> None:
+async def until_replaced(stack: LiveStack, name: str, old_process: processes.ProcessIdentity) -> None:
     deadline = clock.monotonic() + 20
     while stack.component(name) in (None, old_process):
         assert clock.monotonic() < deadline, f"{name} is not restarted"
@@ -117,7 +117,7 @@ async def until_replaced(stack: Stack, name: str, old_process: processes.Process
 
 
 async def test_burst_at_zero_is_fully_answered_and_the_wake_phases_are_reported(
-    stack: Stack, kube: Kube
+    stack: LiveStack, kube: Kube
 ) -> None:
     async with clients() as session:
         await all_answered(burst(session, stack, BURST), "burst")
@@ -133,7 +133,7 @@ async def test_burst_at_zero_is_fully_answered_and_the_wake_phases_are_reported(
 
 @pytest.mark.parametrize("is_reported", [False, True], ids=["before-it-is-reported", "while-it-starts"])
 async def test_burst_at_zero_is_answered_when_components_are_killed_during_the_wake(
-    stack: Stack, kube: Kube, *, is_reported: bool
+    stack: LiveStack, kube: Kube, *, is_reported: bool
 ) -> None:
     names = ("api", "controllers", "node", "gateway")
     async with clients() as session:
@@ -147,7 +147,7 @@ async def test_burst_at_zero_is_answered_when_components_are_killed_during_the_w
             await until_replaced(stack, name, old_process)
 
 
-async def test_killed_activator_loses_only_the_requests_it_holds(stack: Stack, kube: Kube) -> None:
+async def test_killed_activator_loses_only_the_requests_it_holds(stack: LiveStack, kube: Kube) -> None:
     node = stack.component("node")
     assert node is not None
     os.kill(node.pid, signal.SIGSTOP)  # starts no replica meanwhile
@@ -170,7 +170,7 @@ async def test_killed_activator_loses_only_the_requests_it_holds(stack: Stack, k
         os.kill(node.pid, signal.SIGCONT)
 
 
-async def ask_quickly(session: aiohttp.ClientSession, stack: Stack) -> str:
+async def ask_quickly(session: aiohttp.ClientSession, stack: LiveStack) -> str:
     try:
         result = await asyncio.wait_for(ask(session, stack), 0.3)
     except TimeoutError:
@@ -178,7 +178,9 @@ async def ask_quickly(session: aiohttp.ClientSession, stack: Stack) -> str:
     return str(result.status)
 
 
-async def test_no_request_fails_when_scaling_to_zero_and_back_repeatedly(stack: Stack, kube: Kube) -> None:
+async def test_no_request_fails_when_scaling_to_zero_and_back_repeatedly(
+    stack: LiveStack, kube: Kube
+) -> None:
     """Clients pause for about the idle timeout, so that requests meet every phase of scaling to zero."""
     is_sending = True
     results: list[RequestResult] = []
@@ -209,7 +211,7 @@ async def test_no_request_fails_when_scaling_to_zero_and_back_repeatedly(stack: 
 
 
 async def test_no_request_fails_when_the_gateway_is_killed_during_scale_to_zero(
-    stack: Stack, kube: Kube
+    stack: LiveStack, kube: Kube
 ) -> None:
     """Envoy does not learn that the replica stops; requests to the stopped replica are held too."""
     name = await serving(kube)
@@ -234,7 +236,9 @@ async def serving(kube: Kube) -> str:
     return str(inference["status"]["predictors"][0]["revision"])
 
 
-async def test_new_revision_is_rolled_out_at_zero_without_a_lost_request(stack: Stack, kube: Kube) -> None:
+async def test_new_revision_is_rolled_out_at_zero_without_a_lost_request(
+    stack: LiveStack, kube: Kube
+) -> None:
     old_revision = await serving(kube)
     async with clients() as session:
         await kube.patch(kinds.INFERENCE, NAMESPACE, NAME, {"spec": {"predictors": arms("v-2")}})
@@ -246,7 +250,9 @@ async def test_new_revision_is_rolled_out_at_zero_without_a_lost_request(stack: 
     await until(kube, kinds.INFERENCE, NAME, is_at_zero)
 
 
-async def test_client_that_hangs_up_wakes_the_replica_and_leaves_no_demand(stack: Stack, kube: Kube) -> None:
+async def test_client_that_hangs_up_wakes_the_replica_and_leaves_no_demand(
+    stack: LiveStack, kube: Kube
+) -> None:
     async with clients() as session:
         leaving = burst(session, stack, 10)
         await until_held(kube)

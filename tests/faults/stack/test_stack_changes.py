@@ -14,7 +14,7 @@ from serving.resources import conditions, kinds, names
 from serving.system import processes
 from tests.programs.light_replica import LINES
 from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, Load, Stack, light, predictors, settled, until
+from tests.rig.stack import NAMESPACE, LiveStack, SteadyLoad, light, predictors, settled, until
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ CHILDREN = (
 
 
 @pytest.fixture
-async def kube(stack: Stack) -> AsyncIterator[Kube]:
+async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
     """A client, once the Inference `light` serves the arms of BASE and has no other children."""
     arms = light(predictors(**BASE))
     async with stacks.deployed(stack, "light", arms, models=3, framework="custom") as client:
@@ -44,7 +44,7 @@ async def set_predictors(kube: Kube, arms: list[Object], name: str = "light") ->
     await kube.patch(kinds.INFERENCE, NAMESPACE, name, {"spec": {"predictors": arms}})
 
 
-async def until_served(kube: Kube, load: Load, **arms: tuple[str, int]) -> None:
+async def until_served(kube: Kube, load: SteadyLoad, **arms: tuple[str, int]) -> None:
     """Wait until the arms are Ready, and check that all responses are of these arms and versions."""
     await until(kube, kinds.INFERENCE, "light", settled)
     sent = await load.more(60)
@@ -91,7 +91,7 @@ def message(obj: Object) -> str:
 class Streams:
     """A client of long responses, and of short requests, one after the other."""
 
-    def __init__(self, stack: Stack, inference: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, stack: LiveStack, inference: str, session: aiohttp.ClientSession) -> None:
         self._url = f"http://{stack.gateway}/{NAMESPACE}/{inference}"
         self._session = session
         self._begun = 0
@@ -122,7 +122,7 @@ LAST_LINE = b"line %d" % (LINES - 1)
 
 
 async def test_no_request_fails_when_the_model_version_of_the_real_runtime_changes(
-    stack: Stack, kube: Kube
+    stack: LiveStack, kube: Kube
 ) -> None:
     await kube.create(kinds.INFERENCE, stacks.inference("real", predictors(main=("v-1", 1))))
     await until(kube, kinds.INFERENCE, "real", settled)
@@ -137,7 +137,7 @@ async def test_no_request_fails_when_the_model_version_of_the_real_runtime_chang
 
 
 async def test_changed_model_version_keeps_the_other_arm_and_removes_the_old_revision(
-    stack: Stack, kube: Kube
+    stack: LiveStack, kube: Kube
 ) -> None:
     old_replicas = await stack.replicas(kube, "light")
     changed = {"stable": ("v-3", 50), "candidate": ("v-2", 50)}
@@ -155,7 +155,7 @@ async def test_changed_model_version_keeps_the_other_arm_and_removes_the_old_rev
 
 
 async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
-    stack: Stack, kube: Kube
+    stack: LiveStack, kube: Kube
 ) -> None:
     added = {"stable": ("v-1", 40), "candidate": ("v-2", 40), "third": ("v-3", 20)}
     renamed = {"stable": ("v-1", 40), "other": ("v-2", 40), "third": ("v-3", 20)}
@@ -190,7 +190,12 @@ async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
     ],
 )
 async def test_failing_revision_gets_no_request_and_reports_the_reason(
-    stack: Stack, kube: Kube, container: Object, reason: str, words: str, mended: dict[str, tuple[str, int]]
+    stack: LiveStack,
+    kube: Kube,
+    container: Object,
+    reason: str,
+    words: str,
+    mended: dict[str, tuple[str, int]],
 ) -> None:
     old_replicas = await stack.replicas(kube, "light")
     stable, failing = predictors(**BASE)
@@ -237,7 +242,7 @@ def job(source: Path) -> Object:
     }
 
 
-async def test_predictor_waits_for_its_model_version_and_then_starts(stack: Stack, kube: Kube) -> None:
+async def test_predictor_waits_for_its_model_version_and_then_starts(stack: LiveStack, kube: Kube) -> None:
     source = Path(stacks.write_model(stack.root / "v4", 4))
     with_new = {**BASE, "new": ("v-4", 100)}
     async with stack.load("light") as load:
@@ -260,7 +265,7 @@ async def test_predictor_waits_for_its_model_version_and_then_starts(stack: Stac
     assert load.failed == []
 
 
-async def envoy_knows(stack: Stack, name: str) -> bool:
+async def envoy_knows(stack: LiveStack, name: str) -> bool:
     """Whether Envoy's configuration or its clusters contain the name."""
     async with aiohttp.ClientSession(
         connector=aiohttp.UnixConnector(str(stack.data_dir.gateway / "admin.sock"))
@@ -272,7 +277,7 @@ async def envoy_knows(stack: Stack, name: str) -> bool:
     return False
 
 
-async def test_inference_deleted_in_mid_stream_finishes_its_responses(stack: Stack, kube: Kube) -> None:
+async def test_inference_deleted_in_mid_stream_finishes_its_responses(stack: LiveStack, kube: Kube) -> None:
     arms = light(predictors(a=("v-1", 1), b=("v-2", 1)))
     await kube.create(kinds.INFERENCE, stacks.inference("leaving", arms, framework="custom"))
     await until(kube, kinds.INFERENCE, "leaving", settled)

@@ -15,20 +15,20 @@ from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.system import processes
 from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, Load, Stack, until
+from tests.rig.stack import NAMESPACE, LiveStack, SteadyLoad, until
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def kube(stack: Stack) -> AsyncIterator[Kube]:
+async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
     arms = stacks.predictors(stable=("v-1", 90), candidate=("v-2", 10))
     async with stacks.deployed(stack, "digits", arms) as client:
         await until(client, kinds.INFERENCE, "digits", stacks.settled)
         yield client
 
 
-async def shifts(kube: Kube, load: Load) -> None:
+async def shifts(kube: Kube, load: SteadyLoad) -> None:
     """Shift all weight to one arm and back. Once a gateway accepts, every response is of that arm."""
     for arm, other_arm in (("candidate", "stable"), ("stable", "candidate")):
         changed = await traffic.shift(kube, NAMESPACE, "digits", {arm: 1, other_arm: 0})
@@ -39,7 +39,7 @@ async def shifts(kube: Kube, load: Load) -> None:
 
 
 async def replaced(
-    stack: Stack, kube: Kube, old_processes: dict[str, processes.ProcessIdentity | None]
+    stack: LiveStack, kube: Kube, old_processes: dict[str, processes.ProcessIdentity | None]
 ) -> None:
     """Wait until other processes run as these components, and the API answers."""
 
@@ -51,7 +51,9 @@ async def replaced(
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-async def test_killed_component_loses_no_request_and_no_replica(stack: Stack, kube: Kube, name: str) -> None:
+async def test_killed_component_loses_no_request_and_no_replica(
+    stack: LiveStack, kube: Kube, name: str
+) -> None:
     replicas = await stack.replicas(kube, "digits")
     async with stack.load("digits") as load:
         component = stack.component(name)
@@ -64,7 +66,7 @@ async def test_killed_component_loses_no_request_and_no_replica(stack: Stack, ku
     assert await stack.replicas(kube, "digits") == replicas
 
 
-async def test_killed_up_loses_no_request_and_the_next_one_takes_over(stack: Stack, kube: Kube) -> None:
+async def test_killed_up_loses_no_request_and_the_next_one_takes_over(stack: LiveStack, kube: Kube) -> None:
     replicas = await stack.replicas(kube, "digits")
     components = {name: stack.component(name) for name in COMPONENTS}
     async with stack.load("digits") as load:
@@ -80,7 +82,7 @@ async def test_killed_up_loses_no_request_and_the_next_one_takes_over(stack: Sta
 
 
 async def test_no_request_is_lost_when_all_are_killed_and_the_next_up_takes_over(
-    stack: Stack, kube: Kube
+    stack: LiveStack, kube: Kube
 ) -> None:
     replicas = await stack.replicas(kube, "digits")
     components = {name: stack.component(name) for name in COMPONENTS}
@@ -117,7 +119,7 @@ def restarts(pod: Object) -> int:
 
 
 async def test_everything_restarts_after_a_reboot_and_no_foreign_process_is_adopted(
-    stack: Stack, kube: Kube
+    stack: LiveStack, kube: Kube
 ) -> None:
     data = stack.data_dir
     replicas_before = await stack.replicas(kube, "digits")

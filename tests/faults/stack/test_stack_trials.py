@@ -19,7 +19,7 @@ from serving.resources.inference import Predictor
 from serving.resources.trial import FINISHED
 from serving.system import processes
 from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, Stack, light, until, version, write_model
+from tests.rig.stack import NAMESPACE, LiveStack, light, until, version, write_model
 from tuner.specs import rendering
 from tuner.specs.rendering import Source
 
@@ -37,7 +37,7 @@ CONTROLLER_PIDS: set[int] = set()
 
 
 @pytest.fixture
-async def kube(stack: Stack) -> AsyncIterator[Kube]:
+async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
     """A client, once the ModelVersion `v-1` is ready."""
     async with await connect(stack.data_dir.kubeconfig, component="test") as client:
         if not (await client.list(kinds.MODEL_VERSION, NAMESPACE)).items:
@@ -107,14 +107,14 @@ def ready(obj: Object) -> tuple[str, str, str]:
     return condition["status"], condition["reason"], condition["message"]
 
 
-def controllers(stack: Stack) -> processes.ProcessIdentity:
+def controllers(stack: LiveStack) -> processes.ProcessIdentity:
     process = stack.component("controllers")
     assert process is not None
     CONTROLLER_PIDS.add(process.pid)
     return process
 
 
-def locusts(stack: Stack) -> list[int]:
+def locusts(stack: LiveStack) -> list[int]:
     """Return the pids of the locusts of this stack, also those of killed controllers."""
     controllers(stack)
     pids = []
@@ -129,7 +129,7 @@ def locusts(stack: Stack) -> list[int]:
     return pids
 
 
-async def until_nothing_remains(stack: Stack, kube: Kube) -> None:
+async def until_nothing_remains(stack: LiveStack, kube: Kube) -> None:
     """Wait until no trial has a Deployment or Pod, and no load generator runs."""
     deadline = time.monotonic() + 20
     while True:
@@ -144,7 +144,7 @@ async def until_nothing_remains(stack: Stack, kube: Kube) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_replica_killed_in_a_window_fails_the_trial_as_crashed(stack: Stack, kube: Kube) -> None:
+async def test_replica_killed_in_a_window_fails_the_trial_as_crashed(stack: LiveStack, kube: Kube) -> None:
     await begin_trial(kube, "killed", LONG)
     await until(kube, kinds.TRIAL, "killed", is_measuring)
     (pod,) = (await kube.list(kinds.POD, NAMESPACE, labels=f"{names.TRIAL_LABEL}=killed")).items
@@ -155,7 +155,7 @@ async def test_replica_killed_in_a_window_fails_the_trial_as_crashed(stack: Stac
     await until_nothing_remains(stack, kube)
 
 
-async def test_killed_generator_is_restarted_and_the_trial_measured(stack: Stack, kube: Kube) -> None:
+async def test_killed_generator_is_restarted_and_the_trial_measured(stack: LiveStack, kube: Kube) -> None:
     await begin_trial(kube, "bereft")
     await until(kube, kinds.TRIAL, "bereft", is_measuring)
     for pid in locusts(stack):
@@ -167,7 +167,7 @@ async def test_killed_generator_is_restarted_and_the_trial_measured(stack: Stack
     await until_nothing_remains(stack, kube)
 
 
-async def test_trial_restarts_when_the_controllers_are_killed(stack: Stack, kube: Kube) -> None:
+async def test_trial_restarts_when_the_controllers_are_killed(stack: LiveStack, kube: Kube) -> None:
     await begin_trial(kube, "orphaned")
     measuring = await until(kube, kinds.TRIAL, "orphaned", is_measuring)
     first_deployment = await kube.get(kinds.DEPLOYMENT, NAMESPACE, "orphaned")
@@ -187,7 +187,7 @@ async def test_trial_restarts_when_the_controllers_are_killed(stack: Stack, kube
 
 
 async def test_concurrent_experiments_share_the_machine_and_report_impossibility(
-    stack: Stack, kube: Kube
+    stack: LiveStack, kube: Kube
 ) -> None:
     bound = [{"metric": "latency", "percentile": 50, "atMost": "1us"}]
     await kube.create(kinds.PROFILING_EXPERIMENT, experiment("possible"))

@@ -15,7 +15,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
-from tests.fakes.instruments import NS, Instruments, died, trial
+from tests.fakes.instruments import NS, FakeInstruments, died, trial
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment
 from tests.rig.convergence import QUICK, running, until
@@ -38,7 +38,7 @@ class Trials:
 
     def __init__(self, before_window: Callable[[int], Any] | None = None, *, cores: int = 2) -> None:
         self.api = FakeKube()
-        self.instruments = Instruments(before_window)
+        self.instruments = FakeInstruments(before_window)
         self.settings = QUICKLY
         self.cores = cores
 
