@@ -92,7 +92,7 @@ def world(
     )
 
 
-def made(snapshot: ExperimentSnapshot, decision: Decision | None) -> list[tuple[str, str, str]]:
+def planned_trials(snapshot: ExperimentSnapshot, decision: Decision | None) -> list[tuple[str, str, str]]:
     """Return name, purpose and settings of the planned trials."""
     plan = planning.plan(snapshot, decision, NOW)
     return [

@@ -1,6 +1,7 @@
 """Converts Morphling's clientTemplate and requestTemplate into a load.
 
-Morphling's client reads environment variables; their defaults: pkg/client_locust/morphling_client_locust.py of github.com/kubedl-io/morphling.
+Morphling's client reads environment variables; their defaults are in
+pkg/client_locust/morphling_client_locust.py of github.com/kubedl-io/morphling.
 """
 
 import json

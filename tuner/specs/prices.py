@@ -168,7 +168,10 @@ def check(spec: ProfilingExperimentSpec, space: Space, hourly: NDArray[np.float6
 
 def _check_gpu_memory(prices: Prices, largest: str, reason: str) -> None:
     if prices.gpu_memory is None:
-        message = f"spec.prices.gpuMemory: is missing; gpu.memory is tuned, and {reason}: set the memory of a whole GPU"
+        message = (
+            f"spec.prices.gpuMemory: is missing; gpu.memory is tuned, and {reason}:"
+            " set the memory of a whole GPU"
+        )
         raise Permanent("PricesMissing", message)
     if quantity.parse(largest) > quantity.parse(prices.gpu_memory):
         message = f"spec.prices.gpuMemory: a whole GPU has {prices.gpu_memory}, and {largest} of it is tuned"

@@ -1,4 +1,4 @@
-"""What Morphling's manifests become, and that nothing of them is lost without a word."""
+"""Conversion of Morphling's manifests, with a note for every field without an equivalent."""
 
 import copy
 from typing import Any
@@ -67,19 +67,19 @@ spec:
 
 
 def manifest(**spec: Any) -> dict[str, Any]:
-    """The manifest above with fields of its spec replaced; None takes one away."""
+    """Return the manifest above with fields of its spec replaced, or removed by None."""
     body: dict[str, Any] = yaml.safe_load(RESNET)
     body["spec"] = {key: value for key, value in (body["spec"] | spec).items() if value is not None}
     return body
 
 
-def advice(found: Converted) -> dict[str, str]:
-    return {note.path: note.advice for note in found.notes}
+def advice(converted: Converted) -> dict[str, str]:
+    return {note.path: note.advice for note in converted.notes}
 
 
 def parameter(category: str, name: str, type_: str = "discrete", **space: Any) -> dict[str, Any]:
-    one = {"name": name, "parameterType": type_, "feasibleSpace": space}
-    return manifest(tunableParameters=[{"category": category, "parameters": [one]}])
+    entry = {"name": name, "parameterType": type_, "feasibleSpace": space}
+    return manifest(tunableParameters=[{"category": category, "parameters": [entry]}])
 
 
 def container(**fields: Any) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def accepted(body: dict[str, Any]) -> dict[str, Any]:
     return dict(write_path.create(kinds.PROFILING_EXPERIMENT, namespace, body, request).object)
 
 
-def test_an_experiment_becomes_one_that_asks_the_same() -> None:
-    found = convert(manifest())
-    assert found.manifest["metadata"] == {"name": "resnet", "namespace": "team", "labels": {"a": "b"}}
-    spec = found.manifest["spec"]
+def test_experiment_is_converted_to_an_equivalent_one() -> None:
+    converted = convert(manifest())
+    assert converted.manifest["metadata"] == {"name": "resnet", "namespace": "team", "labels": {"a": "b"}}
+    spec = converted.manifest["spec"]
     assert spec["target"] == {
         "modelVersion": "resnet-50-v1",
         "framework": "custom",
@@ -132,13 +132,13 @@ def test_an_experiment_becomes_one_that_asks_the_same() -> None:
     assert (spec["maxNumTrials"], spec["parallelism"], spec["serviceProgressDeadline"]) == (9, 2, "90s")
 
 
-def test_what_comes_out_is_taken_by_the_api_and_converts_to_itself() -> None:
-    found = convert(manifest())
-    assert accepted(copy.deepcopy(found.manifest))["spec"].items() >= {"maxNumTrials": 9}.items()
-    assert convert(found.manifest) == Converted(found.manifest, ())
+def test_converted_experiment_is_valid_and_converts_to_itself() -> None:
+    converted = convert(manifest())
+    assert accepted(copy.deepcopy(converted.manifest))["spec"].items() >= {"maxNumTrials": 9}.items()
+    assert convert(converted.manifest) == Converted(converted.manifest, ())
 
 
-def test_every_field_without_an_equivalent_is_named() -> None:
+def test_every_field_without_an_equivalent_has_a_note() -> None:
     spec: dict[str, Any] = manifest()["spec"]
     pod = spec["servicePodTemplate"]["template"]["spec"]
     pod |= {"volumes": [{"name": "v", "emptyDir": {}}], "nodeSelector": {"a": "b"}, "dnsPolicy": "None"}
@@ -158,8 +158,8 @@ def test_every_field_without_an_equivalent_is_named() -> None:
     }
     pod_path, client = "spec.servicePodTemplate.template.spec", "spec.clientTemplate"
     env = f"{client}.spec.template.spec.containers[0].env"
-    found = convert(body)
-    assert set(advice(found)) == {
+    converted = convert(body)
+    assert set(advice(converted)) == {
         "status",
         "metadata.uid",
         "metadata.annotations.kubectl.kubernetes.io/last-applied-configuration",
@@ -179,15 +179,15 @@ def test_every_field_without_an_equivalent_is_named() -> None:
         "spec.requestTemplate",
         "spec.algorithm.algorithmSettings[0]",
     }
-    assert [one["name"] for one in found.manifest["spec"]["target"]["template"]["containers"]] == [
+    assert [item["name"] for item in converted.manifest["spec"]["target"]["template"]["containers"]] == [
         "predictor",
         "side",
     ]
-    accepted(found.manifest)
+    accepted(converted.manifest)
 
 
 @pytest.mark.parametrize(
-    ("body", "name", "values", "path", "said"),
+    ("body", "name", "values", "path", "words"),
     [
         (
             parameter("resource", "nvidia.com/gpumem", list=["2000", "4Gi"]),
@@ -215,33 +215,35 @@ def test_every_field_without_an_equivalent_is_named() -> None:
         (parameter("env", "A", list=["1"], min="1"), "A", ["1"], ".feasibleSpace.min", "come from the list"),
     ],
 )
-def test_a_parameter_that_means_something_else_says_so(
-    body: dict[str, Any], name: str, values: list[str], path: str, said: str
+def test_parameter_with_another_meaning_has_a_note(
+    body: dict[str, Any], name: str, values: list[str], path: str, words: str
 ) -> None:
-    found = convert(body)
-    (one,) = found.manifest["spec"]["tunableParameters"][0]["parameters"]
-    assert (one["name"], one["feasibleSpace"]["list"]) == (name, values)
+    converted = convert(body)
+    (item,) = converted.manifest["spec"]["tunableParameters"][0]["parameters"]
+    assert (item["name"], item["feasibleSpace"]["list"]) == (name, values)
     if path:
-        assert said in advice(found)[f"spec.tunableParameters[0].parameters[0]{path}"]
+        assert words in advice(converted)[f"spec.tunableParameters[0].parameters[0]{path}"]
 
 
-def test_a_parameter_that_cannot_be_tuned_is_left_out_and_named() -> None:
+def test_parameter_that_cannot_be_tuned_is_left_out_with_a_note() -> None:
     lost = [
         {"name": name, "feasibleSpace": {"list": ["1"]}} for name in ("nvidia.com/gpu", "storage", "fpga")
     ]
     kept = {"name": "cpu", "feasibleSpace": {"list": ["1"]}}
-    found = convert(manifest(tunableParameters=[{"category": "resource", "parameters": [*lost, kept]}]))
-    assert [one["name"] for one in found.manifest["spec"]["tunableParameters"][0]["parameters"]] == ["cpu"]
-    for i, said in enumerate(
+    converted = convert(manifest(tunableParameters=[{"category": "resource", "parameters": [*lost, kept]}]))
+    assert [item["name"] for item in converted.manifest["spec"]["tunableParameters"][0]["parameters"]] == [
+        "cpu"
+    ]
+    for i, words in enumerate(
         ("no number of GPUs: use gpu.memory", "does not tune storage", "Morphling sets ephemeral-storage")
     ):
-        assert said in advice(found)[f"spec.tunableParameters[0].parameters[{i}]"]
+        assert words in advice(converted)[f"spec.tunableParameters[0].parameters[{i}]"]
 
 
-def test_the_model_version_is_the_one_that_is_said() -> None:
-    found = convert(manifest(), model_version="resnet-v3")
-    assert found.manifest["spec"]["target"]["modelVersion"] == "resnet-v3"
-    assert not [path for path in advice(found) if path.endswith(".image")]
+def test_model_version_is_the_given_one() -> None:
+    converted = convert(manifest(), model_version="resnet-v3")
+    assert converted.manifest["spec"]["target"]["modelVersion"] == "resnet-v3"
+    assert not [path for path in advice(converted) if path.endswith(".image")]
 
 
 @pytest.mark.parametrize(
@@ -251,20 +253,20 @@ def test_the_model_version_is_the_one_that_is_said() -> None:
         ('{"path": "/p", "method": "GET"}', {"path": "/p", "method": "GET", "body": ""}),
     ],
 )
-def test_a_request_that_says_where_it_goes_is_carried_over(given_: str, load: dict[str, Any]) -> None:
-    found = convert(manifest(requestTemplate=given_, clientTemplate=None))
-    assert found.manifest["spec"]["load"] == {"requestTemplate": load}
-    assert "constraints" not in found.manifest["spec"]
-    accepted(found.manifest)
+def test_request_with_a_path_is_converted(given_: str, load: dict[str, Any]) -> None:
+    converted = convert(manifest(requestTemplate=given_, clientTemplate=None))
+    assert converted.manifest["spec"]["load"] == {"requestTemplate": load}
+    assert "constraints" not in converted.manifest["spec"]
+    accepted(converted.manifest)
 
 
 @pytest.mark.parametrize(
     "given_", ['{"path": "/p", "url": "x"}', '{"path": "p"}', '{"path": "/p", "method": "PATCH"}', "[1", "3"]
 )
-def test_a_request_that_is_no_request_is_left_out_and_named(given_: str) -> None:
-    found = convert(manifest(requestTemplate=given_, clientTemplate=None))
-    assert "load" not in found.manifest["spec"]
-    assert "write load.requestTemplate" in advice(found)["spec.requestTemplate"]
+def test_invalid_request_is_left_out_with_a_note(given_: str) -> None:
+    converted = convert(manifest(requestTemplate=given_, clientTemplate=None))
+    assert "load" not in converted.manifest["spec"]
+    assert "write load.requestTemplate" in advice(converted)["spec.requestTemplate"]
 
 
 @pytest.mark.parametrize(
@@ -351,7 +353,7 @@ def test_a_request_that_is_no_request_is_left_out_and_named(given_: str) -> None
                     }
                 }
             ),
-            "spec.clientTemplate.spec.template.spec.containers[0].env[0].value: must be a whole number of users",
+            "spec.clientTemplate.spec.template.spec.containers[0].env[0].value: must be a whole number",
         ),
         (
             manifest(
@@ -367,13 +369,13 @@ def test_a_request_that_is_no_request_is_left_out_and_named(given_: str) -> None
         ),
     ],
 )
-def test_what_cannot_be_converted_is_refused_by_its_path(body: Any, message: str) -> None:
+def test_unconvertible_field_is_refused_with_its_path(body: Any, message: str) -> None:
     with pytest.raises(UserError) as error:
         convert(body)
     assert str(error.value).startswith(message)
 
 
-def test_later_entries_are_refused_by_the_path_that_they_had() -> None:
+def test_invalid_parameter_after_a_removed_one_is_refused_with_its_original_path() -> None:
     env = {"category": "env", "parameters": [{"name": "A", "feasibleSpace": {"list": ["1"]}}]}
     bad = {
         "category": "env",
@@ -387,7 +389,7 @@ def test_later_entries_are_refused_by_the_path_that_they_had() -> None:
         convert(manifest(tunableParameters=[env, env]))
 
 
-def test_a_value_that_contains_itself_is_refused() -> None:
+def test_value_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(UserError, match="is nested deeper than 50 levels"):
@@ -420,7 +422,7 @@ PLACES = [place for place in places(manifest()) if place]
 
 
 def put(node: Any, place: tuple[Any, ...], value: Any) -> None:
-    """Put a value where there still is such a place; an earlier one may have taken it away."""
+    """Set the value if its place still exists: an earlier change may have removed it."""
     for key in place[:-1]:
         if not has(node, key):
             return
@@ -439,28 +441,28 @@ def has(node: Any, key: Any) -> bool:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3))
-def test_whatever_stands_in_it_it_is_a_space_of_ours_or_refused(changes: list[tuple[Any, Any]]) -> None:
+def test_arbitrary_manifest_becomes_a_space_or_is_refused(changes: list[tuple[Any, Any]]) -> None:
     body = manifest()
     for place, value in changes:
         put(body, place, value)
     try:
-        found = convert(body)
+        converted = convert(body)
     except UserError:
         return
-    assert convert(found.manifest).manifest == found.manifest
-    Space.of(ProfilingExperimentSpec.model_validate(found.manifest["spec"]))
+    assert convert(converted.manifest).manifest == converted.manifest
+    Space.of(ProfilingExperimentSpec.model_validate(converted.manifest["spec"]))
 
 
 LONG = 10**5000
 
 
 @pytest.mark.parametrize("value", [LONG, {"a": LONG}, [[-LONG]]], ids=["integer", "object", "array"])
-def test_convert_is_refused_when_a_number_is_too_long_to_print(value: Any) -> None:
+def test_number_that_is_too_long_to_print_is_refused(value: Any) -> None:
     with pytest.raises(UserError, match=r"apiVersion.*64 bits"):
         convert(manifest() | {"apiVersion": value})
 
 
 @given(ODD)
-def test_junk_is_refused(body: Any) -> None:
+def test_arbitrary_value_is_refused(body: Any) -> None:
     with pytest.raises(UserError):
         convert(body)

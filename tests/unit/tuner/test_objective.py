@@ -1,4 +1,4 @@
-"""How sure a measurement is, alone and with others."""
+"""The uncertainty of a measurement, alone and pooled with others."""
 
 import math
 
@@ -14,14 +14,14 @@ def estimate(value: float, low: float, high: float) -> Estimate:
     return Estimate(value=value, low=low, high=high)
 
 
-def test_measurements_that_exclude_each_other_are_pooled_to_an_interval_with_both():
-    found = intervals.pooled([estimate(100, 99, 101), estimate(120, 119, 121)])
-    assert found.value == pytest.approx(math.sqrt(100 * 120))
-    assert found.low < 100
-    assert found.high > 120
+def test_pooled_interval_of_disjoint_measurements_includes_both():
+    pooled = intervals.pooled([estimate(100, 99, 101), estimate(120, 119, 121)])
+    assert pooled.value == pytest.approx(math.sqrt(100 * 120))
+    assert pooled.low < 100
+    assert pooled.high > 120
 
 
-def test_the_interval_grows_by_birges_ratio_where_equally_sure_measurements_are_apart():
+def test_pooled_interval_grows_by_birges_ratio_when_equally_precise_measurements_differ():
     width, values = 0.05, (0.0, 0.1, 0.25)
     logs = [Estimate(value=math.exp(v), low=math.exp(v - width), high=math.exp(v + width)) for v in values]
     mean = sum(values) / 3
@@ -30,12 +30,12 @@ def test_the_interval_grows_by_birges_ratio_where_equally_sure_measurements_are_
     assert math.log(intervals.pooled(logs).high) - mean == pytest.approx(alone * math.sqrt(q / 2))
 
 
-def test_measurements_that_agree_are_surer_together():
-    found = intervals.pooled([estimate(100, 90, 111), estimate(101, 91, 112)])
-    assert math.log(found.high / found.low) == pytest.approx(math.log(111 / 90) / math.sqrt(2), rel=0.01)
+def test_pooled_interval_is_narrower_when_measurements_agree():
+    pooled = intervals.pooled([estimate(100, 90, 111), estimate(101, 91, 112)])
+    assert math.log(pooled.high / pooled.low) == pytest.approx(math.log(111 / 90) / math.sqrt(2), rel=0.01)
 
 
-def test_what_differs_from_one_measurement_to_the_next_widens_one_and_what_is_exact_stays_so():
+def test_repeatability_widens_one_measurement_but_not_an_exact_one():
     once = intervals.pooled([estimate(100, 99, 101)], 0.1)
     assert once.value == pytest.approx(100)
     assert math.log(once.high / once.value) == pytest.approx(math.hypot(intervals.Z95 * 0.1, 0.01), rel=1e-3)
@@ -45,41 +45,43 @@ def test_what_differs_from_one_measurement_to_the_next_widens_one_and_what_is_ex
     assert exact.low == exact.high == pytest.approx(0.045)
 
 
-def test_an_upper_end_that_nothing_bounds_does_not_widen_what_several_measurements_say():
-    """A p99 of few requests, whose upper end is the timeout."""
-    found = intervals.pooled([estimate(0.066, 0.060, 30), estimate(0.073, 0.066, 30)])
-    assert found.value == pytest.approx(0.0694, abs=1e-3)
-    assert 0.055 < found.low < 0.065
-    assert 0.075 < found.high < 0.085
+def test_unbounded_upper_ends_do_not_widen_the_pooled_interval():
+    """A p99 of few requests has the timeout as its upper end."""
+    pooled = intervals.pooled([estimate(0.066, 0.060, 30), estimate(0.073, 0.066, 30)])
+    assert pooled.value == pytest.approx(0.0694, abs=1e-3)
+    assert 0.055 < pooled.low < 0.065
+    assert 0.075 < pooled.high < 0.085
 
 
-def test_shares_of_nothing_are_pooled_as_they_are_and_apart_widens_them_too():
-    found = intervals.pooled([estimate(0, 0, 0.001), estimate(0.1, 0.09, 0.11)])
-    assert found.value == pytest.approx(0.05)
-    assert found.high > 0.1
+def test_zero_shares_are_pooled_arithmetically_and_differences_widen_the_interval():
+    pooled = intervals.pooled([estimate(0, 0, 0.001), estimate(0.1, 0.09, 0.11)])
+    assert pooled.value == pytest.approx(0.05)
+    assert pooled.high > 0.1
     assert intervals.pooled([estimate(0, 0, 0.001)] * 2).high < 0.001
 
 
-def test_a_mean_without_a_lower_end_is_as_unsure_as_its_upper_end_says():
-    found = estimate(10, 0, 40)
-    assert intervals.half_width(found) == pytest.approx(math.log(4))
-    assert intervals.log_deviation(found) == pytest.approx(math.log(4) / intervals.Z95)
+def test_deviation_is_that_of_the_upper_end_without_a_lower_end():
+    measurement = estimate(10, 0, 40)
+    assert intervals.half_width(measurement) == pytest.approx(math.log(4))
+    assert intervals.log_deviation(measurement) == pytest.approx(math.log(4) / intervals.Z95)
 
 
 @pytest.mark.parametrize(
-    "found", [estimate(30, 0, 30), estimate(10, 0, math.inf), estimate(10, 1e-9, math.inf)]
+    "measurement", [estimate(30, 0, 30), estimate(10, 0, math.inf), estimate(10, 1e-9, math.inf)]
 )
-def test_what_nothing_bounds_is_as_unsure_as_can_be(found: Estimate):
-    assert intervals.half_width(found) == intervals.WIDEST
+def test_half_width_of_an_unbounded_value_is_the_widest(measurement: Estimate):
+    assert intervals.half_width(measurement) == intervals.WIDEST
 
 
-@pytest.mark.parametrize("found", [estimate(5, 5, 5), estimate(0, 0, 1)])
-def test_what_has_no_width_that_could_be_told_has_none(found: Estimate):
-    assert intervals.half_width(found) == 0.0
+@pytest.mark.parametrize("measurement", [estimate(5, 5, 5), estimate(0, 0, 1)])
+def test_half_width_is_zero_without_a_known_width(measurement: Estimate):
+    assert intervals.half_width(measurement) == 0.0
 
 
-def test_a_rate_costs_what_it_costs_where_the_throughput_has_no_lower_end():
-    asked = Objective.model_validate({"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "100"})
+def test_cost_at_rate_is_known_without_a_lower_end_of_the_throughput():
+    objective = Objective.model_validate(
+        {"type": "minimize", "objectiveMetricName": "costAtRate", "rate": "100"}
+    )
     seen = Window.model_validate(
         {
             "level": 1,
@@ -87,14 +89,14 @@ def test_a_rate_costs_what_it_costs_where_the_throughput_has_no_lower_end():
             "errorRate": {"value": 0, "low": 0, "high": 0},
         }
     )
-    found = objective_value(asked, seen, 0.5, 1)
-    assert found is not None
-    assert (found.value, found.low) == (5.0, 2.5)
-    assert 50 < found.high < math.inf
+    cost = objective_value(objective, seen, 0.5, 1)
+    assert cost is not None
+    assert (cost.value, cost.low) == (5.0, 2.5)
+    assert 50 < cost.high < math.inf
 
 
-def test_what_costs_nothing_has_no_cost_to_compare():
-    asked = Objective.model_validate({"type": "minimize", "objectiveMetricName": "cost"})
+def test_cost_objective_is_none_without_a_cost():
+    objective = Objective.model_validate({"type": "minimize", "objectiveMetricName": "cost"})
     seen = Window.model_validate(
         {
             "level": 1,
@@ -102,4 +104,4 @@ def test_what_costs_nothing_has_no_cost_to_compare():
             "errorRate": {"value": 0, "low": 0, "high": 0},
         }
     )
-    assert objective_value(asked, seen, 0.0, 1) is None
+    assert objective_value(objective, seen, 0.0, 1) is None

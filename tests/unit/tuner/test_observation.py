@@ -66,55 +66,57 @@ def trial(reason: str = "Measured", purpose: str = "Explore", **status: Any) -> 
     return {"spec": spec, "status": {"phase": phase, "reason": reason, "seconds": 30, **status}}
 
 
-def said(
-    found: dict[str, Any], objective: Objective = SPEC.objective, constraints: list[Constraint] | None = None
+def observed(
+    body: dict[str, Any], objective: Objective = SPEC.objective, constraints: list[Constraint] | None = None
 ) -> Observation | None:
-    record = {"metadata": {"name": "pe-1"}, **found}
+    record = {"metadata": {"name": "pe-1"}, **body}
     return trial_record.read(
         record, SPACE, objective, SPEC.constraints if constraints is None else constraints
     ).observation
 
 
-def test_a_measured_trial_says_its_objective_its_margins_and_their_noise():
-    found = said(trial(result=window()))
-    assert found is not None
-    assert found.index == ROW
-    assert found.log_objective == pytest.approx(math.log(200 * 3600 / 2))
-    assert found.noise == pytest.approx(math.log(210 / 190) / 3.92)
-    assert found.margins == (pytest.approx(math.log(0.5)), -MOST_MARGIN)
-    assert found.margin_noise == pytest.approx(math.log(0.055 / 0.045) / 3.92)
-    assert found.seconds == 30
-    assert found.feasible
+def test_observation_has_objective_margins_and_their_noise():
+    observation = observed(trial(result=window()))
+    assert observation is not None
+    assert observation.index == ROW
+    assert observation.log_objective == pytest.approx(math.log(200 * 3600 / 2))
+    assert observation.noise == pytest.approx(math.log(210 / 190) / 3.92)
+    assert observation.margins == (pytest.approx(math.log(0.5)), -MOST_MARGIN)
+    assert observation.margin_noise == pytest.approx(math.log(0.055 / 0.045) / 3.92)
+    assert observation.seconds == 30
+    assert observation.feasible
 
 
-def test_the_scatter_of_windows_is_kept_beside_the_noise_of_the_result():
-    assert [said(trial(result=window(**more))).scatter for more in ({}, {"scatter": 0.2})] == [0.0, 0.2]
+def test_observation_has_the_scatter_of_windows():
+    assert [observed(trial(result=window(**more))).scatter for more in ({}, {"scatter": 0.2})] == [0.0, 0.2]
 
 
-def test_a_margin_that_is_cut_is_as_sure_as_it_was():
+def test_clipped_margin_keeps_its_ratio_to_the_noise():
     far = window(
         latencies=[{"metric": "latency", "percentile": 99, "value": 1e-4, "low": 2e-5, "high": 5e-4}]
     )
-    found = said(trial(result=far), constraints=SPEC.constraints[:1])
-    assert found is not None
-    assert found.margins == (-MOST_MARGIN,)
+    observation = observed(trial(result=far), constraints=SPEC.constraints[:1])
+    assert observation is not None
+    assert observation.margins == (-MOST_MARGIN,)
     sure = math.log(1e-4 / 0.1) / (math.log(5e-4 / 2e-5) / 3.92)
-    assert found.margins[0] / found.margin_noise == pytest.approx(sure)
+    assert observation.margins[0] / observation.margin_noise == pytest.approx(sure)
 
 
-def test_an_end_that_nothing_bounds_is_no_noise():
+def test_unbounded_end_does_not_count_as_noise():
     few = window(
         latencies=[{"metric": "latency", "percentile": 99, "value": 0.05, "low": 0.04, "high": 30.0}]
     )
-    found = said(trial(result=few))
-    assert found is not None
-    assert found.margin_noise == pytest.approx(2 * math.log(0.05 / 0.04) / 1.96)
+    observation = observed(trial(result=few))
+    assert observation is not None
+    assert observation.margin_noise == pytest.approx(2 * math.log(0.05 / 0.04) / 1.96)
 
 
-def test_what_is_minimised_counts_negative():
-    found = said(trial(result=window()), Objective(type="minimize", objective_metric_name="latency"))
-    assert found is not None
-    assert found.log_objective == pytest.approx(-math.log(0.05))
+def test_minimised_objective_is_negated():
+    observation = observed(
+        trial(result=window()), Objective(type="minimize", objective_metric_name="latency")
+    )
+    assert observation is not None
+    assert observation.log_objective == pytest.approx(-math.log(0.05))
 
 
 @pytest.mark.parametrize(
@@ -127,50 +129,50 @@ def test_what_is_minimised_counts_negative():
         ("Refused", "boot"),
     ],
 )
-def test_a_spec_that_does_not_run_is_a_result(reason, cause):
-    found = said(trial(reason))
-    assert found is not None
-    assert found.cause == cause
-    assert not found.boots
+def test_spec_that_does_not_run_is_an_observation_with_its_cause(reason, cause):
+    observation = observed(trial(reason))
+    assert observation is not None
+    assert observation.cause == cause
+    assert not observation.boots
 
 
 @pytest.mark.parametrize("reason", ["LoadFailed", "Interrupted"])
-def test_what_says_nothing_of_the_spec_is_no_observation(reason):
-    assert said(trial(reason)) is None
+def test_trial_without_information_about_its_spec_is_no_observation(reason):
+    assert observed(trial(reason)) is None
 
 
 @pytest.mark.parametrize("phase", ["", "Pending", "Measuring"])
-def test_a_trial_that_runs_is_no_observation(phase):
-    assert said({**trial(), "status": {"phase": phase}}) is None
+def test_running_trial_is_no_observation(phase):
+    assert observed({**trial(), "status": {"phase": phase}}) is None
 
 
-def test_a_trial_that_answered_nothing_crashed():
+def test_trial_without_answers_counts_as_a_crash():
     nothing = window(throughput=estimate(0), latencies=[])
-    assert said(trial(result=nothing)).cause == "crash"
-    assert said(trial()).cause == "crash"
+    assert observed(trial(result=nothing)).cause == "crash"
+    assert observed(trial()).cause == "crash"
 
 
-def test_a_latency_that_was_not_seen_breaks_its_bound():
-    found = said(trial("BreaksConstraint", result=window(latencies=[])))
-    assert found is not None
-    assert found.margins[0] == MOST_MARGIN
-    assert not found.feasible
+def test_missing_latency_breaks_its_bound():
+    observation = observed(trial("BreaksConstraint", result=window(latencies=[])))
+    assert observation is not None
+    assert observation.margins[0] == MOST_MARGIN
+    assert not observation.feasible
 
 
-def test_an_error_rate_is_held_against_its_share():
-    found = said(trial(result=window(errorRate=estimate(0.02, 0.005))))
-    assert found is not None
-    assert found.margins[1] == pytest.approx(math.log(2))
+def test_error_rate_is_compared_with_its_bound():
+    observation = observed(trial(result=window(errorRate=estimate(0.02, 0.005))))
+    assert observation is not None
+    assert observation.margins[1] == pytest.approx(math.log(2))
 
 
-def test_the_purpose_and_an_early_stop_are_kept():
-    found = said(trial("CannotBeatBest", "Confirm", result=window()))
-    assert found is not None
-    assert found.confirms
-    assert found.censored
+def test_observation_has_the_purpose_and_the_early_stop():
+    observation = observed(trial("CannotBeatBest", "Confirm", result=window()))
+    assert observation is not None
+    assert observation.confirms
+    assert observation.censored
 
 
-def test_the_problem_has_the_space_s_axes_prices_and_bounds():
+def test_problem_has_axes_prices_and_bounds_of_the_space():
     problem = problem_of(SPEC, SPACE, np.full(8, 2.0))
     assert problem.size == SPACE.size == 8
     assert problem.ordered == (True, True, False)

@@ -1,4 +1,4 @@
-"""Which experiments a search is told of: those that are over and asked the same."""
+"""The earlier experiments of a search: finished, with the same parameters and objective."""
 
 from typing import Any
 
@@ -15,11 +15,14 @@ def over(name: str, completed: str = "2026-01-01T00:00:00Z", **spec: Any) -> Obj
     return {**experiments.experiment(name, **spec), "status": status}
 
 
-def names(asked: Object, *others: Object, most: int = 8) -> list[str]:
-    return [found["metadata"]["name"] for found in earlier.candidates(asked, [asked, *others], most)]
+def names(experiment: Object, *others: Object, most: int = 8) -> list[str]:
+    return [
+        candidate["metadata"]["name"]
+        for candidate in earlier.candidates(experiment, [experiment, *others], most)
+    ]
 
 
-def test_the_newest_of_those_that_are_over_are_learned_from() -> None:
+def test_newest_finished_experiments_are_learned_from() -> None:
     others = [over(f"e{hour}", f"2026-01-01T0{hour}:00:00Z") for hour in (1, 3, 2)]
     running = {**experiments.experiment("running"), "status": {"phase": "Running"}}
     assert names(experiments.experiment(), *others, running, experiments.experiment("new")) == [
@@ -30,13 +33,13 @@ def test_the_newest_of_those_that_are_over_are_learned_from() -> None:
     assert names(experiments.experiment(), *others, most=2) == ["e3", "e2"]
 
 
-def test_only_those_that_are_named_are_learned_from_and_none_where_it_is_switched_off() -> None:
+def test_only_named_experiments_are_learned_from_and_none_when_switched_off() -> None:
     others = [over("one"), over("two")]
     assert names(experiments.experiment(warmStart={"experiments": ["two", "three"]}), *others) == ["two"]
     assert names(experiments.experiment(warmStart={"enabled": False}), *others) == []
 
 
-def test_an_experiment_of_other_parameters_is_not_learned_from() -> None:
+def test_experiment_of_other_parameters_is_not_learned_from() -> None:
     swapped = parameters(memory=["256Mi"], cpu=["1"])
     others = [
         over("swapped", tunableParameters=swapped),
@@ -62,7 +65,7 @@ PER_COST: Object = {"objectiveMetricName": "throughputPerCost", "type": "maximiz
         (AT_RATE, {**AT_RATE, "rate": "300.0"}, ["other"]),
     ],
 )
-def test_an_experiment_with_another_objective_is_not_learned_from(
+def test_experiment_with_another_objective_is_not_learned_from(
     objective: Object, other: Object, learned: list[str]
 ) -> None:
     assert names(experiments.experiment(objective=objective), over("other", objective=other)) == learned

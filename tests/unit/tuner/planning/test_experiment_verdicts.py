@@ -1,4 +1,4 @@
-"""What an experiment says of itself, by value: how it ends, what it recommends, and its status meanwhile."""
+"""The status of an experiment: its end, its recommendation, and its progress."""
 
 import datetime as dt
 import math
@@ -25,45 +25,45 @@ from tuner.search.problem import Budget
 RECOMMEND = Recommend(0, 1, 0.03, "regret", best=0)
 
 
-def test_a_recommendation_ends_the_experiment_with_its_evidence() -> None:
+def test_recommendation_ends_the_experiment_with_its_evidence() -> None:
     trials = [(None, measured(60.0)), (0, measured(100.0)), (1, measured(90.0)), (0, measured(99.0))]
-    found = world(*trials, purposes={1: "Baseline", 4: "Confirm"}, **OF_INFERENCE)
-    plan = planning.plan(found, RECOMMEND, NOW)
-    said = plan.status
-    assert said is not None
-    assert said["phase"] == "Succeeded"
-    assert said["completionTime"] == "2026-01-01T00:10:00Z"
-    assert condition(said, "Ready") == ("True", "Recommended")
-    assert condition(said, "Recommended") == ("True", "LittleLeftToFind")
-    shown = said["recommendation"]
+    snapshot = world(*trials, purposes={1: "Baseline", 4: "Confirm"}, **OF_INFERENCE)
+    plan = planning.plan(snapshot, RECOMMEND, NOW)
+    body = plan.status
+    assert body is not None
+    assert body["phase"] == "Succeeded"
+    assert body["completionTime"] == "2026-01-01T00:10:00Z"
+    assert condition(body, "Ready") == ("True", "Recommended")
+    assert condition(body, "Recommended") == ("True", "LittleLeftToFind")
+    shown = body["recommendation"]
     assert shown["trial"] == "pe-4"
     both = math.sqrt(100.0 * 99.0) * 3600 / 0.525
     assert shown["objective"] == pytest.approx(both)
     assert both * 0.98 < shown["low"] < both < shown["high"] < both * 1.02
     assert (shown["costPerHour"], shown["currentCostPerHour"]) == pytest.approx((0.525, 1.2))
     assert "56% less than today's" in shown["message"]
-    assert [(one.reason, one.message) for one in plan.events] == [("Recommended", shown["message"])]
+    assert [(event.reason, event.message) for event in plan.events] == [("Recommended", shown["message"])]
 
 
 def test_nothing_is_recommended_while_a_trial_runs() -> None:
-    found = world((0, measured(100.0)), (None, RUNNING), purposes={2: "Baseline"}, **OF_INFERENCE)
-    plan = planning.plan(found, RECOMMEND, NOW)
+    snapshot = world((0, measured(100.0)), (None, RUNNING), purposes={2: "Baseline"}, **OF_INFERENCE)
+    plan = planning.plan(snapshot, RECOMMEND, NOW)
     assert plan.status is not None
     assert (plan.status["phase"], plan.profile) == ("Running", None)
 
 
-def test_a_spec_that_is_to_be_measured_again_is_pending_to_the_search_while_it_may_begin() -> None:
-    found = world((0, measured()), (1, RUNNING), (2, LOST), (3, failed("Interrupted")), parallelism=4)
-    assert planning.pending(found, NOW) == (1, 2, 3)
-    assert planning.search_budget(found, NOW) == Budget(8, 4), "a trial of each was lost"
+def test_spec_to_repeat_is_pending_to_the_search_while_the_budget_lasts() -> None:
+    snapshot = world((0, measured()), (1, RUNNING), (2, LOST), (3, failed("Interrupted")), parallelism=4)
+    assert planning.pending(snapshot, NOW) == (1, 2, 3)
+    assert planning.search_budget(snapshot, NOW) == Budget(8, 4), "a trial of each was lost"
     used_up = world((0, measured()), (1, RUNNING), (2, LOST), maxNumTrials=3)
     assert planning.pending(used_up, NOW) == (1,)
 
 
 @pytest.mark.parametrize("decision", [RECOMMEND, Impossible(None, None, (), 0.0)])
-def test_the_search_does_not_end_while_a_spec_is_to_be_measured_again(decision: Decision) -> None:
-    found = world((0, measured()), (1, LOST), parallelism=2)
-    plan = planning.plan(found, decision, NOW)
+def test_search_does_not_end_while_a_spec_is_to_be_repeated(decision: Decision) -> None:
+    snapshot = world((0, measured()), (1, LOST), parallelism=2)
+    plan = planning.plan(snapshot, decision, NOW)
     assert [trial["metadata"]["name"] for trial in plan.trials] == ["pe-3"]
     assert plan.status is not None
     assert (plan.status["phase"], plan.profile) == ("Running", None)
@@ -72,9 +72,9 @@ def test_the_search_does_not_end_while_a_spec_is_to_be_measured_again(decision: 
     assert (used_up.status or {})["phase"] in {"Succeeded", "Failed"}
 
 
-def test_the_winner_becomes_a_capacity_profile_that_nobody_owns() -> None:
-    found = world((0, measured(100.0)))
-    profile = planning.plan(found, RECOMMEND, NOW).profile
+def test_winner_becomes_a_capacity_profile_without_an_owner() -> None:
+    snapshot = world((0, measured(100.0)))
+    profile = planning.plan(snapshot, RECOMMEND, NOW).profile
     assert profile is not None
     assert "ownerReferences" not in profile["metadata"]
     spec = profile["spec"]
@@ -90,13 +90,13 @@ def test_the_winner_becomes_a_capacity_profile_that_nobody_owns() -> None:
 SLO: Object = {"constraints": [{"metric": "latency", "percentile": 99, "atMost": "20ms"}]}
 
 
-def test_an_impossible_constraint_is_named_with_what_came_nearest() -> None:
-    found = world((0, measured()), (1, measured()), **SLO)
+def test_impossible_constraint_is_reported_with_the_nearest_spec() -> None:
+    snapshot = world((0, measured()), (1, measured()), **SLO)
     decision = Impossible(0, 1, (math.log(2.5),), 0.03)
-    said = status(found, decision)
-    assert said["phase"] == "Failed"
-    assert condition(said, "Ready") == ("False", "ConstraintNotMet")
-    message = next(c["message"] for c in said["conditions"] if c["type"] == "Ready")
+    body = status(snapshot, decision)
+    assert body["phase"] == "Failed"
+    assert condition(body, "Ready") == ("False", "ConstraintNotMet")
+    message = next(c["message"] for c in body["conditions"] if c["type"] == "Ready")
     for words in (
         "none of 2 trials met p99 latency <= 20\u00a0ms",
         "cpu=500m memory=512Mi (pe-2)",
@@ -106,81 +106,81 @@ def test_an_impossible_constraint_is_named_with_what_came_nearest() -> None:
         assert words in message
 
 
-def test_a_space_in_which_nothing_runs_says_why() -> None:
-    found = world((0, failed("OutOfMemory")), (1, failed("NotReady")))
-    said = status(found, Impossible(None, None, (), 0.0))
-    assert condition(said, "Recommended") == ("False", "NothingRuns")
-    assert message(said) == "none of 2 trials ran: NotReady, OutOfMemory"
+def test_space_in_which_nothing_runs_is_reported_with_the_causes() -> None:
+    snapshot = world((0, failed("OutOfMemory")), (1, failed("NotReady")))
+    body = status(snapshot, Impossible(None, None, (), 0.0))
+    assert condition(body, "Recommended") == ("False", "NothingRuns")
+    assert message(body) == "none of 2 trials ran: NotReady, OutOfMemory"
     once = status(world((0, measured()), (0, failed("Crashed"))), Impossible(None, None, (), 0.0))
     assert message(once) == "of 2 trials no spec ran every time: Crashed"
 
 
-def test_a_space_in_which_nothing_is_answered_says_what_failed_requests_said() -> None:
+def test_space_in_which_nothing_is_answered_is_reported_with_the_failed_requests() -> None:
     note = "RequestsFailed: 9 of 9; most often, 9 times: status 400: no input"
     silent = {**measured(0.0), "notes": ["NotSteady", note]}
-    said = status(world((0, silent), (1, failed("NotReady"))), Impossible(None, None, (), 0.0))
-    assert message(said) == f"none of 2 trials ran: NotReady, nothing was answered ({note})"
+    body = status(world((0, silent), (1, failed("NotReady"))), Impossible(None, None, (), 0.0))
+    assert message(body) == f"none of 2 trials ran: NotReady, nothing was answered ({note})"
 
 
-def test_the_best_so_far_is_the_searchs_with_all_its_measurements() -> None:
+def test_best_so_far_is_that_of_the_search_with_all_its_trials() -> None:
     trials = [(0, measured(100.0)), (1, measured(50.0)), (1, measured(40.0)), (2, RUNNING)]
-    said = status(world(*trials), Wait(0.1, best=1))["best"]
-    assert said["trial"] == "pe-3"
-    assert said["objective"] == pytest.approx(math.sqrt(50.0 * 40.0) * 3600 / 0.55, rel=1e-5)
+    body = status(world(*trials), Wait(0.1, best=1))["best"]
+    assert body["trial"] == "pe-3"
+    assert body["objective"] == pytest.approx(math.sqrt(50.0 * 40.0) * 3600 / 0.55, rel=1e-5)
     assert "best" not in status(world(*trials), Wait(0.1))
 
 
-def test_the_best_so_far_stays_while_the_search_is_not_asked() -> None:
-    said = status(world((0, measured()), (1, RUNNING)), Wait(0.1, best=0))
-    later = status(world((0, measured()), (1, RUNNING), status=said, suspend=True), None)
-    assert later["best"] == said["best"]
+def test_best_so_far_is_kept_without_a_decision() -> None:
+    body = status(world((0, measured()), (1, RUNNING)), Wait(0.1, best=0))
+    later = status(world((0, measured()), (1, RUNNING), status=body, suspend=True), None)
+    assert later["best"] == body["best"]
 
 
-def test_a_spec_that_was_stopped_early_is_shown_by_that_until_it_is_measured_to_its_end() -> None:
+def test_best_uses_a_trial_stopped_early_until_a_complete_one_exists() -> None:
     early = measured(100.0, reason="CannotBeatBest")
     stopped = status(world((0, early)), Wait(0.1, best=0))["best"]
-    whole = status(world((0, early), (0, measured(80.0))), Wait(0.1, best=0))["best"]
-    assert stopped["objective"] / whole["objective"] == pytest.approx(100 / 80)
+    complete = status(world((0, early), (0, measured(80.0))), Wait(0.1, best=0))["best"]
+    assert stopped["objective"] / complete["objective"] == pytest.approx(100 / 80)
 
 
-def test_the_status_says_what_a_warm_start_came_to_until_the_search_says_otherwise() -> None:
-    said = status(world((0, measured())), Explore((1,), 0.1, learned=(("old", 0.75), ("other", 0.0))))
-    assert said["learned"] == [{"experiment": "old", "weight": 0.75}, {"experiment": "other", "weight": 0.0}]
-    running = world((0, measured()), (1, RUNNING), status=said)
+def test_status_keeps_the_weights_of_earlier_experiments_until_the_next_decision() -> None:
+    body = status(world((0, measured())), Explore((1,), 0.1, learned=(("old", 0.75), ("other", 0.0))))
+    assert body["learned"] == [{"experiment": "old", "weight": 0.75}, {"experiment": "other", "weight": 0.0}]
+    running = world((0, measured()), (1, RUNNING), status=body)
     written = planning.plan(running, None, NOW).status
-    assert written is None or written["learned"] == said["learned"]
+    assert written is None or written["learned"] == body["learned"]
 
 
-def test_what_trials_differ_by_is_said_until_the_search_says_otherwise_and_is_in_every_interval() -> None:
+def test_status_keeps_the_repeatability_until_the_next_decision_and_intervals_include_it() -> None:
     sure = status(world((0, measured())), Explore((1,), 0.1, best=0))
-    said = status(world((0, measured())), Explore((1,), 0.1, best=0, repeatability=0.1))
-    assert said["repeatability"] == 0.1
-    assert said["best"]["objective"] == pytest.approx(sure["best"]["objective"])
-    assert said["best"]["low"] < 0.9 * sure["best"]["low"]
-    running = world((0, measured()), (1, RUNNING), status=said)
+    body = status(world((0, measured())), Explore((1,), 0.1, best=0, repeatability=0.1))
+    assert body["repeatability"] == 0.1
+    assert body["best"]["objective"] == pytest.approx(sure["best"]["objective"])
+    assert body["best"]["low"] < 0.9 * sure["best"]["low"]
+    running = world((0, measured()), (1, RUNNING), status=body)
     written = planning.plan(running, None, NOW).status
     assert written is None or written["repeatability"] == 0.1
 
 
-def test_a_status_that_says_the_same_is_not_written_again() -> None:
-    found = world((0, measured()), (1, RUNNING))
-    said = status(found, None)
-    again = world((0, measured()), (1, RUNNING), status=said)
+def test_unchanged_status_is_not_written_again() -> None:
+    snapshot = world((0, measured()), (1, RUNNING))
+    body = status(snapshot, None)
+    again = world((0, measured()), (1, RUNNING), status=body)
     plan = planning.plan(again, None, NOW + dt.timedelta(minutes=1))
     assert plan.status is None
     assert plan.events == ()
 
 
-def test_a_target_that_may_still_come_is_waited_for() -> None:
+def test_missing_target_leaves_the_experiment_pending() -> None:
     missing = planning.Condition(
         planning.TARGET_READY, "False", "TargetNotFound", "there is no Inference digits"
     )
-    said = planning.refused(experiments.experiment(), (), missing, "Pending", NOW).status
-    assert said is not None
-    assert (said["phase"], condition(said, "SpaceValid")) == ("Pending", ("True", "Valid"))
-    assert condition(said, "Ready") == ("False", "TargetNotFound")
+    body = planning.refused(experiments.experiment(), (), missing, "Pending", NOW).status
+    assert body is not None
+    assert (body["phase"], condition(body, "SpaceValid")) == ("Pending", ("True", "Valid"))
+    assert condition(body, "Ready") == ("False", "TargetNotFound")
 
 
-def test_a_status_has_six_digits_of_what_was_measured() -> None:
-    said = status(world((1, measured(50.123456789))), Wait(0.1, best=1))["best"]
-    assert said["objective"] == float(f"{50.123456789 * 3600 / 0.55:.6g}")
+def test_measurements_in_a_status_have_six_digits() -> None:
+    body = status(world((1, measured(50.123456789))), Wait(0.1, best=1))["best"]
+    assert body["objective"] == float(f"{50.123456789 * 3600 / 0.55:.6g}")

@@ -22,8 +22,8 @@ def test_expected_improvement_is_its_integral(mean, deviation, best):
         best + 12 * deviation + abs(mean),
         epsabs=1e-14,
     )
-    found = log_expected_improvement(mean * ONE, deviation * ONE, best)
-    assert found[0] == pytest.approx(math.log(expected), abs=1e-4)
+    logarithms = log_expected_improvement(mean * ONE, deviation * ONE, best)
+    assert logarithms[0] == pytest.approx(math.log(expected), abs=1e-4)
 
 
 @given(st.floats(-1e4, 50), st.floats(1e-3, 1e3))
@@ -41,25 +41,25 @@ def prediction(mean: list[float], meets: list[float], boots: list[float]) -> Pre
     )
 
 
-def test_what_seldom_boots_or_meets_its_constraints_is_worth_less():
-    found = score(prediction([0, 0, 0], [1, 0.1, 1], [1, 1, 0.1]), 0.0, np.zeros(3))
-    assert np.allclose(found[0] - found[1:], math.log(10))
+def test_score_falls_with_the_probability_to_boot_and_to_meet_the_constraints():
+    scores = score(prediction([0, 0, 0], [1, 0.1, 1], [1, 1, 0.1]), 0.0, np.zeros(3))
+    assert np.allclose(scores[0] - scores[1:], math.log(10))
 
 
-def test_until_something_is_feasible_only_that_counts():
-    found = score(prediction([0, 9], [0.5, 0.4], [1, 1]), None, np.zeros(2))
-    assert np.argmax(found) == 0
+def test_score_is_the_probability_to_be_feasible_before_a_feasible_spec():
+    scores = score(prediction([0, 9], [0.5, 0.4], [1, 1]), None, np.zeros(2))
+    assert np.argmax(scores) == 0
 
 
-def test_a_dearer_trial_must_promise_more():
-    found = score(prediction([0, 0], [1, 1], [1, 1]), 0.0, np.log([1.0, 2.0]))
-    assert found[0] - found[1] == pytest.approx(math.log(2))
+def test_score_falls_with_the_cost_of_the_trial():
+    scores = score(prediction([0, 0], [1, 1], [1, 1]), 0.0, np.log([1.0, 2.0]))
+    assert scores[0] - scores[1] == pytest.approx(math.log(2))
 
 
-def test_a_trial_that_will_hardly_start_takes_as_long_as_those_that_did_not():
+def test_trial_cost_of_a_spec_that_will_not_boot_is_that_of_failed_trials():
     seen = [Observation(0, log_objective=0.0, seconds=30.0), Observation(1, cause="timeout", seconds=120.0)]
     assert np.exp(log_trial_cost(seen, np.array([1.0, 0.5, 0.0]))) == pytest.approx([30, 75, 120])
 
 
-def test_all_trials_take_as_long_where_nothing_is_known():
+def test_trial_costs_are_equal_before_a_trial_ran():
     assert np.ptp(log_trial_cost([Observation(0, cause="crash", seconds=9.0)], np.array([1.0, 0.1]))) == 0

@@ -33,7 +33,7 @@ def test_no_spec_is_explored_twice_or_beyond_the_budget():
     assert len(played.observations) == 12
 
 
-def test_a_thousand_specs_are_decided_on_in_under_a_second_of_a_core():
+def test_decision_over_a_thousand_specs_takes_under_a_second_of_a_core():
     space = grid(range(10), range(10), range(10), log_bounds=(0.0,))
     rng = np.random.default_rng(0)
     seen = [
@@ -56,7 +56,7 @@ def test_specs_that_are_measured_together_differ():
     assert any(isinstance(decision, Explore) and len(decision.indices) > 1 for decision in played.decisions)
 
 
-def test_what_is_pending_is_neither_chosen_again_nor_counted_as_free():
+def test_pending_specs_are_not_chosen_and_occupy_slots():
     problem = KnownService().problem
     first = decide(problem, [], [], Budget(10, 3), settings=NEVER_ENOUGH)
     assert isinstance(first, Explore)
@@ -78,7 +78,7 @@ def test_less_memory_is_not_tried_after_running_out_of_memory():
             failed.append(rank)
 
 
-def test_the_winner_and_its_runner_up_are_measured_again_before_one_is_recommended():
+def test_winner_and_runner_up_are_confirmed_before_a_recommendation():
     played = play(KnownService(noise=0.03), 14)
     assert isinstance(played.end, Recommend)
     confirmed = [seen.index for seen in played.observations if seen.confirms]
@@ -87,19 +87,19 @@ def test_the_winner_and_its_runner_up_are_measured_again_before_one_is_recommend
     assert played.end.runner_up in confirmed
 
 
-def test_a_small_budget_is_all_explored():
+def test_small_budget_is_used_for_exploration_only():
     played = play(KnownService(), 5)
     assert not any(isinstance(decision, Confirm) for decision in played.decisions)
     assert len(explored(played)) == 5
 
 
-def test_what_a_small_budget_has_left_when_enough_is_known_is_spent_on_measuring_again():
+def test_small_budget_is_used_for_confirmation_once_the_regret_is_small():
     played = play(KnownService(), 10, settings=replace(SearchSettings(), regret=0.5))
     assert isinstance(played.decisions[-2], Confirm)
     assert len(explored(played)) == 8
 
 
-def test_a_search_stops_by_itself_when_little_can_be_gained():
+def test_search_stops_when_the_expected_regret_is_small():
     played = play(KnownService(), 60, settings=replace(SearchSettings(), regret=0.02))
     assert isinstance(played.end, Recommend)
     assert played.end.because == "regret"
@@ -108,22 +108,25 @@ def test_a_search_stops_by_itself_when_little_can_be_gained():
     assert KnownService().log_objective(played.end.index) >= KnownService().best + math.log(0.95)
 
 
-def test_a_decision_says_how_far_trials_of_one_spec_are_apart():
-    """They say themselves that they are exact; what they differ by is learned from all of them."""
+def test_decision_has_the_scatter_between_trials_of_one_spec():
+    """Each trial reports no noise; the scatter is learned from all of them."""
     service, rng = KnownService(), np.random.default_rng(5)
     rows = 2 * [row for row in range(service.problem.size) if service.boots(row)][::4]
 
-    def said(noise: float) -> float:
+    def repeatability(noise: float) -> float:
         seen = [service.measure(row, rng) for row in rows]
-        noisy = [replace(one, log_objective=one.log_objective + rng.normal(0, noise)) for one in seen]
+        noisy = [
+            replace(observation, log_objective=observation.log_objective + rng.normal(0, noise))
+            for observation in seen
+        ]
         decision = decide(service.problem, noisy, (), Budget(60), settings=SearchSettings())
         return decision.repeatability
 
-    assert said(0.0) < 0.05
-    assert 0.1 < said(0.2) < 0.4
+    assert repeatability(0.0) < 0.05
+    assert 0.1 < repeatability(0.2) < 0.4
 
 
-def test_an_impossible_bound_ends_with_what_stands_in_the_way_and_what_came_nearest():
+def test_impossible_bound_ends_with_the_constraint_and_the_nearest_spec():
     service = KnownService(bound=1e-4)
     played = play(service, 30, settings=SearchSettings())
     assert isinstance(played.end, Impossible)
@@ -134,7 +137,7 @@ def test_an_impossible_bound_ends_with_what_stands_in_the_way_and_what_came_near
     assert len(played.observations) < 30
 
 
-def test_where_nothing_boots_no_constraint_is_blamed():
+def test_search_names_no_constraint_when_nothing_boots():
     problem = KnownService().problem
     observations = [Observation(row, cause="crash") for row in range(6)]
     assert decide(problem, observations, [], Budget(6), settings=NEVER_ENOUGH) == Impossible(
@@ -142,7 +145,7 @@ def test_where_nothing_boots_no_constraint_is_blamed():
     )
 
 
-def test_where_nothing_has_booted_yet_the_search_goes_on():
+def test_search_continues_while_nothing_has_booted():
     problem = KnownService().problem
     observations = [Observation(row, cause="crash") for row in range(6)]
     decision = decide(problem, observations, [], Budget(20), settings=NEVER_ENOUGH)
@@ -150,7 +153,7 @@ def test_where_nothing_has_booted_yet_the_search_goes_on():
     assert decision.indices[0] not in range(6)
 
 
-def test_a_space_that_was_measured_whole_is_exhausted():
+def test_search_is_exhausted_when_every_spec_was_measured():
     service, rng = KnownService(), np.random.default_rng(0)
     observations = [service.measure(row, rng) for row in range(service.problem.size)]
     again = decide(service.problem, observations, [], Budget(200), settings=NEVER_ENOUGH)
@@ -162,7 +165,7 @@ def test_a_space_that_was_measured_whole_is_exhausted():
     assert service.log_objective(end.index) == pytest.approx(service.best)
 
 
-def test_one_spec_alone_is_recommended_if_it_meets_its_constraints():
+def test_only_spec_of_a_space_is_recommended_if_it_meets_its_constraints():
     problem = replace(
         KnownService().problem,
         **{name: getattr(KnownService().problem, name)[:1] for name in ("coordinates", "ranks", "log_cost")},
@@ -177,7 +180,7 @@ def test_one_spec_alone_is_recommended_if_it_meets_its_constraints():
 
 
 @pytest.mark.parametrize("algorithm", ["grid", "random", "tpe"])
-def test_a_baseline_explores_in_the_search_s_place(algorithm):
+def test_other_algorithms_choose_the_specs_to_explore(algorithm):
     pytest.importorskip(
         "optuna", reason="the package optuna is not installed"
     ) if algorithm == "tpe" else None

@@ -10,9 +10,9 @@ SPACE = grid(range(5), range(9), range(5))
 
 @pytest.mark.parametrize("count", [1, 4, 6, 500])
 def test_specs_are_different_and_in_the_space(count):
-    found = spread(SPACE, count, np.random.default_rng(0))
-    assert len(found) == len(set(found)) == min(count, SPACE.size)
-    assert all(0 <= row < SPACE.size for row in found)
+    rows = spread(SPACE, count, np.random.default_rng(0))
+    assert len(rows) == len(set(rows)) == min(count, SPACE.size)
+    assert all(0 <= row < SPACE.size for row in rows)
 
 
 def test_specs_are_further_apart_than_by_chance():
@@ -37,17 +37,17 @@ def test_the_first_spec_is_in_the_middle_of_every_axis():
         assert spread(SPACE, 3, np.random.default_rng(seed))[0] == first
 
 
-def test_a_space_of_one_spec_has_one_however_many_are_wanted():
+def test_design_of_a_space_of_one_spec_is_that_spec_at_any_count():
     assert spread(grid((0.0,)), 3, np.random.default_rng(0)) == (0,)
 
 
-def test_of_specs_that_are_equally_in_the_middle_any_may_be_first():
+def test_first_spec_is_any_of_those_equally_near_the_middle():
     even = grid(range(4), range(4))
-    found = {spread(even, 1, np.random.default_rng(seed))[0] for seed in range(40)}
-    assert {tuple(even.ranks[row]) for row in found} == {(1, 1), (1, 2), (2, 1), (2, 2)}
+    rows = {spread(even, 1, np.random.default_rng(seed))[0] for seed in range(40)}
+    assert {tuple(even.ranks[row]) for row in rows} == {(1, 1), (1, 2), (2, 1), (2, 2)}
 
 
-def test_categories_are_as_far_from_each_other_as_any():
+def test_categories_are_equally_far_from_each_other():
     space = grid(range(3), range(2), ordered=(False, True))
     points = features(space)
     apart = [np.linalg.norm(points[0] - points[row]) for row in (2, 4)]

@@ -14,13 +14,13 @@ POINTS = np.random.default_rng(0).random((7, 2))
 OTHERS = np.random.default_rng(1).random((4, 2))
 
 
-def test_it_is_the_sum_that_it_stands_for():
+def test_kernel_is_the_sum_of_its_parts():
     assert np.allclose(OURS(POINTS), THEIRS(POINTS))
     assert np.allclose(OURS(POINTS, OTHERS), THEIRS(POINTS, OTHERS))
     assert np.allclose(OURS.theta, THEIRS.theta)
 
 
-def test_its_gradient_is_that_of_the_sum():
+def test_kernel_gradient_is_that_of_the_sum():
     ours, gradient = OURS(POINTS, eval_gradient=True)
     _, expected = THEIRS(POINTS, eval_gradient=True)
     assert gradient.shape == (7, 7, OURS.n_dims)
@@ -28,11 +28,11 @@ def test_its_gradient_is_that_of_the_sum():
     assert np.allclose(ours, OURS(POINTS))
 
 
-def test_variances_are_those_of_the_function_without_noise():
+def test_kernel_diagonal_is_that_of_the_covariance_without_noise():
     assert np.allclose(OURS.diag(POINTS), np.diag(OURS(POINTS, POINTS)))
 
 
-def test_a_clone_with_other_hyperparameters_leaves_the_kernel_as_it_was():
+def test_clone_with_other_hyperparameters_leaves_the_kernel_unchanged():
     other = OURS.clone_with_theta(OURS.theta + 0.1)
     assert other.amplitude == pytest.approx(1.5 * np.exp(0.1))
     assert OURS.amplitude == 1.5

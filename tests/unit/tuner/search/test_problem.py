@@ -1,4 +1,4 @@
-"""What is believed of a space before anything is measured."""
+"""The expected scaling of a space as the prior of its model."""
 
 from dataclasses import replace
 
@@ -16,13 +16,13 @@ EXPECTED = np.array([0.0, 2.0, 1.0, 3.0])
 
 
 def kinds(expected: Floats | None, *, constraints: int = 0) -> Problem:
-    """Return four kinds of machine, of which only what is expected of them is known."""
+    """Return four kinds of machine, which differ only in their expected values."""
     space = grid((0.0, 1.0, 2.0, 3.0), ordered=(False,), log_bounds=(0.0,) * constraints)
     return replace(space, expected=expected)
 
 
 @pytest.mark.parametrize(("sign", "next_"), [(-1.0, 0), (1.0, 3)])
-def test_what_is_expected_decides_what_is_tried_next_where_little_else_is_known(sign: float, next_: int):
+def test_expected_scaling_ranks_the_specs_while_few_are_measured(sign: float, next_: int):
     decision = decide(
         kinds(sign * EXPECTED), [Observation(2, log_objective=1.0)], (), Budget(4), settings=SearchSettings()
     )
@@ -30,15 +30,15 @@ def test_what_is_expected_decides_what_is_tried_next_where_little_else_is_known(
     assert decision.indices == (next_,)
 
 
-def test_what_was_measured_is_believed_whatever_was_expected():
+def test_measurements_outweigh_the_expected_scaling():
     measured = [Observation(row, log_objective=-value) for row, value in enumerate(EXPECTED)]
-    found = predict(kinds(EXPECTED), measured).objective.mean
-    assert found == pytest.approx(-EXPECTED, abs=0.2)
+    mean = predict(kinds(EXPECTED), measured).objective.mean
+    assert mean == pytest.approx(-EXPECTED, abs=0.2)
 
 
-def test_a_margin_is_expected_to_lie_as_far_from_one_measured_as_was_said():
+def test_margins_of_unmeasured_specs_differ_by_the_expected_margins():
     expected = np.column_stack([EXPECTED, -EXPECTED])
     space = replace(kinds(None, constraints=2), expected_margins=expected)
-    found = predict(space, [Observation(0, log_objective=0.0, margins=(-1.0, 1.0))])
-    assert found.margins[0].mean == pytest.approx(-1.0 + EXPECTED)
-    assert found.margins[1].mean == pytest.approx(1.0 - EXPECTED)
+    prediction = predict(space, [Observation(0, log_objective=0.0, margins=(-1.0, 1.0))])
+    assert prediction.margins[0].mean == pytest.approx(-1.0 + EXPECTED)
+    assert prediction.margins[1].mean == pytest.approx(1.0 - EXPECTED)

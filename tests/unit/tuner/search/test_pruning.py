@@ -10,14 +10,14 @@ SPACE = grid(range(3), range(4), range(3), resource=(True, False, True))
 
 
 @given(st.sets(st.integers(0, SPACE.size - 1), max_size=4))
-def test_exactly_what_has_at_most_the_resources_is_pruned(failed):
-    found = out_of_memory(SPACE, [Observation(row, cause="memory") for row in failed])
+def test_exactly_specs_with_at_most_the_resources_are_pruned(failed):
+    pruned = out_of_memory(SPACE, [Observation(row, cause="memory") for row in failed])
     for row, (cpu, batch, memory) in enumerate(SPACE.ranks):
         dominated = any(
             cpu <= SPACE.ranks[f][0] and batch == SPACE.ranks[f][1] and memory <= SPACE.ranks[f][2]
             for f in failed
         )
-        assert found[row] == dominated
+        assert pruned[row] == dominated
 
 
 def test_other_failures_and_successes_prune_nothing():

@@ -12,19 +12,19 @@ def fitted(points: np.ndarray, values: np.ndarray, **more) -> Surrogate:
 
 def test_a_power_law_is_extrapolated():
     points = np.linspace(0, 0.6, 6)[:, None]
-    found = fitted(points, 2 + 3 * points[:, 0]).predict(np.ones((1, 1)))
-    assert found.mean[0] == pytest.approx(5, abs=0.3)
+    posterior = fitted(points, 2 + 3 * points[:, 0]).predict(np.ones((1, 1)))
+    assert posterior.mean[0] == pytest.approx(5, abs=0.3)
 
 
-def test_it_goes_through_what_was_measured():
+def test_mean_is_close_to_exact_measurements():
     rng = np.random.default_rng(0)
     points = rng.random((12, 2))
     values = np.sin(4 * points[:, 0]) + points[:, 1]
-    found = fitted(points, values).predict(points)
-    assert np.abs(found.mean - values).max() < 0.1
+    posterior = fitted(points, values).predict(points)
+    assert np.abs(posterior.mean - values).max() < 0.1
 
 
-def test_an_axis_that_was_not_varied_is_not_taken_to_be_without_effect():
+def test_deviation_grows_along_an_axis_that_was_not_varied():
     points = np.column_stack([np.linspace(0, 1, 6), np.full(6, 0.5)])
     surrogate = fitted(points, points[:, 0] ** 2)
     near, far = (surrogate.predict(np.array([[0.5, other]])).deviation[0] for other in (0.5, 1.0))
@@ -47,12 +47,12 @@ def test_draws_have_the_mean_and_spread_of_the_prediction():
     points = rng.random((6, 2))
     surrogate = fitted(points, points.sum(axis=1))
     at = rng.random((5, 2))
-    found, drawn = surrogate.predict(at), surrogate.draw(at, 4000, rng)
-    assert drawn.mean(axis=0) == pytest.approx(found.mean, abs=4 * found.deviation.max() / 63)
-    assert drawn.std(axis=0) == pytest.approx(found.deviation, rel=0.15, abs=0.01)
+    posterior, drawn = surrogate.predict(at), surrogate.draw(at, 4000, rng)
+    assert drawn.mean(axis=0) == pytest.approx(posterior.mean, abs=4 * posterior.deviation.max() / 63)
+    assert drawn.std(axis=0) == pytest.approx(posterior.deviation, rel=0.15, abs=0.01)
 
 
-def test_one_point_is_enough():
-    found = fitted(np.array([[0.5]]), np.array([7.0]), scale=0.5).predict(np.array([[0.5], [1.0]]))
-    assert found.mean[0] == pytest.approx(7.0)
-    assert found.deviation[1] > found.deviation[0]
+def test_surrogate_is_fitted_to_one_point():
+    posterior = fitted(np.array([[0.5]]), np.array([7.0]), scale=0.5).predict(np.array([[0.5], [1.0]]))
+    assert posterior.mean[0] == pytest.approx(7.0)
+    assert posterior.deviation[1] > posterior.deviation[0]

@@ -20,8 +20,12 @@ def similar() -> list[Earlier]:
     others = [KnownService(slope=0.6, bound=0.05), KnownService(slope=0.8, saturation=2.0, bound=0.05)]
     rng = np.random.default_rng(3)
     return [
-        Earlier(f"e{i}", one.problem, tuple(one.measure(int(row), rng) for row in rng.permutation(60)[:20]))
-        for i, one in enumerate(others)
+        Earlier(
+            f"e{i}",
+            service.problem,
+            tuple(service.measure(int(row), rng) for row in rng.permutation(60)[:20]),
+        )
+        for i, service in enumerate(others)
     ]
 
 
@@ -29,13 +33,13 @@ def similar() -> list[Earlier]:
 def opposite(similar: list[Earlier]) -> list[Earlier]:
     return [
         replace(
-            one,
+            earlier,
             observations=tuple(
                 replace(seen, log_objective=None if seen.log_objective is None else -seen.log_objective)
-                for seen in one.observations
+                for seen in earlier.observations
             ),
         )
-        for one in similar
+        for earlier in similar
     ]
 
 
@@ -45,47 +49,47 @@ def test_similar_services_make_the_first_trials_good(similar):
     assert max(seen.log_objective for seen in first if seen.feasible) >= SERVICE.best + math.log(0.9)
 
 
-def test_what_misleads_loses_its_weight(opposite):
+def test_earlier_experiments_lose_their_weight_when_they_mislead(opposite):
     rng = np.random.default_rng(0)
     seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
     assert learn(SERVICE.problem, opposite, seen, SETTINGS) is None
 
 
-def test_what_ranks_rightly_keeps_it(similar):
+def test_earlier_experiments_keep_their_weight_when_they_rank_correctly(similar):
     rng = np.random.default_rng(0)
     seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
-    found = learn(SERVICE.problem, similar, seen, SETTINGS)
-    assert found is not None
-    assert sum(weight for _, weight in found.weights) == pytest.approx(1)
+    prior = learn(SERVICE.problem, similar, seen, SETTINGS)
+    assert prior is not None
+    assert sum(weight for _, weight in prior.weights) == pytest.approx(1)
 
 
-def test_the_one_that_ranks_better_has_the_larger_share(similar, opposite):
+def test_earlier_experiment_that_ranks_better_has_the_larger_weight(similar, opposite):
     rng = np.random.default_rng(0)
     seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
-    found = learn(SERVICE.problem, [similar[0], opposite[1]], seen, SETTINGS)
-    assert found is not None
-    (_, good), (_, bad) = found.weights
+    prior = learn(SERVICE.problem, [similar[0], opposite[1]], seen, SETTINGS)
+    assert prior is not None
+    (_, good), (_, bad) = prior.weights
     assert good > 5 * bad
 
 
-def test_a_decision_says_how_much_each_earlier_experiment_is_believed(similar, opposite):
+def test_decision_has_the_weight_of_each_earlier_experiment(similar, opposite):
     rng = np.random.default_rng(0)
     seen = [SERVICE.measure(row, rng) for row in (2, 17, 32, 47, 50, 57, 41, 26)]
     short = replace(opposite[0], name="short", observations=opposite[0].observations[:3])
 
-    def said(*earlier: Earlier) -> dict[str, float]:
+    def weights(*earlier: Earlier) -> dict[str, float]:
         return dict(decide(SERVICE.problem, seen, (), Budget(20), earlier, settings=SETTINGS).learned)
 
-    believed = said(*similar, short)
-    assert believed.pop("short") == 0
-    assert sum(believed.values()) == pytest.approx(1)
-    assert said(*opposite) == {one.name: 0.0 for one in opposite}
+    weight_of = weights(*similar, short)
+    assert weight_of.pop("short") == 0
+    assert sum(weight_of.values()) == pytest.approx(1)
+    assert weights(*opposite) == {experiment.name: 0.0 for experiment in opposite}
     at_random = decide(SERVICE.problem, seen, (), Budget(20), similar, settings=SETTINGS, algorithm="random")
-    assert at_random.learned == (), "a search that does not learn drops nobody"
-    assert said() == {}
+    assert at_random.learned == (), "a search that does not learn reports no weights"
+    assert weights() == {}
 
 
-def test_a_search_that_was_misled_still_ends_well(opposite):
+def test_search_ends_near_the_best_when_earlier_experiments_mislead(opposite):
     played = play(SERVICE, 16, earlier=opposite)
     assert SERVICE.log_objective(played.end.index) >= SERVICE.best + math.log(0.9)
 
@@ -110,7 +114,7 @@ def third_is_worst() -> list[Earlier]:
     ]
 
 
-def test_a_part_of_the_space_that_was_no_good_elsewhere_is_looked_at_all_the_same(third_is_worst):
+def test_search_explores_specs_that_earlier_experiments_ranked_low(third_is_worst):
     here, tried = of_kinds(1.0, 1.5, 2.5, 0.5), []
     for _ in range(12):
         decision = decide(KINDS, seen_of(here, tried), (), Budget(30), third_is_worst, settings=SETTINGS)
@@ -118,7 +122,7 @@ def test_a_part_of_the_space_that_was_no_good_elsewhere_is_looked_at_all_the_sam
     assert int(np.argmax(here)) in tried
 
 
-def test_every_other_trial_is_chosen_as_if_alone_but_not_the_last(third_is_worst):
+def test_every_second_trial_but_the_last_ignores_earlier_experiments(third_is_worst):
     seen = seen_of(of_kinds(1.0, 1.5, -3.0, 0.5), (7, 15))
 
     def next_of(trials: int, *earlier: Earlier) -> tuple[int, ...]:
@@ -128,8 +132,8 @@ def test_every_other_trial_is_chosen_as_if_alone_but_not_the_last(third_is_worst
     assert next_of(3, *third_is_worst) != next_of(3)
 
 
-def test_what_was_expected_of_two_spaces_makes_a_lesson_of_one_the_other_s():
-    """Measured at one end, where it is flat, an axis is expected to step beyond as was said of both: no slope says that."""
+def test_earlier_model_includes_the_expected_scaling_of_both_spaces():
+    """The measured part of the axis is flat; the prediction steps where the expected scaling does."""
     space = grid(tuple(float(at) for at in range(12)), log_bounds=(0.0,))
     step = np.where(space.coordinates[:, 0] >= 8, 2.0, 0.0)
     space = replace(space, expected=step, expected_margins=-step[:, None])
@@ -139,10 +143,10 @@ def test_what_was_expected_of_two_spaces_makes_a_lesson_of_one_the_other_s():
     assert np.diff(lesson.margins[0]) == pytest.approx(-np.diff(step), abs=0.01)
 
 
-def test_a_search_does_not_stop_for_what_earlier_experiments_say_of_specs_that_it_has_not_seen(
+def test_search_continues_when_only_earlier_experiments_rank_the_unmeasured_specs_low(
     third_is_worst,
 ):
-    """All but the third kind was measured, and ranks as it did elsewhere; the third may be anything."""
+    """All kinds but the third were measured, and rank as in the earlier experiments; the third is unknown."""
     rows = (0, 3, 5, 7, 8, 11, 12, 13, 15, 24, 27, 31)
     seen = seen_of(of_kinds(1.0, 1.5, 2.5, 0.5), rows)
     assert learn(KINDS, third_is_worst, seen, SETTINGS) is not None
@@ -151,26 +155,26 @@ def test_a_search_does_not_stop_for_what_earlier_experiments_say_of_specs_that_i
     assert decision.expected_regret > SETTINGS.regret
 
 
-def test_what_is_like_specs_that_did_not_boot_here_is_not_tried_one_after_the_other():
-    """Elsewhere the largest batches were the best by far; here none of them boots."""
+def test_search_leaves_specs_near_failed_ones_whatever_earlier_experiments_promise():
+    """The largest batches were by far the best in the earlier experiment; here none of them boots."""
     space = grid(tuple(float(batch) for batch in range(9)), (0.0, 1.0, 2.0, 3.0, 4.0))
     values = 0.5 * space.ranks[:, 0] + 0.1 * space.ranks[:, 1]
     elsewhere = Earlier("old", space, seen_of(values, range(0, 45, 3)))
     tried: list[Observation] = []
-    while not any(one.boots for one in tried):
+    while not any(observation.boots for observation in tried):
         (row,) = decide(space, tried, (), Budget(30), [elsewhere], settings=SETTINGS).indices
         boots = space.ranks[row, 0] < 4
         tried.append(Observation(row, log_objective=1.0) if boots else Observation(row, cause="crash"))
     assert len(tried) <= 5
 
 
-def test_an_experiment_of_few_trials_says_nothing(similar):
-    short = [replace(one, observations=one.observations[:3]) for one in similar]
+def test_earlier_experiment_of_few_trials_has_no_model(similar):
+    short = [replace(experiment, observations=experiment.observations[:3]) for experiment in similar]
     assert earlier_models(SERVICE.problem, short) == ()
     assert learn(SERVICE.problem, short, [], SETTINGS) is None
 
 
-def test_bounds_that_differ_are_counted_in(similar):
+def test_margins_shift_by_the_ratio_of_the_bounds(similar):
     loose, tight = (learn(KnownService(bound=bound).problem, similar, [], SETTINGS) for bound in (0.2, 0.02))
     assert loose is not None
     assert tight is not None
@@ -178,8 +182,8 @@ def test_bounds_that_differ_are_counted_in(similar):
     assert np.all(hopes(tight) <= hopes(loose) + 1e-12)
 
 
-def test_a_constraint_that_an_experiment_did_not_have_is_learned_from_the_others(similar):
-    """Ours are of something that nobody limited, and of the latency; the first limited the latency, the second nothing."""
+def test_constraint_is_learned_only_from_experiments_that_have_it(similar):
+    """Our constraints are a new one and latency; the first experiment has latency, the second none."""
     ours = replace(SERVICE.problem, log_bounds=(math.log(0.01), math.log(0.05)))
     latency = replace(similar[0], constraints=(1,))
     free = replace(
@@ -188,31 +192,31 @@ def test_a_constraint_that_an_experiment_did_not_have_is_learned_from_the_others
         observations=tuple(replace(seen, margins=()) for seen in similar[1].observations),
     )
     alone = learn(SERVICE.problem, similar[:1], [], SETTINGS)
-    found = learn(ours, [latency, free], [], SETTINGS)
+    prior = learn(ours, [latency, free], [], SETTINGS)
     assert alone is not None
-    assert found is not None
-    assert np.all(found.margins[0] == 0)
-    assert np.allclose(found.margins[1], alone.margins[0])
+    assert prior is not None
+    assert np.all(prior.margins[0] == 0)
+    assert np.allclose(prior.margins[1], alone.margins[0])
 
 
-def test_the_first_spec_is_one_that_booted_elsewhere(similar):
+def test_first_spec_is_one_that_booted_in_earlier_experiments(similar):
     first = play(SERVICE, 1, earlier=similar)
     assert isinstance(first.decisions[0], Explore)
     assert SERVICE.boots(first.decisions[0].indices[0])
 
 
-def test_nothing_measured_elsewhere_that_never_ran_is_learned_from():
+def test_earlier_experiment_whose_specs_never_booted_is_not_learned_from():
     never = Earlier("e", SERVICE.problem, tuple(Observation(row, cause="crash") for row in range(20)))
     assert learn(SERVICE.problem, [never], [], SETTINGS) is None
 
 
-def test_an_earlier_experiment_told_without_prices_says_the_same_whatever_ours_are():
+def test_earlier_experiment_without_prices_predicts_the_same_at_any_prices():
     def space(prices: tuple[float, ...]):
         return grid(
             (0.0, 1.0, 2.0, 3.0),
             (0.0, 1.0, 2.0),
             ordered=(False, True),
-            log_cost=lambda found: np.array([prices[int(kind)] for kind in found[:, 0]]),
+            log_cost=lambda coordinates: np.array([prices[int(kind)] for kind in coordinates[:, 0]]),
         )
 
     free = space((0.0, 0.0, 0.0, 0.0))

@@ -1,4 +1,4 @@
-"""A replica costs what it has by the prices, and a price that is needed is asked for."""
+"""The cost of a replica follows from its resources and the prices; a missing price is an error."""
 
 from typing import Any
 
@@ -17,16 +17,16 @@ from tuner.specs.space import Space
 GIB = 2.0**30
 
 
-def prices_of(**found: Any) -> Prices:
-    return Prices.model_validate(found)
+def prices_of(**values: Any) -> Prices:
+    return Prices.model_validate(values)
 
 
 def test_cores_and_memory_are_added_up() -> None:
-    found = prices.cost_per_hour(Amounts(cpu=1.5, memory=2 * GIB), prices_of(cpu="0.04", memory="0.005"))
-    assert found == pytest.approx(0.07)
+    cost = prices.cost_per_hour(Amounts(cpu=1.5, memory=2 * GIB), prices_of(cpu="0.04", memory="0.005"))
+    assert cost == pytest.approx(0.07)
 
 
-def test_what_the_predictor_may_take_without_limit_is_named_and_not_what_others_may() -> None:
+def test_unlimited_names_resources_of_the_predictor_and_of_no_other_container() -> None:
     names = ["cpu", "memory", "gpu.cores"]
     other = {"name": "proxy"}
     without = {"name": CONTAINER, "resources": {"limits": {"memory": "1Gi"}}}
@@ -35,7 +35,7 @@ def test_what_the_predictor_may_take_without_limit_is_named_and_not_what_others_
     assert prices.unlimited([other, asking], names) == ()
 
 
-def test_what_has_no_price_is_free() -> None:
+def test_resources_without_a_price_are_free() -> None:
     assert prices.cost_per_hour(Amounts(cpu=4, memory=GIB, gpus=1), prices_of(memory="2")) == 2.0
 
 
@@ -49,17 +49,19 @@ def test_what_has_no_price_is_free() -> None:
         (Amounts(gpus=2), 4),
     ],
 )
-def test_a_share_of_a_gpu_costs_the_larger_of_its_two_shares(amounts: Amounts, cost: float) -> None:
+def test_gpu_share_costs_the_larger_of_memory_and_cores(amounts: Amounts, cost: float) -> None:
     assert prices.cost_per_hour(amounts, prices_of(gpu="2", gpuMemory="8Gi")) == pytest.approx(cost)
 
 
-def test_a_share_of_unknown_size_costs_a_whole_gpu() -> None:
+def test_gpu_share_of_unknown_size_costs_a_whole_gpu() -> None:
     assert prices.cost_per_hour(Amounts(gpu_memory=GIB), prices_of(gpu="2")) == 2.0
     assert prices.cost_per_hour(Amounts(gpu_memory=GIB, gpu_cores=25), prices_of(gpu="2")) == 0.5
 
 
 @given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 1e12), st.floats(0, 1e12))
-def test_more_never_costs_less(cores: float, more_cores: float, memory: float, more_memory: float) -> None:
+def test_cost_never_falls_with_more_resources(
+    cores: float, more_cores: float, memory: float, more_memory: float
+) -> None:
     given_ = prices_of(cpu="0.04", memory="0.005", gpu="2", gpuMemory="80Gi")
     less = prices.cost_per_hour(Amounts(cores, memory, memory, cores), given_)
     more = prices.cost_per_hour(
@@ -101,18 +103,20 @@ ALL = {"cpu": "1", "memory": "1", "gpu": "1", "gpuMemory": "8Gi"}
         ("gpu.memory", "1Gi", "gpuMemory"),
     ],
 )
-def test_a_tuned_resource_needs_a_price_where_cost_counts(
+def test_tuned_resource_needs_a_price_when_the_objective_involves_cost(
     objective: str, name: str, value: str, missing: str
 ) -> None:
-    left = {key: price for key, price in ALL.items() if key != missing}
-    spec = experiment([(name, value)], objective, prices=left)
+    incomplete = {key: price for key, price in ALL.items() if key != missing}
+    spec = experiment([(name, value)], objective, prices=incomplete)
     with pytest.raises(Permanent, match=rf"spec\.prices\.{missing}: is missing; {name} is tuned") as error:
         prices.check(spec, Space.of(spec), np.ones(1))
     assert error.value.reason == "PricesMissing"
-    prices.check(whole := experiment([(name, value)], objective, prices=ALL), Space.of(whole), np.ones(1))
+    prices.check(
+        complete := experiment([(name, value)], objective, prices=ALL), Space.of(complete), np.ones(1)
+    )
 
 
-def test_a_limit_of_cost_needs_prices_and_a_latency_does_not() -> None:
+def test_max_cost_needs_prices_and_a_latency_objective_does_not() -> None:
     spec = experiment([("cpu", "1")], "latency")
     prices.check(spec, Space.of(spec), np.zeros(1))
     spec = experiment([("cpu", "1")], "latency", maxCost="3")
@@ -120,13 +124,13 @@ def test_a_limit_of_cost_needs_prices_and_a_latency_does_not() -> None:
         prices.check(spec, Space.of(spec), np.ones(1))
 
 
-def test_replicas_that_cost_nothing_are_refused_where_cost_counts() -> None:
+def test_replicas_without_cost_are_refused_when_the_objective_involves_cost() -> None:
     spec = experiment([("cpu", "1")], "cost", prices={"cpu": "0"})
     with pytest.raises(Permanent, match="would cost nothing"):
         prices.check(spec, Space.of(spec), np.zeros(1))
 
 
-def test_more_memory_than_a_gpu_has_is_refused() -> None:
+def test_gpu_memory_above_that_of_a_whole_gpu_is_refused() -> None:
     spec = experiment([("gpu.memory", "9Gi")], "cost", prices=ALL)
     with pytest.raises(Permanent, match="a whole GPU has 8Gi, and 9Gi of it is tuned"):
         prices.check(spec, Space.of(spec), np.ones(1))

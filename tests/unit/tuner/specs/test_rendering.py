@@ -1,4 +1,4 @@
-"""A trial runs what the predictor with these settings would run, and each setting is there once."""
+"""The Pod of a trial is that of the predictor with these settings; each setting occurs once."""
 
 from typing import Any
 
@@ -25,38 +25,38 @@ def source_of(framework: Any = "sklearn", **more: Any) -> Source:
     )
 
 
-def settings_of(*found: tuple[str, str, str]) -> list[Setting]:
-    return [Setting.model_validate({"category": c, "name": n, "value": v}) for c, n, v in found]
+def settings_of(*settings: tuple[str, str, str]) -> list[Setting]:
+    return [Setting.model_validate({"category": c, "name": n, "value": v}) for c, n, v in settings]
 
 
 def container_of(source: Source, *settings: tuple[str, str, str]) -> dict[str, Any]:
-    found = rendering.pod(source, ready_version("v1"), settings_of(*settings), PRICES)
-    containers = {one["name"]: one for one in found.template["spec"]["containers"]}
-    assert len(containers) == len(found.template["spec"]["containers"])
+    rendered = rendering.pod(source, ready_version("v1"), settings_of(*settings), PRICES)
+    containers = {container["name"]: container for container in rendered.template["spec"]["containers"]}
+    assert len(containers) == len(rendered.template["spec"]["containers"])
     return dict(containers["predictor"])
 
 
 def env_of(container: dict[str, Any]) -> dict[str, Any]:
-    found = {entry["name"]: entry for entry in container["env"]}
-    assert len(found) == len(container["env"]), "a variable is set twice"
-    return {name: entry.get("value", entry) for name, entry in found.items()}
+    entries = {entry["name"]: entry for entry in container["env"]}
+    assert len(entries) == len(container["env"]), "a variable is set twice"
+    return {name: entry.get("value", entry) for name, entry in entries.items()}
 
 
 def custom(**container: Any) -> Source:
     return source_of("custom", template={"containers": [{"name": "predictor", "image": "x", **container}]})
 
 
-def test_without_settings_it_is_the_predictor_as_it_runs_today() -> None:
+def test_pod_without_settings_is_that_of_the_running_predictor() -> None:
     source = source_of(resources={"cpu": "2", "memory": "1Gi"}, batching={"batchSize": 8})
-    found = rendering.pod(source, ready_version("v1"), [], PRICES)
+    rendered = rendering.pod(source, ready_version("v1"), [], PRICES)
     today = revision.render("digits", "sklearn", source.predictor, ready_version("v1"))
-    assert found.template["spec"] == today.template["spec"]
-    assert found.cost_per_hour == pytest.approx(2 * 0.04 + 0.005)
-    assert (found.model_name, found.model_version, found.batch) == ("digits", "v1", 1)
-    assert found.model_digest == ready_version("v1")["status"]["digest"]
+    assert rendered.template["spec"] == today.template["spec"]
+    assert rendered.cost_per_hour == pytest.approx(2 * 0.04 + 0.005)
+    assert (rendered.model_name, rendered.model_version, rendered.batch) == ("digits", "v1", 1)
+    assert rendered.model_digest == ready_version("v1")["status"]["digest"]
 
 
-def test_a_trial_starts_without_a_zygote_and_gets_none_of_the_services_traffic() -> None:
+def test_pod_of_a_trial_has_no_zygote_and_no_labels_of_the_service() -> None:
     source = source_of(template={"metadata": {"annotations": {"a": "b", "slipway.dev/zygote": "enabled"}}})
     metadata = rendering.pod(source, ready_version("v1"), [], PRICES).template["metadata"]
     assert metadata["annotations"]["slipway.dev/zygote"] == "disabled"
@@ -64,7 +64,7 @@ def test_a_trial_starts_without_a_zygote_and_gets_none_of_the_services_traffic()
     assert not metadata.get("labels")
 
 
-def test_resources_are_replaced_wherever_they_were_set() -> None:
+def test_resources_are_replaced_in_predictor_and_template() -> None:
     own = {"name": "predictor", "resources": {"limits": {"cpu": "8", "x/y": "1"}, "requests": {"cpu": "4"}}}
     source = source_of(resources={"cpu": "1", "memory": "1Gi"}, template={"containers": [own]})
     resources = container_of(source, ("resource", "cpu", "500m"))["resources"]
@@ -72,7 +72,7 @@ def test_resources_are_replaced_wherever_they_were_set() -> None:
     assert resources["requests"] == {"cpu": "500m", "memory": "1Gi"}
 
 
-def test_a_share_of_a_gpu_is_replaced_wherever_it_was_set() -> None:
+def test_gpu_share_is_replaced_in_predictor_and_template() -> None:
     own = {
         "name": "predictor",
         "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "90"}],
@@ -88,14 +88,14 @@ def test_a_share_of_a_gpu_is_replaced_wherever_it_was_set() -> None:
     assert only_cores["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
 
 
-def test_a_claim_of_a_gpu_is_refused() -> None:
+def test_resource_claim_of_a_gpu_is_refused() -> None:
     source = source_of(resources={"gpu": {"cores": 50, "mechanism": "dra"}})
     with pytest.raises(Permanent, match="a trial makes no ResourceClaimTemplate") as error:
         container_of(source)
     assert error.value.reason == "TargetInvalid"
 
 
-def test_batching_is_replaced_wherever_it_was_set() -> None:
+def test_batching_is_replaced_in_predictor_and_template() -> None:
     own = {"name": "predictor", "env": [{"name": "SLIPWAY_BATCH_SIZE", "value": "9"}]}
     source = source_of(batching={"batchSize": 4, "timeout": "1ms"}, template={"containers": [own]})
     assert env_of(container_of(source))["SLIPWAY_BATCH_SIZE"] == "9"
@@ -105,7 +105,7 @@ def test_batching_is_replaced_wherever_it_was_set() -> None:
     assert "SLIPWAY_BATCH_SIZE" not in env
 
 
-def test_a_variable_is_replaced_with_all_it_was_made_of() -> None:
+def test_variable_replaces_value_and_value_from() -> None:
     entry = {"name": "THREADS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     own = {"name": "predictor", "env": [entry, {"name": "B", "value": "1"}]}
     container = container_of(
@@ -133,7 +133,7 @@ def test_a_variable_is_replaced_with_all_it_was_made_of() -> None:
         (["/bin/bash", "run.sh"], [], (["/bin/bash", "run.sh"], ["--threads=4"])),
     ],
 )
-def test_an_argument_is_there_once(command: Any, args: Any, expected: Any) -> None:
+def test_argument_is_passed_once(command: Any, args: Any, expected: Any) -> None:
     own = {key: value for key, value in (("command", command), ("args", args)) if value is not None}
     for name in ("threads", "--threads"):
         container = container_of(custom(**own), ("args", name, "4"))
@@ -150,7 +150,7 @@ def test_an_argument_is_there_once(command: Any, args: Any, expected: Any) -> No
         (source_of(), ("batching", "batchSize", "0"), "predictor.batching.batchSize: "),
     ],
 )
-def test_a_setting_that_cannot_be_put_in_is_refused(
+def test_setting_that_cannot_be_applied_is_refused(
     source: Source, setting: tuple[str, str, str], message: str
 ) -> None:
     with pytest.raises(Permanent, match=message) as error:
@@ -158,7 +158,7 @@ def test_a_setting_that_cannot_be_put_in_is_refused(
     assert error.value.reason == "SettingsInvalid"
 
 
-def test_a_version_without_an_image_is_waited_for() -> None:
+def test_model_version_without_an_image_is_a_temporary_error() -> None:
     with pytest.raises(Temporary, match="ModelVersion v1 has no image yet"):
         rendering.pod(source_of(), {"metadata": {"name": "v1"}}, [], PRICES)
     space = space_of(("env", [{"name": "A", "feasibleSpace": {"list": ["1"]}}]))
@@ -185,7 +185,7 @@ SETTINGS = st.lists(
 
 
 @given(WORDS, WORDS, SETTINGS)
-def test_putting_the_same_settings_in_again_changes_nothing(
+def test_applying_the_same_settings_again_changes_nothing(
     command: list[str], args: list[str], settings: list[tuple[str, str, str]]
 ) -> None:
     env = [{"name": "A", "value": "0"}, {"name": "D", "value": "0"}]
@@ -204,8 +204,8 @@ def test_putting_the_same_settings_in_again_changes_nothing(
             assert container["resources"]["limits"][name] == container["resources"]["requests"][name] == value
 
 
-def target(**found: Any) -> TuningTarget:
-    return TuningTarget.model_validate(found)
+def target(**fields: Any) -> TuningTarget:
+    return TuningTarget.model_validate(fields)
 
 
 def inference(*arms: str) -> dict[str, Any]:
@@ -213,33 +213,33 @@ def inference(*arms: str) -> dict[str, Any]:
     return {"metadata": {"name": "digits"}, "spec": {"framework": "pytorch", "predictors": predictors}}
 
 
-def test_the_predictor_of_an_inference_is_what_is_tuned() -> None:
-    found = rendering.source(target(inference="digits", predictor="b"), inference("a", "b"))
-    assert (found.name, found.framework, found.predictor.model_version) == ("digits", "pytorch", "v-b")
+def test_source_of_an_inference_is_its_predictor() -> None:
+    source = rendering.source(target(inference="digits", predictor="b"), inference("a", "b"))
+    assert (source.name, source.framework, source.predictor.model_version) == ("digits", "pytorch", "v-b")
     assert rendering.source(target(inference="digits"), inference("a")).predictor.name == "a"
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("fields", "message"),
     [
         ({"inference": "digits"}, "is missing; digits has a, b"),
         ({"inference": "digits", "predictor": "c"}, "digits has no c; it has a, b"),
     ],
 )
-def test_a_target_that_means_no_predictor_is_refused(found: dict[str, Any], message: str) -> None:
+def test_target_without_a_matching_predictor_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(Permanent, match=rf"spec\.target\.predictor: {message}"):
-        rendering.source(target(**found), inference("a", "b"))
+        rendering.source(target(**fields), inference("a", "b"))
 
 
-def test_a_model_version_is_tuned_with_the_template_that_the_target_gives() -> None:
+def test_source_of_a_model_version_has_the_template_of_the_target() -> None:
     template = {"containers": [{"name": "predictor", "env": [{"name": "A", "value": "1"}]}]}
     resources = {"memory": "1Gi"}
-    found = rendering.source(
+    source = rendering.source(
         target(modelVersion="v1", framework="sklearn", resources=resources, template=template), None
     )
-    assert container_of(found)["resources"]["limits"] == resources
-    assert env_of(container_of(found))["A"] == "1"
-    assert container_of(found)["image"] == "slipway.dev/runtimes/sklearn"
+    assert container_of(source)["resources"]["limits"] == resources
+    assert env_of(container_of(source))["A"] == "1"
+    assert container_of(source)["image"] == "slipway.dev/runtimes/sklearn"
 
 
 def space_of(*groups: tuple[str, list[dict[str, Any]]]) -> Space:
@@ -247,13 +247,15 @@ def space_of(*groups: tuple[str, list[dict[str, Any]]]) -> Space:
         ProfilingExperimentSpec.model_validate(
             {
                 "target": {"inference": "digits"},
-                "tunableParameters": [{"category": name, "parameters": found} for name, found in groups],
+                "tunableParameters": [
+                    {"category": name, "parameters": parameters} for name, parameters in groups
+                ],
             }
         )
     )
 
 
-def test_all_costs_at_once_are_each_pods_own() -> None:
+def test_costs_of_all_specs_equal_the_cost_of_each_pod() -> None:
     containers = [
         {"name": "side", "resources": {"requests": {"memory": "1Gi", "cpu": "1"}, "limits": {"cpu": "3"}}},
         {"name": "predictor", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "7"}}},
@@ -263,10 +265,10 @@ def test_all_costs_at_once_are_each_pods_own() -> None:
         ("resource", [{"name": "cpu", "feasibleSpace": {"list": ["500m", "1", "2"]}}]),
         ("env", [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]),
     )
-    found = rendering.costs(source, ready_version("v1"), space, PRICES)
+    costs = rendering.costs(source, ready_version("v1"), space, PRICES)
     each = [rendering.pod(source, ready_version("v1"), space.settings(i), PRICES) for i in range(space.size)]
-    assert found == pytest.approx(np.array([one.cost_per_hour for one in each]))
-    assert found[0] == pytest.approx((0.5 + 3) * 0.04 + (3 + 1) * 0.005 + 2 * 2)
+    assert costs == pytest.approx(np.array([pod.cost_per_hour for pod in each]))
+    assert costs[0] == pytest.approx((0.5 + 3) * 0.04 + (3 + 1) * 0.005 + 2 * 2)
 
 
 MECHANISMS = [
@@ -277,9 +279,9 @@ MECHANISMS = [
 ]
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda found: found["mechanism"])
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism["mechanism"])
 @pytest.mark.parametrize("tuned", [("gpu.memory",), ("gpu.cores",), ("gpu.cores", "gpu.memory")])
-def test_all_costs_at_once_are_of_the_shares_that_are_given(
+def test_costs_of_all_specs_use_the_granted_gpu_shares(
     mechanism: dict[str, str], tuned: tuple[str, ...]
 ) -> None:
     source = source_of(resources={"cpu": "1", "gpu": {"memory": "6500Mi", "cores": 12, **mechanism}})
@@ -289,12 +291,12 @@ def test_all_costs_at_once_are_of_the_shares_that_are_given(
         ("resource", [{"name": name, "feasibleSpace": {"list": lists[name]}} for name in tuned]),
     )
     prices = Prices.model_validate({"cpu": "0.04", "gpu": "2", "gpuMemory": "80Gi"})
-    found = rendering.costs(source, ready_version("v1"), space, prices)
+    costs = rendering.costs(source, ready_version("v1"), space, prices)
     each = [rendering.pod(source, ready_version("v1"), space.settings(i), prices) for i in range(space.size)]
-    assert found == pytest.approx(np.array([one.cost_per_hour for one in each]))
+    assert costs == pytest.approx(np.array([pod.cost_per_hour for pod in each]))
 
 
-def test_what_is_given_is_what_costs() -> None:
+def test_cost_is_that_of_the_granted_gpu_share() -> None:
     source = source_of(resources={"gpu": {"cores": 15, "mechanism": "mig", "type": "A100-80GB"}})
     prices = Prices.model_validate({"gpu": "7", "gpuMemory": "80Gi"})
     cost = rendering.pod(source, ready_version("v1"), [], prices).cost_per_hour

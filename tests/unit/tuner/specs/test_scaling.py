@@ -1,4 +1,4 @@
-"""What is expected of one spec against another before anything is measured."""
+"""Expected ratios between specs before any measurement."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def space(category: str, name: str, *values: str, **more: Any) -> Space:
 
 
 @pytest.mark.parametrize(
-    ("found", "times"),
+    ("tuned", "times"),
     [
         (space("resource", "cpu", "500m", "1"), 2.0),
         (space("resource", "cpu", "500m", "1", scale="linear"), 2.0),
@@ -44,10 +44,8 @@ def space(category: str, name: str, *values: str, **more: Any) -> Space:
         (space("env", "KIND", "1", "8", parameterType="categorical"), 1.0),
     ],
 )
-def test_throughput_is_expected_to_grow_with_what_computes_and_with_what_is_worked_on_at_once(
-    found: Space, times: float
-):
-    assert np.diff(scaling.of_space(found, "throughput", FREE)) == pytest.approx(np.log(times))
+def test_expected_throughput_grows_with_compute_and_concurrency(tuned: Space, times: float):
+    assert np.diff(scaling.of_space(tuned, "throughput", FREE)) == pytest.approx(np.log(times))
 
 
 @pytest.mark.parametrize(
@@ -62,13 +60,13 @@ def test_throughput_is_expected_to_grow_with_what_computes_and_with_what_is_work
         ("costAtRate", 2 / 3),
     ],
 )
-def test_an_objective_is_expected_to_follow_throughput_and_cost(metric: str, times: float):
+def test_expected_objective_follows_throughput_and_cost(metric: str, times: float):
     cpu = space("resource", "cpu", "1", "2")
     assert np.diff(scaling.of_space(cpu, metric, np.log([1.0, 3.0]))) == pytest.approx(np.log(times))
 
 
-def test_latency_grows_by_what_throughput_does_not_and_falls_as_capacity_grows():
-    """Of twice the requests at once 2^0.3 more are answered, so that each takes 2^0.7 as long; twice the capacity halves that."""
+def test_expected_latency_grows_with_concurrency_and_falls_with_capacity():
+    """Twice the concurrency: throughput times 2^0.3, latency times 2^0.7. Capacity divides the latency."""
     capacity, at_once = np.log([1.0, 1.0, 2.0]), np.log([1.0, 2.0, 2.0])
-    found = np.exp(scaling.log_latency(capacity, at_once))
-    assert found == pytest.approx([1.0, 2**0.7, 2**0.7 / 2])
+    latencies = np.exp(scaling.log_latency(capacity, at_once))
+    assert latencies == pytest.approx([1.0, 2**0.7, 2**0.7 / 2])

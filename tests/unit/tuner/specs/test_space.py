@@ -1,4 +1,4 @@
-"""A space is exactly what the user wrote: every value, no more, in order, and each spec has one number."""
+"""A space has exactly the values that the user wrote, in order, and each spec has one row."""
 
 from decimal import Decimal
 from typing import Any
@@ -19,7 +19,9 @@ def spec_of(*groups: tuple[str, list[dict[str, Any]]]) -> ProfilingExperimentSpe
     return ProfilingExperimentSpec.model_validate(
         {
             "target": {"inference": "digits"},
-            "tunableParameters": [{"category": name, "parameters": found} for name, found in groups],
+            "tunableParameters": [
+                {"category": name, "parameters": parameters} for name, parameters in groups
+            ],
         }
     )
 
@@ -50,7 +52,7 @@ def axis(category: str, name: str, type_: str = "discrete", scale: str = "", **s
         ("gpu.cores", {"min": 1, "max": 3, "factor": "1.3"}, ("1", "2", "3")),
     ],
 )
-def test_values_are_as_the_user_would_write_them(
+def test_values_are_written_in_the_users_notation(
     name: str, space: dict[str, Any], values: tuple[str, ...] | None
 ) -> None:
     if values is None:
@@ -61,23 +63,23 @@ def test_values_are_as_the_user_would_write_them(
 
 
 @pytest.mark.parametrize(("category", "name"), [("batching", "batchSize"), ("resource", "gpu.cores")])
-def test_values_that_are_put_in_as_whole_numbers_are_written_in_digits(category: str, name: str) -> None:
-    found = Space.of(spec_of((category, [parameter(name, list=["1", "2e1", "0.1k"])])))
-    assert found.axes[0].values == ("1", "20", "100")
+def test_values_of_whole_number_parameters_are_written_in_digits(category: str, name: str) -> None:
+    result = Space.of(spec_of((category, [parameter(name, list=["1", "2e1", "0.1k"])])))
+    assert result.axes[0].values == ("1", "20", "100")
     before = [Setting.model_validate({"category": category, "name": name, "value": "2e1"})]
-    assert found.index(before) == 1
+    assert result.index(before) == 1
 
 
-def test_a_range_of_tenths_has_its_end_where_floats_would_miss_it() -> None:
-    found = axis("env", "RATE", "double", min="0.1", max="0.7", step="0.1")
-    assert found.values == ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7")
+def test_range_of_tenths_ends_exactly_at_its_max() -> None:
+    result = axis("env", "RATE", "double", min="0.1", max="0.7", step="0.1")
+    assert result.values == ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7")
 
 
 @given(
     st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 400), st.sampled_from(["", "m", "Mi", "k"])
 )
 def test_a_range_ends_at_its_max_when_a_step_meets_it(low: int, step: int, count: int, suffix: str) -> None:
-    found = axis(
+    result = axis(
         "env",
         "X",
         "double",
@@ -85,9 +87,9 @@ def test_a_range_ends_at_its_max_when_a_step_meets_it(low: int, step: int, count
         max=f"{low + step * count}{suffix}",
         step=f"{step}{suffix}",
     )
-    assert found.values[-1] == f"{low + step * count}{suffix}" or count == 0
+    assert result.values[-1] == f"{low + step * count}{suffix}" or count == 0
     unit = quantity.parse(f"1{suffix}")
-    assert [quantity.parse(text) for text in found.values] == [
+    assert [quantity.parse(text) for text in result.values] == [
         (low + step * i) * unit for i in range(count + 1)
     ]
 
@@ -96,15 +98,15 @@ def test_a_range_ends_at_its_max_when_a_step_meets_it(low: int, step: int, count
 def test_powers_end_at_their_max_when_a_power_meets_it(low: Decimal, factor: Decimal, count: int) -> None:
     high = low * factor**count
     assume(len(high.normalize().as_tuple().digits) <= 15)
-    found = axis("env", "X", "double", min=f"{low:f}", max=f"{high:f}", factor=f"{factor}")
-    assert len(found.values) == count + 1
-    assert quantity.parse(found.values[-1]) == high
+    result = axis("env", "X", "double", min=f"{low:f}", max=f"{high:f}", factor=f"{factor}")
+    assert len(result.values) == count + 1
+    assert quantity.parse(result.values[-1]) == high
 
 
 @given(st.decimals(0, 100, places=2), st.decimals(0, 100, places=2), st.decimals("0.05", 10, places=2))
 def test_a_range_stays_between_its_ends(low: Decimal, width: Decimal, step: Decimal) -> None:
-    found = axis("env", "X", "double", min=f"{low}", max=f"{low + width}", step=f"{step}")
-    amounts = [quantity.parse(text) for text in found.values]
+    result = axis("env", "X", "double", min=f"{low}", max=f"{low + width}", step=f"{step}")
+    amounts = [quantity.parse(text) for text in result.values]
     assert amounts[0] == low
     assert low + width - step < amounts[-1] <= low + width
 
@@ -116,7 +118,7 @@ AXES = st.lists(
     ),
     min_size=1,
     max_size=4,
-    unique_by=lambda found: found[0],
+    unique_by=lambda axis_parameters: axis_parameters[0],
 )
 
 
@@ -134,7 +136,7 @@ def space_of(axes: list[tuple[str, list[int]]]) -> Space:
 
 
 @given(AXES, st.data())
-def test_every_spec_has_one_number(axes: list[tuple[str, list[int]]], data: st.DataObject) -> None:
+def test_every_spec_has_one_row(axes: list[tuple[str, list[int]]], data: st.DataObject) -> None:
     space = space_of(axes)
     index = data.draw(st.integers(0, space.size - 1))
     settings = space.settings(index)
@@ -142,10 +144,10 @@ def test_every_spec_has_one_number(axes: list[tuple[str, list[int]]], data: st.D
     assert space.index(data.draw(st.permutations(settings))) == index
     ranks, places = space.ranks(), space.coordinates()
     assert ranks.shape == places.shape == (space.size, len(space.axes))
-    for column, (one, setting) in enumerate(zip(space.axes, settings, strict=True)):
+    for column, (tuned_axis, setting) in enumerate(zip(space.axes, settings, strict=True)):
         rank = ranks[index, column]
-        assert one.values[rank] == setting.value
-        assert places[index, column] == one.positions[rank]
+        assert tuned_axis.values[rank] == setting.value
+        assert places[index, column] == tuned_axis.positions[rank]
 
 
 @settings(deadline=None)
@@ -153,11 +155,11 @@ def test_every_spec_has_one_number(axes: list[tuple[str, list[int]]], data: st.D
 def test_specs_are_numbered_without_gap_or_repetition(axes: list[tuple[str, list[int]]]) -> None:
     space = space_of(axes)
     assert len(np.unique(space.ranks(), axis=0)) == space.size
-    for found in space.axes:
-        assert list(found.positions) == sorted(found.positions)
+    for tuned_axis in space.axes:
+        assert list(tuned_axis.positions) == sorted(tuned_axis.positions)
 
 
-def test_a_spec_is_found_when_its_values_are_written_otherwise() -> None:
+def test_index_accepts_another_notation_of_the_values() -> None:
     space = space_of([("cpu", [1, 2]), ("memory", [1024])])
     written = [("resource", "memory", "1Gi"), ("env", "MODE", "a"), ("resource", "cpu", "2000m")]
     settings = [Setting.model_validate({"category": c, "name": n, "value": v}) for c, n, v in written]
@@ -175,7 +177,7 @@ def test_a_spec_is_found_when_its_values_are_written_otherwise() -> None:
         ([("resource", "cpu", "1"), ("resource", "cpu", "1"), ("env", "MODE", "a")], "must be of"),
     ],
 )
-def test_a_spec_outside_of_the_space_is_refused(settings: list[tuple[str, ...]], message: str) -> None:
+def test_index_refuses_a_spec_outside_of_the_space(settings: list[tuple[str, ...]], message: str) -> None:
     space = space_of([("cpu", [1, 2])])
     given_ = [Setting.model_validate({"category": c, "name": n, "value": v}) for c, n, v in settings]
     with pytest.raises(SpaceInvalid, match=message):
@@ -186,7 +188,7 @@ def test_a_spec_outside_of_the_space_is_refused(settings: list[tuple[str, ...]],
 
 
 @pytest.mark.parametrize(
-    ("category", "found", "positions"),
+    ("category", "tuned", "positions"),
     [
         ("resource", parameter("cpu", list=["1", "2", "8"]), (0, 1, 3)),
         ("resource", parameter("cpu", scale="linear", list=["1", "2", "8"]), (1, 2, 8)),
@@ -198,15 +200,15 @@ def test_a_spec_outside_of_the_space_is_refused(settings: list[tuple[str, ...]],
     ],
 )
 def test_an_axis_lies_on_its_natural_scale(
-    category: str, found: dict[str, Any], positions: tuple[float, ...]
+    category: str, tuned: dict[str, Any], positions: tuple[float, ...]
 ) -> None:
-    one = Space.of(spec_of((category, [found]))).axes[0]
-    assert one.positions == positions
-    assert one.ordered == (found["parameterType"] != "categorical")
+    result = Space.of(spec_of((category, [tuned]))).axes[0]
+    assert result.positions == positions
+    assert result.ordered == (tuned["parameterType"] != "categorical")
 
 
 @pytest.mark.parametrize(
-    ("category", "found", "field", "message"),
+    ("category", "tuned", "field", "message"),
     [
         (
             "resource",
@@ -352,17 +354,17 @@ def test_an_axis_lies_on_its_natural_scale(
         ("args", parameter("--threads=", list=["1"]), ".name", "'--threads=' is not the name of an argument"),
     ],
 )
-def test_what_makes_no_space_is_refused_by_field_rule_and_value(
-    category: str, found: dict[str, Any], field: str, message: str
+def test_invalid_parameters_are_refused_with_field_rule_and_value(
+    category: str, tuned: dict[str, Any], field: str, message: str
 ) -> None:
     with pytest.raises(SpaceInvalid) as error:
-        Space.of(spec_of((category, [found])))
+        Space.of(spec_of((category, [tuned])))
     assert error.value.field == f"spec.tunableParameters[0].parameters[0]{field}"
     assert message in str(error.value)
     assert error.value.reason == "SpaceInvalid"
 
 
-def test_a_parameter_that_is_there_twice_is_refused() -> None:
+def test_parameter_that_is_listed_twice_is_refused() -> None:
     twice = [parameter("--threads", list=["1"]), parameter("threads", list=["2"])]
     with pytest.raises(SpaceInvalid, match=r"parameters\[1\]\.name: --threads is tuned twice in args"):
         Space.of(spec_of(("args", twice)))
@@ -400,7 +402,7 @@ QUANTITIES = st.from_regex(
         },
     ),
 )
-def test_whatever_the_schema_takes_makes_a_space_or_is_refused(
+def test_parameters_of_the_schema_make_a_space_or_are_refused(
     category: str, name: str, type_: str, scale: str, space: dict[str, Any]
 ) -> None:
     try:
@@ -408,11 +410,11 @@ def test_whatever_the_schema_takes_makes_a_space_or_is_refused(
     except ValidationError:
         return
     try:
-        found = Space.of(spec)
+        result = Space.of(spec)
     except SpaceInvalid:
         return
-    assert found.index(found.settings(found.size - 1)) == found.size - 1
-    assert np.isfinite(found.coordinates()).all()
+    assert result.index(result.settings(result.size - 1)) == result.size - 1
+    assert np.isfinite(result.coordinates()).all()
 
 
 def kinds(*values: str, scale: str = "") -> Space:
@@ -420,26 +422,26 @@ def kinds(*values: str, scale: str = "") -> Space:
     return Space.of(spec_of(("env", [parameter("KIND", "categorical", list=list(values)), load])))
 
 
-def test_categories_of_another_space_lie_where_this_one_has_them() -> None:
-    found = kinds("b", "d", "a").aligned_with(kinds("a", "b", "c"))
-    assert found is not None
-    assert found.axes[0].values == ("b", "d", "a")
-    assert found.axes[0].positions == (1.0, 3.0, 0.0)
-    assert found.axes[1] == kinds("a").axes[1]
+def test_aligned_categories_have_the_positions_of_the_other_space() -> None:
+    aligned = kinds("b", "d", "a").aligned_with(kinds("a", "b", "c"))
+    assert aligned is not None
+    assert aligned.axes[0].values == ("b", "d", "a")
+    assert aligned.axes[0].positions == (1.0, 3.0, 0.0)
+    assert aligned.axes[1] == kinds("a").axes[1]
 
 
-def test_axes_of_another_space_come_in_the_order_of_this_one() -> None:
+def test_aligned_axes_have_the_order_of_the_other_space() -> None:
     axes = [("cpu", [1, 2]), ("memory", [1024, 512, 256])]
     ours, theirs = space_of(axes), space_of([axes[1], ("cpu", [4, 2])])
-    found = theirs.aligned_with(ours)
-    assert found is not None
-    assert [axis.label for axis in found.axes] == [axis.label for axis in ours.axes]
-    assert [axis.values for axis in found.axes[:2]] == [("2", "4"), ("256Mi", "512Mi", "1024Mi")]
-    row = found.index(theirs.settings(0))
-    assert list(found.coordinates()[row]) == [1.0, 28.0, 0.0]
+    aligned = theirs.aligned_with(ours)
+    assert aligned is not None
+    assert [axis.label for axis in aligned.axes] == [axis.label for axis in ours.axes]
+    assert [axis.values for axis in aligned.axes[:2]] == [("2", "4"), ("256Mi", "512Mi", "1024Mi")]
+    row = aligned.index(theirs.settings(0))
+    assert list(aligned.coordinates()[row]) == [1.0, 28.0, 0.0]
 
 
-def test_spaces_whose_values_are_all_others_are_compared_on_one_scale_only() -> None:
+def test_spaces_without_common_values_are_aligned_only_on_one_scale() -> None:
     def scaled(scale: str, *values: str) -> Space:
         return Space.of(spec_of(("env", [parameter("X", scale=scale, list=list(values))])))
 
@@ -448,7 +450,7 @@ def test_spaces_whose_values_are_all_others_are_compared_on_one_scale_only() -> 
     assert scaled("log", "1", "2").aligned_with(scaled("", "3", "4")) == scaled("log", "1", "2")
 
 
-def test_spaces_of_other_parameters_or_on_other_scales_are_not_compared() -> None:
+def test_spaces_of_other_parameters_or_scales_are_not_aligned() -> None:
     assert kinds("a", scale="linear").aligned_with(kinds("a")) is None
     assert (
         kinds("a").aligned_with(Space.of(spec_of(("env", [parameter("KIND", "categorical", list=["a"])]))))
