@@ -6,7 +6,7 @@ from serving.resources.trial import Estimate, Window
 
 
 def bound_of(constraint: Constraint) -> float:
-    """Return the most that a constraint allows: seconds, or the share of an error rate.
+    """Return the bound of a constraint: in seconds, or as the share of an error rate.
 
     Raises:
         ValueError: neither a duration nor a percentage.
@@ -17,7 +17,7 @@ def bound_of(constraint: Constraint) -> float:
 
 
 def measured_value(window: Window, metric: str, percentile: int) -> Estimate | None:
-    """Return a window's value of a constraint's metric; None if it has none and so breaks the constraint.
+    """Return a window's value of a constraint's metric; None, which breaks the constraint, if it has none.
 
     Latencies are those of the answered requests. A failed request counts as never answered: if more fail than
     lie above a percentile, that percentile is above every bound.

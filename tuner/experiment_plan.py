@@ -1,7 +1,6 @@
-"""Makes the plan of an experiment from its objects: reads them, asks the search, plans. Pure.
+"""Makes the plan of an experiment from its objects: reads them, runs the search, plans. Pure.
 
-It runs in the search worker's process: it imports scikit-learn, which is too heavy for a process that
-watches.
+It runs in the search worker, as it imports scikit-learn, which is too heavy for the controllers' process.
 """
 
 import datetime as dt
@@ -35,7 +34,7 @@ from tuner.trial_record import TrialRecord
 Price = Callable[[Space], Floats]
 """Returns the hourly cost of each spec of a space with this experiment's target and prices."""
 _ASPECTS = {"TargetInvalid": planning.TARGET_READY, "AlgorithmMissing": planning.RECOMMENDED}
-"""The condition that has the error, by its reason; any other reason belongs to the space."""
+"""Type of the condition that reports an error, by the error's reason; SpaceValid for any other reason."""
 
 
 class Decide(Protocol):
@@ -75,7 +74,7 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
     """Return the plan.
 
     Raises:
-        errors.Permanent: the experiment cannot go on, for example as one of its specs cannot be rendered.
+        errors.Permanent: the experiment cannot continue, for example if one of its specs cannot be rendered.
         errors.Temporary: its target does not exist yet.
     """
     experiment = request.recorded.experiment
@@ -149,10 +148,7 @@ def _records(
 
 
 def _prices(source: rendering.Source, version: Object, spec: ProfilingExperimentSpec, space: Space) -> Floats:
-    """Return the hourly cost of each spec of another experiment's space.
-
-    Zeros if one cannot be rendered for this target.
-    """
+    """Return the hourly costs of another experiment's specs; zeros if a spec cannot be rendered."""
     try:
         return rendering.costs(source, version, space, spec.prices)
     except errors.Permanent:
@@ -167,10 +163,7 @@ def _earlier_experiments(
 
 
 def _earlier(recorded: RecordedExperiment, snapshot: ExperimentSnapshot, price: Price) -> Earlier | None:
-    """Return an experiment to learn from, at today's prices.
-
-    None if its axes differ, or its space is invalid by now.
-    """
+    """Return an earlier experiment at today's prices; None if its axes differ or its space is invalid."""
     spec = ProfilingExperimentSpec.model_validate(recorded.experiment["spec"])
     try:
         space = Space.of(spec).aligned_with(snapshot.space)
@@ -190,7 +183,7 @@ def _earlier(recorded: RecordedExperiment, snapshot: ExperimentSnapshot, price: 
 
 
 def _shared(theirs: Sequence[Constraint], ours: Sequence[Constraint]) -> dict[int, int]:
-    """Return the place of each of our constraints among theirs, by metric and percentile, if it is there."""
+    """Return our constraints that they have too: index among ours to index among theirs."""
     places = {_measure(constraint): place for place, constraint in enumerate(theirs)}
     return {
         k: places[_measure(constraint)] for k, constraint in enumerate(ours) if _measure(constraint) in places

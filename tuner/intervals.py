@@ -8,45 +8,48 @@ from serving.resources.trial import Estimate
 Z95 = 1.96
 """Standard deviations to either end of a 95 % interval."""
 WIDEST = math.log(20)
-"""Of an interval: what may be 20 times as much is not known at all, and how much more it may be says
-nothing."""
+"""Largest half width of an interval: a value that may be 20 times as much is unknown."""
 
 
-def log_deviation(of: Estimate) -> float:
-    """Return the standard deviation of the logarithm, from the 95 % interval; 0 where that cannot be told."""
-    return half_width(of) / Z95
+def log_deviation(estimate: Estimate) -> float:
+    """Return the standard deviation of the logarithm, from the 95 % interval; 0 if unknown."""
+    return half_width(estimate) / Z95
 
 
-def half_width(of: Estimate) -> float:
-    """Return half of the 95 % interval's width, as a logarithm, WIDEST at most.
+def half_width(estimate: Estimate) -> float:
+    """Return half of the 95 % interval's width, as a logarithm: at most WIDEST, and 0 if it is unknown.
 
-    0 where it has no width that could be told. The upper end of a percentile of few requests is far away, as
-    nothing bounds it; the lower one then says more. Where nothing bounds the lower one, as with the mean of
-    few requests, the upper one does.
+    The upper end of a percentile of few requests is unbounded and far away: then twice the lower half counts.
+    Without a lower end, as for the mean of few requests, the upper half counts.
     """
-    if of.value <= 0 or of.high < of.value or of.low > of.value or of.high <= of.low:
+    if (
+        estimate.value <= 0
+        or estimate.high < estimate.value
+        or estimate.low > estimate.value
+        or estimate.high <= estimate.low
+    ):
         return 0.0
-    above = math.log(of.high / of.value)
-    if of.low <= 0:
+    above = math.log(estimate.high / estimate.value)
+    if estimate.low <= 0:
         return min(above, WIDEST) if above > 0 else WIDEST
-    below = math.log(of.value / of.low)
+    below = math.log(estimate.value / estimate.low)
     return min((above + below) / 2, 2 * below, WIDEST)
 
 
 def pooled(estimates: Sequence[Estimate], repeatability: float = 0.0) -> Estimate:
     """Return the geometric mean of independent measurements with its interval.
 
-    The arithmetic one where a value is not positive. The interval is that of the mean by the measurements'
-    own ones, or by how far they are apart where that is more: two that exclude each other have seen less than
-    their intervals say. Of equally sure measurements the ratio of the two is Birge's (The calculation of
-    errors by the method of least squares, Physical Review 40, 1932), by which the Particle Data Group scales
-    errors too. Student's t is left out: with two measurements it would say 6 times as much of any chance
-    difference between them.
+    If a value is not positive, return the arithmetic mean. The interval of the mean follows from those of the
+    measurements, or from their differences if these are larger: measurements with disjoint intervals are less
+    precise than their intervals claim. For equally precise measurements the ratio of the two is
+    Birge's (The calculation of errors by the method of least squares, Physical Review 40, 1932), with which
+    the Particle Data Group scales errors. Student's t is not used: with two measurements it would widen the
+    interval of any chance difference 6 times.
 
     Args:
         estimates: at least one.
-        repeatability: standard deviation of the logarithm from one measurement to the next that their own
-            intervals do not have, where it is known from others; what is exact stays so.
+        repeatability: standard deviation of the logarithm between measurements, beyond their own intervals;
+            exact measurements stay exact.
     """
     if len(estimates) == 1 and not repeatability:
         return estimates[0]
@@ -64,7 +67,7 @@ def pooled(estimates: Sequence[Estimate], repeatability: float = 0.0) -> Estimat
 
 
 def _spread(values: Sequence[float], halves: Sequence[float]) -> float:
-    """Return half the 95 % interval of the mean, by the values' own intervals or by their differences."""
+    """Return half the 95 % interval of the mean, from the values' intervals or from their differences."""
     count, mean = len(values), sum(values) / len(values)
     within = math.sqrt(sum(half**2 for half in halves)) / count
     between = math.sqrt(sum((value - mean) ** 2 for value in values) / (count * max(count - 1, 1)))

@@ -29,7 +29,7 @@ class Metric(Protocol):
 
 
 def spec(settings: Sequence[Setting]) -> str:
-    """Return `cpu=500m memory=512Mi`; a name that two categories have is qualified by its category."""
+    """Return `cpu=500m memory=512Mi`; a name that occurs in two categories is prefixed with its category."""
     names = [setting.name for setting in settings]
     words = [
         f"{s.category}/{s.name}={s.value}" if names.count(s.name) > 1 else f"{s.name}={s.value}"
@@ -57,7 +57,7 @@ def constraint(of: Metric, bound: float) -> str:
 def interval(estimate: Estimate, write: Callable[[float], str]) -> str:
     """Return `12.3 ms (11.9 ms to 12.8 ms)`, or `12.3 ms (11.9 ms or more)` without an upper end.
 
-    An interval whose ends are written alike is left out.
+    An interval with equal texts of both ends is omitted.
     """
     low, high = write(estimate.low), write(estimate.high)
     if math.isinf(estimate.high):

@@ -16,7 +16,7 @@ TINY = 1e-12
 def objective_value(
     objective: Objective, window: Window, cost_per_hour: float, batch: int
 ) -> Estimate | None:
-    """Return the objective's value; None if nothing was answered, or a price that it needs is missing.
+    """Return the objective's value; None without answers, or without a price that it needs.
 
     Requests and tokens are per second and replica, or per unit of money for metrics per cost.
     """
@@ -35,10 +35,12 @@ def objective_value(
     return _scaled(throughput, each * per)
 
 
-def _scaled(of: Estimate, by: float) -> Estimate | None:
-    if of.value * by <= 0:
+def _scaled(estimate: Estimate, factor: float) -> Estimate | None:
+    if estimate.value * factor <= 0:
         return None
-    return Estimate(value=of.value * by, low=max(0.0, of.low) * by, high=of.high * by)
+    return Estimate(
+        value=estimate.value * factor, low=max(0.0, estimate.low) * factor, high=estimate.high * factor
+    )
 
 
 def _at_rate(rate: float, throughput: Estimate, batch: int, cost_per_hour: float) -> Estimate | None:

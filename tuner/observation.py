@@ -1,4 +1,4 @@
-"""An experiment's space and its ended Trials in the numbers of the search. Pure."""
+"""Converts an experiment's space and its ended Trials into the numbers of the search. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ CAUSES: dict[str, Cause] = {
 }
 """Reasons of a trial whose spec does not run."""
 SILENT = ("LoadFailed", "Interrupted", "")
-"""Reasons of a trial that says nothing about its spec."""
+"""Reasons of a trial without information about its spec."""
 MOST_MARGIN = 3.0
-"""Margins are cut at a factor of 20 either way: a larger excess says nothing about neighbours."""
+"""Margins are clipped at a factor of 20 either way: a larger excess has no information about neighbours."""
 TINY = 1e-9
 """Replaces a bound of 0, which has no logarithm."""
 
@@ -53,9 +53,9 @@ def problem_of(spec: ProfilingExperimentSpec, space: Space, costs: Floats) -> Pr
 def observation_of(
     spec: TrialSpec, status: TrialStatus, index: int, objective: Objective, constraints: Sequence[Constraint]
 ) -> Observation | None:
-    """Return what the search learns from a Trial; None while it runs, and if it says nothing about its spec.
+    """Return the observation of a Trial; None while it runs, or without information about its spec.
 
-    A spec that ran and whose objective cannot be computed (nothing was answered) counts as one that crashed.
+    A spec that ran, but whose objective cannot be computed (nothing was answered), counts as crashed.
     """
     if status.phase not in FINISHED or status.reason in SILENT:
         return None
@@ -95,6 +95,6 @@ def _log_margin(value: Estimate, bound: float) -> tuple[float, float]:
     if bound <= 0:
         return MOST_MARGIN, 0.0
     margin = math.log(value.value / bound)
-    cut = min(max(margin, -MOST_MARGIN), MOST_MARGIN)
-    # The deviation is cut likewise, so that a constraint that was surely met still is.
-    return cut, intervals.log_deviation(value) * (cut / margin if margin else 1.0)
+    clipped = min(max(margin, -MOST_MARGIN), MOST_MARGIN)
+    # The deviation is scaled likewise, to keep the probability that the constraint is met.
+    return clipped, intervals.log_deviation(value) * (clipped / margin if margin else 1.0)

@@ -156,13 +156,13 @@ def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Obj
     listed = [
         text(item, f"{path}.list[{i}]") for i, item in enumerate(items(value.get("list"), f"{path}.list"))
     ]
-    ends = {key: found for key in _RANGE if (found := text(value.get(key), f"{path}.{key}"))}
+    ends = {key: end for key in _RANGE if (end := text(value.get(key), f"{path}.{key}"))}
     if listed and (type_ in ("discrete", "categorical") or not ends):
         for key in ends:
             notes.add(
                 f"{path}.{key}", f"is left out: values of type {type_} come from the list, as in Morphling"
             )
-        return {"list": [_with_unit(found, unit) for found in listed]}
+        return {"list": [_with_unit(item, unit) for item in listed]}
     if type_ in ("discrete", "categorical"):
         raise UserError(f"{path}.list: is missing; values of type {type_} are given as a list")
     for key in _RANGE:
@@ -175,7 +175,7 @@ def _space(value: Object, path: str, type_: str, unit: str, notes: Notes) -> Obj
             f"{path}.list",
             f"is left out: values of type {type_} come from min, max and step, as in Morphling",
         )
-    return {key: _with_unit(found, unit) for key, found in ends.items()}
+    return {key: _with_unit(end, unit) for key, end in ends.items()}
 
 
 def _with_unit(number: str, unit: str) -> str:

@@ -1,7 +1,4 @@
-"""The best spec so far as the status shows it, and the throughput that beats it.
-
-The search says which spec is the best.
-"""
+"""The status entry of the best spec, which the search chooses, and the throughput that beats it."""
 
 import math
 
@@ -14,9 +11,7 @@ from tuner.trial_record import TrialRecord
 
 
 def recommendation(snapshot: ExperimentSnapshot, index: int, repeatability: float) -> Recommendation | None:
-    """Return a spec's entry in the status, without its message, from all its complete measurements.
-
-    A spec that was only stopped early has those measurements. None without any result.
+    """Return a spec's entry in the status, without its message; None without a result.
 
     Args:
         snapshot: the experiment.
@@ -47,10 +42,9 @@ def measured(snapshot: ExperimentSnapshot, index: int) -> list[TrialRecord]:
 
 
 def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Rendering) -> float | None:
-    """Return the requests per second with which this spec beats the best one.
+    """Return the throughput with which this spec beats the best; None if throughput does not decide.
 
-    None if throughput does not decide. The best spec counts with the lower end of its interval, so that a
-    spec that may be as good is measured completely.
+    The best spec counts with the lower end of its interval, so that equal specs are measured completely.
     """
     trials = [] if decision.best is None else measured(snapshot, decision.best)
     results = [trial.status.result.throughput for trial in trials if trial.status.result is not None]
@@ -66,8 +60,7 @@ def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Renderin
         case "costAtRate" if cost > 0 and throughput > 0 and objective.rate is not None:
             rate = float(objective.rate)
             replicas = math.floor(math.ceil(rate / throughput) * cost / rendered.cost_per_hour)
-            # If one replica is dearer already, no throughput makes up for it, but its latency is worth
-            # knowing.
+            # If one replica is dearer already, no throughput compensates for it, but its latency is of use.
             return rate / replicas if replicas else None
         case _:
             return None

@@ -41,7 +41,7 @@ def _axes(experiment: Object) -> list[tuple[str, str]]:
 
 
 def _objective(experiment: Object) -> tuple[Any, ...]:
-    """Return what two objectives must share so that a value of one says something about the other."""
+    """Return the fields that objectives must share to be comparable."""
     objective = Objective.model_validate(experiment["spec"].get("objective") or {})
     percentile = objective.percentile if objective.objective_metric_name == "latency" else None
     rate = float(objective.rate) if objective.rate is not None else None

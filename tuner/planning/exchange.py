@@ -1,7 +1,4 @@
-"""What the controller asks of the search worker, and what it gets.
-
-Plain values: the two are processes of their own.
-"""
+"""The request of the controller to the search worker, another process, and its plan: plain values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +18,13 @@ class RecordedExperiment:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """An experiment whose next step is wanted."""
+    """The request for the next step of an experiment."""
 
     recorded: RecordedExperiment
     inference: Object | None
     """The target's Inference; None if the target names none, or it does not exist."""
     model_versions: Mapping[str, Object]
-    """The existing ModelVersions that the target may mean, by name."""
+    """The existing ModelVersions of the target, by name."""
     earlier: Sequence[RecordedExperiment]
     """Finished experiments with the same objective and parameters, the newest first."""
     settings: TunerSettings
@@ -38,7 +35,7 @@ class ExperimentPlan:
     """What to write, in this order."""
 
     trials: Sequence[Object] = ()
-    """Trials to create; one that exists was created by an earlier attempt."""
+    """Trials to create; an existing Trial was created by an earlier attempt."""
     profile: Object | None = None
     """A CapacityProfile to create."""
     status: Object | None = None

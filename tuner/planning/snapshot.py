@@ -1,4 +1,4 @@
-"""The state of an experiment that its plan is made from. Values only; nothing is decided here."""
+"""The state of an experiment from which its plan is made: values without decisions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class ExperimentSnapshot:
 
     @property
     def running(self) -> int:
-        """Number of trials that run."""
+        """Number of running trials."""
         return sum(not trial.over for trial in self.trials)
 
     @property

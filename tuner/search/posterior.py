@@ -22,7 +22,7 @@ BOOT_SPREAD = 0.3
 
 @dataclass(frozen=True)
 class TransferPrior:
-    """What earlier experiments predict for each of the n specs, as far as they are trusted."""
+    """The prediction of earlier experiments for each of the n specs, weighted by the trust in them."""
 
     objective: Floats
     """Log objective, up to a constant."""

@@ -1,7 +1,4 @@
-"""The search problem as numbers: positions and costs of specs, and observations.
-
-It knows no objects of the API.
-"""
+"""The search problem as numbers: positions and costs of specs, and observations."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -28,7 +25,7 @@ class Problem:
     ordered: tuple[bool, ...]
     """(d,): False for axes whose values have no order."""
     resource: tuple[bool, ...]
-    """(d,): True for resources: a spec that ran out of one does so with less of it, too."""
+    """(d,): True for resources: with less of it, a spec that ran out of memory does so again."""
     log_cost: Floats
     """(n,): log of the price of an hour of one replica; zeros where there are no prices."""
     log_bounds: tuple[float, ...] = ()
@@ -53,7 +50,7 @@ class Problem:
 def features(problem: Problem) -> Floats:
     """Return (n, f) coordinates from 0 to 1: ordered axes on their scale, a column per value of the others.
 
-    With unordered axes, the price is one more column: it says how their values compare.
+    With unordered axes, the price is one more column, as it compares their values.
     """
     columns: list[Floats] = []
     for axis, ordered in enumerate(problem.ordered):
@@ -92,7 +89,7 @@ class Observation:
     margin_noise: float = 0.0
     """Standard deviation of the margins; 0 if unknown."""
     scatter: float = 0.0
-    """Standard deviation between single measurements of the margins, if a trial is surer than one; else 0."""
+    """Standard deviation between single measurements of the margins, if a trial is more precise; else 0."""
     seconds: float = 0.0
     """Duration of the trial, start included."""
     confirms: bool = False
@@ -112,7 +109,7 @@ class Observation:
 
     @property
     def feasible(self) -> bool:
-        """Whether it runs and was seen to meet every constraint."""
+        """Whether it runs and met every constraint."""
         return self.boots and all(margin <= 0 for margin in self.margins)
 
 
@@ -131,7 +128,7 @@ class Earlier:
 
     name: str
     problem: Problem
-    """With only those of its constraints that this search has, too."""
+    """With only the constraints that this search has too."""
     observations: tuple[Observation, ...]
     constraints: tuple[int, ...] | None = None
     """The index of each of `problem`'s constraints in this search; None if they are the same in the same

@@ -20,8 +20,7 @@ from tuner.search.kernel import PowerMatern
 from tuner.search.problem import Floats
 
 TYPICAL_SCALE = 0.7
-"""Typical deviation of a logarithm over a space, a factor of two: two values that agree do not make it
-flat."""
+"""Typical deviation of a logarithm over a space, a factor of two: two equal values do not make it flat."""
 
 
 @dataclass(frozen=True)

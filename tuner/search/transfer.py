@@ -23,7 +23,7 @@ LONE_SPREAD = 0.3
 LEAST_SPREAD = 0.05
 """Least spread: closer agreement than a measurement repeats is chance."""
 LEAST_TRIALS = 6
-"""Fewer specs that ran say too little about an earlier experiment's space."""
+"""With fewer specs that ran, an earlier experiment is not used."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class EarlierModel:
     objective: Floats
     """Log objective, centred."""
     margins: Mapping[int, Floats]
-    """Log of the constrained value, not divided by a bound, for each constraint of this problem that it
-    had too."""
+    """Log of the constrained value, not divided by a bound, for each shared constraint of this problem."""
     boots: Floats
     """From -1 (never) to 1 (always)."""
 
@@ -56,7 +55,7 @@ def _earlier_model(problem: Problem, earlier: Earlier) -> EarlierModel:
         priced = np.ptp(problem.log_cost) > 0
         alike = np.full(problem.size, theirs.log_cost[0])
         problem = replace(problem, log_cost=alike, expected=None if priced else problem.expected)
-    # Its measured specs are enough: a space may have a hundred thousand.
+    # Only the measured specs: a space may have a hundred thousand.
     rows, at = np.unique([seen.index for seen in earlier.observations], return_inverse=True)
     ours = range(theirs.constraints) if earlier.constraints is None else earlier.constraints
     both = Problem(
@@ -177,7 +176,7 @@ def hopes(prior: TransferPrior) -> Floats:
 
 
 def chances(prior: TransferPrior, p_boots: Floats) -> Floats:
-    """Return the log probability that each spec boots, which is given, and meets its constraints."""
+    """Return the log probability that each spec boots, by `p_boots`, and meets its constraints."""
     total: Floats = np.log(np.maximum(p_boots, 1e-6))
     for margin in prior.margins:
         total = total + np.log(np.maximum(ndtr(-margin / prior.margin_scale), 1e-6))

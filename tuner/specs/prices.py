@@ -182,8 +182,8 @@ def _price(text: str | None) -> float:
     return float(text) if text is not None else 0.0
 
 
-def _amount(of: Mapping[str, Any], name: str) -> float:
-    return float(quantity.parse(str(of.get(name) or 0)))
+def _amount(limits: Mapping[str, Any], name: str) -> float:
+    return float(quantity.parse(str(limits.get(name) or 0)))
 
 
 def _limits(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,7 +158,8 @@ def tuned(source: Source, settings: Sequence[Setting]) -> Predictor:
     if by_category["batching"]:
         if source.framework == "custom":
             raise Permanent(
-                "SettingsInvalid", "batching: framework custom gathers no requests; tune an argument of yours"
+                "SettingsInvalid",
+                "batching: framework custom gathers no requests; tune an argument of the server",
             )
         value["batching"] = {**value.get("batching", {}), **by_category["batching"]}
     container = _container(source.predictor.template or PredictorTemplate(), by_category)
@@ -182,26 +183,28 @@ def _put_resources(predictor: Object, settings: Mapping[str, str]) -> None:
 
 
 def _container(template: PredictorTemplate, settings: Mapping[str, Mapping[str, str]]) -> Object:
-    """Return the predictor's container of the template, without what the settings set elsewhere."""
+    """Return the predictor's container of the template, without the values that the settings replace."""
     own = next(
         (c for c in template.containers if c["name"] == revision.CONTAINER), {"name": revision.CONTAINER}
     )
     container = dict(own)
     on_gpu = any(name.startswith("gpu.") for name in settings["resource"])
     if "resources" in container:
-        gone = tuple(name for name in settings["resource"] if "." not in name)
+        replaced = tuple(name for name in settings["resource"] if "." not in name)
         prefixes = _GPU_LIMITS if on_gpu else ()
         container["resources"] = {
-            kind: {k: v for k, v in (found or {}).items() if k not in gone and not k.startswith(prefixes)}
+            kind: {
+                k: v for k, v in (amounts or {}).items() if k not in replaced and not k.startswith(prefixes)
+            }
             if kind in ("requests", "limits")
-            else found
-            for kind, found in container["resources"].items()
+            else amounts
+            for kind, amounts in container["resources"].items()
         }
     if "env" in container:
-        gone_env = (_BATCHING_ENV if settings["batching"] else frozenset()) | (
+        replaced_env = (_BATCHING_ENV if settings["batching"] else frozenset()) | (
             _GPU_ENV if on_gpu else frozenset()
         )
-        container["env"] = [entry for entry in container["env"] if entry["name"] not in gone_env]
+        container["env"] = [entry for entry in container["env"] if entry["name"] not in replaced_env]
     return container
 
 
@@ -219,16 +222,19 @@ def _put_arguments(container: Object, settings: Mapping[str, str], framework: Fr
     command = [str(word) for word in container.get("command") or []]
     if framework != "custom" and not command and "image" not in container:
         raise Permanent(
-            "SettingsInvalid", f"args: the runtime of framework {framework} takes none; tune env instead"
+            "SettingsInvalid",
+            f"args: the runtime of framework {framework} has no arguments; tune env instead",
         )
     if command and _SHELLS.fullmatch(command[0]) and "-c" in command:
-        raise Permanent("SettingsInvalid", "args: a script of a shell does not see them; tune env instead")
+        raise Permanent(
+            "SettingsInvalid", "args: a shell script does not receive arguments; tune env instead"
+        )
     arguments = [str(word) for word in container.get("args") or []]
     for name, value in settings.items():
         word = f"{flag(name)}={value}"
-        command, found = _replaced(command, flag(name), word)
-        arguments, found_too = _replaced(arguments, flag(name), None if found else word)
-        if not found and not found_too:
+        command, in_command = _replaced(command, flag(name), word)
+        arguments, in_arguments = _replaced(arguments, flag(name), None if in_command else word)
+        if not in_command and not in_arguments:
             end = arguments.index("--") if "--" in arguments else len(arguments)
             arguments.insert(end, word)
     container["args"] = arguments
@@ -237,21 +243,21 @@ def _put_arguments(container: Object, settings: Mapping[str, str], framework: Fr
 
 
 def _replaced(words: Sequence[str], name: str, word: str | None) -> tuple[list[str], bool]:
-    """Return the words with the first `--name VALUE` or `--name=VALUE` replaced, and if there was one."""
+    """Return the words with the first `--name VALUE` or `--name=VALUE` replaced, and whether it occurred."""
     result: list[str] = []
-    is_found = is_value = False
-    for found in words:
-        if is_value and (not found.startswith("-") or _NUMBER.match(found)):
+    is_replaced = is_value = False
+    for item in words:
+        if is_value and (not item.startswith("-") or _NUMBER.match(item)):
             is_value = False
             continue
-        is_value = found == name
-        if found == name or found.startswith(f"{name}="):
-            if word is not None and not is_found:
+        is_value = item == name
+        if item == name or item.startswith(f"{name}="):
+            if word is not None and not is_replaced:
                 result.append(word)
-            is_found = True
+            is_replaced = True
         else:
-            result.append(found)
-    return result, is_found
+            result.append(item)
+    return result, is_replaced
 
 
 def _with_container(template: Object, container: Object) -> Object:

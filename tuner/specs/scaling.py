@@ -17,8 +17,7 @@ likewise."""
 CPU = 1.0
 """Exponent of throughput over cores."""
 MOST_AT_ONCE = 1024
-"""Greatest batch size; whole numbers up to it in arguments and environment are taken for numbers of
-workers."""
+"""Greatest batch size; whole numbers up to it in arguments and environment count as numbers of workers."""
 
 _GAINS = {"throughput", "tokensPerSecond", "throughputPerCost", "tokensPerCost", "costAtRate"}
 """Objectives that grow with throughput."""

@@ -33,7 +33,7 @@ class ValueRange:
     rule: str
     most: Decimal | None = None
     digits_only: bool = False
-    """Its destination understands no suffix: `1k` is inserted as `1000`."""
+    """The destination reads no suffix: `1k` is applied as `1000`."""
 
 
 RESOURCES: Mapping[str, ValueRange] = {
@@ -65,7 +65,7 @@ _FIXED_ENV = frozenset(
         "PORT",
     }
 )
-"""Variables that say which model a replica serves, and where."""
+"""Variables with the model of a replica and its address."""
 _ENV = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """k8s.io/apimachinery/pkg/util/validation, IsEnvVarName."""
 _ARGUMENT = re.compile(r"-{0,2}[a-zA-Z0-9][-._a-zA-Z0-9]*")
@@ -254,7 +254,7 @@ def _limits(path: str, category: Category, parameter: Parameter) -> ValueRange |
     if category == "env" and _ENV.fullmatch(name) is None:
         raise SpaceInvalid(field, f"{name!r} is not the name of an environment variable")
     if category == "env" and name in _FIXED_ENV:
-        raise SpaceInvalid(field, f"{name} tells a replica what to serve and where; it cannot be tuned")
+        raise SpaceInvalid(field, f"{name} is set by Slipway and cannot be tuned")
     if category == "args" and _ARGUMENT.fullmatch(name) is None:
         raise SpaceInvalid(field, f"{name!r} is not the name of an argument such as --threads")
     return None

@@ -1,7 +1,4 @@
-"""The values of a parameter in the user's notation; exact, so that no range misses its end by rounding.
-
-It knows numbers, quantities and durations, and no particular parameter.
-"""
+"""The values of a parameter in the user's notation: exact numbers, quantities and durations."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +10,7 @@ from serving.resources.experiment import FeasibleSpace
 from serving.resources.formats import duration, quantity
 
 POINTS = 100_000
-"""Most specs of a space: a search can score so many between two trials."""
+"""Most specs of a space: a search can score this number between two trials."""
 _LARGEST = Decimal("1e21")
 _SMALLEST = Decimal("1e-18")
 _DIGITS = 15

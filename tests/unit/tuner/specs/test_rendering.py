@@ -143,8 +143,8 @@ def test_argument_is_passed_once(command: Any, args: Any, expected: Any) -> None
 @pytest.mark.parametrize(
     ("source", "setting", "message"),
     [
-        (source_of(), ("args", "threads", "4"), "args: the runtime of framework sklearn takes none"),
-        (custom(command=["/bin/sh", "-c", "serve"]), ("args", "threads", "4"), "args: a script of a shell"),
+        (source_of(), ("args", "threads", "4"), "args: the runtime of framework sklearn has no arguments"),
+        (custom(command=["/bin/sh", "-c", "serve"]), ("args", "threads", "4"), "args: a shell script"),
         (custom(), ("batching", "batchSize", "4"), "batching: framework custom gathers no requests"),
         (source_of(), ("resource", "cpu", "much"), "predictor.resources.cpu: "),
         (source_of(), ("batching", "batchSize", "0"), "predictor.batching.batchSize: "),
