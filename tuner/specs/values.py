@@ -78,7 +78,7 @@ def _read(field: str, text: str, read: Reader) -> Decimal:
         amount = read(text)
     except ValueError as error:
         raise SpaceInvalid(field, str(error)) from error
-    if amount and not _SMALLEST <= abs(amount) <= _LARGEST:
+    if amount and not _SMALLEST <= amount.copy_abs() <= _LARGEST:  # abs() rounds, and can overflow
         raise SpaceInvalid(field, f"{text} is not between {_SMALLEST} and {_LARGEST}")
     if len(amount.normalize().as_tuple().digits) > _DIGITS:
         raise SpaceInvalid(field, f"{text} has more than {_DIGITS} significant digits")

@@ -345,6 +345,7 @@ def test_an_axis_lies_on_its_natural_scale(
             "more than 100,000 values",
         ),
         ("env", parameter("X", list=["1e30"]), ".feasibleSpace.list[0]", "1e30 is not between"),
+        ("env", parameter("X", list=["6E1000000"]), ".feasibleSpace.list[0]", "is not between"),
         (
             "env",
             parameter("X", list=["0.1234567890123456"]),
