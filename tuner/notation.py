@@ -16,8 +16,8 @@ METRICS: Final = {
 }
 
 
-class Metric(Protocol):
-    """A constraint, as an experiment or a report has it."""
+class ConstrainedMetric(Protocol):
+    """The metric and percentile of a constraint, in an experiment or a report."""
 
     @property
     def metric(self) -> str:
@@ -38,18 +38,18 @@ def spec(settings: Sequence[Setting]) -> str:
     return " ".join(words) or "today's spec"
 
 
-def metric(of: Metric) -> str:
+def metric(of: ConstrainedMetric) -> str:
     """Return `p99 latency`, or `error rate`."""
     name = METRICS[of.metric]
     return name if of.metric == "errorRate" else f"p{of.percentile} {name}"
 
 
-def writer(of: Metric) -> Callable[[float], str]:
+def writer(of: ConstrainedMetric) -> Callable[[float], str]:
     """Return the function that writes values of this metric."""
     return figures.percent if of.metric == "errorRate" else figures.duration
 
 
-def constraint(of: Metric, bound: float) -> str:
+def constraint(of: ConstrainedMetric, bound: float) -> str:
     """Return `p99 latency <= 100 ms`; the bound is in seconds, or a share."""
     return f"{metric(of)} <= {writer(of)(bound)}"
 

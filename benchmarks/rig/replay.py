@@ -9,7 +9,7 @@ import numpy as np
 
 from rig.surfaces import Surface
 from tuner.search import algorithms, transfer
-from tuner.search.decide import Search
+from tuner.search.decide import SearchStep
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend
 from tuner.search.problem import Budget, Earlier, Floats, Observation
 from tuner.settings import SearchSettings
@@ -82,7 +82,9 @@ def play(
     course: list[int | None] = []
     while True:
         prior = transfer.weigh(problem, models, observations, settings)
-        search = Search(problem, tuple(observations), (), Budget(trials), prior, settings, noisy.search_seed)
+        search = SearchStep(
+            problem, tuple(observations), (), Budget(trials), prior, settings, noisy.search_seed
+        )
         decision = search.decide()
         if isinstance(decision, Recommend | Impossible):
             found = decision.index if isinstance(decision, Recommend) else None

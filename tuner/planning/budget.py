@@ -25,8 +25,8 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Consumption of an experiment."""
+class Consumption:
+    """The time and cost of an experiment so far."""
 
     seconds: float
     """Sum over the trials."""
@@ -34,9 +34,9 @@ class Spent:
     """Of the measured replicas, by the experiment's prices."""
 
 
-def spent(trials: Sequence[TrialRecord]) -> Spent:
+def spent(trials: Sequence[TrialRecord]) -> Consumption:
     """Return the consumption of the ended trials."""
-    return Spent(
+    return Consumption(
         sum(trial.status.seconds for trial in trials),
         sum(trial.status.seconds / 3600 * trial.spec.cost_per_hour for trial in trials),
     )

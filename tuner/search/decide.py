@@ -48,14 +48,16 @@ def decide(
     """
     earlier = earlier if algorithm == BAYESIAN else ()  # the others do not learn
     prior = transfer.learn(problem, earlier, observations, settings)
-    search = Search(problem, tuple(observations), tuple(pending), budget, prior, settings, seed, algorithm)
+    search = SearchStep(
+        problem, tuple(observations), tuple(pending), budget, prior, settings, seed, algorithm
+    )
     weights = dict(prior.weights) if prior is not None else {}
     learned = tuple((experiment.name, weights.get(experiment.name, 0.0)) for experiment in earlier)
     return replace(search.decide(), learned=learned, repeatability=search.repeatability)
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchStep:
     """One step of a search."""
 
     problem: Problem
