@@ -62,10 +62,10 @@ class SearchWorker:
 
 def _make_plan(request: PlanRequest) -> ExperimentPlan:
     """Make the plan, in the search process; only that process imports the heavy libraries."""
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415 as the docstring says
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 see above
 
-    from tuner.experiment_plan import make_plan  # noqa: PLC0415 as above
-    from tuner.search.decide import decide  # noqa: PLC0415 as above
+    from tuner.experiment_plan import make_plan  # noqa: PLC0415 see above
+    from tuner.search.decide import decide  # noqa: PLC0415 see above
 
     try:
         with threadpool_limits(1):  # trials measure on the other cores

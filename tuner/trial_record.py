@@ -40,11 +40,9 @@ class TrialRecord:
     objective: Estimate | None = None
     """In natural units, at the load of the result; None without a result, or if it cannot be computed."""
     observation: Observation | None = None
-    """What the search learns from it; None while it runs, outside the space, or if it says nothing about
-    its spec."""
+    """For the search; None while the trial runs, outside the space, or without information about its spec."""
     stale: bool = False
-    """It measured another model than the target has now: it counts in the budget and says nothing about a
-    spec."""
+    """Whether it measured another model than the target has now: it counts in the budget only."""
 
     @property
     def key(self) -> Key:
@@ -65,7 +63,7 @@ class TrialRecord:
 
     @property
     def decided(self) -> bool:
-        """Whether it found out if its spec meets the constraints."""
+        """Whether it determined if its spec meets the constraints."""
         return self.status.reason in (MEASURED, BREAKS_CONSTRAINT) and self.status.result is not None
 
     @property
@@ -74,8 +72,8 @@ class TrialRecord:
         return self.status.result.meets if self.status.result is not None else ""
 
     @property
-    def says_nothing(self) -> bool:
-        """Whether it ended without a statement about its spec."""
+    def is_uninformative(self) -> bool:
+        """Whether it ended without information about its spec."""
         return self.over and self.status.reason in SILENT
 
     @property

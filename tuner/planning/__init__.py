@@ -1,1 +1,1 @@
-"""What an experiment should do next: which Trials to make, when it is over, what its status says. Pure."""
+"""The next step of an experiment: the Trials to create, its end, and its status. Pure."""

@@ -68,7 +68,7 @@ def to_repeat(snapshot: ExperimentSnapshot) -> list[TrialRecord]:
     return [
         group[-1]
         for group in _groups(snapshot)
-        if group[-1].says_nothing
+        if group[-1].is_uninformative
         and _failures(group, snapshot.settings.trials.tries) < snapshot.settings.trials.tries
     ]
 

@@ -1,6 +1,6 @@
 """The first trials: the middle of the space, and as many others as run in parallel, far from each other.
 
-The middle says most about the rest, and boots more often than a corner. A model begins with the second trial:
+The middle is most informative about the rest, and boots more often than a corner. A model begins with the second trial:
 spread ones in its place cost twice as many trials until 5 % from the best (benchmarks/results/search.md).
 """
 

@@ -205,8 +205,8 @@ def test_trial_stops_below_the_throughput_that_beats_the_best_at_its_price() -> 
     snapshot = world((0, measured(100.0)), (1, measured(10.0)))
     spec = planning.plan(snapshot, Explore((3,), 0.1, best=0), NOW).trials[0]["spec"]
     assert float(spec["stopBelowThroughput"]) == pytest.approx(98.0 * 1.05 / 0.525)
-    nobody = planning.plan(snapshot, Explore((3,), 0.1), NOW).trials[0]["spec"]
-    assert "stopBelowThroughput" not in nobody
+    without_best = planning.plan(snapshot, Explore((3,), 0.1), NOW).trials[0]["spec"]
+    assert "stopBelowThroughput" not in without_best
 
 
 def test_trial_stops_earlier_only_for_a_best_beyond_the_repeatability() -> None:

@@ -159,10 +159,10 @@ def test_search_leaves_specs_near_failed_ones_whatever_earlier_experiments_promi
     """The largest batches were by far the best in the earlier experiment; here none of them boots."""
     space = grid(tuple(float(batch) for batch in range(9)), (0.0, 1.0, 2.0, 3.0, 4.0))
     values = 0.5 * space.ranks[:, 0] + 0.1 * space.ranks[:, 1]
-    elsewhere = Earlier("old", space, seen_of(values, range(0, 45, 3)))
+    old = Earlier("old", space, seen_of(values, range(0, 45, 3)))
     tried: list[Observation] = []
     while not any(observation.boots for observation in tried):
-        (row,) = decide(space, tried, (), Budget(30), [elsewhere], settings=SETTINGS).indices
+        (row,) = decide(space, tried, (), Budget(30), [old], settings=SETTINGS).indices
         boots = space.ranks[row, 0] < 4
         tried.append(Observation(row, log_objective=1.0) if boots else Observation(row, cause="crash"))
     assert len(tried) <= 5
