@@ -1,7 +1,8 @@
 """The first trials: the middle of the space, and as many others as run in parallel, far from each other.
 
-The middle is most informative about the rest, and boots more often than a corner. A model begins with the second trial:
-spread ones in its place cost twice as many trials until 5 % from the best (benchmarks/results/search.md).
+The middle is most informative about the rest, and boots more often than a corner. A model begins with the
+second trial: spread specs in its place need twice as many trials until 5 % from the best
+(benchmarks/results/search.md).
 """
 
 import numpy as np
