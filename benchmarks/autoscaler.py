@@ -70,9 +70,14 @@ def main() -> None:
             highlight=False,
         )
     results = {
-        "services": len(services), "seeds": seeds, "scoredDays": plan.days, "history": plan.history,
-        "means": scaling_scores.means(rows), **found, "byService": scaling_scores.figures(rows),
-    }  # fmt: skip
+        "services": len(services),
+        "seeds": seeds,
+        "scoredDays": plan.days,
+        "history": plan.history,
+        "means": scaling_scores.means(rows),
+        **found,
+        "byService": scaling_scores.figures(rows),
+    }
     if options.out:
         line = {
             "benchmark": "autoscaler",

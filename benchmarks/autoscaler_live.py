@@ -170,15 +170,24 @@ def bars(found: dict[str, Score], foretold: Foretold) -> list[Bar]:
     is_worse = ours.violations > kpa.violations and ours.replica_seconds > kpa.replica_seconds
     return [
         Bar("requests lost", lost, 0, lost == 0),
-        Bar("replica-seconds over the fixed count's", ours.replica_seconds / fixed.replica_seconds, 1, cheaper),
+        Bar(
+            "replica-seconds over the fixed count's", ours.replica_seconds / fixed.replica_seconds, 1, cheaper
+        ),
         Bar("1 where KPA is better in both violations and replica-seconds", int(is_worse), 0, not is_worse),
         Bar("1 where it went to zero and came back", int(ours.came_back), 1, ours.came_back),
-        Bar("replica-seconds: share that the simulator is off", seconds_off, SECONDS_OFF, seconds_off <= SECONDS_OFF),
+        Bar(
+            "replica-seconds: share that the simulator is off",
+            seconds_off,
+            SECONDS_OFF,
+            seconds_off <= SECONDS_OFF,
+        ),
         Bar(
             "violations: percentage points that the simulator is off",
-            violations_off, VIOLATIONS_OFF, violations_off <= VIOLATIONS_OFF,
+            violations_off,
+            VIOLATIONS_OFF,
+            violations_off <= VIOLATIONS_OFF,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def show(found: dict[str, Score], foretold: Foretold) -> None:
@@ -187,9 +196,18 @@ def show(found: dict[str, Score], foretold: Foretold) -> None:
     )
     for name, one in found.items():
         table.add_row(
-            name, f"{one.violations:.2f}", f"{one.replica_seconds:.0f}", str(one.lost), str(one.cold), f"{one.p50:.2f}",
-            f"{one.p99:.2f}", f"{one.longest:.2f}", str(one.most), str(one.starts), f"{one.startup:.1f}",
-        )  # fmt: skip
+            name,
+            f"{one.violations:.2f}",
+            f"{one.replica_seconds:.0f}",
+            str(one.lost),
+            str(one.cold),
+            f"{one.p50:.2f}",
+            f"{one.p99:.2f}",
+            f"{one.longest:.2f}",
+            str(one.most),
+            str(one.starts),
+            f"{one.startup:.1f}",
+        )
     table.add_row(
         "slipway, simulated",
         f"{foretold.violations:.2f}",
@@ -221,10 +239,13 @@ def main() -> None:
             file=sys.stderr,
         )
     results = {
-        "trace": options.trace, "fasterThanTheTrace": round(shape.factor, 1), "shape": asdict(shape),
-        "replica": asdict(MACHINE), "runs": {name: asdict(one) for name, one in found.items()},
+        "trace": options.trace,
+        "fasterThanTheTrace": round(shape.factor, 1),
+        "shape": asdict(shape),
+        "replica": asdict(MACHINE),
+        "runs": {name: asdict(one) for name, one in found.items()},
         "simulated": asdict(foretold),
-    }  # fmt: skip
+    }
     report("autoscaler_live", results, held)
 
 

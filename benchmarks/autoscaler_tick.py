@@ -128,8 +128,10 @@ def main() -> None:
     signals, decisions, mib = measure(count)
     both = [1000 * (a + b) / count for a, b in zip(signals, decisions, strict=True)]
     slowest = max(both)
-    print(f"{count} services, {TICKS} ticks, CPU of a tick for all: signals {1000 * statistics.median(signals):.0f} ms, "
-          f"decisions {1000 * statistics.median(decisions):.0f} ms; {mib:.0f} MiB")  # fmt: skip
+    print(
+        f"{count} services, {TICKS} ticks, CPU of a tick for all: signals {1000 * statistics.median(signals):.0f} ms, "
+        f"decisions {1000 * statistics.median(decisions):.0f} ms; {mib:.0f} MiB"
+    )
     results = {
         "services": count,
         "signalsMs": round(1000 * statistics.median(signals), 1),
@@ -140,9 +142,14 @@ def main() -> None:
         "residentMiB": mib,
     }
     bars = [
-        Bar("CPU ms of a tick for one service, the slowest tick", slowest, BAR_MILLISECONDS, slowest <= BAR_MILLISECONDS),
+        Bar(
+            "CPU ms of a tick for one service, the slowest tick",
+            slowest,
+            BAR_MILLISECONDS,
+            slowest <= BAR_MILLISECONDS,
+        ),
         Bar(f"MiB for {count} services", mib, BAR_MIB, mib <= BAR_MIB),
-    ]  # fmt: skip
+    ]
     report("autoscaler_tick", results, bars)
 
 

@@ -53,9 +53,14 @@ def serving(trained: cold_models.Trained, folder: Path, arm: str) -> Iterator[Se
     digest = capture(trained.directory, store, repository="r", lineage={}).digest
     port = free_port()
     environment = {
-        **os.environ, **ARMS[arm], "SLIPWAY_MODEL_NAME": "m", "SLIPWAY_MODEL_VERSION": "v", "PORT": str(port),
-        "SLIPWAY_MODEL_DIR": str(store.tree(digest) / "models"), "SLIPWAY_MODEL_DIGEST": digest,
-    }  # fmt: skip
+        **os.environ,
+        **ARMS[arm],
+        "SLIPWAY_MODEL_NAME": "m",
+        "SLIPWAY_MODEL_VERSION": "v",
+        "PORT": str(port),
+        "SLIPWAY_MODEL_DIR": str(store.tree(digest) / "models"),
+        "SLIPWAY_MODEL_DIGEST": digest,
+    }
     command = ["taskset", "-c", PROXY_CORE, sys.executable, "-m", module]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:

@@ -60,9 +60,13 @@ class Bursts:
     def results(self) -> Object:
         p95 = partial(percentile, percent=95)
         return {
-            "firstMs": interval(self.first), "firstP95Ms": interval(self.first, p95), "p50Ms": interval(self.p50),
-            "p99Ms": interval(self.p99), "lastMs": interval(self.last), "lost": len(self.lost),
-        }  # fmt: skip
+            "firstMs": interval(self.first),
+            "firstP95Ms": interval(self.first, p95),
+            "p50Ms": interval(self.p50),
+            "p99Ms": interval(self.p99),
+            "lastMs": interval(self.last),
+            "lost": len(self.lost),
+        }
 
 
 async def until(kube: Kube, kind: kinds.Kind, name: str, reason: str) -> Object:
@@ -125,9 +129,14 @@ async def deployed(model: Trained, folder: Path) -> AsyncIterator[tuple[Stack, K
             source = {"modelName": NAME, "source": {"path": str(model.directory)}}
             await kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, NAME, source))
             predictor = {
-                "name": "only", "modelVersion": NAME,
-                "autoScale": {"minReplicas": 0, "maxReplicas": 1, "behavior": {"scaleToZero": {"idleSeconds": 1}}},
-            }  # fmt: skip
+                "name": "only",
+                "modelVersion": NAME,
+                "autoScale": {
+                    "minReplicas": 0,
+                    "maxReplicas": 1,
+                    "behavior": {"scaleToZero": {"idleSeconds": 1}},
+                },
+            }
             spec = {"framework": model.framework, "predictors": [predictor]}
             await kube.create(kinds.INFERENCE, manifest(kinds.INFERENCE, NAME, spec))
             yield stack, kube

@@ -169,9 +169,11 @@ def _version(name: str, source: Object) -> Object:
 def _inference(name: str, model: Trained, version: str, arm: Arm) -> Object:
     annotations = {} if arm.zygote else {names.ZYGOTE_ANNOTATION: "disabled"}
     predictor = {
-        "name": "only", "modelVersion": version, "template": {"metadata": {"annotations": annotations}},
+        "name": "only",
+        "modelVersion": version,
+        "template": {"metadata": {"annotations": annotations}},
         "autoScale": {"minReplicas": 0, "maxReplicas": 1, "behavior": {"scaleToZero": {"idleSeconds": 1}}},
-    }  # fmt: skip
+    }
     spec = {"framework": model.framework, "predictors": [predictor]}
     return manifest(kinds.INFERENCE, name, spec)
 
@@ -234,12 +236,13 @@ def results(found: Mapping[str, Samples]) -> dict[str, Any]:
     p95 = partial(percentile, percent=95)
     arms = {
         name: {
-            "medianMs": interval(s.total, median), "p95Ms": interval(s.total, p95),
+            "medianMs": interval(s.total, median),
+            "p95Ms": interval(s.total, p95),
             "phasesMs": {key: round(median([p.get(key, 0.0) for p in s.phases]), 1) for key in s.phases[0]},
             "unattributedShare": round(max(map(abs, s.unattributed)), 4),
         }
         for name, s in found.items()
-    }  # fmt: skip
+    }
     return arms | {
         "reductionA3AgainstA2": reduction(found["A3"].total, found["A2"].total),
         "reductionA3AgainstA0": reduction(found["A3"].total, found["A0"].total),

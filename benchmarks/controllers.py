@@ -211,11 +211,15 @@ async def fill(on: Machine, count: int) -> dict[str, Any]:
     cpu = spent(before, on.cpu())
     writes = int((await on.kube.list(kinds.NAMESPACE)).resource_version) - first
     return {
-        "inferences": count, "seconds": round(seconds, 2), "appliedSeconds": round(applied, 2),
-        "cpuSeconds": cpu, "writes": writes, "writesPerInference": round(writes / count, 1),
+        "inferences": count,
+        "seconds": round(seconds, 2),
+        "appliedSeconds": round(applied, 2),
+        "cpuSeconds": cpu,
+        "writes": writes,
+        "writesPerInference": round(writes / count, 1),
         "msPerInference": round(1000 * seconds / count, 2),
         "cpuMsPerInference": round(1000 * sum(cpu.values()) / count, 2),
-    }  # fmt: skip
+    }
 
 
 async def accepted(kube: Kube, count: int) -> None:
@@ -266,10 +270,12 @@ async def change(on: Machine, count: int) -> dict[str, Any]:
     writes = int((await on.kube.list(kinds.NAMESPACE)).resource_version) - first
     own = {name: max(0.0, seconds - resting[name] / 100 * took) for name, seconds in cpu.items()}
     return {
-        "stored": count, "ms": round(1000 * took / CHANGES, 2), "writesPerChange": round(writes / CHANGES, 1),
+        "stored": count,
+        "ms": round(1000 * took / CHANGES, 2),
+        "writesPerChange": round(writes / CHANGES, 1),
         "cpuMs": {name: round(1000 * seconds / CHANGES, 2) for name, seconds in own.items()},
         "cpuMsTotal": round(1000 * sum(own.values()) / CHANGES, 2),
-    }  # fmt: skip
+    }
 
 
 async def main(count: int) -> None:
@@ -288,18 +294,42 @@ async def main(count: int) -> None:
     linear = round(filled[-1]["cpuMsPerInference"] / filled[0]["cpuMsPerInference"], 2)
     constant = round(changed[-1]["cpuMsTotal"] / changed[0]["cpuMsTotal"], 2)
     own = round(sum(idling.values()), 2)
-    report("controllers", {
-        "cold": filled, "idlePercentOfACore": idling, "change": changed,
-        "cpuPerInferenceRatio": linear, "cpuPerChangeRatio": constant,
-    }, [
-        Bar(f"seconds until {count} Inferences of two predictors are ready", filled[-1]["seconds"], BAR_SECONDS,
-            filled[-1]["seconds"] <= BAR_SECONDS),
-        Bar("idle, all processes together, percent of a core", own, BAR_IDLE_PERCENT, own <= BAR_IDLE_PERCENT),
-        Bar(f"CPU per Inference at {count}, as a multiple of that at {count // 4}", linear, BAR_RATIO,
-            linear <= BAR_RATIO),
-        Bar(f"CPU of one change with {count} stored, as a multiple of that with {count // 4}", constant, BAR_RATIO,
-            constant <= BAR_RATIO),
-    ])  # fmt: skip
+    report(
+        "controllers",
+        {
+            "cold": filled,
+            "idlePercentOfACore": idling,
+            "change": changed,
+            "cpuPerInferenceRatio": linear,
+            "cpuPerChangeRatio": constant,
+        },
+        [
+            Bar(
+                f"seconds until {count} Inferences of two predictors are ready",
+                filled[-1]["seconds"],
+                BAR_SECONDS,
+                filled[-1]["seconds"] <= BAR_SECONDS,
+            ),
+            Bar(
+                "idle, all processes together, percent of a core",
+                own,
+                BAR_IDLE_PERCENT,
+                own <= BAR_IDLE_PERCENT,
+            ),
+            Bar(
+                f"CPU per Inference at {count}, as a multiple of that at {count // 4}",
+                linear,
+                BAR_RATIO,
+                linear <= BAR_RATIO,
+            ),
+            Bar(
+                f"CPU of one change with {count} stored, as a multiple of that with {count // 4}",
+                constant,
+                BAR_RATIO,
+                constant <= BAR_RATIO,
+            ),
+        ],
+    )
 
 
 if __name__ == "__main__":

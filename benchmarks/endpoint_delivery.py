@@ -49,12 +49,16 @@ async def measure(clusters: int, changes: int) -> dict[str, object]:
             await found.serve([one(0, weight=9000 - 10 * n)])
             weight.append(1000 * (clock.monotonic() - started))
         return {
-            "clusters": clusters, "coldSeconds": round(cold, 3),
-            "endpointChangeMs": interval(endpoint), "endpointChangeP95Ms": round(percentile(endpoint, 95), 1),
-            "weightChangeMs": interval(weight), "weightChangeP95Ms": round(percentile(weight, 95), 1),
+            "clusters": clusters,
+            "coldSeconds": round(cold, 3),
+            "endpointChangeMs": interval(endpoint),
+            "endpointChangeP95Ms": round(percentile(endpoint, 95), 1),
+            "weightChangeMs": interval(weight),
+            "weightChangeP95Ms": round(percentile(weight, 95), 1),
             "envoyCpuMsPerEndpointChange": round(1000 * cpu / changes, 1),
-            "residentMiB": resident_mib(envoy.pid), "inotifyInstances": inotify_instances(envoy.pid),
-        }  # fmt: skip
+            "residentMiB": resident_mib(envoy.pid),
+            "inotifyInstances": inotify_instances(envoy.pid),
+        }
 
 
 async def main(*, quick: bool) -> None:

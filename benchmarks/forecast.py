@@ -149,11 +149,19 @@ class Trial:
             weights = self._forecaster.weights(ahead)
             rows.append(
                 Row(
-                    self._name, history.step * len(history.work) / DAY, ahead, 100 * scored.below / scored.count, 100 * scored.inside / scored.count, skill,
-                    100 * (weights["fitted"] + weights["quantile"]), statistics.fmean(self._fits) if self._fits else None,
-                    max(self._fits, default=None), rss, 1e6 * self._observed / max(self._readings, 1),
+                    self._name,
+                    history.step * len(history.work) / DAY,
+                    ahead,
+                    100 * scored.below / scored.count,
+                    100 * scored.inside / scored.count,
+                    skill,
+                    100 * (weights["fitted"] + weights["quantile"]),
+                    statistics.fmean(self._fits) if self._fits else None,
+                    max(self._fits, default=None),
+                    rss,
+                    1e6 * self._observed / max(self._readings, 1),
                 )
-            )  # fmt: skip
+            )
         return rows
 
     def _read_apart(self, end: float, arrivals: float, amount: float) -> None:
@@ -259,14 +267,30 @@ def main() -> None:
 
 
 def _print(rows: list[Row]) -> None:
-    table = Table("trace", "s ahead", "% <= q90", "% in q5-q95", *(f"skill % to {name}" for name in SIMPLE),
-                  "% regressions", "fit s", "RSS MiB", "µs a reading")  # fmt: skip
+    table = Table(
+        "trace",
+        "s ahead",
+        "% <= q90",
+        "% in q5-q95",
+        *(f"skill % to {name}" for name in SIMPLE),
+        "% regressions",
+        "fit s",
+        "RSS MiB",
+        "µs a reading",
+    )
     for row in rows:
         skills = (f"{row.skill[name]:.1f}" if name in row.skill else "-" for name in SIMPLE)
         table.add_row(
-            row.trace, f"{row.ahead:.0f}", f"{row.coverage:.1f}", f"{row.interval:.1f}", *skills,
-            f"{row.regressions:.0f}", "-" if row.fit_seconds is None else f"{row.fit_seconds:.3f}", f"{row.rss:.0f}", f"{row.observe_microseconds:.0f}",
-        )  # fmt: skip
+            row.trace,
+            f"{row.ahead:.0f}",
+            f"{row.coverage:.1f}",
+            f"{row.interval:.1f}",
+            *skills,
+            f"{row.regressions:.0f}",
+            "-" if row.fit_seconds is None else f"{row.fit_seconds:.3f}",
+            f"{row.rss:.0f}",
+            f"{row.observe_microseconds:.0f}",
+        )
     Console(stderr=True, width=170).print(table)
 
 

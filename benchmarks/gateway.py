@@ -81,7 +81,7 @@ async def main(*, quick: bool) -> None:
                 "halfLoad": half[name],
             }
             for name, found in runs.items()
-        }  # fmt: skip
+        }
         summary = {
             "proxies": results,
             "residentMiB": rss,

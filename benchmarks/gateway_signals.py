@@ -90,8 +90,10 @@ def traffic(port: int, gateway: int, active: int) -> Iterator[Any]:
     """A process of its own that answers, and asks so many services in turn once it is told to."""
     process = subprocess.Popen(
         [sys.executable, "-c", BACKEND, *map(str, (port, gateway, active, REQUESTS_PER_SECOND))],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     process.stdout.readline()
     try:

@@ -124,8 +124,11 @@ def disk_seconds(path: Path, size: int) -> float:
 def build(folder: Path, store: Path, compression: str = "none") -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-c", BUILD, folder, store, compression],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

@@ -103,9 +103,15 @@ class Grid:
 
     def _trial(self, row: int, purpose: str) -> dict[str, Any]:
         spec = TrialSpec(
-            experiment="grid", number=1, purpose=purpose, settings=list(self.space.settings(row)), template={}, model_name="model",
-            cost_per_hour=float(self.costs[row]), load=recorded_trials.LOAD,
-        )  # fmt: skip
+            experiment="grid",
+            number=1,
+            purpose=purpose,
+            settings=list(self.space.settings(row)),
+            template={},
+            model_name="model",
+            cost_per_hour=float(self.costs[row]),
+            load=recorded_trials.LOAD,
+        )
         return spec.model_dump(by_alias=True, exclude_none=True)
 
     def _cost(self, row: int) -> float:
@@ -198,15 +204,25 @@ def main() -> None:
     report(
         "live_replay",
         {
-            "grids": recorded, "searches": options.seeds, "repeatability": round(known.deviation, 4), "intervalBegins": round(math.exp(-known.reach), 4),
-            "within": interval([float(known.within(row)) for row, _, _ in found], _mean), "ratio": interval(ratios, _mean),
+            "grids": recorded,
+            "searches": options.seeds,
+            "repeatability": round(known.deviation, 4),
+            "intervalBegins": round(math.exp(-known.reach), 4),
+            "within": interval([float(known.within(row)) for row, _, _ in found], _mean),
+            "ratio": interval(ratios, _mean),
             "p10": round(float(np.percentile(ratios, 10)), 3),
             "trials": round(_mean([float(count) for _, count, _ in found]), 1),
-            "bestSpecs": {grid.named(row): round(known.ratio(row), 3) for row in range(grid.space.size) if known.within(row)},
-            "learnedRepeatability": [round(float(np.percentile([one for *_, one in found], p)), 3) for p in (10, 50, 90)],
+            "bestSpecs": {
+                grid.named(row): round(known.ratio(row), 3)
+                for row in range(grid.space.size)
+                if known.within(row)
+            },
+            "learnedRepeatability": [
+                round(float(np.percentile([one for *_, one in found], p)), 3) for p in (10, 50, 90)
+            ],
         },
         [],
-    )  # fmt: skip
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

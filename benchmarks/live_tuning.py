@@ -106,28 +106,39 @@ def show(world: World, found: Truth, searches: Sequence[Search]) -> None:
     for row in [*order, *(one.row for one in searches if one.row is not None and one.row not in order)]:
         each = [math.exp(value - found.mean[found.best]) for value in found.values[row]]
         table.add_row(
-            world.named(row), f"{found.ratio(row):.3f}", " ".join(f"{value:.3f}" for value in each),
-            f"{found.margins[row]:+.2f}", " ".join(one.name for one in searches if one.row == row),
-        )  # fmt: skip
+            world.named(row),
+            f"{found.ratio(row):.3f}",
+            " ".join(f"{value:.3f}" for value in each),
+            f"{found.margins[row]:+.2f}",
+            " ".join(one.name for one in searches if one.row == row),
+        )
     Console(stderr=True, width=140).print(table)
 
 
 def results(world: World, found: Truth, searches: Sequence[Search]) -> Object:
     """Return what the JSON line says."""
     return {
-        "specs": world.space.size, "windowSeconds": world.spec.load.window_seconds, "rounds": found.values.shape[1],
-        "feasible": sum(math.isfinite(mean) for mean in found.mean), "failed": sum(math.isinf(margin) for margin in found.margins),
-        "best": world.named(found.best), "repeatability": round(found.deviation, 4), "intervalOfAMean": round(math.expm1(found.reach), 4),
+        "specs": world.space.size,
+        "windowSeconds": world.spec.load.window_seconds,
+        "rounds": found.values.shape[1],
+        "feasible": sum(math.isfinite(mean) for mean in found.mean),
+        "failed": sum(math.isinf(margin) for margin in found.margins),
+        "best": world.named(found.best),
+        "repeatability": round(found.deviation, 4),
+        "intervalOfAMean": round(math.expm1(found.reach), 4),
         "withinItsInterval": sum(found.within(row) for row in range(world.space.size)),
         "searches": [
             {
-                "recommended": None if one.row is None else world.named(one.row), "ratio": round(found.ratio(one.row), 4),
+                "recommended": None if one.row is None else world.named(one.row),
+                "ratio": round(found.ratio(one.row), 4),
                 "rank": None if one.row is None else 1 + int((found.mean > found.mean[one.row]).sum()),
-                "trials": one.trials, "seconds": round(one.seconds, 1), "says": one.message,
+                "trials": one.trials,
+                "seconds": round(one.seconds, 1),
+                "says": one.message,
             }
             for one in searches
         ],
-    }  # fmt: skip
+    }
 
 
 def bars(found: Truth, searches: Sequence[Search]) -> list[Bar]:

@@ -84,11 +84,15 @@ async def main(*, quick: bool) -> None:
                     raise RuntimeError(f"requests failed: {seen.errors}")
         schedule = await open_loop(url, median(rates) / 2, turns * seconds)
     results = {
-        "closed": {"users": USERS, "requestsPerSecond": interval(rates), "perCpuSecond": interval(efficiencies)},
+        "closed": {
+            "users": USERS,
+            "requestsPerSecond": interval(rates),
+            "perCpuSecond": interval(efficiencies),
+        },
         "wrk": {"connections": USERS, "requestsPerSecond": interval(wrk_rates)},
         "oneUserP50Ms": {"ours": interval(one_ours), "wrk": interval(one_wrk), "apart": interval(apart)},
         "open": schedule,
-    }  # fmt: skip
+    }
     bars = [
         at_least("requests per second of the generator's CPU, closed loop", interval(efficiencies), BAR_RATE),
         at_most("median latency with one user less wrk's, ms", interval(apart), BAR_MS),
@@ -102,11 +106,13 @@ async def open_loop(url: str, rate: float, seconds: float) -> dict[str, float]:
         await generator.window(rate, 0.5)
         seen, efficiency = await driven(generator, pid, rate, seconds)
     return {
-        "asked": round(rate), "requestsPerSecond": round(len(seen.ok) / seconds),
-        "perCpuSecond": round(efficiency), "late": round(seen.late, 4),
+        "asked": round(rate),
+        "requestsPerSecond": round(len(seen.ok) / seconds),
+        "perCpuSecond": round(efficiency),
+        "late": round(seen.late, 4),
         "p50Ms": round(1000 * float(np.median(seen.latency)), 3),
         "p99Ms": round(1000 * float(np.percentile(seen.latency, 99)), 3),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

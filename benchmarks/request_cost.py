@@ -72,10 +72,20 @@ async def count(config: bytes, folder: Path, url: str, port: int, requests: int)
     """Run Envoy under callgrind for so many requests; return all its instructions."""
     (folder / "bootstrap.json").write_bytes(config)
     process = await asyncio.create_subprocess_exec(
-        "valgrind", "--tool=callgrind", f"--callgrind-out-file={folder / 'callgrind'}", find_envoy(),
-        "-c", str(folder / "bootstrap.json"), "--disable-hot-restart", "--concurrency", "1", "--log-level", "error",
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        "valgrind",
+        "--tool=callgrind",
+        f"--callgrind-out-file={folder / 'callgrind'}",
+        find_envoy(),
+        "-c",
+        str(folder / "bootstrap.json"),
+        "--disable-hot-restart",
+        "--concurrency",
+        "1",
+        "--log-level",
+        "error",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
     assert process.stderr is not None
     said = asyncio.ensure_future(process.stderr.read())
     async with asyncio.timeout(START_SECONDS):

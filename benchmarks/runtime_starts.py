@@ -80,9 +80,14 @@ def measure(trained: cold_models.Trained, folder: Path, starts: int) -> dict[str
     tree = store.tree(digest)
     script = Path(__file__).parent / "rig" / "template.py"
     with subprocess.Popen(
-        [sys.executable, script, module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, cwd=Path(__file__).parents[1], env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-    ) as template:  # fmt: skip
+        [sys.executable, script, module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    ) as template:
         assert template.stdin is not None
         assert template.stdout is not None
         cost = json.loads(template.stdout.readline())

@@ -38,9 +38,13 @@ def problem(size: int) -> Problem:
     ranks = np.array(list(itertools.product(*(range(axis) for axis in AXES[size]))), dtype=np.int64)
     axes = len(AXES[size])
     return Problem(
-        coordinates=ranks.astype(np.float64), ranks=ranks, ordered=(True,) * axes, resource=(False,) * axes,
-        log_cost=0.1 * ranks[:, 0].astype(np.float64), log_bounds=(0.0,),
-    )  # fmt: skip
+        coordinates=ranks.astype(np.float64),
+        ranks=ranks,
+        ordered=(True,) * axes,
+        resource=(False,) * axes,
+        log_cost=0.1 * ranks[:, 0].astype(np.float64),
+        log_bounds=(0.0,),
+    )
 
 
 def trials(space: Problem, seed: int) -> list[Observation]:

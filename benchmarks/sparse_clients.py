@@ -72,10 +72,11 @@ def main() -> None:
     afforded = [point.cold for point in best if point.hours <= same[RETENTION].hours]
     reached = min(afforded, default=100.0)
     results = {
-        "clients": len(arrivals), "requests": requests,
+        "clients": len(arrivals),
+        "requests": requests,
         "sameTime": {str(minutes): vars(point) for minutes, point in same.items()},
         "bestTimes": [vars(point) for point in best],
-    }  # fmt: skip
+    }
     report(
         "sparse_clients",
         results,

@@ -106,10 +106,15 @@ def _figures(reading: Callable[[Sequence[Window]], float], of_cores: Trials) -> 
         for name, values_of in by.items():
             values_of[window[name]].append(value)
     return {
-        "deviation": round(math.sqrt(float(in_turn @ in_turn) / (len(in_turn) - len(CORES))), 3), "byCores": by_cores,
-        "by": {name: {key: round(float(np.mean(some)), 3) for key, some in sorted(of.items())} for name, of in by.items()},
-        "correlation": round(float(np.corrcoef(in_turn[:-1], in_turn[1:])[0, 1]), 2), "trials": len(in_turn),
-    }  # fmt: skip
+        "deviation": round(math.sqrt(float(in_turn @ in_turn) / (len(in_turn) - len(CORES))), 3),
+        "byCores": by_cores,
+        "by": {
+            name: {key: round(float(np.mean(some)), 3) for key, some in sorted(of.items())}
+            for name, of in by.items()
+        },
+        "correlation": round(float(np.corrcoef(in_turn[:-1], in_turn[1:])[0, 1]), 2),
+        "trials": len(in_turn),
+    }
 
 
 def broken(by_cores: Trials) -> dict[str, float]:

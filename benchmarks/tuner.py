@@ -66,14 +66,31 @@ def main() -> None:
             "warm",
             [Task("slipway warm", share, noisy, earlier) for noisy, earlier in known for share in SHARES],
         )
-        others = run("baselines", [
-            Task(name, SHARES[-1], Noisy(one, seed, noise)) for name in algorithms.ALGORITHMS for one in found for seed in range(seeds)
-        ])  # fmt: skip
+        others = run(
+            "baselines",
+            [
+                Task(name, SHARES[-1], Noisy(one, seed, noise))
+                for name in algorithms.ALGORITHMS
+                for one in found
+                for seed in range(seeds)
+            ],
+        )
         some = range(max(1, seeds // 4))
-        stopped = run("stopping", [
-            *(Task("stopping", 2 * SHARES[-1], Noisy(one, seed, noise)) for one in found for seed in some),
-            *(Task("stopping warm", 2 * SHARES[-1], noisy, earlier) for noisy, earlier in known if noisy.seed in some),
-        ])  # fmt: skip
+        stopped = run(
+            "stopping",
+            [
+                *(
+                    Task("stopping", 2 * SHARES[-1], Noisy(one, seed, noise))
+                    for one in found
+                    for seed in some
+                ),
+                *(
+                    Task("stopping warm", 2 * SHARES[-1], noisy, earlier)
+                    for noisy, earlier in known
+                    if noisy.seed in some
+                ),
+            ],
+        )
     every = [*cold, *warm, *others]
     for group in GROUPS:
         _print(console, group, [one for one in every if one.task.noisy.surface.group == group])
@@ -156,9 +173,15 @@ def _print(console: Console, group: str, of: Sequence[Result]) -> None:
         method, _, share = label.rpartition(" ")
         ends = row["ratio"]
         table.add_row(
-            method, share, f"{ends.value:.3f} ({ends.low:.3f}-{ends.high:.3f})", f"{row['raw'].value:.3f}", f"{row['p10']:.2f}",
-            f"{row['near']:.0%}", f"{row['trialsToNear'][0]:g}", f"{row['msPerTrial']:.0f}",
-        )  # fmt: skip
+            method,
+            share,
+            f"{ends.value:.3f} ({ends.low:.3f}-{ends.high:.3f})",
+            f"{row['raw'].value:.3f}",
+            f"{row['p10']:.2f}",
+            f"{row['near']:.0%}",
+            f"{row['trialsToNear'][0]:g}",
+            f"{row['msPerTrial']:.0f}",
+        )
     console.print(table)
 
 

@@ -40,9 +40,15 @@ SPLIT = 0.7
 
 def route(name: str, stable: int) -> dict[str, Any]:
     backends = [
-        {"name": f"{name}-{arm}", "arm": arm, "service": f"{name}-{arm}", "port": 8080, "modelVersion": f"{name}-{arm}"}
+        {
+            "name": f"{name}-{arm}",
+            "arm": arm,
+            "service": f"{name}-{arm}",
+            "port": 8080,
+            "modelVersion": f"{name}-{arm}",
+        }
         for arm in ARMS
-    ]  # fmt: skip
+    ]
     return {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"inference": name, "backends": backends, "segments": segments(name, stable)},
@@ -200,13 +206,25 @@ async def main(*, quick: bool) -> None:
         count = 1000 if quick else 5000
         share = await split(kube, session, url, count)
         churning.cancel()
-    report("weight_shift", {
-        "services": services, "storedAndAcceptedSeconds": round(stored, 2), "shifts": shifts,
-        "medianMs": interval(took, median), "p95Ms": interval(took, partial(percentile, percent=95)),
-        "maxMs": round(max(took), 1), "endpointChanges": len(churned), "loadRate": round(load.rate),
-        "fullRate": round(full.rate), "loadP99Ms": round(load.p99, 2), "loadedThroughout": under_load,
-        "failed": failed + load.failed, "stableShare": share,
-    }, bars(took, failed + load.failed, share, count))  # fmt: skip
+    report(
+        "weight_shift",
+        {
+            "services": services,
+            "storedAndAcceptedSeconds": round(stored, 2),
+            "shifts": shifts,
+            "medianMs": interval(took, median),
+            "p95Ms": interval(took, partial(percentile, percent=95)),
+            "maxMs": round(max(took), 1),
+            "endpointChanges": len(churned),
+            "loadRate": round(load.rate),
+            "fullRate": round(full.rate),
+            "loadP99Ms": round(load.p99, 2),
+            "loadedThroughout": under_load,
+            "failed": failed + load.failed,
+            "stableShare": share,
+        },
+        bars(took, failed + load.failed, share, count),
+    )
 
 
 def bars(took: list[float], failed: int, share: float, count: int) -> list[Bar]:

@@ -16,10 +16,17 @@ from kubernetes.client import models
 TARGET = Path(__file__).parent.parent / "serving" / "embedded" / "apiserver" / "schema" / "builtin.json"
 
 KINDS = {
-    "Namespace": "V1Namespace", "Service": "V1Service", "Pod": "V1Pod", "ConfigMap": "V1ConfigMap",
-    "Secret": "V1Secret", "Event": "CoreV1Event", "Deployment": "V1Deployment", "Job": "V1Job",
-    "EndpointSlice": "V1EndpointSlice", "Lease": "V1Lease",
-}  # fmt: skip
+    "Namespace": "V1Namespace",
+    "Service": "V1Service",
+    "Pod": "V1Pod",
+    "ConfigMap": "V1ConfigMap",
+    "Secret": "V1Secret",
+    "Event": "CoreV1Event",
+    "Deployment": "V1Deployment",
+    "Job": "V1Job",
+    "EndpointSlice": "V1EndpointSlice",
+    "Lease": "V1Lease",
+}
 
 HONOURED_VOLUMES = frozenset(
     {"name", "emptyDir", "hostPath", "configMap", "secret", "image", "projected", "downwardAPI"}
@@ -27,51 +34,108 @@ HONOURED_VOLUMES = frozenset(
 """Other volume sources stay known by name, so that they are refused by path and not as unknown fields."""
 
 LIST_MAPS: dict[str, tuple[str, ...]] = {
-    "Container.env": ("name",), "Container.volumeMounts": ("mountPath",), "Container.volumeDevices": ("devicePath",),
+    "Container.env": ("name",),
+    "Container.volumeMounts": ("mountPath",),
+    "Container.volumeDevices": ("devicePath",),
     "Container.ports": ("containerPort", "protocol"),
-    "EphemeralContainer.env": ("name",), "EphemeralContainer.volumeMounts": ("mountPath",),
-    "EphemeralContainer.volumeDevices": ("devicePath",), "EphemeralContainer.ports": ("containerPort", "protocol"),
-    "PodSpec.containers": ("name",), "PodSpec.initContainers": ("name",), "PodSpec.ephemeralContainers": ("name",),
-    "PodSpec.volumes": ("name",), "PodSpec.imagePullSecrets": ("name",), "PodSpec.hostAliases": ("ip",),
-    "PodSpec.resourceClaims": ("name",), "PodSpec.schedulingGates": ("name",),
+    "EphemeralContainer.env": ("name",),
+    "EphemeralContainer.volumeMounts": ("mountPath",),
+    "EphemeralContainer.volumeDevices": ("devicePath",),
+    "EphemeralContainer.ports": ("containerPort", "protocol"),
+    "PodSpec.containers": ("name",),
+    "PodSpec.initContainers": ("name",),
+    "PodSpec.ephemeralContainers": ("name",),
+    "PodSpec.volumes": ("name",),
+    "PodSpec.imagePullSecrets": ("name",),
+    "PodSpec.hostAliases": ("ip",),
+    "PodSpec.resourceClaims": ("name",),
+    "PodSpec.schedulingGates": ("name",),
     "PodSpec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
-    "PodStatus.conditions": ("type",), "PodStatus.podIPs": ("ip",), "PodStatus.resourceClaimStatuses": ("name",),
+    "PodStatus.conditions": ("type",),
+    "PodStatus.podIPs": ("ip",),
+    "PodStatus.resourceClaimStatuses": ("name",),
     "ResourceRequirements.claims": ("name",),
-    "ServiceSpec.ports": ("port", "protocol"), "ServiceStatus.conditions": ("type",),
-    "NamespaceStatus.conditions": ("type",), "DeploymentStatus.conditions": ("type",),
+    "ServiceSpec.ports": ("port", "protocol"),
+    "ServiceStatus.conditions": ("type",),
+    "NamespaceStatus.conditions": ("type",),
+    "DeploymentStatus.conditions": ("type",),
     "ObjectMeta.ownerReferences": ("uid",),
-}  # fmt: skip
+}
 SETS = frozenset({"ObjectMeta.finalizers"})
 MERGED_LISTS: dict[str, str] = {
-    "Container.ports": "containerPort", "EphemeralContainer.ports": "containerPort", "ServiceSpec.ports": "port",
-    "PodSpec.topologySpreadConstraints": "topologyKey", "JobStatus.conditions": "type", "PodStatus.hostIPs": "ip",
+    "Container.ports": "containerPort",
+    "EphemeralContainer.ports": "containerPort",
+    "ServiceSpec.ports": "port",
+    "PodSpec.topologySpreadConstraints": "topologyKey",
+    "JobStatus.conditions": "type",
+    "PodStatus.hostIPs": "ip",
     "ObjectMeta.finalizers": "",
-}  # fmt: skip
+}
 """Strategic merge where the key is not the first list-map key, or the list is no list-map; empty: of scalars."""
 RETAIN_KEYS = {"PodSpec.volumes": "merge,retainKeys", "DeploymentSpec.strategy": "retainKeys"}
-ATOMIC_MAPS = frozenset({
-    "LabelSelector", "ObjectReference", "LocalObjectReference", "ConfigMapKeySelector", "SecretKeySelector",
-    "ObjectFieldSelector", "ResourceFieldSelector", "NodeSelector", "NodeSelectorTerm", "OwnerReference",
-    "SecretReference", "TypedLocalObjectReference",
-})  # fmt: skip
+ATOMIC_MAPS = frozenset(
+    {
+        "LabelSelector",
+        "ObjectReference",
+        "LocalObjectReference",
+        "ConfigMapKeySelector",
+        "SecretKeySelector",
+        "ObjectFieldSelector",
+        "ResourceFieldSelector",
+        "NodeSelector",
+        "NodeSelectorTerm",
+        "OwnerReference",
+        "SecretReference",
+        "TypedLocalObjectReference",
+    }
+)
 ATOMIC_FIELDS = frozenset({"PodSpec.nodeSelector", "ServiceSpec.selector"})
-QUANTITY_MAPS = frozenset({
-    "ResourceRequirements.limits", "ResourceRequirements.requests", "PodSpec.overhead",
-    "VolumeResourceRequirements.limits", "VolumeResourceRequirements.requests", "ContainerStatus.allocatedResources",
-})  # fmt: skip
+QUANTITY_MAPS = frozenset(
+    {
+        "ResourceRequirements.limits",
+        "ResourceRequirements.requests",
+        "PodSpec.overhead",
+        "VolumeResourceRequirements.limits",
+        "VolumeResourceRequirements.requests",
+        "ContainerStatus.allocatedResources",
+    }
+)
 QUANTITIES = frozenset({"EmptyDirVolumeSource.sizeLimit", "ResourceFieldSelector.divisor"})
-INT64 = frozenset({
-    "ConfigMapVolumeSource.defaultUser", "ClusterTrustBundleProjection.user", "Condition.observedGeneration",
-    "DeploymentStatus.observedGeneration", "DownwardAPIVolumeFile.user", "DownwardAPIVolumeSource.defaultUser",
-    "JobSpec.activeDeadlineSeconds", "KeyToPath.user", "LinuxContainerUser.gid", "LinuxContainerUser.supplementalGroups",
-    "LinuxContainerUser.uid", "ObjectMeta.deletionGracePeriodSeconds", "ObjectMeta.generation",
-    "PodCertificateProjection.user", "PodCondition.observedGeneration", "PodSecurityContext.fsGroup",
-    "PodSecurityContext.runAsGroup", "PodSecurityContext.runAsUser", "PodSecurityContext.supplementalGroups",
-    "PodSpec.activeDeadlineSeconds", "PodSpec.terminationGracePeriodSeconds", "PodStatus.observedGeneration",
-    "Probe.terminationGracePeriodSeconds", "ProjectedVolumeSource.defaultUser", "SecretVolumeSource.defaultUser",
-    "SecurityContext.runAsGroup", "SecurityContext.runAsUser", "ServiceAccountTokenProjection.expirationSeconds",
-    "ServiceAccountTokenProjection.user", "SleepAction.seconds", "Toleration.tolerationSeconds",
-})  # fmt: skip
+INT64 = frozenset(
+    {
+        "ConfigMapVolumeSource.defaultUser",
+        "ClusterTrustBundleProjection.user",
+        "Condition.observedGeneration",
+        "DeploymentStatus.observedGeneration",
+        "DownwardAPIVolumeFile.user",
+        "DownwardAPIVolumeSource.defaultUser",
+        "JobSpec.activeDeadlineSeconds",
+        "KeyToPath.user",
+        "LinuxContainerUser.gid",
+        "LinuxContainerUser.supplementalGroups",
+        "LinuxContainerUser.uid",
+        "ObjectMeta.deletionGracePeriodSeconds",
+        "ObjectMeta.generation",
+        "PodCertificateProjection.user",
+        "PodCondition.observedGeneration",
+        "PodSecurityContext.fsGroup",
+        "PodSecurityContext.runAsGroup",
+        "PodSecurityContext.runAsUser",
+        "PodSecurityContext.supplementalGroups",
+        "PodSpec.activeDeadlineSeconds",
+        "PodSpec.terminationGracePeriodSeconds",
+        "PodStatus.observedGeneration",
+        "Probe.terminationGracePeriodSeconds",
+        "ProjectedVolumeSource.defaultUser",
+        "SecretVolumeSource.defaultUser",
+        "SecurityContext.runAsGroup",
+        "SecurityContext.runAsUser",
+        "ServiceAccountTokenProjection.expirationSeconds",
+        "ServiceAccountTokenProjection.user",
+        "SleepAction.seconds",
+        "Toleration.tolerationSeconds",
+    }
+)
 """All other integers are int32."""
 KEY_DEFAULTS = {"ContainerPort.protocol": "TCP", "ServicePort.protocol": "TCP"}
 """Defaults of fields that are list-map keys: the key of an item that omits them."""
@@ -87,10 +151,15 @@ def generate() -> str:
     definitions = {_name(name): _definition(_name(name), schema) for name, schema in raw.items()}
     kinds = {kind: _name(name) for kind, name in KINDS.items()}
     used = _reachable(definitions, list(kinds.values()))
-    return json.dumps(
-        {"kinds": kinds, "definitions": {name: definitions[name] for name in sorted(used)}},
-        separators=(",", ":"), sort_keys=True, ensure_ascii=False,
-    ) + "\n"  # fmt: skip
+    return (
+        json.dumps(
+            {"kinds": kinds, "definitions": {name: definitions[name] for name in sorted(used)}},
+            separators=(",", ":"),
+            sort_keys=True,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )
 
 
 def _name(model: str) -> str:

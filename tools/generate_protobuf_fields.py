@@ -19,9 +19,16 @@ TARGET = APISERVER / "requests" / "kubernetes_protobuf.json"
 OWN_FORM = ("Time", "MicroTime", "Quantity", "IntOrString", "FieldsV1")
 """Messages whose JSON is a scalar; the decoder knows them by name."""
 _SCALARS = {
-    "string": "string", "bool": "bool", "int": "int", "int32": "int", "int64": "int", "uint32": "int",
-    "[]byte": "bytes", "types.UID": "string", "types.NodeName": "string",
-}  # fmt: skip
+    "string": "string",
+    "bool": "bool",
+    "int": "int",
+    "int32": "int",
+    "int64": "int",
+    "uint32": "int",
+    "[]byte": "bytes",
+    "types.UID": "string",
+    "types.NodeName": "string",
+}
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _ALIAS = re.compile(r"^type (\w+) ([\w\[\].]+)$", re.MULTILINE)
 _FIELD = re.compile(r"^\t(?:(\w+)\s+)?([\w.\[\]*]+)\s+`(.*)`", re.MULTILINE)
@@ -68,8 +75,11 @@ def generate(api: Path, machinery: Path) -> str:
         ("Namespace", "Service", "Pod", "ConfigMap", "Secret", "Event"), core
     )
     for package, names in (
-        ("apps", ["Deployment"]), ("batch", ["Job"]), ("discovery", ["EndpointSlice"]), ("coordination", ["Lease"]),
-    ):  # fmt: skip
+        ("apps", ["Deployment"]),
+        ("batch", ["Job"]),
+        ("discovery", ["EndpointSlice"]),
+        ("coordination", ["Lease"]),
+    ):
         own = Types((api / package / "v1/types.go").read_text(encoding="utf-8"), core)
         roots |= dict.fromkeys(names, own)
     messages: dict[str, Fields] = {}

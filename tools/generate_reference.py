@@ -85,9 +85,13 @@ def _facts(field: Schema, inner: Schema) -> str:
         if "enum" in schema:
             facts.append(" or ".join(f"`{value}`" for value in schema["enum"]))
         for key, word in (
-            ("minimum", "at least"), ("maximum", "at most"), ("minLength", "characters: at least"),
-            ("maxLength", "characters: at most"), ("minItems", "items: at least"), ("maxItems", "items: at most"),
-        ):  # fmt: skip
+            ("minimum", "at least"),
+            ("maximum", "at most"),
+            ("minLength", "characters: at least"),
+            ("maxLength", "characters: at most"),
+            ("minItems", "items: at least"),
+            ("maxItems", "items: at most"),
+        ):
             if key in schema:
                 facts.append(f"{word} {schema[key]:,}")
         if "pattern" in schema:

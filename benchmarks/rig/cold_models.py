@@ -100,8 +100,9 @@ def cost(data: DataDir) -> dict[str, float]:
     found = [pss(pid) for pid in zygotes(data)]
     return {
         "storeMiB": round(ModelStore(data.models).size() / 2**20, 1),
-        "zygotes": len(found), "zygotesPssMiB": round(sum(found), 1),
-    }  # fmt: skip
+        "zygotes": len(found),
+        "zygotesPssMiB": round(sum(found), 1),
+    }
 
 
 def zygotes(data: DataDir) -> list[int]:

@@ -102,11 +102,13 @@ async def measure(found: Sequence[Cluster], changes: int) -> dict[str, object]:
                 times.append(1000 * (clock.monotonic() - began))
             cpu = process_seconds(envoy.pid) - cpu
             return {
-                "clusters": len(found), "coldSeconds": round(cold, 3),
-                "endpointChangeMs": interval(times), "endpointChangeP95Ms": round(percentile(times, 95), 1),
+                "clusters": len(found),
+                "coldSeconds": round(cold, 3),
+                "endpointChangeMs": interval(times),
+                "endpointChangeP95Ms": round(percentile(times, 95), 1),
                 "envoyCpuMsPerEndpointChange": round(1000 * cpu / changes, 1),
                 "residentMiB": resident_mib(envoy.pid),
-            }  # fmt: skip
+            }
         finally:
             envoy.terminate()
             await envoy.wait()

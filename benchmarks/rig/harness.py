@@ -76,17 +76,23 @@ def machine() -> dict[str, Any]:
     )
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
-        "cpu": cpu, "cores": len(os.sched_getaffinity(0)), "memoryGiB": round(pages / 2**30, 1),
-        "kernel": platform.release(), "python": platform.python_version(),
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "memoryGiB": round(pages / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
         "loadAverage": [round(x, 2) for x in os.getloadavg()],
-    }  # fmt: skip
+    }
 
 
 def report(benchmark: str, results: dict[str, Any], bars: Sequence[Bar]) -> None:
     """Print the JSON line; call it last."""
     line = {
-        "benchmark": benchmark, "machine": machine(), "results": results, "bars": [asdict(b) for b in bars],
-    }  # fmt: skip
+        "benchmark": benchmark,
+        "machine": machine(),
+        "results": results,
+        "bars": [asdict(b) for b in bars],
+    }
     print(json.dumps(line, default=_plain), flush=True)
 
 

@@ -64,9 +64,18 @@ class HollowNode:
         meta = pod["metadata"]
         assert isinstance(meta, dict)
         return status.status(
-            meta["uid"], "Always", (), containers, ip=self._address, now=clock.now(), old=old,
-            terminating=False, backing_off=(), not_enforced="", limited=False,
-        )  # fmt: skip
+            meta["uid"],
+            "Always",
+            (),
+            containers,
+            ip=self._address,
+            now=clock.now(),
+            old=old,
+            terminating=False,
+            backing_off=(),
+            not_enforced="",
+            limited=False,
+        )
 
 
 async def run(data_dir: DataDir, address: str) -> None:

@@ -161,10 +161,15 @@ class World:
         source = {"modelName": name, "source": {"path": str(folder)}}
         await self._kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, name, source))
         command = [
-            sys.executable, str(HERE / "slot_server.py"),
-            "--slots", str(self._machine.slots), "--service", str(self._machine.service),
-            "--load", str(self._machine.load),
-        ]  # fmt: skip
+            sys.executable,
+            str(HERE / "slot_server.py"),
+            "--slots",
+            str(self._machine.slots),
+            "--service",
+            str(self._machine.service),
+            "--load",
+            str(self._machine.load),
+        ]
         container = {"name": "predictor", "image": "benchmarks/slots", "command": command}
         arm = {"name": ARM, "modelVersion": name, "autoScale": scale, "template": {"containers": [container]}}
         spec = {"framework": "custom", "predictors": [arm]}
@@ -279,9 +284,13 @@ async def _beside(work: Any) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _load(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "open_load.py"), url,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+        sys.executable,
+        str(HERE / "open_load.py"),
+        url,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
         yield process
     finally:

@@ -108,12 +108,20 @@ class World:
         source = rendering.source(self.spec.target, inference)
         rendered = rendering.pod(source, version, settings, self.spec.prices)
         spec = TrialSpec(
-            experiment=GRID, number=1 + row, settings=list(settings), template=rendered.template,
-            model_name=rendered.model_name, model_version=rendered.model_version, model_digest=rendered.model_digest,
-            cost_per_hour=rendered.cost_per_hour, batch=rendered.batch, load=self.spec.load,
-            constraints=list(self.spec.constraints), progress_deadline=self.spec.service_progress_deadline,
+            experiment=GRID,
+            number=1 + row,
+            settings=list(settings),
+            template=rendered.template,
+            model_name=rendered.model_name,
+            model_version=rendered.model_version,
+            model_digest=rendered.model_digest,
+            cost_per_hour=rendered.cost_per_hour,
+            batch=rendered.batch,
+            load=self.spec.load,
+            constraints=list(self.spec.constraints),
+            progress_deadline=self.spec.service_progress_deadline,
             seed=1000 * number + row,
-        )  # fmt: skip
+        )
         return spec.model_dump(by_alias=True, exclude_none=True)
 
     async def page(self, search: Search, folder: Path) -> None:
@@ -121,9 +129,18 @@ class World:
         for suffix in ("html", "json", "txt"):
             out = folder / f"{search.name}.{suffix}"
             told = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "serving.app", "tune", "report", search.name, "--out", str(out),
-                "--data-dir", str(self._stack.where.root), stdout=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                "serving.app",
+                "tune",
+                "report",
+                search.name,
+                "--out",
+                str(out),
+                "--data-dir",
+                str(self._stack.where.root),
+                stdout=asyncio.subprocess.DEVNULL,
+            )
             await told.wait()
 
     def named(self, row: int) -> str:

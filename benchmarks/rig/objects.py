@@ -23,9 +23,14 @@ def is_ready(obj: Object) -> bool:
 
 
 async def until(
-    kube: Kube, kind: kinds.Kind, name: str, holds: Callable[[Object], bool],
-    *, seconds: float = READY_SECONDS, poll: float = POLL_SECONDS,
-) -> Object:  # fmt: skip
+    kube: Kube,
+    kind: kinds.Kind,
+    name: str,
+    holds: Callable[[Object], bool],
+    *,
+    seconds: float = READY_SECONDS,
+    poll: float = POLL_SECONDS,
+) -> Object:
     """Return the object once this holds of it."""
     deadline = clock.monotonic() + seconds
     while not holds(found := await kube.get(kind, "default", name)):

@@ -176,24 +176,49 @@ def minimal_envoy(port: int, ports: tuple[int, int]) -> dict[str, object]:
     manager = {
         "@type": f"{types}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "minimal",
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{
-            "match": {"prefix": "/"},
-            "route": {"weighted_clusters": {"clusters": [{"name": n, "weight": w} for n, w, _ in arms]}},
-        }]}]},
+        "route_config": {
+            "virtual_hosts": [
+                {
+                    "name": "all",
+                    "domains": ["*"],
+                    "routes": [
+                        {
+                            "match": {"prefix": "/"},
+                            "route": {
+                                "weighted_clusters": {
+                                    "clusters": [{"name": n, "weight": w} for n, w, _ in arms]
+                                }
+                            },
+                        }
+                    ],
+                }
+            ]
+        },
         "http_filters": [
             {"name": "router", "typed_config": {"@type": f"{types}.http.router.v3.Router"}},
         ],
-    }  # fmt: skip
+    }
 
     def address(p: int) -> dict[str, object]:
         return {"socket_address": {"address": "127.0.0.1", "port_value": p}}
 
     chain = {"filters": [{"name": "http", "typed_config": manager}]}
-    return {"static_resources": {
-        "listeners": [{"name": "l", "address": address(port), "filter_chains": [chain]}],
-        "clusters": [{"name": n, "type": "STATIC", "load_assignment": {"cluster_name": n, "endpoints": [
-            {"lb_endpoints": [{"endpoint": {"address": address(p)}}]}]}} for n, _, p in arms],
-    }}  # fmt: skip
+    return {
+        "static_resources": {
+            "listeners": [{"name": "l", "address": address(port), "filter_chains": [chain]}],
+            "clusters": [
+                {
+                    "name": n,
+                    "type": "STATIC",
+                    "load_assignment": {
+                        "cluster_name": n,
+                        "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(p)}}]}],
+                    },
+                }
+                for n, _, p in arms
+            ],
+        }
+    }
 
 
 def _where(name: str) -> str | None:

@@ -22,8 +22,21 @@ GRIDS = {number: DATA / f"live_grid_{number}.csv.gz" for number in (1, 2)}
 LOAD, LIMIT = Load(window_seconds=2), Constraint(metric="latency", percentile=99, at_most="100ms")
 """As the trials had them."""
 _COLUMNS = (
-    "round", "row", "cpu", "memory", "batch", "threads", "start", "level", "seconds", "requests", "throughput", "p99_s", "p99_low_s", "p99_high_s",
-)  # fmt: skip
+    "round",
+    "row",
+    "cpu",
+    "memory",
+    "batch",
+    "threads",
+    "start",
+    "level",
+    "seconds",
+    "requests",
+    "throughput",
+    "p99_s",
+    "p99_low_s",
+    "p99_high_s",
+)
 _AXES = {"cpu": "cpu", "memory": "memory", "batchSize": "batch", "OMP_NUM_THREADS": "threads"}
 
 Window = Mapping[str, str]
@@ -44,10 +57,17 @@ def measured(row: Window) -> Measured:
     rate = float(row["throughput"])
     p99 = {"value": row["p99_s"], "low": row["p99_low_s"], "high": row["p99_high_s"]}
     return Measured(
-        level=float(row["level"]), seconds=float(row["seconds"]), requests=int(row["requests"]),
-        throughput=Estimate(value=rate, low=rate, high=rate), error_rate=Estimate(value=0, low=0, high=0),
-        latencies=[LatencyAt(metric="latency", percentile=99, **{key: float(value) for key, value in p99.items()})] if row["p99_s"] else [],
-    )  # fmt: skip
+        level=float(row["level"]),
+        seconds=float(row["seconds"]),
+        requests=int(row["requests"]),
+        throughput=Estimate(value=rate, low=rate, high=rate),
+        error_rate=Estimate(value=0, low=0, high=0),
+        latencies=[
+            LatencyAt(metric="latency", percentile=99, **{key: float(value) for key, value in p99.items()})
+        ]
+        if row["p99_s"]
+        else [],
+    )
 
 
 def record(path: Path, found: Iterable[tuple[int, int, Iterable[Setting], TrialStatus]]) -> None:
@@ -68,7 +88,16 @@ def record(path: Path, found: Iterable[tuple[int, int, Iterable[Setting], TrialS
                     )
                 p99 = next((at for at in one.latencies if at.percentile == LIMIT.percentile), None)
                 seen = [f"{p99.value:.6g}", f"{p99.low:.6g}", f"{p99.high:.6g}"] if p99 else ["", "", ""]
-                writer.writerow([
-                    number, row, *(spec[name] for name in _AXES.values()), one.start_time, f"{one.level:g}", f"{one.seconds:.3g}", one.requests,
-                    f"{one.throughput.value:.6g}", *seen,
-                ])  # fmt: skip
+                writer.writerow(
+                    [
+                        number,
+                        row,
+                        *(spec[name] for name in _AXES.values()),
+                        one.start_time,
+                        f"{one.level:g}",
+                        f"{one.seconds:.3g}",
+                        one.requests,
+                        f"{one.throughput.value:.6g}",
+                        *seen,
+                    ]
+                )

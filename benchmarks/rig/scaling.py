@@ -127,10 +127,16 @@ def play(plan: Plan, service: int, seed: int) -> list[Row]:
             played, timed = _timed(workload, startup, scaling_policies.registry()[policy], seed, limit)
             rows.append(
                 Row(
-                    recipe.name, recipe.tags, name, seed, policy, scores(workload, played, known),
-                    1000 * timed.seconds / max(timed.decisions, 1), 1000 * timed.slowest,
+                    recipe.name,
+                    recipe.tags,
+                    name,
+                    seed,
+                    policy,
+                    scores(workload, played, known),
+                    1000 * timed.seconds / max(timed.decisions, 1),
+                    1000 * timed.slowest,
                 )
-            )  # fmt: skip
+            )
     return rows
 
 

@@ -52,14 +52,16 @@ def means(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         startup: {
             policy: {
-                "violations": _rounded(one.violations for one in some), "overOracle": _rounded(one.over_oracle for one in some),
-                "cold": _rounded(one.cold for one in some), "actions": _rounded(one.actions for one in some),
+                "violations": _rounded(one.violations for one in some),
+                "overOracle": _rounded(one.over_oracle for one in some),
+                "cold": _rounded(one.cold for one in some),
+                "actions": _rounded(one.actions for one in some),
                 "flips": _rounded(one.flips for one in some),
             }
             for policy, some in policies.items()
         }
         for startup, policies in found.items()
-    }  # fmt: skip
+    }
 
 
 def cells(rows: Iterable[Row]) -> dict[Cell, dict[str, list[Row]]]:
@@ -97,10 +99,11 @@ def dominated(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[str]:
         found += [
             f"{service}, {startup} s: {policy}"
             for policy, some in policies.items()
-            if policy not in KNOWING and not policy.startswith(OURS)
+            if policy not in KNOWING
+            and not policy.startswith(OURS)
             and _worse(some, "violations") < ours - SAME_VIOLATIONS
             and _worse(some, "over_oracle") < cost * (1 - SAME_COST)
-        ]  # fmt: skip
+        ]
     return found
 
 
@@ -237,12 +240,23 @@ def _figures(rows: Sequence[Row]) -> dict[str, Any]:
         return _rounded(getattr(row.scores, name) for row in rows)
 
     return {
-        "violations": _of(rows, "violations"), "overOracle": _of(rows, "over_oracle"),
-        "replicaHours": mean("replica_hours"), "overLeast": mean("over_least"), "overWork": mean("over_work"), "windows": mean("windows"),
-        "p50": mean("p50"), "p99": mean("p99"), "p999": mean("p999"), "cold": mean("cold"), "coldSeconds": mean("cold_seconds"),
-        "actions": mean("actions"), "flips": mean("flips"), "overshoot": mean("overshoot"),
-        "msPerDecision": _rounded(row.milliseconds for row in rows), "slowestMs": round(max(row.slowest for row in rows), 2),
-    }  # fmt: skip
+        "violations": _of(rows, "violations"),
+        "overOracle": _of(rows, "over_oracle"),
+        "replicaHours": mean("replica_hours"),
+        "overLeast": mean("over_least"),
+        "overWork": mean("over_work"),
+        "windows": mean("windows"),
+        "p50": mean("p50"),
+        "p99": mean("p99"),
+        "p999": mean("p999"),
+        "cold": mean("cold"),
+        "coldSeconds": mean("cold_seconds"),
+        "actions": mean("actions"),
+        "flips": mean("flips"),
+        "overshoot": mean("overshoot"),
+        "msPerDecision": _rounded(row.milliseconds for row in rows),
+        "slowestMs": round(max(row.slowest for row in rows), 2),
+    }
 
 
 def _of(rows: Sequence[Row], name: str) -> Interval:

@@ -78,14 +78,17 @@ def of_group(of: Sequence[Result], stopped: Sequence[Result]) -> dict[str, Any]:
         some = _some(of, method, share)
         reached = [one.reached for one in some]
         found[f"{method} {share:.0%}"] = {
-            "ratio": _mean([one.ratio for one in some]), "raw": _mean([one.raw for one in some]),
+            "ratio": _mean([one.ratio for one in some]),
+            "raw": _mean([one.raw for one in some]),
             "median": round(float(np.median([one.ratio for one in some])), 4),
             "p10": round(float(np.quantile([one.ratio for one in some], 0.1)), 4),
             "near": round(float(np.mean([one.ratio >= NEAR for one in some])), 4),
             "trialsToNear": [float(np.median(reached)), float(np.quantile(reached, 0.9))],
-            "failedTrials": round(float(np.mean([sum(not o.feasible for o in one.run.observations) for one in some])), 2),
+            "failedTrials": round(
+                float(np.mean([sum(not o.feasible for o in one.run.observations) for one in some])), 2
+            ),
             "msPerTrial": round(1000 * float(np.median([one.seconds for one in some])), 1),
-        }  # fmt: skip
+        }
     for method in dict.fromkeys(one.task.method for one in stopped):
         found[method] = _stopping([one for one in stopped if one.task.method == method])
     return found

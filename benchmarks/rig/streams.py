@@ -61,7 +61,12 @@ async def streams(count: int, seconds: float) -> dict[str, float]:
         cpu = process_seconds(envoy.pid) - cpu
     server.close()
     return {
-        "streams": count, "complete": complete, "events": len(lags),
-        "lagP50Ms": round(percentile(lags, 50), 2), "lagP99Ms": round(percentile(lags, 99), 2),
-        "residentMiB": held, "residentMiBIdle": before, "envoyCpuSeconds": round(cpu, 2),
-    }  # fmt: skip
+        "streams": count,
+        "complete": complete,
+        "events": len(lags),
+        "lagP50Ms": round(percentile(lags, 50), 2),
+        "lagP99Ms": round(percentile(lags, 99), 2),
+        "residentMiB": held,
+        "residentMiBIdle": before,
+        "envoyCpuSeconds": round(cpu, 2),
+    }

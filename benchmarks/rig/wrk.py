@@ -53,9 +53,18 @@ async def load(
     script = folder / "load.lua"
     script.write_text(f"{pause}\n{post}\n{SCRIPT}")
     process = await asyncio.create_subprocess_exec(
-        "taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s",
-        "-s", str(script), url, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        "taskset",
+        "-c",
+        LOAD_CORE,
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{max(1, round(seconds))}s",
+        "-s",
+        str(script),
+        url,
+        stdout=asyncio.subprocess.PIPE,
+    )
     text = (await process.communicate())[0].decode()
     match = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", text)
     if match is None:

@@ -16,8 +16,11 @@ NS = "default"
 
 
 def autoscaler(name: str, target: str, minimum: int, maximum: int) -> Object:
-    spec = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
-            "minReplicas": minimum, "maxReplicas": maximum}  # fmt: skip
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+        "minReplicas": minimum,
+        "maxReplicas": maximum,
+    }
     return {"metadata": {"name": name, "namespace": NS}, "spec": spec}
 
 

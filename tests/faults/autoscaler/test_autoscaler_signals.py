@@ -22,8 +22,12 @@ from tests.objects.deployments import deployment
 from tests.rig.convergence import QUICK, until
 
 NS = "default"
-CAPACITY = {"modelDigest": "sha256:m", "capacity": 10.0, "measuredAt": "2026-01-01T00:00:00Z",
-            "points": [{"level": 10.0, "throughput": 10.0}]}  # fmt: skip
+CAPACITY = {
+    "modelDigest": "sha256:m",
+    "capacity": 10.0,
+    "measuredAt": "2026-01-01T00:00:00Z",
+    "points": [{"level": 10.0, "throughput": 10.0}],
+}
 LEASE = {"renewTime": "2999-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
 
 
@@ -198,9 +202,13 @@ async def test_no_replica_is_removed_when_readings_fail_and_the_status_reports_i
 
 @pytest.mark.parametrize(
     "error",
-    [errors.Conflict(409, "Conflict", "changed"), errors.Unavailable("429 Too Many Requests"), errors.ApiError(500, "", "down")],
+    [
+        errors.Conflict(409, "Conflict", "changed"),
+        errors.Unavailable("429 Too Many Requests"),
+        errors.ApiError(500, "", "down"),
+    ],
     ids=["409", "429", "500"],
-)  # fmt: skip
+)
 async def test_refused_scale_is_reported_and_the_count_applied_later(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -275,8 +283,10 @@ async def test_two_controllers_decide_the_same_count_without_oscillation() -> No
 
 async def test_another_scaler_of_the_target_is_reported_and_not_overridden() -> None:
     api, pages = autoscaled_api(2, 20, 1), FakePages("d")
-    scaler = {"metadata": {"name": "theirs", "namespace": NS},
-              "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}}  # fmt: skip
+    scaler = {
+        "metadata": {"name": "theirs", "namespace": NS},
+        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}},
+    }
     api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
     async with running(api, pages):
         await until(lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "it is said")

@@ -120,12 +120,18 @@ async def hangs(_: web.Request) -> web.StreamResponse:
 
 
 FAULTS = {
-    "hangs": hangs, "endless": endless, "page": text("<html>sign in</html>"), "empty-body": text(""),
-    "list": text("[1, 2]"), "vector": text('{"status":"success","data":{"resultType":"vector","result":[]}}'),
+    "hangs": hangs,
+    "endless": endless,
+    "page": text("<html>sign in</html>"),
+    "empty-body": text(""),
+    "list": text("[1, 2]"),
+    "vector": text('{"status":"success","data":{"resultType":"vector","result":[]}}'),
     "values": text('{"status":"success","data":{"resultType":"matrix","result":[{"values":[["x"]]}]}}'),
     "busy": text('{"status":"error","errorType":"timeout","error":"too many queries"}', 503),
-    "proxy": text("bad gateway", 502), "cut": text(b'{"status":"succ'), "bytes": text(b"\xff\xfe\x00"),
-}  # fmt: skip
+    "proxy": text("bad gateway", 502),
+    "cut": text(b'{"status":"succ'),
+    "bytes": text(b"\xff\xfe\x00"),
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

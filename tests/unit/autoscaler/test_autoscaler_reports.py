@@ -13,9 +13,11 @@ from tests.objects.deployments import deployment
 AUTOSCALER: dict[str, Any] = {
     "metadata": {"name": "a", "namespace": "default"},
     "spec": {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "minReplicas": 1, "maxReplicas": 1,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+        "minReplicas": 1,
+        "maxReplicas": 1,
     },
-}  # fmt: skip
+}
 
 
 async def test_replicas_that_nobody_has_counted_yet_are_not_reported() -> None:

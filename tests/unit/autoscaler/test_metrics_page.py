@@ -35,15 +35,32 @@ def decided(decision: Decision, *, is_active: bool = True) -> TargetState:
 
 def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> None:
     decision = Decision(
-        4, "MaxReplicas", "7 are needed; the maximum is 4", needed=7, metric="PromQL/jobs", rate=60.0, capacity=10.0,
-        backlog=3.0, startup=42.0, forecast=Band(47.0, 50.0, 62.0, 70.0), demands=(Demand("QPS", None, "not measured"),),
-    )  # fmt: skip
+        4,
+        "MaxReplicas",
+        "7 are needed; the maximum is 4",
+        needed=7,
+        metric="PromQL/jobs",
+        rate=60.0,
+        capacity=10.0,
+        backlog=3.0,
+        startup=42.0,
+        forecast=Band(47.0, 50.0, 62.0, 70.0),
+        demands=(Demand("QPS", None, "not measured"),),
+    )
     found = samples(a=decided(decision))
     values = {
-        "desired_replicas": 4, "needed_replicas": 7, "work_per_second": 60, "capacity_per_second": 10,
-        "backlog_requests": 3, "startup_seconds": 42, "forecast_horizon_seconds": 47, "forecast_lower": 50,
-        "forecast_median": 62, "forecast_upper": 70, "active": 1,
-    }  # fmt: skip
+        "desired_replicas": 4,
+        "needed_replicas": 7,
+        "work_per_second": 60,
+        "capacity_per_second": 10,
+        "backlog_requests": 3,
+        "startup_seconds": 42,
+        "forecast_horizon_seconds": 47,
+        "forecast_lower": 50,
+        "forecast_median": 62,
+        "forecast_upper": 70,
+        "active": 1,
+    }
     for name, value in values.items():
         assert found[f"slipway_autoscaler_{name}"] == [(WHO, value)], name
     info = {**WHO, "rule": "MaxReplicas", "metric": "PromQL/jobs"}

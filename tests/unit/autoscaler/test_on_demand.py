@@ -102,8 +102,10 @@ async def test_what_has_idled_goes_and_the_time_is_kept_without_anybody_asking(
 ) -> None:
     monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
     objects = (
-        (kinds.DEPLOYMENT, deployment(2)), (kinds.LEASE, lease(15)), (kinds.AUTOSCALER, autoscaler()),
-    )  # fmt: skip
+        (kinds.DEPLOYMENT, deployment(2)),
+        (kinds.LEASE, lease(15)),
+        (kinds.AUTOSCALER, autoscaler()),
+    )
     pages = FakePages("d")
     pages.rates["d"] = 100.0
     async with controlled(*objects, pages=pages) as api:
@@ -118,8 +120,10 @@ async def test_what_has_idled_goes_and_the_time_is_kept_without_anybody_asking(
 async def test_nothing_goes_while_no_gateway_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
     objects = (
-        (kinds.DEPLOYMENT, deployment(1)), (kinds.LEASE, lease(15)), (kinds.AUTOSCALER, autoscaler()),
-    )  # fmt: skip
+        (kinds.DEPLOYMENT, deployment(1)),
+        (kinds.LEASE, lease(15)),
+        (kinds.AUTOSCALER, autoscaler()),
+    )
     pages = FakePages("d")
     pages.is_gone = True
     async with controlled(*objects, pages=pages) as api:
@@ -135,8 +139,10 @@ async def test_a_request_that_waits_right_after_the_last_replica_went_is_not_lef
     monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
     monkeypatch.setattr(controller, "TICK_SECONDS", 600.0)
     objects = (
-        (kinds.DEPLOYMENT, deployment(1)), (kinds.LEASE, lease(15)), (kinds.AUTOSCALER, autoscaler()),
-    )  # fmt: skip
+        (kinds.DEPLOYMENT, deployment(1)),
+        (kinds.LEASE, lease(15)),
+        (kinds.AUTOSCALER, autoscaler()),
+    )
     pages = FakePages("d")
     async with controlled(*objects, pages=pages) as api:
         await until(lambda: replicas(api) == 0, "no replica")

@@ -22,17 +22,20 @@ class Listed:
 def spec(rate: float = 20, *, cpu: str = "1", at: str = "2026-01-01T00:00:00Z", digest: str = "m") -> Object:
     latency = {"metric": "latency", "percentile": 50, "value": 0.25, "low": 0.2, "high": 0.3}
     return {
-        "modelDigest": digest, "capacity": rate, "measuredAt": at,
+        "modelDigest": digest,
+        "capacity": rate,
+        "measuredAt": at,
         "settings": [{"category": "resource", "name": "cpu", "value": cpu}],
         "points": [{"level": rate, "throughput": rate, "latencies": [latency]}],
-    }  # fmt: skip
+    }
 
 
 def deployment(cpu: str = "1") -> Object:
     container = {
-        "name": "predictor", "env": [{"name": names.MODEL_DIGEST_ENV, "value": "m"}],
+        "name": "predictor",
+        "env": [{"name": names.MODEL_DIGEST_ENV, "value": "m"}],
         "resources": {"limits": {"cpu": cpu}},
-    }  # fmt: skip
+    }
     return {"spec": {"template": {"spec": {"containers": [container]}}}}
 
 

@@ -74,6 +74,10 @@ def test_requests_are_said_where_the_spec_has_no_metric() -> None:
 def test_a_metric_that_moves_a_little_is_no_news() -> None:
     old = {"metrics": [{"name": "QPS", "value": 10.0, "needed": 2}]}
     assert not status.is_news(old, {"metrics": [{"name": "QPS", "value": 10.9, "needed": 2}]})
-    for other in ({"name": "QPS", "value": 14.0, "needed": 2}, {"name": "QPS", "needed": 2},
-                  {"name": "QPS", "value": 10.0, "needed": 3}, {"name": "Latency", "value": 10.0, "needed": 2}):  # fmt: skip
+    for other in (
+        {"name": "QPS", "value": 14.0, "needed": 2},
+        {"name": "QPS", "needed": 2},
+        {"name": "QPS", "value": 10.0, "needed": 3},
+        {"name": "Latency", "value": 10.0, "needed": 2},
+    ):
         assert status.is_news(old, {"metrics": [other]})

@@ -15,11 +15,14 @@ BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
 LORD_HOWE = ZoneInfo("Australia/Lord_Howe")
 """Its daylight saving is half an hour."""
 CHANGES = (
-    (BERLIN, dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC)), (BERLIN, dt.datetime(2026, 10, 25, 1, tzinfo=dt.UTC)),
-    (NEW_YORK, dt.datetime(2026, 3, 8, 7, tzinfo=dt.UTC)), (NEW_YORK, dt.datetime(2026, 11, 1, 6, tzinfo=dt.UTC)),
-    (LORD_HOWE, dt.datetime(2026, 4, 4, 15, tzinfo=dt.UTC)), (LORD_HOWE, dt.datetime(2026, 10, 3, 15, 30, tzinfo=dt.UTC)),
+    (BERLIN, dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC)),
+    (BERLIN, dt.datetime(2026, 10, 25, 1, tzinfo=dt.UTC)),
+    (NEW_YORK, dt.datetime(2026, 3, 8, 7, tzinfo=dt.UTC)),
+    (NEW_YORK, dt.datetime(2026, 11, 1, 6, tzinfo=dt.UTC)),
+    (LORD_HOWE, dt.datetime(2026, 4, 4, 15, tzinfo=dt.UTC)),
+    (LORD_HOWE, dt.datetime(2026, 10, 3, 15, 30, tzinfo=dt.UTC)),
     (BERLIN, dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)),
-)  # fmt: skip
+)
 """Around them the clock is turned; not at the last one."""
 AROUND = dt.timedelta(hours=40)
 
@@ -67,8 +70,12 @@ def fields(least: int, most: int) -> st.SearchStrategy[str]:
 
 crons = st.builds(
     lambda *parts: " ".join(parts),
-    fields(0, 59), st.one_of(fields(0, 23), fields(1, 3)), st.just("*") | fields(1, 28), st.just("*"), st.just("*") | fields(0, 6),
-)  # fmt: skip
+    fields(0, 59),
+    st.one_of(fields(0, 23), fields(1, 3)),
+    st.just("*") | fields(1, 28),
+    st.just("*"),
+    st.just("*") | fields(0, 6),
+)
 
 
 @given(text=crons, change=st.sampled_from(CHANGES), minutes=st.integers(0, 79 * 60))

@@ -122,11 +122,16 @@ def test_replicas_are_fewer_again_when_an_outage_of_an_hour_is_over() -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     readings=st.lists(
-        st.tuples(st.floats(0.01, 1e4), st.floats(0.0, 400.0), st.floats(0.0, 1e4), st.sampled_from((5.0, 20.0, 900.0, -3600.0))),
+        st.tuples(
+            st.floats(0.01, 1e4),
+            st.floats(0.0, 400.0),
+            st.floats(0.0, 1e4),
+            st.sampled_from((5.0, 20.0, 900.0, -3600.0)),
+        ),
         max_size=40,
     ),
     rates=st.tuples(st.floats(0, 1e5), st.floats(0, 1e5)),
-)  # fmt: skip
+)
 def test_more_load_never_needs_fewer_replicas_whatever_was_learned(
     readings: list[tuple[float, float, float, float]], rates: tuple[float, float]
 ) -> None:
@@ -147,10 +152,9 @@ def test_more_load_never_needs_fewer_replicas_whatever_was_learned(
 
 @settings(max_examples=20, deadline=None)
 @given(
-    found=st.none()
-    | st.builds(Percentile, st.sampled_from((math.nan, math.inf, -1.0)), st.just(100.0)),
+    found=st.none() | st.builds(Percentile, st.sampled_from((math.nan, math.inf, -1.0)), st.just(100.0)),
     rate=st.floats(0.0, 30.0),
-)  # fmt: skip
+)
 def test_no_replica_is_taken_away_when_the_percentile_is_missing_or_absurd(
     found: Percentile | None, rate: float
 ) -> None:

@@ -48,19 +48,33 @@ class Target:
 
 numbers = st.sampled_from((*ABSURD, 0.0, 1.0, 1e6)) | st.floats()
 metrics = (
-    Metric("QPS", "QPS", 1e-6), Metric("Concurrency", "Concurrency", 2.0), Metric("Latency", "Latency", 0.5),
-    Metric("TokenQueueDepth", "TokenQueueDepth", 100.0), Metric("TokensPerSecond", "TokensPerSecond", None),
-    Metric("Utilization", "Utilization", 80.0, resource="cpu"), Metric("PromQL/jobs", "PromQL", 1e-6),
-)  # fmt: skip
+    Metric("QPS", "QPS", 1e-6),
+    Metric("Concurrency", "Concurrency", 2.0),
+    Metric("Latency", "Latency", 0.5),
+    Metric("TokenQueueDepth", "TokenQueueDepth", 100.0),
+    Metric("TokensPerSecond", "TokensPerSecond", None),
+    Metric("Utilization", "Utilization", 80.0, resource="cpu"),
+    Metric("PromQL/jobs", "PromQL", 1e-6),
+)
 configs = st.builds(
     lambda least, more, capacity, asked, pace, prediction, idle: PolicyConfig(
-        least, least + more, metrics=tuple(asked), up=pace, down=pace, zero=Zero(idle), prediction=prediction,
+        least,
+        least + more,
+        metrics=tuple(asked),
+        up=pace,
+        down=pace,
+        zero=Zero(idle),
+        prediction=prediction,
         capacity=capacity,
     ),
-    st.integers(0, 3), st.integers(1, 20), st.sampled_from((None, KNOWN)),
-    st.lists(st.sampled_from(metrics), max_size=3, unique=True), st.sampled_from((Pace(), Pace(1), Pace(None, 10, 0.0))),
-    st.sampled_from(("Enabled", "Observe", "Disabled")), st.sampled_from((None, 0.0, 60.0)),
-)  # fmt: skip
+    st.integers(0, 3),
+    st.integers(1, 20),
+    st.sampled_from((None, KNOWN)),
+    st.lists(st.sampled_from(metrics), max_size=3, unique=True),
+    st.sampled_from((Pace(), Pace(1), Pace(None, 10, 0.0))),
+    st.sampled_from(("Enabled", "Observe", "Disabled")),
+    st.sampled_from((None, 0.0, 60.0)),
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -99,11 +113,13 @@ def test_the_count_is_within_its_bounds_whatever_the_figures_are(
 @given(
     capacity=st.sampled_from((None, KNOWN)),
     faults=st.lists(
-        st.none() | st.dictionaries(st.sampled_from(FIGURES), st.sampled_from(ABSURD), min_size=1, max_size=3),
-        min_size=1, max_size=4,
+        st.none()
+        | st.dictionaries(st.sampled_from(FIGURES), st.sampled_from(ABSURD), min_size=1, max_size=3),
+        min_size=1,
+        max_size=4,
     ),
     rate=st.sampled_from((0.0, 1.0, 50.0)),
-)  # fmt: skip
+)
 def test_no_replica_is_taken_away_when_readings_are_missing_or_absurd_for_ten_minutes(
     capacity: Capacity | None, faults: list[dict[str, float] | None], rate: float
 ) -> None:
@@ -183,8 +199,10 @@ def test_no_replica_is_taken_away_at_once_when_the_clock_is_set(
 @settings(max_examples=25, deadline=None)
 @given(
     history=st.lists(st.tuples(rates, st.integers(1, 60)), min_size=1, max_size=6),
-    less=rates, more=rates, ready=st.integers(0, 10),
-)  # fmt: skip
+    less=rates,
+    more=rates,
+    ready=st.integers(0, 10),
+)
 def test_more_load_never_needs_fewer_replicas(
     history: Sequence[tuple[float, int]], less: float, more: float, ready: int
 ) -> None:
@@ -204,10 +222,15 @@ def test_more_load_never_needs_fewer_replicas(
 @given(
     idle=st.sampled_from((None, 20.0, 300.0)),
     steps=st.lists(
-        st.tuples(st.sampled_from((0.0, 0.0, 0.0, 3.0)), st.integers(1, 80), st.sampled_from((0.0, 0.0, 3600.0, -3600.0))),
-        min_size=1, max_size=8,
+        st.tuples(
+            st.sampled_from((0.0, 0.0, 0.0, 3.0)),
+            st.integers(1, 80),
+            st.sampled_from((0.0, 0.0, 3600.0, -3600.0)),
+        ),
+        min_size=1,
+        max_size=8,
     ),
-)  # fmt: skip
+)
 def test_zero_is_only_reached_after_the_silence_of_the_keep_alive(
     idle: float | None, steps: list[tuple[float, int, float]]
 ) -> None:

@@ -37,9 +37,7 @@ def test_the_limit_joins_the_exact_formula_when_busy_slots_pass_a_hundred() -> N
     assert abs(slots(EXACT + 1, 1.0, 0.5, 0.001) - 1 - slots(EXACT, 1.0, 0.5, 0.001)) <= 1
 
 
-@given(
-    st.floats(0, 1e6), st.floats(1e-3, 1e3), st.floats(0, 1e3), st.floats(1e-6, 0.5)
-)  # fmt: skip
+@given(st.floats(0, 1e6), st.floats(1e-3, 1e3), st.floats(0, 1e3), st.floats(1e-6, 0.5))
 def test_slots_exceed_what_is_busy_and_are_finite_whatever_is_asked(
     busy: float, service: float, wait: float, share: float
 ) -> None:

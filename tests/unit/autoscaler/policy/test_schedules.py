@@ -20,9 +20,15 @@ def at(*parts: int, zone: ZoneInfo = BERLIN, fold: int = 0) -> float:
 
 
 def schedule(
-    start: str, end: str = "", *, name: str = "s", hours: float | None = None, zone: ZoneInfo = BERLIN,
-    least: int | None = None, most: int | None = None,
-) -> Schedule:  # fmt: skip
+    start: str,
+    end: str = "",
+    *,
+    name: str = "s",
+    hours: float | None = None,
+    zone: ZoneInfo = BERLIN,
+    least: int | None = None,
+    most: int | None = None,
+) -> Schedule:
     until = Cron.parse(end) if end else None
     return Schedule(name, Cron.parse(start), zone, until, hours and hours * 3600, minimum=least, maximum=most)
 

@@ -35,8 +35,16 @@ class World:
             length = abs(seconds)
             work = rate * length
             flight = min(rate, RATE * self.ready) + waiting
-            load = Load(self.now - length, self.now, work, work, min(work, RATE * self.ready * length),
-                        flight if self.ready else 0.0, 0.0 if self.ready else flight, 1.0)  # fmt: skip
+            load = Load(
+                self.now - length,
+                self.now,
+                work,
+                work,
+                min(work, RATE * self.ready * length),
+                flight if self.ready else 0.0,
+                0.0 if self.ready else flight,
+                1.0,
+            )
         replicas = Replicas(self.desired, self.ready, tuple(self.starting), (self.startup,) * len(done))
         decision = self.sizer.decide(Observation(self.now, replicas, load))
         self.desired = decision.replicas

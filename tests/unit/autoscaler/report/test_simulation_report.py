@@ -50,10 +50,11 @@ def test_front_has_no_policy_that_another_beats(report: SimulationReport) -> Non
     assert front
     for one in policies:
         beaten = any(
-            other.violations <= one.violations and other.replica_hours <= one.replica_hours
+            other.violations <= one.violations
+            and other.replica_hours <= one.replica_hours
             and (other.violations, other.replica_hours) != (one.violations, one.replica_hours)
             for other in policies
-        )  # fmt: skip
+        )
         assert one.front is not beaten
 
 

@@ -62,11 +62,13 @@ def test_an_engines_page_is_read_by_its_own_names() -> None:
 @pytest.mark.parametrize(
     ("page", "waiting", "running", "cache", "tokens"),
     [
-        (VLLM, 4, 8, 0.75, 1500), (SGLANG, 3, 16, 0.91, 15_686_474), (TGI, 3, 8, None, 5000),
+        (VLLM, 4, 8, 0.75, 1500),
+        (SGLANG, 3, 16, 0.91, 15_686_474),
+        (TGI, 3, 8, None, 5000),
         (TRITON_LLM, 3, 7, 0.6, 5000),
     ],
     ids=["vllm", "sglang", "tgi", "triton"],
-)  # fmt: skip
+)
 def test_tokens_and_saturation_are_read_of_every_engine(
     page: str, waiting: float, running: float, cache: float | None, tokens: float
 ) -> None:
@@ -91,10 +93,16 @@ def test_no_page_makes_a_value_that_is_none_or_negative(text: str) -> None:
     ("answer", "value"),
     [
         ({"status": "success", "data": {"resultType": "scalar", "result": [1, "2.5"]}}, 2.5),
-        ({"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "1"]}, {"value": [1, "2"]}]}}, 3),
+        (
+            {
+                "status": "success",
+                "data": {"resultType": "vector", "result": [{"value": [1, "1"]}, {"value": [1, "2"]}]},
+            },
+            3,
+        ),
     ],
     ids=["scalar", "vector"],
-)  # fmt: skip
+)
 def test_a_querys_value_is_the_sum_of_its_samples(answer: object, value: float) -> None:
     assert prometheus.value(answer) == value
 
@@ -102,12 +110,15 @@ def test_a_querys_value_is_the_sum_of_its_samples(answer: object, value: float) 
 @pytest.mark.parametrize(
     "answer",
     [
-        None, [], {}, {"status": "error", "error": "parse"},
+        None,
+        [],
+        {},
+        {"status": "error", "error": "parse"},
         {"status": "success", "data": {"resultType": "vector", "result": []}},
         {"status": "success", "data": {"resultType": "scalar", "result": [1, "NaN"]}},
         {"status": "success", "data": {"resultType": "scalar", "result": [1, "-1"]}},
     ],
-)  # fmt: skip
+)
 def test_an_answer_without_a_plausible_value_is_no_value(answer: object) -> None:
     with pytest.raises(errors.Unavailable):
         prometheus.value(answer)
@@ -132,10 +143,16 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
     pods = [
-        {"metadata": {"uid": name, "annotations": {"prometheus.io/port": str(port), "prometheus.io/path": f"/{name}"}},
-         "spec": {}, "status": {"podIP": "127.0.0.1"}}
+        {
+            "metadata": {
+                "uid": name,
+                "annotations": {"prometheus.io/port": str(port), "prometheus.io/path": f"/{name}"},
+            },
+            "spec": {},
+            "status": {"podIP": "127.0.0.1"},
+        }
         for name in ("a", "b", "gone")
-    ]  # fmt: skip
+    ]
     metric = Metric("TokensPerSecond", "TokensPerSecond", None)
     read, key = Gauges(FakeKube().client("test")), Key("default", "a")
     try:
@@ -154,8 +171,16 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
 
 
 def test_a_share_is_of_what_a_container_may_use() -> None:
-    pod = {"metadata": {"namespace": "n", "name": "p"}, "spec": {"nodeName": "local", "containers": [
-        {"name": "c", "resources": {"limits": {"cpu": "500m", "memory": "1Ki"}}}, {"name": "beside"}]}}  # fmt: skip
+    pod = {
+        "metadata": {"namespace": "n", "name": "p"},
+        "spec": {
+            "nodeName": "local",
+            "containers": [
+                {"name": "c", "resources": {"limits": {"cpu": "500m", "memory": "1Ki"}}},
+                {"name": "beside"},
+            ],
+        },
+    }
     where = ContainerKey("n", "p", "c")
     before = {"local": usage.Reading(10, {where: ContainerUsage(cpu_seconds=1)})}
     after = {"local": usage.Reading(20, {where: ContainerUsage(cpu_seconds=3, working_set=512, gpu_duty=40)})}

@@ -186,9 +186,13 @@ def test_a_wake_and_a_start_are_late_by_at_most_a_step_when_requests_are_routed(
     workload = Workload("rare", 1000.0, 900, requests, replica, 2.0, min_replicas=0, lead=0, routed=True)
     short = Startup("short", 4.3, lambda _: 4.3, 0.0)
     woken = run(
-        workload, short, lambda _: Planned([(0, 0), (301, 1)], interval=300), limit=9, seed=1,
+        workload,
+        short,
+        lambda _: Planned([(0, 0), (301, 1)], interval=300),
+        limit=9,
+        seed=1,
         signals=Signals(prompt=True),
-    )  # fmt: skip
+    )
     assert 4.3 <= woken.waits.waits[0] <= 4.3 + 2 * workload.step
 
 

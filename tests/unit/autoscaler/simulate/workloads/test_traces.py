@@ -115,9 +115,12 @@ def test_clients_have_their_windows_and_laws() -> None:
         ("minute,requests\n1,2\n2\n", "x.csv: row 3 has 1 values for 2 columns"),
         ("timestamp,value\n2014-01-01,2\nnoon,3\n", "x.csv: row 3, column timestamp: 'noon' is no ISO time"),
         ("minute,requests\n1,2\n1,2\n", "x.csv: all rows are of the same moment"),
-        ("client,window_start_s,rate_rps,iat_dist,iat_shape\na,0,1,X,1\na,600,1,G,1\n", "x.csv: row 2: iat_dist 'X'"),
+        (
+            "client,window_start_s,rate_rps,iat_dist,iat_shape\na,0,1,X,1\na,600,1,G,1\n",
+            "x.csv: row 2: iat_dist 'X'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_named_by_file_row_and_column(text: str, says: str) -> None:
     with pytest.raises(Unreadable, match=says):
         parse("x.csv", text)
