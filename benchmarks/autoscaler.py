@@ -63,7 +63,7 @@ def main() -> None:
         raise SystemExit(f"--only: no service's name has {plan.only!r} in it")
     rows = _played(plan, len(services), seeds, options.jobs, console)
     _print(console, rows)
-    found, bars = scaling_scores.bars(rows)
+    figures, bars = scaling_scores.bars(rows)
     for bar in bars:
         console.print(
             f"{'met   ' if bar.met else 'MISSED'} {bar.what}: {bar.value:.4g} (bar {bar.bar:g})",
@@ -75,7 +75,7 @@ def main() -> None:
         "scoredDays": plan.days,
         "history": plan.history,
         "means": scaling_scores.means(rows),
-        **found,
+        **figures,
         "byService": scaling_scores.figures(rows),
     }
     if options.out:
@@ -145,8 +145,8 @@ def _print(console: Console, rows: Sequence[Row]) -> None:
     policies = list(dict.fromkeys(row.policy for row in rows))
     places = dict.fromkeys(row.service for row in rows)
     for place in [*places, None]:
-        some = [row for row in rows if place in (None, row.service)]
-        means = scaling_scores.means(some)
+        chosen = [row for row in rows if place in (None, row.service)]
+        means = scaling_scores.means(chosen)
         table = Table(
             title=f"{place or 'all services, means'}: % late / replica-hours over the oracle's / % cold / actions an hour"
         )
@@ -158,10 +158,10 @@ def _print(console: Console, rows: Sequence[Row]) -> None:
         console.print(table)
 
 
-def _cell(found: dict[str, float] | None) -> str:
-    if found is None:
+def _cell(figures: dict[str, float] | None) -> str:
+    if figures is None:
         return ""
-    return f"{found['violations']:.2f} / {found['overOracle']:.2f} / {found['cold']:.2f} / {found['actions']:.1f}"
+    return f"{figures['violations']:.2f} / {figures['overOracle']:.2f} / {figures['cold']:.2f} / {figures['actions']:.1f}"
 
 
 if __name__ == "__main__":

@@ -135,13 +135,13 @@ async def play(place: World, name: str, folder: Path, shape: Shape, moments: lis
 
 
 async def measure(shape: Shape, moments: list[float], names: Sequence[str]) -> dict[str, Played]:
-    found = {}
+    runs = {}
     with cold_models.folder() as folder:
         async with world(folder, MACHINE) as place:
             for name in names:
-                found[name] = await play(place, name, folder, shape, moments)
-                print("\n".join(timeline(found[name])), file=sys.stderr, flush=True)
-    return found
+                runs[name] = await play(place, name, folder, shape, moments)
+                print("\n".join(timeline(runs[name])), file=sys.stderr, flush=True)
+    return runs
 
 
 def timeline(played: Played) -> list[str]:
@@ -161,9 +161,9 @@ def timeline(played: Played) -> list[str]:
     ]
 
 
-def bars(found: dict[str, Score], foretold: Foretold) -> list[Bar]:
-    ours, fixed, kpa = found["slipway"], found["fixed"], found["kpa"]
-    lost = sum(one.lost for one in found.values())
+def bars(scores: dict[str, Score], foretold: Foretold) -> list[Bar]:
+    ours, fixed, kpa = scores["slipway"], scores["fixed"], scores["kpa"]
+    lost = sum(score.lost for score in scores.values())
     seconds_off = abs(foretold.replica_seconds / ours.replica_seconds - 1)
     violations_off = abs(foretold.violations - ours.violations)
     cheaper = ours.replica_seconds < fixed.replica_seconds
@@ -190,23 +190,23 @@ def bars(found: dict[str, Score], foretold: Foretold) -> list[Bar]:
     ]
 
 
-def show(found: dict[str, Score], foretold: Foretold) -> None:
+def show(scores: dict[str, Score], foretold: Foretold) -> None:
     table = Table(
         "", "% late", "replica-s", "lost", "cold", "wait p50", "p99", "longest", "most", "starts", "a start"
     )
-    for name, one in found.items():
+    for name, result in scores.items():
         table.add_row(
             name,
-            f"{one.violations:.2f}",
-            f"{one.replica_seconds:.0f}",
-            str(one.lost),
-            str(one.cold),
-            f"{one.p50:.2f}",
-            f"{one.p99:.2f}",
-            f"{one.longest:.2f}",
-            str(one.most),
-            str(one.starts),
-            f"{one.startup:.1f}",
+            f"{result.violations:.2f}",
+            f"{result.replica_seconds:.0f}",
+            str(result.lost),
+            str(result.cold),
+            f"{result.p50:.2f}",
+            f"{result.p99:.2f}",
+            f"{result.longest:.2f}",
+            str(result.most),
+            str(result.starts),
+            f"{result.startup:.1f}",
         )
     table.add_row(
         "slipway, simulated",
@@ -228,11 +228,11 @@ def main() -> None:
         played = asyncio.run(_until_signal(measure(shape, moments, NAMES)))
     except asyncio.CancelledError:
         sys.exit(130)
-    found = {name: score(one, shape, patience) for name, one in played.items()}
+    scores = {name: score(run, shape, patience) for name, run in played.items()}
     config = PolicyConfig(min_replicas=0, max_replicas=MOST)
     foretold = foretell(played["slipway"], MACHINE, patience, config)
-    show(found, foretold)
-    held = bars(found, foretold)
+    show(scores, foretold)
+    held = bars(scores, foretold)
     for bar in held:
         print(
             f"{'met   ' if bar.met else 'MISSED'} {bar.what}: {bar.value:.4g} (bar {bar.bar:g})",
@@ -243,7 +243,7 @@ def main() -> None:
         "fasterThanTheTrace": round(shape.factor, 1),
         "shape": asdict(shape),
         "replica": asdict(MACHINE),
-        "runs": {name: asdict(one) for name, one in found.items()},
+        "runs": {name: asdict(run) for name, run in scores.items()},
         "simulated": asdict(foretold),
     }
     report("autoscaler_live", results, held)

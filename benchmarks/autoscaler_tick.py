@@ -95,15 +95,15 @@ def measure(count: int) -> tuple[list[float], list[float], float]:
     targets = [Target("default", f"s{i}-stable-1") for i in range(count)]
     services = [seasoned(i) for i in range(count)]
     page, parser, board = Page(targets), Parser(), Board()
-    wanted, live = frozenset(targets), frozenset(["local"])
+    known, live = frozenset(targets), frozenset(["local"])
     desired, signals, decisions = [5] * count, [], []
     for tick in range(TICKS + 1):
         now = START + tick * TICK_SECONDS
         text = page.text(now)
         began = time.process_time()
-        found = parser.page(text)
+        scraped = parser.page(text)
         board.tick(
-            [Reading(found.gateway, found.read_at, found.started, found.counts)], live, wanted, {}, now
+            [Reading(scraped.gateway, scraped.read_at, scraped.started, scraped.counts)], live, known, {}, now
         )
         read = time.process_time()
         for i, target in enumerate(targets):

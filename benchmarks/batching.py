@@ -93,27 +93,29 @@ async def measure(trained: cold_models.Trained, folder: Path, rounds: int, secon
 
 def summary(windows: Mapping[str, list[dict[str, float]]]) -> dict[str, Any]:
     """Return medians, and the ratios to the arm that gathers nothing, round by round."""
-    found: dict[str, Any] = {}
-    for arm, some in windows.items():
-        found[arm] = {what: interval([one[what] for one in some]) for what in some[0]}
-        pairs = list(zip(some, windows[NONE], strict=True))
-        found[arm]["rateRatio"] = interval([one["rate"] / none["rate"] for one, none in pairs])
-        found[arm]["cpuRatio"] = interval([one["cpuMs"] / max(none["cpuMs"], 1e-9) for one, none in pairs])
-    return found
+    figures: dict[str, Any] = {}
+    for arm, measured in windows.items():
+        figures[arm] = {key: interval([window[key] for window in measured]) for key in measured[0]}
+        pairs = list(zip(measured, windows[NONE], strict=True))
+        figures[arm]["rateRatio"] = interval([window["rate"] / none["rate"] for window, none in pairs])
+        figures[arm]["cpuRatio"] = interval(
+            [window["cpuMs"] / max(none["cpuMs"], 1e-9) for window, none in pairs]
+        )
+    return figures
 
 
 def models() -> dict[str, Callable[[Path], cold_models.Trained]]:
-    found: dict[str, Callable[[Path], cold_models.Trained]] = {
+    trainers: dict[str, Callable[[Path], cold_models.Trained]] = {
         "digits, logistic regression": cold_models.sklearn,
         "digits, forest of 40 trees": partial(cold_models.sklearn, estimator="forest"),
     }
     if cold_models.torch in cold_models.available(quick=False):
-        found["perceptron, 100 MB of weights"] = cold_models.torch
-    return found
+        trainers["perceptron, 100 MB of weights"] = cold_models.torch
+    return trainers
 
 
-def bars(name: str, found: Mapping[str, Any]) -> list[Bar]:
-    many: Interval = found["32"][GATHERED]["cpuRatio"]
+def bars(name: str, figures: Mapping[str, Any]) -> list[Bar]:
+    many: Interval = figures["32"][GATHERED]["cpuRatio"]
     return [at_most(f"{name}: CPU time of an answer with 32 users, 32 rows / none", many, 0.6)]
 
 

@@ -72,17 +72,17 @@ class Bursts:
 async def until(kube: Kube, kind: kinds.Kind, name: str, reason: str) -> Object:
     """Wait until this object is Ready for this reason."""
     deadline = clock.monotonic() + WAIT_SECONDS
-    said = None
+    reported = None
     while True:
-        found: Object = {}
+        obj: Object = {}
         with contextlib.suppress(errors.Unavailable):  # the API may have been killed
-            found = await kube.get(kind, "default", name)
-        said = (found.get("status") or {}).get("conditions")
-        ready = conditions.find(said, "Ready") or {}
+            obj = await kube.get(kind, "default", name)
+        reported = (obj.get("status") or {}).get("conditions")
+        ready = conditions.find(reported, "Ready") or {}
         if (ready.get("status"), ready.get("reason")) == ("True", reason):
-            return found
+            return obj
         if clock.monotonic() > deadline:
-            raise RuntimeError(f"{kind.kind} {name} is not {reason}: {said}")
+            raise RuntimeError(f"{kind.kind} {name} is not {reason}: {reported}")
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -97,8 +97,8 @@ async def kill(stack: Stack) -> None:
     """SIGKILL what a wake needs, while it is under way; `up` starts it again."""
     await asyncio.sleep(KILL_AFTER_SECONDS)
     for name in KILLED:
-        if found := processes.read_identity(stack.where.identity(name)):
-            processes.send_signal(found[0], signal.SIGKILL)
+        if identity := processes.read_identity(stack.where.identity(name)):
+            processes.send_signal(identity[0], signal.SIGKILL)
 
 
 async def burst(session: aiohttp.ClientSession, url: str, model: Trained, into: Bursts) -> None:
@@ -158,11 +158,11 @@ async def measure(model: Trained, runs: int, folder: Path) -> tuple[Bursts, Burs
             await until_gone(kube)
             async with _session() as session:
                 await asyncio.gather(burst(session, url, model, killed), kill(stack))
-            said = ", ".join(
-                f"{what} p50 {found.p50[-1]:.0f} p99 {found.p99[-1]:.0f} ms (lost {len(found.lost)})"
-                for what, found in (("at zero", at_zero), ("up", up), ("killed", killed))
+            parts = ", ".join(
+                f"{label} p50 {bursts.p50[-1]:.0f} p99 {bursts.p99[-1]:.0f} ms (lost {len(bursts.lost)})"
+                for label, bursts in (("at zero", at_zero), ("up", up), ("killed", killed))
             )
-            print(f"{run + 1}/{runs}  {said}", file=sys.stderr, flush=True)
+            print(f"{run + 1}/{runs}  {parts}", file=sys.stderr, flush=True)
     return at_zero, up, killed
 
 
@@ -175,8 +175,8 @@ async def main(*, quick: bool) -> None:
     runs = 3 if quick else 20
     with cold_models.folder() as folder:
         at_zero, up, killed = await measure(cold_models.sklearn(folder / "model"), runs, folder)
-    for said in [*at_zero.lost, *up.lost, *killed.lost][:5]:
-        print(said, file=sys.stderr)
+    for error in [*at_zero.lost, *up.lost, *killed.lost][:5]:
+        print(error, file=sys.stderr)
     report(
         "burst_at_zero",
         {
@@ -187,8 +187,8 @@ async def main(*, quick: bool) -> None:
             "killedMeanwhile": killed.results(),
         },
         [
-            Bar(f"requests lost of {runs} bursts of {BURST} {what}", len(found.lost), 0, not found.lost)
-            for what, found in (("at zero", at_zero), (f"with {', '.join(KILLED)} killed", killed))
+            Bar(f"requests lost of {runs} bursts of {BURST} {label}", len(bursts.lost), 0, not bursts.lost)
+            for label, bursts in (("at zero", at_zero), (f"with {', '.join(KILLED)} killed", killed))
         ],
     )
 

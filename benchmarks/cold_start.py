@@ -147,11 +147,11 @@ class World:
 
     async def _until_woken(self, name: str, before: Object) -> Object:
         deadline = clock.monotonic() + READY_SECONDS
-        while (found := await self._wake(name)) == before:
+        while (wake := await self._wake(name)) == before:
             if clock.monotonic() > deadline:
                 raise RuntimeError(f"no trace of the wake of {name}")
             await asyncio.sleep(POLL_SECONDS)
-        return found
+        return wake
 
     async def _wake(self, name: str) -> Object:
         autoscaler = await self._kube.get(kinds.AUTOSCALER, "default", f"{name}-only")
@@ -198,16 +198,16 @@ async def _push(data: DataDir, digest: str, reference: str) -> None:
 def reduction(arm: Sequence[float], base: Sequence[float]) -> Interval:
     """1 - median(arm) / median(base), with both resampled."""
     draw = random.Random(SEED)
-    found = sorted(
+    ratios = sorted(
         1 - median(draw.choices(arm, k=len(arm))) / median(draw.choices(base, k=len(base)))
         for _ in range(RESAMPLES)
     )
-    low, high = found[int(RESAMPLES * 0.025)], found[int(RESAMPLES * 0.975) - 1]
+    low, high = ratios[int(RESAMPLES * 0.025)], ratios[int(RESAMPLES * 0.975) - 1]
     return Interval(round(1 - median(arm) / median(base), 4), round(low, 4), round(high, 4), len(arm))
 
 
 async def measure(model: Trained, runs: int, folder: Path) -> tuple[dict[str, Samples], dict[str, float]]:
-    found = {arm.name: Samples() for arm in ARMS}
+    samples = {arm.name: Samples() for arm in ARMS}
     stack = Stack(DataDir(folder / "data"))
     with registry.running(folder, LINK) as (port, slow):
         try:
@@ -220,19 +220,19 @@ async def measure(model: Trained, runs: int, folder: Path) -> tuple[dict[str, Sa
                 await world.deploy(port, slow)
                 for run in range(runs + DISCARDED):
                     for arm in [*ARMS[run % 4 :], *ARMS[: run % 4]]:
-                        into = found[arm.name] if run >= DISCARDED else Samples()
+                        into = samples[arm.name] if run >= DISCARDED else Samples()
                         await world.sample(arm, into)
-                    line = "  ".join(f"{name} {s.total[-1]:7.1f}" for name, s in found.items() if s.total)
+                    line = "  ".join(f"{name} {s.total[-1]:7.1f}" for name, s in samples.items() if s.total)
                     print(
                         f"{model.framework} {run + 1}/{runs + DISCARDED}  {line}", file=sys.stderr, flush=True
                     )
                 cost = await asyncio.to_thread(cold_models.cost, stack.where)
         finally:
             await stack.end()
-    return found, cost
+    return samples, cost
 
 
-def results(found: Mapping[str, Samples]) -> dict[str, Any]:
+def results(samples: Mapping[str, Samples]) -> dict[str, Any]:
     p95 = partial(percentile, percent=95)
     arms = {
         name: {
@@ -241,18 +241,18 @@ def results(found: Mapping[str, Samples]) -> dict[str, Any]:
             "phasesMs": {key: round(median([p.get(key, 0.0) for p in s.phases]), 1) for key in s.phases[0]},
             "unattributedShare": round(max(map(abs, s.unattributed)), 4),
         }
-        for name, s in found.items()
+        for name, s in samples.items()
     }
     return arms | {
-        "reductionA3AgainstA2": reduction(found["A3"].total, found["A2"].total),
-        "reductionA3AgainstA0": reduction(found["A3"].total, found["A0"].total),
-        "reductionA2AgainstA0": reduction(found["A2"].total, found["A0"].total),
+        "reductionA3AgainstA2": reduction(samples["A3"].total, samples["A2"].total),
+        "reductionA3AgainstA0": reduction(samples["A3"].total, samples["A0"].total),
+        "reductionA2AgainstA0": reduction(samples["A2"].total, samples["A0"].total),
     }
 
 
-def bars(framework: str, found: Mapping[str, Samples]) -> list[Bar]:
-    cut = reduction(found["A3"].total, found["A2"].total)
-    loose = max(abs(share) for samples in found.values() for share in samples.unattributed)
+def bars(framework: str, arms: Mapping[str, Samples]) -> list[Bar]:
+    cut = reduction(arms["A3"].total, arms["A2"].total)
+    loose = max(abs(share) for samples in arms.values() for share in samples.unattributed)
     return [
         Bar(f"{framework}: first request at zero, A3 against A2", cut.low, BAR, cut.low >= BAR),
         Bar(
@@ -268,17 +268,17 @@ async def main(*, quick: bool, framework: str) -> None:
     if absent := registry.missing():
         sys.exit(f"not installed: apt-get install {' '.join(absent)}")
     runs = 3 if quick else 20
-    said: dict[str, Any] = {"runs": runs, "linkBitsPerSecond": LINK}
+    summary: dict[str, Any] = {"runs": runs, "linkBitsPerSecond": LINK}
     held: list[Bar] = []
     for train in cold_models.available(quick=quick):
         if framework not in ("", train.__name__):
             continue
         with cold_models.folder() as folder:
             model = train(folder / "model")
-            found, cost = await measure(model, runs, folder)
-        said[model.framework] = results(found) | {"modelBytes": model.bytes, "cost": cost}
-        held += bars(model.framework, found)
-    report("cold_start", said, held)
+            samples, cost = await measure(model, runs, folder)
+        summary[model.framework] = results(samples) | {"modelBytes": model.bytes, "cost": cost}
+        held += bars(model.framework, samples)
+    report("cold_start", summary, held)
 
 
 if __name__ == "__main__":

@@ -139,18 +139,18 @@ async def connected(data_dir: DataDir) -> Kube:
 
 
 async def envoy_pid(data_dir: DataDir) -> int:
-    found = EnvoyProcess(data_dir, DEFAULTS.gateway)
-    return await until(lambda: who.pid if (who := found.running()) is not None else None)
+    process = EnvoyProcess(data_dir, DEFAULTS.gateway)
+    return await until(lambda: who.pid if (who := process.running()) is not None else None)
 
 
 async def until(look: Callable[[], T | None]) -> T:
     """Poll until the function gives something."""
     deadline = clock.monotonic() + LIMIT_SECONDS
-    while (found := look()) is None:
+    while (result := look()) is None:
         if clock.monotonic() > deadline:
             raise RuntimeError("it took too long")
         await asyncio.sleep(0.02)
-    return found
+    return result
 
 
 async def models(kube: Kube, folder: Path) -> None:
@@ -186,11 +186,13 @@ def inference(number: int, weight: int) -> dict[str, Any]:
     }
 
 
-def readiness(found: dict[str, Any] | None) -> dict[str, int]:
+def readiness(inference: dict[str, Any] | None) -> dict[str, int]:
     """Name and generation, where the controller says that all of it is proven, and accepted by every gateway."""
-    if found is None or not (conditions.is_true(found, "Ready") and conditions.is_true(found, "RoutesReady")):
+    if inference is None or not (
+        conditions.is_true(inference, "Ready") and conditions.is_true(inference, "RoutesReady")
+    ):
         return {}
-    return {found["metadata"]["name"]: found["status"]["observedGeneration"]}
+    return {inference["metadata"]["name"]: inference["status"]["observedGeneration"]}
 
 
 async def fill(on: Machine, count: int) -> dict[str, Any]:
@@ -225,13 +227,13 @@ async def fill(on: Machine, count: int) -> dict[str, Any]:
 async def accepted(kube: Kube, count: int) -> None:
     """Ready says so already; this looks at the Routes themselves."""
     routes = (await kube.list(kinds.ROUTE)).items
-    said = [
+    versions = [
         gateway["acceptedGeneration"] >= route["metadata"]["generation"] and bool(route["spec"]["segments"])
         for route in routes
         for gateway in (route.get("status") or {}).get("gateways") or []
     ]
-    if len(said) != count or not all(said):
-        raise RuntimeError(f"{sum(said)} of {count} Routes are accepted")
+    if len(versions) != count or not all(versions):
+        raise RuntimeError(f"{sum(versions)} of {count} Routes are accepted")
 
 
 async def settle(on: Machine) -> None:

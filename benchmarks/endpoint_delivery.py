@@ -33,20 +33,20 @@ def inotify_instances(pid: int) -> int:
 
 async def measure(clusters: int, changes: int) -> dict[str, object]:
     services = [one(n) for n in range(clusters // 2)]
-    async with world() as (found, envoy):
+    async with world() as (gateway, envoy):
         started = clock.monotonic()
-        await found.serve(services)
+        await gateway.serve(services)
         cold = clock.monotonic() - started
         endpoint, weight = [], []
         cpu = process_seconds(envoy.pid)
         for n in range(1, changes + 1):
             started = clock.monotonic()
-            await found.serve([one(0, more=n % 2 == 1)])
+            await gateway.serve([one(0, more=n % 2 == 1)])
             endpoint.append(1000 * (clock.monotonic() - started))
         cpu = process_seconds(envoy.pid) - cpu
         for n in range(1, changes + 1):
             started = clock.monotonic()
-            await found.serve([one(0, weight=9000 - 10 * n)])
+            await gateway.serve([one(0, weight=9000 - 10 * n)])
             weight.append(1000 * (clock.monotonic() - started))
         return {
             "clusters": clusters,
@@ -66,8 +66,8 @@ async def main(*, quick: bool) -> None:
     changes = 10 if quick else 40
     results: dict[str, object] = {"user": os.geteuid()}
     results["stream"] = [await measure(size, changes) for size in sizes]
-    found = [c for n in range(sizes[-1] // 2) for c in one(n).clusters]
-    results["file"] = [await endpoint_file.measure(found[:size], changes) for size in sizes]
+    clusters = [c for n in range(sizes[-1] // 2) for c in one(n).clusters]
+    results["file"] = [await endpoint_file.measure(clusters[:size], changes) for size in sizes]
     report("endpoint_delivery", results, [])
 
 

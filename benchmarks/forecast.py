@@ -247,7 +247,7 @@ def main() -> None:
         if "client" not in recipe.tags and options.only in recipe.name
     ]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        rows = [row for some in pool.map(played, recipes) for row in some]
+        rows = [row for rows_of_service in pool.map(played, recipes) for row in rows_of_service]
     _print(rows)
     covered = [row.coverage for row in rows if row.known_days >= FINE_DAYS]
     fit_most = max((row.fit_most for row in rows if row.fit_most is not None), default=0.0)

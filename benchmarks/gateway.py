@@ -33,11 +33,11 @@ def arms(ports: tuple[int, int]) -> GatewayService:
 
 
 def bystanders(count: int) -> list[GatewayService]:
-    found = []
+    services = []
     for n in range(count):
         where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
-        found.append(service(f"other-{n:04}", [("stable", 9000, where), ("candidate", 1000, where)]))
-    return found
+        services.append(service(f"other-{n:04}", [("stable", 9000, where), ("candidate", 1000, where)]))
+    return services
 
 
 async def main(*, quick: bool) -> None:
@@ -52,9 +52,9 @@ async def main(*, quick: bool) -> None:
         ports = stack.enter_context(proxies.backends(folder, BODY.replace('"', '\\"')))
         urls, rss = {}, {}
         for name, extra in ((OURS, 0), (OURS_1000, 1000)):
-            found, pid = await our_world(stack)
-            await found.serve([arms(ports), *bystanders(extra)])
-            urls[name] = f"http://127.0.0.1:{found.port}/default/digits/v2/models/digits/infer"
+            gateway, pid = await our_world(stack)
+            await gateway.serve([arms(ports), *bystanders(extra)])
+            urls[name] = f"http://127.0.0.1:{gateway.port}/default/digits/v2/models/digits/infer"
             rss[name] = resident_mib(pid)
         for kind in others:
             port = stack.enter_context(proxies.contender(kind, folder, ports))
@@ -74,13 +74,13 @@ async def main(*, quick: bool) -> None:
             half[name] = vars(await wrk.load(folder, url, seconds if quick else 3 * seconds, rate))
         results = {
             name: {
-                "requestsPerSecond": interval([run.rate for run in found]),
-                "failed": sum(run.failed for run in found),
-                "p50Ms": round(median([run.p50 for run in found]), 2),
-                "p99Ms": round(median([run.p99 for run in found]), 2),
+                "requestsPerSecond": interval([run.rate for run in gateway]),
+                "failed": sum(run.failed for run in gateway),
+                "p50Ms": round(median([run.p50 for run in gateway]), 2),
+                "p99Ms": round(median([run.p99 for run in gateway]), 2),
                 "halfLoad": half[name],
             }
-            for name, found in runs.items()
+            for name, gateway in runs.items()
         }
         summary = {
             "proxies": results,
@@ -88,7 +88,7 @@ async def main(*, quick: bool) -> None:
             "warmUp": {k: round(v.rate) for k, v in full.items()},
         }
         summary["streams"] = await streams(1000, 3 if quick else 20)
-        summary["turns"] = {name: interval(found) for name, found in ratios.items()}
+        summary["turns"] = {name: interval(gateway) for name, gateway in ratios.items()}
         report("gateway", summary, bars(ratios))
 
 
@@ -104,17 +104,17 @@ async def turn(folder: Path, urls: dict[str, str], runs: dict[str, list[wrk.Load
 
 def bars(ratios: dict[str, list[float]]) -> list[Bar]:
     return [
-        at_least(f"throughput of {name} / smallest Envoy configuration", interval(found), BAR)
-        for name, found in ratios.items()
+        at_least(f"throughput of {name} / smallest Envoy configuration", interval(values), BAR)
+        for name, values in ratios.items()
     ]
 
 
 async def our_world(stack: contextlib.AsyncExitStack) -> tuple[World, int]:
     """The gateway's Envoy, all its threads on the proxies' core."""
-    found, envoy = await stack.enter_async_context(world())
+    gateway, envoy = await stack.enter_async_context(world())
     for thread in os.listdir(f"/proc/{envoy.pid}/task"):  # noqa: PTH208 a path of numbers, in memory
         os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
-    return found, envoy.pid
+    return gateway, envoy.pid
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ async def measure(way: str, active: int, readings: int, quiet: Used | None) -> t
     with tempfile.TemporaryDirectory(prefix="slipway-signals-") as root:
         socket, begin = Path(root) / "signals.sock", asyncio.Event()
         async with (
-            signals.receiving(way, socket, SECONDS, begin) as found,
+            signals.receiving(way, socket, SECONDS, begin) as readings_of,
             world(signals.changed(way, socket, SECONDS)) as (gateway, envoy),
         ):
             port = free_port()
@@ -155,27 +155,27 @@ async def measure(way: str, active: int, readings: int, quiet: Used | None) -> t
                     quiet = used(envoy.pid) - before
                 begin.set()
                 await asyncio.sleep(2 * SECONDS)
-                before, number = used(envoy.pid), found.number
+                before, number = used(envoy.pid), readings_of.number
                 if way in signals.SENT:
                     await asyncio.sleep(readings * SECONDS)
                 else:
-                    await read_pages(way, gateway, found, readings)
-                spent, number = used(envoy.pid) - before - quiet, found.number - number
+                    await read_pages(way, gateway, readings_of, readings)
+                spent, number = used(envoy.pid) - before - quiet, readings_of.number - number
                 return {
                     "readings": number,
                     "envoyMainMs": each(spent.main, number),
                     "envoyWorkerMs": each(spent.worker, number),
                     "ownMs": each(spent.own, number),
-                    "clustersCounted": len(found.counts or {}),
+                    "clustersCounted": len(readings_of.counts or {}),
                     "residentMiB": resident_mib(envoy.pid),
                 }, quiet
 
 
-async def read_pages(way: str, gateway: World, found: signals.Readings, readings: int) -> None:
+async def read_pages(way: str, gateway: World, received: signals.Readings, readings: int) -> None:
     known = labels()
     for _ in range(readings):
         began = clock.monotonic()
-        await signals.ask(way, gateway, found, known)
+        await signals.ask(way, gateway, received, known)
         await asyncio.sleep(max(0.0, SECONDS - (clock.monotonic() - began)))
 
 
@@ -189,12 +189,12 @@ async def main(*, quick: bool) -> None:
     for share in SHARES:
         quiet: Used | None = None
         for way in signals.WAYS:
-            found, without = await measure(
+            used, without = await measure(
                 way, round(share * SERVICES), readings, quiet if way == signals.SINK else None
             )
             quiet = without if way == signals.PAGE else quiet
-            results[way][f"{share:.0%}"] = found
-            print(f"{way:24} {share:4.0%} {found}", file=sys.stderr, flush=True)
+            results[way][f"{share:.0%}"] = used
+            print(f"{way:24} {share:4.0%} {used}", file=sys.stderr, flush=True)
     ours = results[signals.PAGE]
     idle, own = ours["0%"]["envoyMainMs"], ours["10%"]["ownMs"]
     bars = [

@@ -100,10 +100,10 @@ def cached(folder: Path) -> None:
 
 def sha256_seconds(size: int) -> float:
     data = os.urandom(CHUNK)
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     started = time.perf_counter()
     for start in range(0, size, CHUNK):
-        found.update(data[: min(CHUNK, size - start)])
+        digest.update(data[: min(CHUNK, size - start)])
     return time.perf_counter() - started
 
 
@@ -129,8 +129,8 @@ def build(folder: Path, store: Path, compression: str = "none") -> dict[str, Any
         text=True,
         check=True,
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 class Buildah:
@@ -188,15 +188,17 @@ def one_round(folder: Path, trained: Path, size: int, buildah: Buildah | None) -
     built = build(trained, store)
     remove_tree(store)
     after = sha256_seconds(size)
-    other = None if buildah is None or buildah.missing else buildah.seconds(trained)
+    buildah_seconds = None if buildah is None or buildah.missing else buildah.seconds(trained)
     disk = disk_seconds(folder / "raw", size)
-    found = Round((before + after) / 2, disk, built["seconds"], built["cpu"], built["peakMB"], other)
+    measured = Round(
+        (before + after) / 2, disk, built["seconds"], built["cpu"], built["peakMB"], buildah_seconds
+    )
     print(
-        f"  sha256 {found.sha256:.2f} s, disk {disk:.2f} s, build {found.build:.2f} s ({found.sha256 / found.build:.2f}),"
-        f" buildah {'-' if other is None else f'{other:.2f} s'}",
+        f"  sha256 {measured.sha256:.2f} s, disk {disk:.2f} s, build {measured.build:.2f} s ({measured.sha256 / measured.build:.2f}),"
+        f" buildah {'-' if buildah_seconds is None else f'{buildah_seconds:.2f} s'}",
         flush=True,
     )
-    return found
+    return measured
 
 
 def grown(path: Path, before: int) -> int:
@@ -255,18 +257,18 @@ def run(folder: Path, size: int, rounds: int) -> None:
     buildah = Buildah(folder)
     print(f"{size // MB} MB; buildah: {buildah.missing or buildah.driver}", flush=True)
     one_round(folder, trained, size, None)  # the first finds cold caches
-    found = [one_round(folder, trained, size, None if n % 3 else buildah) for n in range(rounds)]
+    measured = [one_round(folder, trained, size, None if n % 3 else buildah) for n in range(rounds)]
     compressed = build(trained, folder / "store", "zstd")
     remove_tree(folder / "store")
-    ratio = interval([r.sha256 / r.build for r in found])
-    peak = max(r.peak_mb for r in found)
+    ratio = interval([r.sha256 / r.build for r in measured])
+    peak = max(r.peak_mb for r in measured)
     results: dict[str, Any] = {
         "bytes": size,
         "buildOverSha256": ratio,
-        "buildMBPerSecond": interval([size / MB / r.build for r in found]),
-        "buildCpuSecondsPerGB": interval([r.build_cpu * 1000 * MB / size for r in found]),
-        "sha256MBPerSecond": interval([size / MB / r.sha256 for r in found]),
-        "diskMBPerSecond": interval([size / MB / r.disk for r in found]),
+        "buildMBPerSecond": interval([size / MB / r.build for r in measured]),
+        "buildCpuSecondsPerGB": interval([r.build_cpu * 1000 * MB / size for r in measured]),
+        "sha256MBPerSecond": interval([size / MB / r.sha256 for r in measured]),
+        "diskMBPerSecond": interval([size / MB / r.disk for r in measured]),
         "peakMB": round(peak, 1),
         "zstd": {"seconds": round(compressed["seconds"], 2), "peakMB": round(compressed["peakMB"], 1)},
     }
@@ -277,11 +279,11 @@ def run(folder: Path, size: int, rounds: int) -> None:
     if buildah.missing:
         results["buildah"] = {"skipped": buildah.missing}
     else:
-        times = [(r.buildah, r.build) for r in found if r.buildah is not None]
+        times = [(r.buildah, r.build) for r in measured if r.buildah is not None]
         results["buildah"] = {
             "storageDriver": buildah.driver,
-            "seconds": round(statistics.median(other for other, _ in times), 2),
-            "buildahOverOurs": interval([other / ours for other, ours in times]),
+            "seconds": round(statistics.median(seconds for seconds, _ in times), 2),
+            "buildahOverOurs": interval([seconds / ours for seconds, ours in times]),
         }
     if shutil.which("docker-registry") is None:
         results["uploads"] = {"skipped": "docker-registry is not installed (Debian package docker-registry)"}

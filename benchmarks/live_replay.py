@@ -61,8 +61,8 @@ class Grid:
         self.costs = np.array([self._cost(row) for row in range(self.space.size)])
         self._states: dict[tuple[int, int], State] = {}
         self.rounds = 0
-        for one in recorded:
-            trials = recorded_trials.trials(recorded_trials.GRIDS[one])
+        for trial in recorded:
+            trials = recorded_trials.trials(recorded_trials.GRIDS[trial])
             self._states |= {
                 (self.rounds + number, row): _state(windows) for (number, row), windows in trials.items()
             }
@@ -70,7 +70,7 @@ class Grid:
 
     def named(self, row: int) -> str:
         """Return the settings of a spec."""
-        return " ".join(f"{one.name}={one.value}" for one in self.space.settings(row))
+        return " ".join(f"{setting.name}={setting.value}" for setting in self.space.settings(row))
 
     @property
     def problem(self) -> Problem:
@@ -87,19 +87,21 @@ class Grid:
                 by_alias=True, exclude_none=True
             ),
         }
-        found = trial_record.read(trial, self.space, self.spec.objective, self.spec.constraints).observation
-        assert found is not None
-        return found
+        observation = trial_record.read(
+            trial, self.space, self.spec.objective, self.spec.constraints
+        ).observation
+        assert observation is not None
+        return observation
 
     def _ended(self, row: int, number: int, below: float) -> tuple[Window, Reason, float]:
         """Return result, reason and seconds of load; of one that is stopped, as soon as its windows so far say that it is."""
-        whole = replace(self._states[number, row], stop_below=below)
-        for count in range(1, 1 + len(whole.windows)):
-            seen = replace(whole, windows=whole.windows[:count], planned=whole.planned[:count])
+        state = replace(self._states[number, row], stop_below=below)
+        for count in range(1, 1 + len(state.windows)):
+            seen = replace(state, windows=state.windows[:count], planned=state.planned[:count])
             step = highest_load.next_step(seen) if below else None
             if isinstance(step, Finished) and step.reason == "CannotBeatBest":
                 return step.result, step.reason, sum(seen.planned)
-        return results.result(whole), "Measured", sum(whole.planned)
+        return results.result(state), "Measured", sum(state.planned)
 
     def _trial(self, row: int, purpose: str) -> dict[str, Any]:
         spec = TrialSpec(
@@ -116,9 +118,9 @@ class Grid:
 
     def _cost(self, row: int) -> float:
         has = {
-            one.name: quantity.parse(one.value)
-            for one in self.space.settings(row)
-            if one.category == "resource"
+            setting.name: quantity.parse(setting.value)
+            for setting in self.space.settings(row)
+            if setting.category == "resource"
         }
         prices = self.spec.prices
         return float(has["cpu"]) * float(prices.cpu or 0) + float(has["memory"]) / GIB * float(
@@ -127,7 +129,7 @@ class Grid:
 
 
 def _state(windows: Sequence[recorded_trials.Window]) -> State:
-    seen = [recorded_trials.measured(one) for one in windows]
+    seen = [recorded_trials.measured(window) for window in windows]
     return results.state_of(recorded_trials.LOAD, [recorded_trials.LIMIT], seen, DEFAULTS.load)
 
 
@@ -164,9 +166,9 @@ def play(
 
 def _to_beat(seen: Sequence[Observation], best: int, repeatability: float) -> float:
     """Return the requests per second and unit of cost that the best does for sure."""
-    of_it = [one for one in seen if one.index == best]
-    known = [_estimate(one.log_objective or 0.0, one.noise) for one in of_it if not one.censored] or [
-        _estimate(one.log_objective or 0.0, one.noise) for one in of_it
+    of_it = [trial for trial in seen if trial.index == best]
+    known = [_estimate(trial.log_objective or 0.0, trial.noise) for trial in of_it if not trial.censored] or [
+        _estimate(trial.log_objective or 0.0, trial.noise) for trial in of_it
     ]
     return intervals.pooled(known, repeatability).low / HOUR
 
@@ -191,7 +193,7 @@ def main() -> None:
     console = Console(stderr=True, width=110)
     recorded = (options.grid,) if options.grid else tuple(recorded_trials.GRIDS)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        found = list(
+        runs = list(
             track(
                 pool.map(partial(play, recorded), range(options.seeds)),
                 description="searches",
@@ -200,7 +202,7 @@ def main() -> None:
             )
         )
     grid, known = _grid(recorded)
-    ratios = [known.ratio(row) for row, _, _ in found]
+    ratios = [known.ratio(row) for row, _, _ in runs]
     report(
         "live_replay",
         {
@@ -208,17 +210,17 @@ def main() -> None:
             "searches": options.seeds,
             "repeatability": round(known.deviation, 4),
             "intervalBegins": round(math.exp(-known.reach), 4),
-            "within": interval([float(known.within(row)) for row, _, _ in found], _mean),
+            "within": interval([float(known.within(row)) for row, _, _ in runs], _mean),
             "ratio": interval(ratios, _mean),
             "p10": round(float(np.percentile(ratios, 10)), 3),
-            "trials": round(_mean([float(count) for _, count, _ in found]), 1),
+            "trials": round(_mean([float(count) for _, count, _ in runs]), 1),
             "bestSpecs": {
                 grid.named(row): round(known.ratio(row), 3)
                 for row in range(grid.space.size)
                 if known.within(row)
             },
             "learnedRepeatability": [
-                round(float(np.percentile([one for *_, one in found], p)), 3) for p in (10, 50, 90)
+                round(float(np.percentile([deviation for *_, deviation in runs], p)), 3) for p in (10, 50, 90)
             ],
         },
         [],

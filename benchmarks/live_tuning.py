@@ -62,11 +62,11 @@ class Kept:
         else:
             self.grid[line["round"], line["row"]] = line["status"]
 
-    def search(self, number: int, found: Search) -> None:
-        self._write({"round": number, "search": asdict(found)})
+    def search(self, number: int, search: Search) -> None:
+        self._write({"round": number, "search": asdict(search)})
 
     def trial(self, number: int, row: int, trial: Object) -> None:
-        settings = {one["name"]: one["value"] for one in trial["spec"]["settings"]}
+        settings = {setting["name"]: setting["value"] for setting in trial["spec"]["settings"]}
         self._write({"round": number, "row": row, "settings": settings, "status": trial["status"]})
 
     def _write(self, line: Object) -> None:
@@ -82,9 +82,9 @@ async def play(world: World, kept: Kept, rounds: int, folder: Path) -> None:
         for number in range(rounds):
             task = progress.add_task(f"round {number + 1} of {rounds}", total=len(rows) + 1)
             if number not in kept.searches:
-                found = await world.search(number)
-                await world.page(found, folder)
-                kept.search(number, found)
+                search = await world.search(number)
+                await world.page(search, folder)
+                kept.search(number, search)
             progress.advance(task)
             for row in random.Random(SEED + number).sample(rows, len(rows)):
                 if (number, row) not in kept.grid:
@@ -93,62 +93,69 @@ async def play(world: World, kept: Kept, rounds: int, folder: Path) -> None:
 
 
 def _as_recorded(world: World, kept: Kept) -> Iterator[tuple[int, int, tuple[Setting, ...], TrialStatus]]:
-    for (number, row), status in sorted(kept.grid.items(), key=lambda one: str(one[1].get("startTime"))):
+    for (number, row), status in sorted(kept.grid.items(), key=lambda entry: str(entry[1].get("startTime"))):
         yield number, row, world.space.settings(row), TrialStatus.model_validate(status)
 
 
-def show(world: World, found: Truth, searches: Sequence[Search]) -> None:
+def show(world: World, truth_found: Truth, searches: Sequence[Search]) -> None:
     """Print the best specs, and who recommended which."""
     table = Table(title="The best specs, over all rounds", title_justify="left", box=None)
     for column in ("spec", "of the best", "rounds", "worst margin", "recommended by"):
         table.add_column(column)
-    order = [int(row) for row in (-found.mean).argsort(kind="stable")[:SHOWN]]
-    for row in [*order, *(one.row for one in searches if one.row is not None and one.row not in order)]:
-        each = [math.exp(value - found.mean[found.best]) for value in found.values[row]]
+    order = [int(row) for row in (-truth_found.mean).argsort(kind="stable")[:SHOWN]]
+    for row in [
+        *order,
+        *(search.row for search in searches if search.row is not None and search.row not in order),
+    ]:
+        each = [math.exp(value - truth_found.mean[truth_found.best]) for value in truth_found.values[row]]
         table.add_row(
             world.named(row),
-            f"{found.ratio(row):.3f}",
+            f"{truth_found.ratio(row):.3f}",
             " ".join(f"{value:.3f}" for value in each),
-            f"{found.margins[row]:+.2f}",
-            " ".join(one.name for one in searches if one.row == row),
+            f"{truth_found.margins[row]:+.2f}",
+            " ".join(search.name for search in searches if search.row == row),
         )
     Console(stderr=True, width=140).print(table)
 
 
-def results(world: World, found: Truth, searches: Sequence[Search]) -> Object:
+def results(world: World, truth_found: Truth, searches: Sequence[Search]) -> Object:
     """Return what the JSON line says."""
     return {
         "specs": world.space.size,
         "windowSeconds": world.spec.load.window_seconds,
-        "rounds": found.values.shape[1],
-        "feasible": sum(math.isfinite(mean) for mean in found.mean),
-        "failed": sum(math.isinf(margin) for margin in found.margins),
-        "best": world.named(found.best),
-        "repeatability": round(found.deviation, 4),
-        "intervalOfAMean": round(math.expm1(found.reach), 4),
-        "withinItsInterval": sum(found.within(row) for row in range(world.space.size)),
+        "rounds": truth_found.values.shape[1],
+        "feasible": sum(math.isfinite(mean) for mean in truth_found.mean),
+        "failed": sum(math.isinf(margin) for margin in truth_found.margins),
+        "best": world.named(truth_found.best),
+        "repeatability": round(truth_found.deviation, 4),
+        "intervalOfAMean": round(math.expm1(truth_found.reach), 4),
+        "withinItsInterval": sum(truth_found.within(row) for row in range(world.space.size)),
         "searches": [
             {
-                "recommended": None if one.row is None else world.named(one.row),
-                "ratio": round(found.ratio(one.row), 4),
-                "rank": None if one.row is None else 1 + int((found.mean > found.mean[one.row]).sum()),
-                "trials": one.trials,
-                "seconds": round(one.seconds, 1),
-                "says": one.message,
+                "recommended": None if search.row is None else world.named(search.row),
+                "ratio": round(truth_found.ratio(search.row), 4),
+                "rank": None
+                if search.row is None
+                else 1 + int((truth_found.mean > truth_found.mean[search.row]).sum()),
+                "trials": search.trials,
+                "seconds": round(search.seconds, 1),
+                "says": search.message,
             }
-            for one in searches
+            for search in searches
         ],
     }
 
 
-def bars(found: Truth, searches: Sequence[Search]) -> list[Bar]:
+def bars(truth_found: Truth, searches: Sequence[Search]) -> list[Bar]:
     """Hold each search against the interval of the best, and its trials against what it may take."""
-    least = round(math.exp(-found.reach), 4)
+    least = round(math.exp(-truth_found.reach), 4)
     held = []
-    for one in searches:
-        what = f"{one.name}: the recommended spec over the best, whose interval begins at the bar"
-        held.append(Bar(what, round(found.ratio(one.row), 4), least, found.within(one.row)))
-        held.append(Bar(f"{one.name}: trials", one.trials, MOST_TRIALS, one.trials <= MOST_TRIALS))
+    for search in searches:
+        label = f"{search.name}: the recommended spec over the best, whose interval begins at the bar"
+        held.append(
+            Bar(label, round(truth_found.ratio(search.row), 4), least, truth_found.within(search.row))
+        )
+        held.append(Bar(f"{search.name}: trials", search.trials, MOST_TRIALS, search.trials <= MOST_TRIALS))
     return held
 
 
@@ -176,10 +183,10 @@ async def main(options: argparse.Namespace) -> None:
         ]
     if options.windows:
         recorded_trials.record(options.windows, _as_recorded(world, kept))
-    found = truth(rounds)
+    truth_found = truth(rounds)
     searches = [kept.searches[number] for number in range(options.rounds)]
-    show(world, found, searches)
-    report("live_tuning", results(world, found, searches), bars(found, searches))
+    show(world, truth_found, searches)
+    report("live_tuning", results(world, truth_found, searches), bars(truth_found, searches))
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ async def main(*, quick: bool) -> None:
                 await generator.window(0, 0.05)  # wrk has the core to itself
                 theirs = [await wrk.load(folder, url, seconds, connections=1) for _ in range(2)]
                 wrk_rates.append((await wrk.load(folder, url, seconds)).rate)
-                one_ours.append(median([1000 * float(np.median(one.latency)) for one in ours]))
-                one_wrk.append(median([one.p50 for one in theirs]))
+                one_ours.append(median([1000 * float(np.median(run.latency)) for run in ours]))
+                one_wrk.append(median([run.p50 for run in theirs]))
                 apart.append(one_ours[-1] - one_wrk[-1])
                 if not seen.ok.all():
                     raise RuntimeError(f"requests failed: {seen.errors}")

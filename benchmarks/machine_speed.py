@@ -28,7 +28,7 @@ LEAST = 4
 
 def pieces(seconds: float) -> list[float]:
     """Return the seconds that each piece took, one after the other."""
-    found = []
+    durations = []
     for _ in track(range(int(seconds)), description="arithmetic", console=Console(stderr=True, width=110)):
         began = time.perf_counter()
         end = began + 1
@@ -37,29 +37,29 @@ def pieces(seconds: float) -> list[float]:
             for number in range(PIECE):
                 total += number * number
             now = time.perf_counter()
-            found.append(now - began)
+            durations.append(now - began)
             began = now
-    return found
+    return durations
 
 
 def speeds(took: list[float], span: float) -> list[float]:
     """Return pieces per second in each whole span of this many seconds."""
-    found, count, spent = [], 0, 0.0
-    for one in took:
-        count, spent = count + 1, spent + one
+    results, count, spent = [], 0, 0.0
+    for piece in took:
+        count, spent = count + 1, spent + piece
         if spent >= span:
-            found.append(count / spent)
+            results.append(count / spent)
             count, spent = 0, 0.0
-    return found
+    return results
 
 
 def deviations(took: list[float]) -> dict[str, float]:
     """Return by the seconds of a span the coefficient of variation of the speed from span to span."""
     by = {span: speeds(took, span) for span in SPANS}
     return {
-        f"{span:g}": round(statistics.stdev(of) / statistics.mean(of), 3)
-        for span, of in by.items()
-        if len(of) >= LEAST
+        f"{span:g}": round(statistics.stdev(values) / statistics.mean(values), 3)
+        for span, values in by.items()
+        if len(values) >= LEAST
     }
 
 

@@ -87,7 +87,7 @@ async def count(config: bytes, folder: Path, url: str, port: int, requests: int)
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
-    said = asyncio.ensure_future(process.stderr.read())
+    stderr = asyncio.ensure_future(process.stderr.read())
     async with asyncio.timeout(START_SECONDS):
         while True:
             try:
@@ -95,7 +95,7 @@ async def count(config: bytes, folder: Path, url: str, port: int, requests: int)
                 break
             except OSError:
                 if process.returncode is not None:
-                    raise RuntimeError((await said).decode()[-500:]) from None
+                    raise RuntimeError((await stderr).decode()[-500:]) from None
                 await asyncio.sleep(0.2)
     while not (await ask(reader, writer, url)).startswith(b"http/1.1 200"):  # noqa: ASYNC110 Envoy's word
         await asyncio.sleep(1)  # 50 times slower than usual, it listens before it has all services
@@ -105,10 +105,10 @@ async def count(config: bytes, folder: Path, url: str, port: int, requests: int)
             raise RuntimeError(f"an answer that is none: {head!r}")
     writer.close()
     process.terminate()
-    found = re.search(r"Collected : (\d+)", (await said).decode())
-    if found is None:
+    match = re.search(r"Collected : (\d+)", (await stderr).decode())
+    if match is None:
         raise RuntimeError("callgrind has counted nothing")
-    return int(found[1])
+    return int(match[1])
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str) -> bytes:
@@ -122,8 +122,8 @@ async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: 
     original = routes._route  # noqa: SLF001 what a route has is not configurable, on purpose
 
     def route(*arguments: Any) -> Json:
-        found: Json = pruned(original(*arguments), PIECES.get(leave_out, ()))
-        return found
+        pruned_route: Json = pruned(original(*arguments), PIECES.get(leave_out, ()))
+        return pruned_route
 
     with (
         tempfile.TemporaryDirectory(prefix="slipway-cost-") as root,
@@ -156,9 +156,9 @@ async def measure(ports: tuple[int, int], name: str) -> int:
         return await ours(ports, services, name, requests)
 
     few, many = await run(FEW), await run(MANY)
-    found = round((many - few) / (MANY - FEW))
-    print(f"{name:28} {found:>9,}", file=sys.stderr, flush=True)
-    return found
+    instructions = round((many - few) / (MANY - FEW))
+    print(f"{name:28} {instructions:>9,}", file=sys.stderr, flush=True)
+    return instructions
 
 
 async def main(*, quick: bool) -> None:
@@ -169,8 +169,8 @@ async def main(*, quick: bool) -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-cost-")))
         ports = stack.enter_context(proxies.backends(folder, BODY.replace('"', '\\"')))
-        found = {name: await measure(ports, name) for name in names}
-    report("request_cost", {"instructions": found}, [])
+        costs = {name: await measure(ports, name) for name in names}
+    report("request_cost", {"instructions": costs}, [])
 
 
 if __name__ == "__main__":

@@ -50,10 +50,10 @@ def told(port: int, pid: int, since: float) -> Start:
             except httpx.TransportError:
                 continue
             break
-    found = {"total": 1000 * (clock.monotonic() - since), "cpu": 1000 * process_seconds(pid)}
+    totals = {"total": 1000 * (clock.monotonic() - since), "cpu": 1000 * process_seconds(pid)}
     phases = re.findall(r"(\w+);dur=([0-9.]+)", answer.headers["server-timing"])
     os.kill(pid, signal.SIGKILL)
-    return found | {name: float(ms) for name, ms in phases}
+    return totals | {name: float(ms) for name, ms in phases}
 
 
 def new_process(module: str, tree: Path, digest: str) -> Start:
@@ -91,14 +91,14 @@ def measure(trained: cold_models.Trained, folder: Path, starts: int) -> dict[str
         assert template.stdin is not None
         assert template.stdout is not None
         cost = json.loads(template.stdout.readline())
-        found: dict[str, list[Start]] = {"newProcess": [], "fork": []}
+        starts_of_arm: dict[str, list[Start]] = {"newProcess": [], "fork": []}
         for _ in range(starts):
-            found["newProcess"].append(new_process(module, tree, digest))
-            found["fork"].append(fork(template, tree, digest))
+            starts_of_arm["newProcess"].append(new_process(module, tree, digest))
+            starts_of_arm["fork"].append(fork(template, tree, digest))
         template.stdin.close()
     medians = {
-        arm: {phase: interval([one[phase] for one in some]) for phase in some[0]}
-        for arm, some in found.items()
+        arm: {phase: interval([start[phase] for start in samples]) for phase in samples[0]}
+        for arm, samples in starts_of_arm.items()
     }
     return {"framework": trained.framework, "modelBytes": trained.bytes, "template": cost, "ms": medians}
 

@@ -50,11 +50,11 @@ def problem(size: int) -> Problem:
 def trials(space: Problem, seed: int) -> list[Observation]:
     """Return measurements of random specs."""
     rng = np.random.default_rng(seed)
-    found = []
+    results = []
     for row in rng.choice(space.size, TRIALS, replace=False):
         total = float(space.coordinates[row].sum())
         objective, margin = np.log1p(total) + rng.normal(0, 0.02), 0.05 * total - 1 + rng.normal(0, 0.02)
-        found.append(
+        results.append(
             Observation(
                 int(row),
                 log_objective=float(objective),
@@ -63,13 +63,13 @@ def trials(space: Problem, seed: int) -> list[Observation]:
                 margin_noise=0.02,
             )
         )
-    return found
+    return results
 
 
 def ask(space: Problem, seen: Sequence[Observation], earlier: Sequence[Earlier]) -> None:
     """Decide, as in the middle of a search."""
-    found = decide(space, seen, (), Budget(1000), earlier, settings=SearchSettings(regret=0.0))
-    assert isinstance(found, Explore), found
+    decision = decide(space, seen, (), Budget(1000), earlier, settings=SearchSettings(regret=0.0))
+    assert isinstance(decision, Explore), decision
 
 
 def timed(act: Callable[[], object], rounds: int) -> Interval:

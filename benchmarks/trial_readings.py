@@ -50,12 +50,12 @@ Trials = Mapping[str, list[list[Window]]]
 
 def recorded(windows: Sequence[Window]) -> float:
     """Return the log throughput that the trial gave as its result."""
-    return math.log(next(float(one["throughput"]) for one in windows if one["result"] == "1"))
+    return math.log(next(float(window["throughput"]) for window in windows if window["result"] == "1"))
 
 
 def most(windows: Sequence[Window]) -> float:
     """Return the highest log throughput of any window."""
-    return math.log(max(float(one["throughput"]) for one in windows))
+    return math.log(max(float(window["throughput"]) for window in windows))
 
 
 def curves(windows: Sequence[Window]) -> float:
@@ -64,7 +64,7 @@ def curves(windows: Sequence[Window]) -> float:
 
 
 def _state(windows: Sequence[Window], settings: LoadSettings) -> State:
-    return results.state_of(LOAD, [LIMIT], [recorded_trials.measured(one) for one in windows], settings)
+    return results.state_of(LOAD, [LIMIT], [recorded_trials.measured(window) for window in windows], settings)
 
 
 READINGS = {"recorded": recorded, "curves": curves, "most": most}
@@ -72,45 +72,48 @@ READINGS = {"recorded": recorded, "curves": curves, "most": most}
 
 def scatter(by_cores: Trials) -> dict[str, float]:
     """Return what windows are off their trial's curves by."""
-    found = []
-    for windows in (windows for of in by_cores.values() for windows in of):
+    deviations = []
+    for windows in (windows for trials_of_cores in by_cores.values() for windows in trials_of_cores):
         state = _state(windows, UNEXPECTING)
         read = load_model.fit(state, state.windows, ())
         assert read is not None
         through = read.curves(results.result(state).level)
-        found.append((through.latencies["latency", 99].scatter, through.cycle.scatter))
-    p99, rate = np.median(found, axis=0)
+        deviations.append((through.latencies["latency", 99].scatter, through.cycle.scatter))
+    p99, rate = np.median(deviations, axis=0)
     return {"p99": round(float(p99), 3), "throughput": round(float(rate), 3)}
 
 
 def trials(path: Path) -> Trials:
     """Return the windows of each trial that counts, in the order of time, by its cores."""
-    found: Trials = {cores: [] for cores in CORES}
+    results: Trials = {cores: [] for cores in CORES}
     for windows in recorded_trials.trials(path).values():
         if windows[0]["batch"] == BATCH and windows[0]["cpu"] in CORES:
-            found[windows[0]["cpu"]].append(windows)
-    return found
+            results[windows[0]["cpu"]].append(windows)
+    return results
 
 
 def _figures(reading: Callable[[Sequence[Window]], float], of_cores: Trials) -> dict[str, Any]:
     """Return how far trials are apart by one reading of their windows."""
-    left: list[tuple[Window, float]] = []
+    residuals: list[tuple[Window, float]] = []
     by_cores = {}
-    for cores, of in of_cores.items():
-        values = np.array([reading(windows) for windows in of])
+    for cores, trials_of_cores in of_cores.items():
+        values = np.array([reading(windows) for windows in trials_of_cores])
         by_cores[cores] = round(float(values.std(ddof=1)), 3)
-        left += zip((windows[0] for windows in of), values - values.mean(), strict=True)
-    in_turn = np.array([value for _, value in sorted(left, key=lambda one: one[0]["start"])])
+        residuals += zip((windows[0] for windows in trials_of_cores), values - values.mean(), strict=True)
+    in_turn = np.array([value for _, value in sorted(residuals, key=lambda entry: entry[0]["start"])])
     by: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in BY}
-    for window, value in left:
+    for window, value in residuals:
         for name, values_of in by.items():
             values_of[window[name]].append(value)
     return {
         "deviation": round(math.sqrt(float(in_turn @ in_turn) / (len(in_turn) - len(CORES))), 3),
         "byCores": by_cores,
         "by": {
-            name: {key: round(float(np.mean(some)), 3) for key, some in sorted(of.items())}
-            for name, of in by.items()
+            name: {
+                key: round(float(np.mean(residuals_of)), 3)
+                for key, residuals_of in sorted(trials_of_cores.items())
+            }
+            for name, trials_of_cores in by.items()
         },
         "correlation": round(float(np.corrcoef(in_turn[:-1], in_turn[1:])[0, 1]), 2),
         "trials": len(in_turn),
@@ -123,17 +126,17 @@ def broken(by_cores: Trials) -> dict[str, float]:
     Most of these were measured because a window before them had broken it, and an hour later or earlier, so that they break it more often than the next window does.
     """
     shares = {}
-    for cores, of in by_cores.items():
+    for cores, trials_of_cores in by_cores.items():
         seen: list[bool] = []
-        for windows in of:
+        for windows in trials_of_cores:
             level = results.result(_state(windows, DEFAULTS.load)).level
-            others = (one for other in of if other is not windows for one in other)
+            others = (window for trial in trials_of_cores if trial is not windows for window in trial)
             seen += [
-                float(one["p99_s"]) > bound_of(LIMIT)
-                for one in others
-                if one["p99_s"]
-                and float(one["seconds"]) > WHOLE
-                and abs(math.log(float(one["level"]) / level)) < NEAR
+                float(window["p99_s"]) > bound_of(LIMIT)
+                for window in others
+                if window["p99_s"]
+                and float(window["seconds"]) > WHOLE
+                and abs(math.log(float(window["level"]) / level)) < NEAR
             ]
         shares[cores] = round(sum(seen) / len(seen), 3)
     return shares
@@ -152,15 +155,15 @@ def main() -> None:
         help="recorded one, of trials as they are made now; where it is not given, of those of before",
     )
     grid = parser.parse_args().grid
-    of = trials(recorded_trials.GRIDS[grid] if grid else recorded_trials.BEFORE)
+    recorded_by_cores = trials(recorded_trials.GRIDS[grid] if grid else recorded_trials.BEFORE)
     readings = {
         name: how
         for name, how in READINGS.items()
-        if how is not recorded or "result" in next(iter(of.values()))[0][0]
+        if how is not recorded or "result" in next(iter(recorded_by_cores.values()))[0][0]
     }
-    found: dict[str, Any] = {name: _figures(how, of) for name, how in readings.items()}
-    found["scatter"], found["broken"] = scatter(of), broken(of)
-    report("trial_readings", found, [])
+    figures: dict[str, Any] = {name: _figures(how, recorded_by_cores) for name, how in readings.items()}
+    figures["scatter"], figures["broken"] = scatter(recorded_by_cores), broken(recorded_by_cores)
+    report("trial_readings", figures, [])
 
 
 if __name__ == "__main__":

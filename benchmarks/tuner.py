@@ -41,22 +41,22 @@ from tuner.settings import SearchSettings  # noqa: E402
 def main() -> None:
     options = _options()
     console = Console(stderr=True, width=120)
-    found = surfaces.load(options.data)
-    if not found:
+    services = surfaces.load(options.data)
+    if not services:
         raise SystemExit(
             f"--data: no table of {options.data} has columns that are known; see rig/surfaces.py"
         )
     seeds = 1 if options.quick else options.seeds
     if options.quick:
-        found = [one for one in found if one.group != "kernels"][::3]
+        services = [surface for surface in services if surface.group != "kernels"][::3]
     noise = surfaces.deviations(options.data)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         run = partial(_all, pool, console)
         cold = run(
             "cold",
             [
-                Task("slipway", share, Noisy(one, seed, noise))
-                for one in found
+                Task("slipway", share, Noisy(surface, seed, noise))
+                for surface in services
                 for seed in range(seeds)
                 for share in SHARES
             ],
@@ -69,35 +69,40 @@ def main() -> None:
         others = run(
             "baselines",
             [
-                Task(name, SHARES[-1], Noisy(one, seed, noise))
+                Task(name, SHARES[-1], Noisy(surface, seed, noise))
                 for name in algorithms.ALGORITHMS
-                for one in found
+                for surface in services
                 for seed in range(seeds)
             ],
         )
-        some = range(max(1, seeds // 4))
+        seeds_stopped = range(max(1, seeds // 4))
         stopped = run(
             "stopping",
             [
                 *(
-                    Task("stopping", 2 * SHARES[-1], Noisy(one, seed, noise))
-                    for one in found
-                    for seed in some
+                    Task("stopping", 2 * SHARES[-1], Noisy(surface, seed, noise))
+                    for surface in services
+                    for seed in seeds_stopped
                 ),
                 *(
                     Task("stopping warm", 2 * SHARES[-1], noisy, earlier)
                     for noisy, earlier in known
-                    if noisy.seed in some
+                    if noisy.seed in seeds_stopped
                 ),
             ],
         )
     every = [*cold, *warm, *others]
     for group in GROUPS:
-        _print(console, group, [one for one in every if one.task.noisy.surface.group == group])
+        _print(console, group, [surface for surface in every if surface.task.noisy.surface.group == group])
     results, bars = summary(every, stopped)
     report(
         "tuner",
-        {"services": len({one.service for one in found}), "surfaces": len(found), "seeds": seeds, **results},
+        {
+            "services": len({surface.service for surface in services}),
+            "surfaces": len(services),
+            "seeds": seeds,
+            **results,
+        },
         bars,
     )
 
@@ -116,9 +121,9 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _all(pool: ProcessPoolExecutor, console: Console, what: str, tasks: Sequence[Task]) -> list[Result]:
+def _all(pool: ProcessPoolExecutor, console: Console, label: str, tasks: Sequence[Task]) -> list[Result]:
     work = pool.map(_play, tasks, chunksize=1)
-    return list(track(work, description=f"{what:10}", total=len(tasks), console=console))
+    return list(track(work, description=f"{label:10}", total=len(tasks), console=console))
 
 
 def _play(task: Task) -> Result:
@@ -146,30 +151,34 @@ def _play(task: Task) -> Result:
 
 def _earlier(cold: Sequence[Result]) -> list[tuple[Noisy, tuple[Earlier, ...]]]:
     """Return each service with searches of the others to learn from: of the same group, bounds in number and seed, in full budget."""
-    full = [one for one in cold if one.task.share == SHARES[-1] and one.task.noisy.surface.group != "kernels"]
-    found = []
-    for one in full:
-        mine = one.task.noisy
+    full = [
+        result
+        for result in cold
+        if result.task.share == SHARES[-1] and result.task.noisy.surface.group != "kernels"
+    ]
+    tasks = []
+    for result in full:
+        mine = result.task.noisy
         earlier = tuple(
-            replay.as_earlier(other.task.noisy.surface, other.run)
-            for other in full
-            if other.task.noisy.seed == mine.seed
-            and other.task.noisy.surface.group == mine.surface.group
-            and other.task.noisy.surface.service != mine.surface.service
-            and other.task.noisy.surface.bounded == mine.surface.bounded
+            replay.as_earlier(candidate.task.noisy.surface, candidate.run)
+            for candidate in full
+            if candidate.task.noisy.seed == mine.seed
+            and candidate.task.noisy.surface.group == mine.surface.group
+            and candidate.task.noisy.surface.service != mine.surface.service
+            and candidate.task.noisy.surface.bounded == mine.surface.bounded
         )
         if earlier:
-            found.append((mine, earlier))
-    return found
+            tasks.append((mine, earlier))
+    return tasks
 
 
-def _print(console: Console, group: str, of: Sequence[Result]) -> None:
-    if not of:
+def _print(console: Console, group: str, results: Sequence[Result]) -> None:
+    if not results:
         return
     table = Table(title=GROUPS[group], title_justify="left", box=None)
     for column in ("search", "budget", "ratio", "raw", "p10", "within 5 %", "trials to 5 %", "ms/trial"):
         table.add_column(column, justify="left" if column == "search" else "right")
-    for label, row in of_group(of, ()).items():
+    for label, row in of_group(results, ()).items():
         method, _, share = label.rpartition(" ")
         ends = row["ratio"]
         table.add_row(

@@ -132,8 +132,10 @@ async def shift(kube: Kube, session: aiohttp.ClientSession, url: str, arm: str) 
 async def split(kube: Kube, session: aiohttp.ClientSession, url: str, count: int) -> float:
     """Return the share of the first arm after the weights were set to SPLIT and accepted."""
     spec = {"segments": segments("digits", round(10_000 * SPLIT))}
-    wanted = (await kube.patch(kinds.ROUTE, "default", "digits", {"spec": spec}))["metadata"]["generation"]
-    await accepted(kube, wanted)
+    generation = (await kube.patch(kinds.ROUTE, "default", "digits", {"spec": spec}))["metadata"][
+        "generation"
+    ]
+    await accepted(kube, generation)
     arms: Counter[str] = Counter()
     for _ in range(count):
         async with session.get(url) as answer:
@@ -144,8 +146,8 @@ async def split(kube: Kube, session: aiohttp.ClientSession, url: str, count: int
 async def accepted(kube: Kube, generation: int, name: str = "digits") -> None:
     deadline = clock.monotonic() + START_SECONDS
     while True:
-        found = await kube.get(kinds.ROUTE, "default", name)
-        gateways = (found.get("status") or {}).get("gateways") or []
+        route = await kube.get(kinds.ROUTE, "default", name)
+        gateways = (route.get("status") or {}).get("gateways") or []
         if gateways and gateways[0]["acceptedGeneration"] >= generation:
             return
         if clock.monotonic() > deadline:
@@ -169,10 +171,10 @@ async def product(folder: Path) -> AsyncIterator[tuple[Kube, int, int]]:
 def envoy_pid(data_dir: DataDir) -> int:
     from serving.router.envoy.process import EnvoyProcess  # noqa: PLC0415 only here
 
-    found = EnvoyProcess(data_dir, DEFAULTS.gateway).running()
-    if found is None:
+    process = EnvoyProcess(data_dir, DEFAULTS.gateway).running()
+    if process is None:
         raise errors.Unavailable("Envoy does not run")
-    return found.pid
+    return process.pid
 
 
 async def main(*, quick: bool) -> None:

@@ -247,14 +247,14 @@ def _type(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reachable(definitions: dict[str, Any], roots: list[str]) -> set[str]:
-    found: set[str] = set()
+    reachable: set[str] = set()
     todo = list(roots)
     while todo:
         name = todo.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reachable:
+            reachable.add(name)
             todo += _references(definitions[name])
-    return found
+    return reachable
 
 
 def _references(node: Any) -> list[str]:

@@ -45,21 +45,21 @@ class Types:
 
     def fields(self, name: str) -> Fields:
         """Return a struct's fields by number."""
-        found: Fields = {}
+        fields: Fields = {}
         for _, go_type, tags in _FIELD.findall(self.structs[name]):
             number = re.search(r'protobuf:"\w+,(\d+)', tags)
             if number is not None:
                 text = re.search(r'json:"([^",]*)', tags)
-                found[number[1]] = (text[1] if text else "", self.type(go_type))
-        return dict(sorted(found.items(), key=lambda item: int(item[0])))
+                fields[number[1]] = (text[1] if text else "", self.type(go_type))
+        return dict(sorted(fields.items(), key=lambda item: int(item[0])))
 
     def type(self, go_type: str) -> str:
         """Return TYPE for a Go type."""
         if go_type in _SCALARS:
             return _SCALARS[go_type]
         for go_prefix, prefix in (("*", "*"), ("[]", "[]"), (r"map\[[\w.]+\]", "{}")):
-            if found := re.match(go_prefix if prefix == "{}" else re.escape(go_prefix), go_type):
-                return prefix + self.type(go_type[found.end() :])
+            if match := re.match(go_prefix if prefix == "{}" else re.escape(go_prefix), go_type):
+                return prefix + self.type(go_type[match.end() :])
         bare = go_type.rsplit(".", 1)[-1]
         if bare in self.structs or bare in OWN_FORM:
             return bare

@@ -295,10 +295,10 @@ class Forecaster:
         """Return the forecast by autoregression, from `now` in local seconds; NaN beyond its last bin."""
         start, levels = self._path
         here = (now - start) / BIN
-        there = here + ahead / BIN
-        if here < 0 or there >= len(levels) - 1:
+        target = here + ahead / BIN
+        if here < 0 or target >= len(levels) - 1:
             return math.nan
-        return slow + _at(levels, there) - _at(levels, here)
+        return slow + _at(levels, target) - _at(levels, here)
 
     def _local(self, time: float) -> float:
         """Return local seconds, in which 00:00 is a multiple of a day."""
@@ -373,8 +373,8 @@ def _trend(readings: deque[tuple[float, float]], floor: float) -> tuple[float, f
     if len(sums) < len(marks):
         return level, 0.0
     slopes = []
-    for (late, half), (whole, all_seconds) in ((sums[0], sums[1]), (sums[2], sums[3])):
-        early = max(whole - late, 0.0) / max(all_seconds - half, 1.0)
+    for (late, half), (all_half, all_seconds) in ((sums[0], sums[1]), (sums[2], sums[3])):
+        early = max(all_half - late, 0.0) / max(all_seconds - half, 1.0)
         slopes.append((math.log(late / half + floor) - math.log(early + floor)) / (0.5 * all_seconds))
     if slopes[0] * slopes[1] <= 0:
         return level, 0.0

@@ -229,12 +229,12 @@ class Horizon:
                 value += weight * (point + scale * middle)
         return value / total if total > 0 else points[0]
 
-    def _learn(self, made: _Pending, level: float, weight: float) -> None:
-        share, scale = self.share, made.scale
-        decay = math.exp(-made.seconds / LOSS_MEMORY)
-        weight *= made.seconds / self.stride
+    def _learn(self, pending: _Pending, level: float, weight: float) -> None:
+        share, scale = self.share, pending.scale
+        decay = math.exp(-pending.seconds / LOSS_MEMORY)
+        weight *= pending.seconds / self.stride
         loss = unknown = off = unknown_off = 0.0
-        for i, point in enumerate(made.points):
+        for i, point in enumerate(pending.points):
             is_known = self._is_known[i] = point == point  # noqa: PLR0124 NaN alone differs from itself
             if is_known:
                 error = level - point
@@ -249,14 +249,14 @@ class Horizon:
                 off if is_known else unknown_off
             )
             self._loss_seconds[i] = decay * self._loss_seconds[i] + weight
-        error = level - made.mixed
-        self._errors_of_central.add((level - made.central) / scale, weight)
-        self._errors_when_held.add((level - made.held) / scale, weight)
-        self._unscaled_errors_when_held.add((level - made.held) / CAP_UNIT, weight)
-        daily = 1 - math.exp(-made.seconds / MEMORY)
-        self._spread += daily * (abs(math.exp(level) - math.exp(made.mixed)) - self._spread)
+        error = level - pending.mixed
+        self._errors_of_central.add((level - pending.central) / scale, weight)
+        self._errors_when_held.add((level - pending.held) / scale, weight)
+        self._unscaled_errors_when_held.add((level - pending.held) / CAP_UNIT, weight)
+        daily = 1 - math.exp(-pending.seconds / MEMORY)
+        self._spread += daily * (abs(math.exp(level) - math.exp(pending.mixed)) - self._spread)
         self._mean += daily * (math.exp(level) - self._mean)
-        gain = 1 - math.exp(-made.seconds / SCALE_MEMORY)
+        gain = 1 - math.exp(-pending.seconds / SCALE_MEMORY)
         surprise = min(abs(error), SURPRISE * self._scale)
         scaled = self._scale + gain * (surprise - self._scale)
         self._scale = min(max(scaled, LEAST_SCALE), MOST_SCALE)

@@ -142,14 +142,14 @@ class Sizer:
             capacity = _NOT_ASKED
         need = self._need(now, load, capacity, startup, replicas)
         metric = self._compose(observation, need)
-        wanted = self._held_need(now, replicas.desired, need, startup)
+        held = self._held_need(now, replicas.desired, need, startup)
         if least == 0:
-            self._zero(need, wanted, load, replicas, now=now, startup=startup)
-            wanted = need.replicas if need.reason in ("Idle", "Prewarm", "KeepAlive") else wanted
+            self._zero(need, held, load, replicas, now=now, startup=startup)
+            held = need.replicas if need.reason in ("Idle", "Prewarm", "KeepAlive") else held
         count, reason, message = need.replicas, need.reason, need.message
-        if wanted > count:
-            count, reason = wanted, "Held"
-            message = f"{need.replicas} would do, and {wanted} were needed within the last minutes"
+        if held > count:
+            count, reason = held, "Held"
+            message = f"{need.replicas} would do, and {held} were needed within the last minutes"
         limited = self._pace.limited(now, replicas.desired, count)
         if limited != count and replicas.desired > 0:
             message = f"{count} are needed; behavior allows {limited} now"
@@ -177,12 +177,15 @@ class Sizer:
     def _compose(self, observation: Observation, need: _Need) -> str:
         """Raise the need to what the metrics with a target ask for, and return the metric that decides."""
         rate = max(need.band.upper, self.forecaster.last)
-        asked = self.demands.of(observation, rate, self.capacity.best)
-        need.demands = (*self.demands.by_capacity(need.replicas, need.message, self.forecaster.last), *asked)
+        demands = self.demands.of(observation, rate, self.capacity.best)
+        need.demands = (
+            *self.demands.by_capacity(need.replicas, need.message, self.forecaster.last),
+            *demands,
+        )
         decisive = "QPS"
-        if asked and self.demands.are_complete:
+        if demands and self.demands.are_complete:
             need.replicas = need.lasting = 0  # each metric has a target: capacity decides nothing
-        for demand in asked:
+        for demand in demands:
             # What is not measured takes nothing away.
             count = observation.replicas.desired if demand.needed is None else demand.needed
             if count > need.replicas:
@@ -315,7 +318,7 @@ class Sizer:
         return max(needed, min(self._held.since(now, SLOW_WINDOWS * window), desired))
 
     def _zero(
-        self, need: _Need, wanted: int, load: Load, replicas: Replicas, *, now: float, startup: float
+        self, need: _Need, held: int, load: Load, replicas: Replicas, *, now: float, startup: float
     ) -> None:
         """Change a need of a target that may have no replicas and has no requests now."""
         if _is_busy(load):
@@ -328,7 +331,7 @@ class Sizer:
             else:
                 keeps = quiet < idle if idle is not None else self.idle.keeps(now, startup, risk)
             if keeps:
-                need.replicas, need.reason = max(min(need.replicas, wanted), 1), "KeepAlive"
+                need.replicas, need.reason = max(min(need.replicas, held), 1), "KeepAlive"
                 need.message = "a request is likely enough to keep a replica"
             else:
                 need.replicas, need.reason, need.message = 0, "Idle", f"no request for {quiet:.0f} s"
@@ -345,10 +348,14 @@ class Sizer:
         """Hold what is there; a request that waits at zero gets a replica."""
         held = observation.load.held if observation.load is not None else 0
         desired = observation.replicas.desired
-        asked = self.demands.of(observation, 0.0, 0.0)
-        asked = [demand for demand in asked if demand.metric in observation.gauges]
-        if asked and len(asked) == len(self.config.metrics) and all(d.needed is not None for d in asked):
-            decisive = max(asked, key=lambda demand: demand.needed or 0)
+        demands = self.demands.of(observation, 0.0, 0.0)
+        demands = [demand for demand in demands if demand.metric in observation.gauges]
+        if (
+            demands
+            and len(demands) == len(self.config.metrics)
+            and all(d.needed is not None for d in demands)
+        ):
+            decisive = max(demands, key=lambda demand: demand.needed or 0)
             self._held.add(observation.now, decisive.needed or 0)
             count = max(self._held.since(observation.now, max(HOLD_SECONDS, startup)), decisive.needed or 0)
             count = min(max(count, least), most)
@@ -359,7 +366,7 @@ class Sizer:
                 needed=decisive.needed or 0,
                 metric=decisive.metric,
                 startup=startup,
-                demands=tuple(asked),
+                demands=tuple(demands),
             )
         if desired == 0 and held:
             count, reason, message = 1, "Woken", "a request waits for a replica"

@@ -111,8 +111,8 @@ def _is_on_front(row: PolicyRow, rows: Sequence[PolicyRow]) -> bool:
     if row.name == PERFECT_KNOWLEDGE:
         return False
     scores = (row.violations, row.replica_hours)
-    others = [(other.violations, other.replica_hours) for other in rows if other.name != PERFECT_KNOWLEDGE]
-    return not any(other[0] <= scores[0] and other[1] <= scores[1] and other != scores for other in others)
+    others = [(rival.violations, rival.replica_hours) for rival in rows if rival.name != PERFECT_KNOWLEDGE]
+    return not any(rival[0] <= scores[0] and rival[1] <= scores[1] and rival != scores for rival in others)
 
 
 def _moments(workload: Workload, known: Oracle) -> tuple[Moment, ...]:

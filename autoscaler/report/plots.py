@@ -77,7 +77,7 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
     )
     bottom = y.at(0.0)
     needed = stairs([(x.at(m.time), y.at(m.needed)) for m in report.moments])
-    wanted = stairs(
+    desired = stairs(
         [(x.at(m.time), y.at(c.wanted)) for m, c in zip(report.moments, track.columns, strict=True)]
     )
     ready = stairs(
@@ -88,7 +88,7 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
         svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "need"),
         _frame(report, x, y, "replicas", svg.HEIGHT),
         svg.line(ready, "course have"),
-        svg.line(wanted, "course want"),
+        svg.line(desired, "course want"),
         _lead(report, x, svg.HEIGHT - svg.BOTTOM),
         *(_hits(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if with_reasons else ()),
     ]
@@ -236,8 +236,8 @@ def _hits(report: SimulationReport, columns: Sequence[Column], x: Scale, bottom:
 
 def _across(report: SimulationReport, x: Scale, index: int) -> dict[str, str]:
     """Return the left end and the width of a column."""
-    left, right = (x.at(report.moments[index].time + offset) for offset in (0.0, report.step))
-    return {"x": f"{left:.2f}", "width": f"{max(right - left, 0.1):.2f}"}
+    start, end = (x.at(report.moments[index].time + offset) for offset in (0.0, report.step))
+    return {"x": f"{start:.2f}", "width": f"{max(end - start, 0.1):.2f}"}
 
 
 def _late(report: SimulationReport, track: Track, x: Scale) -> Markup:
@@ -331,7 +331,7 @@ def _labels(report: SimulationReport, x: Scale, y: Scale) -> list[Markup]:
         ):
             box = (begin, base - 10, begin + length, base + 2)
             is_inside = begin >= svg.LEFT and box[2] <= svg.WIDTH
-            if is_inside and not any(_overlap(box, other) for other in occupied):
+            if is_inside and not any(_overlap(box, taken) for taken in occupied):
                 occupied.append(box)
                 labels.append(svg.text(begin, base, row.name, "note"))
                 break

@@ -140,14 +140,14 @@ def _regressed(before: Reading, reading: Reading, elapsed: float) -> Rejection |
     return None
 
 
-def rise(before: Reading, reading: Reading, wanted: AbstractSet[Target]) -> dict[Target, Counts]:
+def rise(before: Reading, reading: Reading, targets: AbstractSet[Target]) -> dict[Target, Counts]:
     """Return the increases of counters between two readings of one gateway; gauges are the later ones."""
     is_new = reading.started > before.started + RESTARTED
     old = {} if is_new else before.counts
     counts_by_target = {}
     for target, counts in reading.counts.items():
         earlier = old.get(target, _NOTHING)
-        if (counts == earlier and not counts.in_flight) or target not in wanted:
+        if (counts == earlier and not counts.in_flight) or target not in targets:
             continue
         parts = (max(now - then, 0.0) for now, then in zip(counts, earlier, strict=True))
         counts_by_target[target] = Counts(*parts)._replace(in_flight=counts.in_flight)
@@ -161,7 +161,7 @@ def span(before: Reading, reading: Reading, elapsed: float) -> float:
 
 
 def _news(
-    gateway: _Gateway, reading: Reading | None, now: float, wanted: AbstractSet[Target]
+    gateway: _Gateway, reading: Reading | None, now: float, targets: AbstractSet[Target]
 ) -> tuple[float, dict[Target, Counts]] | None:
     """Return the span of an accepted reading in seconds and the increases in it; None for a rejected one."""
     if reading is None:
@@ -178,10 +178,10 @@ def _news(
         return 0.0, {
             target: Counts(in_flight=counts.in_flight)
             for target, counts in reading.counts.items()
-            if counts.in_flight and target in wanted
+            if counts.in_flight and target in targets
         }
     seconds = span(before, reading, elapsed)
-    rates = rise(before, reading, wanted)
+    rates = rise(before, reading, targets)
     gateway.deltas = {
         target: Counts(*(value / seconds for value in counts))._replace(in_flight=counts.in_flight)
         for target, counts in rates.items()
@@ -212,7 +212,7 @@ class Board:
         self,
         readings: Iterable[Reading],
         live: AbstractSet[str],
-        wanted: AbstractSet[Target],
+        targets: AbstractSet[Target],
         held: Mapping[Target, float],
         now: float,
     ) -> None:
@@ -221,7 +221,7 @@ class Board:
         Args:
             readings: the readings of all gateways that answered.
             live: names of the gateways with a valid Lease.
-            wanted: targets whose load is taken.
+            targets: those whose load is taken.
             held: held requests of activators, by target.
             now: monotonic seconds.
         """
@@ -236,7 +236,7 @@ class Board:
             if gateway is None:
                 gateway = self._gateways[name] = _Gateway(accepted_at=now)
             before = gateway.before
-            news = _news(gateway, by_gateway.get(name), now, wanted)
+            news = _news(gateway, by_gateway.get(name), now, targets)
             if news is None:
                 silent.append(gateway)
                 continue

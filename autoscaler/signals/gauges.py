@@ -78,34 +78,36 @@ class Gauges:
             return None
         return known.engines
 
-    async def read(self, wanted: Mapping[Key, Request]) -> None:
+    async def read(self, requests: Mapping[Key, Request]) -> None:
         """Read the metrics of all targets, unless the last reading is less than `PAUSE_SECONDS` old."""
         now = clock.monotonic()
-        self._known = {key: known for key, known in self._known.items() if key in wanted}
-        if not wanted or now - self._read < PAUSE_SECONDS:
+        self._known = {key: known for key, known in self._known.items() if key in requests}
+        if not requests or now - self._read < PAUSE_SECONDS:
             return
         self._read = now
         if self._session is None:
             self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         before = self._nodes
-        self._nodes = await self._usage(wanted)
-        await asyncio.gather(*(self._target(key, request, before) for key, request in wanted.items()))
+        self._nodes = await self._usage(requests)
+        await asyncio.gather(*(self._target(key, request, before) for key, request in requests.items()))
 
-    async def _target(self, key: Key, wanted: Request, before: Mapping[str, usage.Reading]) -> None:
+    async def _target(self, key: Key, request: Request, before: Mapping[str, usage.Reading]) -> None:
         known = self._known.setdefault(key, _Known())
         values: dict[str, float] = {}
         failures: dict[str, str] = {}
-        types = {metric.type for metric in wanted.metrics}
+        types = {metric.type for metric in request.metrics}
         waiting = known.engines = None
         if types & {"TokenQueueDepth", "TokensPerSecond"}:
-            waiting, known.engines = await self._tokens(known, wanted.pods)
-        for metric in wanted.metrics:
+            waiting, known.engines = await self._tokens(known, request.pods)
+        for metric in request.metrics:
             source = _SOURCES.get(metric.type)
             if source is None:
                 continue
             failures.setdefault(source, "")
             try:
-                values[metric.name] = await self._value(metric, wanted.pods, before, (waiting, known.engines))
+                values[metric.name] = await self._value(
+                    metric, request.pods, before, (waiting, known.engines)
+                )
             except errors.Unavailable as error:
                 failures[source] = failures[source] or str(error)
         known.values, known.read = values, clock.monotonic()
@@ -184,10 +186,10 @@ class Gauges:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 
-    async def _usage(self, wanted: Mapping[Key, Request]) -> dict[str, usage.Reading]:
+    async def _usage(self, requests: Mapping[Key, Request]) -> dict[str, usage.Reading]:
         nodes = {
             str(pod["spec"].get("nodeName", ""))
-            for request in wanted.values()
+            for request in requests.values()
             if any(metric.type == "Utilization" for metric in request.metrics)
             for pod in request.pods
         } - {""}

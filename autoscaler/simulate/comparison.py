@@ -199,12 +199,12 @@ def _columns(workload: Workload, played: Run, seen: list[tuple[float, int, Decis
     columns: list[Column] = []
     position, shown, last = 0, seen[0], seen[0]
     for index in range(count):
-        wanted, ready = last[2].replicas, last[1]
+        desired, ready = last[2].replicas, last[1]
         is_changed = False
         while position < len(seen) and seen[position][0] < workload.start + (index + 1) * step:
             entry = seen[position]
             position += 1
-            wanted, ready = max(wanted, entry[2].replicas), min(ready, entry[1])
+            desired, ready = max(desired, entry[2].replicas), min(ready, entry[1])
             if entry[2].replicas != last[2].replicas:
                 shown, is_changed = entry, True
             elif not is_changed:
@@ -213,7 +213,7 @@ def _columns(workload: Workload, played: Run, seen: list[tuple[float, int, Decis
         band = shown[2].forecast
         columns.append(
             Column(
-                wanted=wanted,
+                wanted=desired,
                 ready=ready,
                 late=float(late[index]),
                 lower=band.lower if band else None,

@@ -60,9 +60,9 @@ class Oracle:
 def oracle(schedules: Schedules, startup: float) -> Oracle:
     """Return the yardsticks for a start-up time."""
 
-    def cheapest(some: tuple[Floats, ...]) -> tuple[Floats, Floats]:
-        paid = [(need, ordered_ahead(need, startup)) for need in some]
-        return min(paid, key=lambda one: float(one[1].sum()))
+    def cheapest(schedules: tuple[Floats, ...]) -> tuple[Floats, Floats]:
+        paid = [(need, ordered_ahead(need, startup)) for need in schedules]
+        return min(paid, key=lambda candidate: float(candidate[1].sum()))
 
     need, alive = cheapest(schedules.plain)
     return Oracle(need, alive, cheapest((*schedules.plain, *schedules.lean))[1])
@@ -117,22 +117,22 @@ def _met(flow: Flow, rate: float, wait: float, base: Floats) -> Floats:
     entered: list[float] = np.cumsum(flow.work).tolist()
     middle: list[float] = (np.cumsum(flow.work) - flow.work / 2).tolist()
     ready: list[float] = base.tolist()
-    left = [0.0] * (len(ready) + 1)
+    unserved = [0.0] * (len(ready) + 1)
     """Totals at the end of the previous second."""
     busy_since = 0
     for second in range(len(ready)):
-        if left[second] >= (entered[second - 1] if second else 0.0) - 1e-9:
+        if unserved[second] >= (entered[second - 1] if second else 0.0) - 1e-9:
             busy_since = second
         if second >= span:
             due = middle[second - span]
-            while (short := due - left[second] - rate * ready[second] / 2) > 1e-9 * rate:
+            while (short := due - unserved[second] - rate * ready[second] / 2) > 1e-9 * rate:
                 more = math.ceil(short / (rate * (second - busy_since + 0.5)))
                 since = max(second - math.ceil(short / (rate * more) - 0.5), busy_since)
                 for earlier in range(since, second + 1):
                     ready[earlier] += more
                 for earlier in range(since, second):
-                    left[earlier + 1] = min(left[earlier] + rate * ready[earlier], entered[earlier])
-        left[second + 1] = min(left[second] + rate * ready[second], entered[second])
+                    unserved[earlier + 1] = min(unserved[earlier] + rate * ready[earlier], entered[earlier])
+        unserved[second + 1] = min(unserved[second] + rate * ready[second], entered[second])
     return np.array(ready)
 
 

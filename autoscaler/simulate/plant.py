@@ -89,11 +89,11 @@ class FluidPlant:
 
     def advance(self, until: float, ready: int) -> None:
         """Advance to the whole second `until` with `ready` replicas."""
-        entered, left, start, end = self._work, self._left, len(self._left), int(until)
+        entered, departed, start, end = self._work, self._left, len(self._left), int(until)
         rate = ready * self._replica.rate
-        empty = not left or left[-1] >= entered[start - 1]
+        empty = not departed or departed[-1] >= entered[start - 1]
         if empty and max(self._steps[start:end], default=0.0) <= rate:
-            left += entered[start:end]  # as usual: nothing waits
+            departed += entered[start:end]  # as usual: nothing waits
         else:
             self._queue(start, end, rate)
         self._capacity += rate * (end - start)
@@ -133,23 +133,28 @@ class FluidPlant:
         """Return for each second the wait of its middle request."""
         seconds = len(self._left)
         arrivals, work = self._flow.arrivals[:seconds], self._flow.work[:seconds]
-        entered, left = np.asarray(self._work[:seconds]), np.asarray(self._left)
+        entered, departed = np.asarray(self._work[:seconds]), np.asarray(self._left)
         middle = entered - work / 2
-        at = np.searchsorted(left, middle * (1 - 1e-12), side="left")
+        at = np.searchsorted(departed, middle * (1 - 1e-12), side="left")
         never = at >= seconds
         at = np.minimum(at, seconds - 1)
-        before = np.where(at > 0, left[at - 1], 0.0)
+        before = np.where(at > 0, departed[at - 1], 0.0)
         rate = self._ready[at] * self._replica.rate  # a line may end before the second does
         share = np.clip((middle - before) / np.maximum(rate, 1e-12), 0, 1)
         leaves = np.where(never, seconds, at + share)
         times: Floats = np.arange(seconds, dtype=np.float64) + 0.5
-        some = arrivals > 0
+        has_arrivals = arrivals > 0
         cold = (self._ready[:seconds] == 0).astype(np.float64)
-        return Waits(times[some], np.maximum(leaves - times, 0)[some], arrivals[some], cold[some])
+        return Waits(
+            times[has_arrivals],
+            np.maximum(leaves - times, 0)[has_arrivals],
+            arrivals[has_arrivals],
+            cold[has_arrivals],
+        )
 
     def _queue(self, start: int, until: int, rate: float) -> None:
-        entered, left = self._work, self._left
-        gone = left[-1] if left else 0.0
+        entered, departed = self._work, self._left
+        gone = departed[-1] if departed else 0.0
         waiting = 0.0
         for second in range(start, until):
             gone += rate
@@ -160,7 +165,7 @@ class FluidPlant:
                     self._dropped += entered[second - TIMEOUT] - gone
                     gone = entered[second - TIMEOUT]
                 waiting += entered[second] - gone
-            left.append(gone)
+            departed.append(gone)
         self._waiting_seconds += waiting
 
     def _requests(self, work: float, now: int) -> float:

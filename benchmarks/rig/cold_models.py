@@ -77,10 +77,10 @@ def sklearn(directory: Path, estimator: str = "logistic") -> Trained:
 def torch(directory: Path) -> Trained:
     _train(directory, "serving.training.digits_torch", "--hidden", str(TORCH_HIDDEN), "--epochs", "1")
     # In a process of its own: PyTorch takes memory that this one does not need.
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PREDICT, str(directory), repr(ROW)], check=True, capture_output=True
     )
-    return Trained("pytorch", directory, _size(directory), int(said.stdout))
+    return Trained("pytorch", directory, _size(directory), int(process.stdout))
 
 
 def _train(directory: Path, module: str, *arguments: str) -> None:
@@ -97,11 +97,11 @@ def _size(directory: Path) -> int:
 
 def cost(data: DataDir) -> dict[str, float]:
     """Return what the store and the zygotes take: MiB on disk, and proportional set size (proc(5)) of the processes."""
-    found = [pss(pid) for pid in zygotes(data)]
+    sizes = [pss(pid) for pid in zygotes(data)]
     return {
         "storeMiB": round(ModelStore(data.models).size() / 2**20, 1),
-        "zygotes": len(found),
-        "zygotesPssMiB": round(sum(found), 1),
+        "zygotes": len(sizes),
+        "zygotesPssMiB": round(sum(sizes), 1),
     }
 
 

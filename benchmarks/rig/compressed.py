@@ -42,10 +42,10 @@ def trace(directory: Path, name: str) -> Trace:
     """Return the trace whose file's name begins like this; raise SystemExit where there is none."""
     if not directory.is_dir():
         raise SystemExit(f"--traces: {directory} is not there")
-    found = [recorded for known, recorded in scaling.recorded(directory).items() if known.startswith(name)]
-    if not found:
+    matches = [recorded for known, recorded in scaling.recorded(directory).items() if known.startswith(name)]
+    if not matches:
         raise SystemExit(f"--trace: no file of {directory} begins with {name}")
-    return found[0]
+    return matches[0]
 
 
 def moments(source: Trace, shape: Shape, seed: int) -> Floats:
@@ -62,8 +62,8 @@ def moments(source: Trace, shape: Shape, seed: int) -> Floats:
     draws = np.random.default_rng(seed)
     counts = draws.poisson(hour * shape.peak / float(smooth.max()))
     times = arrivals.within(counts.astype(np.float64), draws)
-    found: Floats = np.where(times < shape.before, times, times + shape.silence)
-    return found
+    shifted: Floats = np.where(times < shape.before, times, times + shape.silence)
+    return shifted
 
 
 def _rates(source: Trace, step: float) -> Floats:

@@ -75,14 +75,14 @@ def _bootstrap(folder: Path) -> dict[str, Any]:
     }
 
 
-async def measure(found: Sequence[Cluster], changes: int) -> dict[str, object]:
+async def measure(clusters: Sequence[Cluster], changes: int) -> dict[str, object]:
     """What one endpoint's coming and going costs, as `endpoint_delivery` measures it for the stream."""
     with tempfile.TemporaryDirectory(prefix="slipway-file-") as root:
         folder = Path(root)
         (folder / "bootstrap.json").write_text(json.dumps(_bootstrap(folder)))
         file, encoded = (
             _File(folder / "clusters.pb", str(folder / "admin.sock")),
-            [_encoded(c) for c in found],
+            [_encoded(c) for c in clusters],
         )
         file.write(encoded)
         command = [find_envoy(), "-c", str(folder / "bootstrap.json"), "--disable-hot-restart"]
@@ -95,14 +95,14 @@ async def measure(found: Sequence[Cluster], changes: int) -> dict[str, object]:
             times, extra = [], Endpoint("127.79.0.1", 8080)
             cpu = process_seconds(envoy.pid)
             for n in range(changes):
-                endpoints = found[0].endpoints + ((extra,) if n % 2 == 0 else ())
+                endpoints = clusters[0].endpoints + ((extra,) if n % 2 == 0 else ())
                 began = clock.monotonic()
-                file.write([_encoded(replace(found[0], endpoints=endpoints)), *encoded[1:]])
+                file.write([_encoded(replace(clusters[0], endpoints=endpoints)), *encoded[1:]])
                 await file.accepted()
                 times.append(1000 * (clock.monotonic() - began))
             cpu = process_seconds(envoy.pid) - cpu
             return {
-                "clusters": len(found),
+                "clusters": len(clusters),
                 "coldSeconds": round(cold, 3),
                 "endpointChangeMs": interval(times),
                 "endpointChangeP95Ms": round(percentile(times, 95), 1),

@@ -64,20 +64,22 @@ class World:
         await self.xds.apply(self.renderer.render(self.table.take_changes()))
 
     def put(self, services: Iterable[GatewayService]) -> None:
-        for found in services:
-            self.table.put((found.namespace, found.route), found)
+        for added in services:
+            self.table.put((added.namespace, added.route), added)
 
 
 @contextlib.asynccontextmanager
 async def world(change: Callable[[Json], None] = lambda _: None) -> AsyncIterator[tuple[World, RunningEnvoy]]:
     """Args: change: what is different in this bootstrap."""
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
-        found = World(Path(root))
-        async with listening(found.xds):
-            identity = await found.start(change)
+        gateway = World(Path(root))
+        async with listening(gateway.xds):
+            identity = await gateway.start(change)
             try:
-                yield found, identity
+                yield gateway, identity
             finally:
-                quick = replace(found.settings, gateway=replace(found.settings.gateway, drain_seconds=0.0))
-                await stop_everything(found.data_dir, quick)
-                await found.admin.close()
+                quick = replace(
+                    gateway.settings, gateway=replace(gateway.settings.gateway, drain_seconds=0.0)
+                )
+                await stop_everything(gateway.data_dir, quick)
+                await gateway.admin.close()

@@ -60,12 +60,12 @@ def foretell(played: Played, machine: Machine, patience: float, config: PolicyCo
     runs = [
         _run(played, machine, patience, config, phase, seed) for seed, phase in enumerate(tick_phases(played))
     ]
-    late = [100 * float((one.waits.waits > patience).mean()) for one in runs]
-    seconds = [one.replica_seconds for one in runs]
+    late = [100 * float((run.waits.waits > patience).mean()) for run in runs]
+    seconds = [run.replica_seconds for run in runs]
     return Foretold(
         violations=float(np.mean(late)),
         replica_seconds=float(np.mean(seconds)),
-        cold=float(np.mean([one.waits.cold.sum() for one in runs])),
+        cold=float(np.mean([run.waits.cold.sum() for run in runs])),
         between=((min(late), max(late)), (min(seconds), max(seconds))),
     )
 

@@ -49,28 +49,28 @@ def truth(rounds: Sequence[Sequence[Observation]]) -> Truth:
         rounds: of each, an observation of every spec, in the order of the space.
     """
     by_spec = list(zip(*rounds, strict=True))
-    ran = np.array([all(seen.boots for seen in of) for of in by_spec])
-    values = np.array([[seen.log_objective or 0.0 for seen in of] for of in by_spec])
-    meets = np.array([runs and _meets(of) for runs, of in zip(ran, by_spec, strict=True)])
+    ran = np.array([all(seen.boots for seen in trials) for trials in by_spec])
+    values = np.array([[seen.log_objective or 0.0 for seen in trials] for trials in by_spec])
+    meets = np.array([runs and _meets(trials) for runs, trials in zip(ran, by_spec, strict=True)])
     effect = values[ran].mean(axis=0)
     values = values - (effect - effect.mean())
     mean = np.where(meets, values.mean(axis=1), -np.inf)
     like_the_best = mean >= mean.max() - NEAR
     # Each spec's mean, and all rounds' but one, are taken from the data.
     freedom = max(1, (int(like_the_best.sum()) - 1) * (len(rounds) - 1))
-    left = (values - values.mean(axis=1, keepdims=True))[like_the_best]
-    deviation = math.sqrt(float((left**2).sum()) / freedom) if len(rounds) > 1 else math.nan
+    residuals = (values - values.mean(axis=1, keepdims=True))[like_the_best]
+    deviation = math.sqrt(float((residuals**2).sum()) / freedom) if len(rounds) > 1 else math.nan
     return Truth(
         values=values,
         mean=mean,
-        margins=np.array([np.mean([_worst(seen) for seen in of]) for of in by_spec]),
+        margins=np.array([np.mean([_worst(seen) for seen in trials]) for trials in by_spec]),
         deviation=deviation,
         reach=float(student.ppf(0.975, freedom)) * deviation / math.sqrt(len(rounds)),
     )
 
 
-def _meets(of: Sequence[Observation]) -> bool:
-    return not np.any(np.mean([seen.margins for seen in of], axis=0) > 0)
+def _meets(trials: Sequence[Observation]) -> bool:
+    return not np.any(np.mean([seen.margins for seen in trials], axis=0) > 0)
 
 
 def _worst(seen: Observation) -> float:

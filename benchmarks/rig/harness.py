@@ -52,17 +52,17 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def interval(values: Sequence[float], statistic: Callable[[Sequence[float]], float] = median) -> Interval:
     """Bootstrap a statistic of independent samples."""
     draw = random.Random(SEED)
-    found = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    low, high = found[int(RESAMPLES * 0.025)], found[int(RESAMPLES * 0.975) - 1]
+    resampled = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    low, high = resampled[int(RESAMPLES * 0.025)], resampled[int(RESAMPLES * 0.975) - 1]
     return Interval(round(statistic(values), 4), round(low, 4), round(high, 4), len(values))
 
 
-def at_least(what: str, found: Interval, bar: float) -> Bar:
-    return Bar(what, found.low, bar, found.low >= bar)
+def at_least(name: str, interval: Interval, bar: float) -> Bar:
+    return Bar(name, interval.low, bar, interval.low >= bar)
 
 
-def at_most(what: str, found: Interval, bar: float) -> Bar:
-    return Bar(what, found.high, bar, found.high <= bar)
+def at_most(name: str, interval: Interval, bar: float) -> Bar:
+    return Bar(name, interval.high, bar, interval.high <= bar)
 
 
 def machine() -> dict[str, Any]:

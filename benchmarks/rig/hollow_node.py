@@ -51,8 +51,8 @@ class HollowNode:
         run = ContainerRun(0, started_at=clock.now())
         names = [(c["name"], c.get("image", "")) for c in spec["containers"]]
         for ready in (False, True):
-            said = partial(Container, run=run, started=ready, ready=ready)
-            writer.set(self._status(pod, [said(name, image) for name, image in names], writer.latest))
+            container = partial(Container, run=run, started=ready, ready=ready)
+            writer.set(self._status(pod, [container(name, image) for name, image in names], writer.latest))
             if not ready:
                 await self._events.emit(pod, "Started", f"started container {names[0][0]} at {self._address}")
                 await asyncio.sleep(START_SECONDS)

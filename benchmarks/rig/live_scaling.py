@@ -186,7 +186,11 @@ class World:
     async def until_ready(self, name: str, count: int) -> None:
         target = await self.target(name)
         await until(
-            self._kube, kinds.DEPLOYMENT, target.name, lambda found: _ready(found) >= count, poll=POLL_SECONDS
+            self._kube,
+            kinds.DEPLOYMENT,
+            target.name,
+            lambda deployment: _ready(deployment) >= count,
+            poll=POLL_SECONDS,
         )
 
     async def remove(self, name: str) -> None:
@@ -214,13 +218,13 @@ class World:
         start = clock.monotonic() + LEAD_SECONDS
         unix = clock.now().timestamp() + LEAD_SECONDS
         async with _load(f"{self._base}/{name}/v2/models/{name}/infer") as process:
-            said, _ = await process.communicate(json.dumps([start + moment for moment in moments]).encode())
+            output, _ = await process.communicate(json.dumps([start + moment for moment in moments]).encode())
             if process.returncode:
                 raise RuntimeError(f"the load ended with {process.returncode}")
         await asyncio.sleep(max(start + seconds - clock.monotonic(), 0.0))
-        rows = (orjson.loads(line) for line in said.splitlines())
+        rows = (orjson.loads(line) for line in output.splitlines())
         answers = sorted(
-            (Answer(at - start, took, status) for at, took, status in rows), key=lambda one: one.at
+            (Answer(at - start, took, status) for at, took, status in rows), key=lambda answer: answer.at
         )
         autoscaler = await self._kube.get(kinds.AUTOSCALER, "default", f"{name}-{ARM}")
         changes = list(autoscaler["status"].get("decisions") or [])

@@ -64,14 +64,18 @@ class World:
             self._kube, kinds.PROFILING_EXPERIMENT, name, _is_over, seconds=math.inf, poll=POLL_SECONDS
         )
         status = over["status"]
-        found = status.get("recommendation")
-        settings = [Setting.model_validate(one) for one in found["settings"]] if found else None
+        recommendation = status.get("recommendation")
+        settings = (
+            [Setting.model_validate(setting) for setting in recommendation["settings"]]
+            if recommendation
+            else None
+        )
         return Search(
             name,
             None if settings is None else self.space.index(settings),
             sum(status["trials"].get(key, 0) for key in ("succeeded", "failed")),
             status.get("spentSeconds", 0.0),
-            found["message"] if found else str(status.get("conditions")),
+            recommendation["message"] if recommendation else str(status.get("conditions")),
         )
 
     async def measure(self, row: int, number: int) -> Object:
@@ -94,9 +98,9 @@ class World:
             "spec": await self._trial(row, 0),
             "status": was.model_dump(by_alias=True, exclude_none=True),
         }
-        found = self._observation(trial)
-        assert found is not None
-        return found
+        observation = self._observation(trial)
+        assert observation is not None
+        return observation
 
     def _observation(self, trial: Object) -> Observation | None:
         return trial_record.read(trial, self.space, self.spec.objective, self.spec.constraints).observation
@@ -128,7 +132,7 @@ class World:
         """Write a search's report, as its users get it."""
         for suffix in ("html", "json", "txt"):
             out = folder / f"{search.name}.{suffix}"
-            told = await asyncio.create_subprocess_exec(
+            process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "serving.app",
@@ -141,11 +145,11 @@ class World:
                 str(self._stack.where.root),
                 stdout=asyncio.subprocess.DEVNULL,
             )
-            await told.wait()
+            await process.wait()
 
     def named(self, row: int) -> str:
         """Return a spec in words."""
-        return " ".join(f"{one.name}={one.value}" for one in self.space.settings(row))
+        return " ".join(f"{setting.name}={setting.value}" for setting in self.space.settings(row))
 
 
 def _is_over(obj: Object) -> bool:

@@ -33,8 +33,8 @@ async def until(
 ) -> Object:
     """Return the object once this holds of it."""
     deadline = clock.monotonic() + seconds
-    while not holds(found := await kube.get(kind, "default", name)):
+    while not holds(obj := await kube.get(kind, "default", name)):
         if clock.monotonic() > deadline:
-            raise RuntimeError(f"{kind.kind} {name}: {found.get('status')}")
+            raise RuntimeError(f"{kind.kind} {name}: {obj.get('status')}")
         await asyncio.sleep(poll)
-    return found
+    return obj

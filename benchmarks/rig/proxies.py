@@ -82,9 +82,9 @@ uvicorn.run(app, host="127.0.0.1", port=PORT, log_level="error")
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def wait_listening(port: int, process: subprocess.Popen[bytes], seconds: float = START_SECONDS) -> None:

@@ -46,10 +46,10 @@ def trials(path: Path) -> dict[tuple[int, int], list[Window]]:
     """Return by round and row of the space the windows of each trial, in the order in which they were measured."""
     with gzip.open(path, "rt", newline="") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: row["start"])
-    found: dict[tuple[int, int], list[Window]] = defaultdict(list)
+    windows: dict[tuple[int, int], list[Window]] = defaultdict(list)
     for row in rows:
-        found[int(row["round"]), int(row["row"])].append(row)
-    return dict(found)
+        windows[int(row["round"]), int(row["row"])].append(row)
+    return dict(windows)
 
 
 def measured(row: Window) -> Measured:
@@ -70,7 +70,7 @@ def measured(row: Window) -> Measured:
     )
 
 
-def record(path: Path, found: Iterable[tuple[int, int, Iterable[Setting], TrialStatus]]) -> None:
+def record(path: Path, results: Iterable[tuple[int, int, Iterable[Setting], TrialStatus]]) -> None:
     """Write the trials of a grid: of each its round, row, settings and status.
 
     Raises:
@@ -79,25 +79,25 @@ def record(path: Path, found: Iterable[tuple[int, int, Iterable[Setting], TrialS
     with gzip.open(path, "wt", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(_COLUMNS)
-        for number, row, settings, status in found:
-            spec = {_AXES[one.name]: one.value for one in settings}
-            for one in status.windows:
-                if one.errors:
+        for number, row, settings, status in results:
+            spec = {_AXES[item.name]: item.value for item in settings}
+            for item in status.windows:
+                if item.errors:
                     raise ValueError(
-                        f"round {number}, row {row}: {one.errors} requests failed with {one.level:g} users"
+                        f"round {number}, row {row}: {item.errors} requests failed with {item.level:g} users"
                     )
-                p99 = next((at for at in one.latencies if at.percentile == LIMIT.percentile), None)
+                p99 = next((at for at in item.latencies if at.percentile == LIMIT.percentile), None)
                 seen = [f"{p99.value:.6g}", f"{p99.low:.6g}", f"{p99.high:.6g}"] if p99 else ["", "", ""]
                 writer.writerow(
                     [
                         number,
                         row,
                         *(spec[name] for name in _AXES.values()),
-                        one.start_time,
-                        f"{one.level:g}",
-                        f"{one.seconds:.3g}",
-                        one.requests,
-                        f"{one.throughput.value:.6g}",
+                        item.start_time,
+                        f"{item.level:g}",
+                        f"{item.seconds:.3g}",
+                        item.requests,
+                        f"{item.throughput.value:.6g}",
                         *seen,
                     ]
                 )

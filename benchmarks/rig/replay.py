@@ -87,9 +87,9 @@ def play(
         )
         decision = search.decide()
         if isinstance(decision, Recommend | Impossible):
-            found = decision.index if isinstance(decision, Recommend) else None
+            recommended = decision.index if isinstance(decision, Recommend) else None
             stated = decision.expected_regret if isinstance(decision, Recommend) else 1.0
-            return Run(found, (*course[1:], found), tuple(observations), stated)
+            return Run(recommended, (*course[1:], recommended), tuple(observations), stated)
         assert isinstance(decision, Explore | Confirm)
         for row in decision.indices:
             course.append(decision.best)
@@ -103,8 +103,8 @@ def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quanti
     observations: list[Observation] = []
     course: list[int | None] = []
     for time in range(trials):
-        left = np.setdiff1d(np.arange(problem.size), [seen.index for seen in observations])
-        (row,) = propose(problem, observations, left, 1, noisy.search_seed)
+        untried = np.setdiff1d(np.arange(problem.size), [seen.index for seen in observations])
+        (row,) = propose(problem, observations, untried, 1, noisy.search_seed)
         observations.append(noisy.measure(row, time, confirms=False))
         course.append(_best_measured(observations, quantile))
     return Run(course[-1], tuple(course), tuple(observations), 1.0)
@@ -136,8 +136,8 @@ def ratio(surface: Surface, row: int | None, *, smoothed: bool) -> float:
     feasible = surface.feasible
     if row is None or not feasible[row]:
         return 0.0
-    of = surface.smoothed if smoothed else surface.log_objective
-    best = float(of[feasible].max())
+    values = surface.smoothed if smoothed else surface.log_objective
+    best = float(values[feasible].max())
     return min(1.0, math.exp(float(surface.log_objective[row]) - best))
 
 

@@ -101,10 +101,10 @@ def recorded(directory: Path) -> dict[str, traces.Trace]:
 @cache
 def services(plan: Plan) -> Sequence[Recipe]:
     """Return the services of a plan, the costly ones first, so that no worker is left with one at the end."""
-    made = scenarios.recipes(recorded(plan.directory), days=plan.days, clients=plan.clients)
-    made += scenarios.synthetic_recipes(days=plan.days)
-    chosen = [one for one in made if plan.only in one.name and one.name not in plan.skipped]
-    return sorted(chosen, key=lambda one: -one.cut.seconds)
+    recipes = scenarios.recipes(recorded(plan.directory), days=plan.days, clients=plan.clients)
+    recipes += scenarios.synthetic_recipes(days=plan.days)
+    chosen = [recipe for recipe in recipes if plan.only in recipe.name and recipe.name not in plan.skipped]
+    return sorted(chosen, key=lambda recipe: -recipe.cut.seconds)
 
 
 def play(plan: Plan, service: int, seed: int) -> list[Row]:
@@ -120,8 +120,8 @@ def play(plan: Plan, service: int, seed: int) -> list[Row]:
         startup = law(name)
         known = oracle(schedules, startup.typical)
         rows += [
-            Row(recipe.name, recipe.tags, name, seed, policy, found)
-            for policy, found in knowing(workload, known).items()
+            Row(recipe.name, recipe.tags, name, seed, policy, score)
+            for policy, score in knowing(workload, known).items()
         ]
         for policy in _policies(plan, recipe, name):
             played, timed = _timed(workload, startup, scaling_policies.registry()[policy], seed, limit)

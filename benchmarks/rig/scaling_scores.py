@@ -37,39 +37,39 @@ Cell = tuple[str, str]
 
 def figures(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the figures of every service, start-up law and policy: of the two that are compared, intervals over seeds; of others, means."""
-    found: dict[str, Any] = {}
+    places: dict[str, Any] = {}
     for (service, startup), policies in cells(rows).items():
-        place = found.setdefault(service, {"tags": sorted(next(iter(policies.values()))[0].tags)})
-        place[startup] = {policy: _figures(some) for policy, some in policies.items()}
-    return found
+        place = places.setdefault(service, {"tags": sorted(next(iter(policies.values()))[0].tags)})
+        place[startup] = {policy: _figures(rows_of_policy) for policy, rows_of_policy in policies.items()}
+    return places
 
 
 def means(rows: Sequence[Row]) -> dict[str, Any]:
     """Return means over services, by start-up law and policy."""
-    found: dict[str, Any] = {}
+    scores_of: dict[str, Any] = {}
     for row in rows:
-        found.setdefault(row.startup, {}).setdefault(row.policy, []).append(row.scores)
+        scores_of.setdefault(row.startup, {}).setdefault(row.policy, []).append(row.scores)
     return {
         startup: {
             policy: {
-                "violations": _rounded(one.violations for one in some),
-                "overOracle": _rounded(one.over_oracle for one in some),
-                "cold": _rounded(one.cold for one in some),
-                "actions": _rounded(one.actions for one in some),
-                "flips": _rounded(one.flips for one in some),
+                "violations": _rounded(scores.violations for scores in chosen),
+                "overOracle": _rounded(scores.over_oracle for scores in chosen),
+                "cold": _rounded(scores.cold for scores in chosen),
+                "actions": _rounded(scores.actions for scores in chosen),
+                "flips": _rounded(scores.flips for scores in chosen),
             }
-            for policy, some in policies.items()
+            for policy, chosen in policies.items()
         }
-        for startup, policies in found.items()
+        for startup, policies in scores_of.items()
     }
 
 
 def cells(rows: Iterable[Row]) -> dict[Cell, dict[str, list[Row]]]:
     """Return the rows by service and start-up law, and by policy within."""
-    found: dict[Cell, dict[str, list[Row]]] = {}
+    rows_of: dict[Cell, dict[str, list[Row]]] = {}
     for row in rows:
-        found.setdefault((row.service, row.startup), {}).setdefault(row.policy, []).append(row)
-    return found
+        rows_of.setdefault((row.service, row.startup), {}).setdefault(row.policy, []).append(row)
+    return rows_of
 
 
 def bars(rows: Sequence[Row]) -> tuple[dict[str, Any], list[Bar]]:
@@ -79,32 +79,34 @@ def bars(rows: Sequence[Row]) -> tuple[dict[str, Any], list[Bar]]:
     by_cell = cells(rows)
     beaten = dominated(by_cell)
     ratios = against_front(rows)
-    made = [Bar("service and start-up pairs where a baseline is better in both", len(beaten), 0, not beaten)]
+    results = [
+        Bar("service and start-up pairs where a baseline is better in both", len(beaten), 0, not beaten)
+    ]
     if ratios:
         worst = max(ratios.values())
-        made.append(
+        results.append(
             Bar("violations over those of a baseline on the front, at its cost", worst, HALF, worst <= HALF)
         )
-    made += [*_smooth(by_cell), *_sparse(rows), *_savings(by_cell), *_calm(by_cell, rows)]
-    return {"dominated": beaten, "violationsAtCostOf": ratios}, made
+    results += [*_smooth(by_cell), *_sparse(rows), *_savings(by_cell), *_calm(by_cell, rows)]
+    return {"dominated": beaten, "violationsAtCostOf": ratios}, results
 
 
 def dominated(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[str]:
     """Return where a baseline has both fewer violations and fewer replica-hours, by the worse ends of both."""
-    found = []
+    pairs = []
     for (service, startup), policies in by_cell.items():
         if OURS not in policies:
             continue
         ours, cost = _worse(policies[OURS], "violations"), _worse(policies[OURS], "over_oracle")
-        found += [
+        pairs += [
             f"{service}, {startup} s: {policy}"
-            for policy, some in policies.items()
+            for policy, candidates in policies.items()
             if policy not in KNOWING
             and not policy.startswith(OURS)
-            and _worse(some, "violations") < ours - SAME_VIOLATIONS
-            and _worse(some, "over_oracle") < cost * (1 - SAME_COST)
+            and _worse(candidates, "violations") < ours - SAME_VIOLATIONS
+            and _worse(candidates, "over_oracle") < cost * (1 - SAME_COST)
         ]
-    return found
+    return pairs
 
 
 def against_front(rows: Sequence[Row]) -> dict[str, float]:
@@ -113,10 +115,10 @@ def against_front(rows: Sequence[Row]) -> dict[str, float]:
     Ours at all risks make a line of mean cost and mean violations; between its points it is straight, and beyond its ends level: more is
     not spent than ours at its most careful would, and a baseline that is cheaper than ours at its boldest cannot be compared.
     """
-    some = [row for row in rows if row.startup in SWEPT_STARTUPS and "client" not in row.tags]
+    chosen = [row for row in rows if row.startup in SWEPT_STARTUPS and "client" not in row.tags]
     points = {
-        policy: (_mean(some, policy, "over_oracle"), _mean(some, policy, "violations"))
-        for policy in dict.fromkeys(row.policy for row in some)
+        policy: (_mean(chosen, policy, "over_oracle"), _mean(chosen, policy, "violations"))
+        for policy in dict.fromkeys(row.policy for row in chosen)
     }
     line = _front(point for policy, point in points.items() if policy.startswith(OURS))
     others = {
@@ -133,11 +135,11 @@ def against_front(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _smooth(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
-    found = []
+    results = []
     for (service, startup), policies in by_cell.items():
         if OURS in policies and "smooth" in policies[OURS][0].tags:
             late, cost = _worse(policies[OURS], "violations"), _worse(policies[OURS], "over_oracle")
-            found.append(
+            results.append(
                 Bar(
                     f"{service}, {startup} s: % of violations",
                     late,
@@ -145,7 +147,7 @@ def _smooth(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
                     late <= SMOOTH_VIOLATIONS,
                 )
             )
-            found.append(
+            results.append(
                 Bar(
                     f"{service}, {startup} s: replica-hours over the oracle's",
                     cost,
@@ -153,26 +155,27 @@ def _smooth(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
                     cost <= SMOOTH_COST,
                 )
             )
-    return found
+    return results
 
 
 def _sparse(rows: Sequence[Row]) -> list[Bar]:
     """Hold the sums over sparse clients, each seed for itself, against Knative with a long retention."""
-    some = [row for row in rows if "client" in row.tags and row.startup == SPARSE_STARTUP]
-    if not any(row.policy == KPA_RETENTION for row in some):
+    chosen = [row for row in rows if "client" in row.tags and row.startup == SPARSE_STARTUP]
+    if not any(row.policy == KPA_RETENTION for row in chosen):
         return []
-    seeds = sorted({row.seed for row in some})
+    seeds = sorted({row.seed for row in chosen})
 
     def total(policy: str, seed: int, value: Callable[[Scores], float]) -> float:
-        return sum(value(row.scores) for row in some if row.policy == policy and row.seed == seed)
+        return sum(value(row.scores) for row in chosen if row.policy == policy and row.seed == seed)
 
     cold = [
-        total(OURS, seed, lambda one: one.cold * one.requests) / total(OURS, seed, lambda one: one.requests)
+        total(OURS, seed, lambda scores: scores.cold * scores.requests)
+        / total(OURS, seed, lambda scores: scores.requests)
         for seed in seeds
     ]
     hours = [
-        total(OURS, seed, lambda one: one.replica_hours)
-        / total(KPA_RETENTION, seed, lambda one: one.replica_hours)
+        total(OURS, seed, lambda scores: scores.replica_hours)
+        / total(KPA_RETENTION, seed, lambda scores: scores.replica_hours)
         for seed in seeds
     ]
     worst_cold, worst_hours = interval(cold).high, interval(hours).high
@@ -198,18 +201,18 @@ def _savings(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
             late += (
                 _worse(policies[OURS], "violations") > _worse(policies[HPA], "violations") + SAME_VIOLATIONS
             )
-    made = []
+    results = []
     if of_peak:
         worst = max(of_peak)
-        made.append(
+        results.append(
             Bar("replica-hours over the static peak's, the worst pair", worst, OF_PEAK, worst <= OF_PEAK)
         )
     if of_hpa:
-        made.append(
+        results.append(
             Bar("replica-hours over HPA's, the worst pair", max(of_hpa), OF_HPA, max(of_hpa) <= OF_HPA)
         )
-        made.append(Bar("pairs with more violations than HPA", late, 0, late == 0))
-    return made
+        results.append(Bar("pairs with more violations than HPA", late, 0, late == 0))
+    return results
 
 
 def _calm(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]], rows: Sequence[Row]) -> list[Bar]:
@@ -223,16 +226,16 @@ def _calm(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]], rows: Sequence[Ro
         for (service, _), policies in by_cell.items()
         if service == STEP and OURS in policies
     ]
-    made = [
+    results = [
         Bar("scale actions an hour, median", actions, ACTIONS, actions <= ACTIONS),
         Bar("flips an hour, median", flips, FLIPS, flips <= FLIPS),
         Bar("milliseconds of a decision, the worst run's mean", slow, MILLISECONDS, slow < MILLISECONDS),
     ]
     if steps:
-        made.append(
+        results.append(
             Bar("overshoot over the oracle's most, step x10", max(steps), OVERSHOOT, max(steps) <= OVERSHOOT)
         )
-    return made
+    return results
 
 
 def _figures(rows: Sequence[Row]) -> dict[str, Any]:

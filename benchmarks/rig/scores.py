@@ -58,83 +58,88 @@ def summary(every: Sequence[Result], stopped: Sequence[Result]) -> tuple[dict[st
     results: dict[str, Any] = {}
     bars: list[Bar] = []
     for group, name in GROUPS.items():
-        of = [one for one in every if one.task.noisy.surface.group == group]
-        if not of:
+        of_this_group = [result for result in every if result.task.noisy.surface.group == group]
+        if not of_this_group:
             continue
-        results[group] = of_group(of, [one for one in stopped if one.task.noisy.surface.group == group])
+        results[group] = of_group(
+            of_this_group, [result for result in stopped if result.task.noisy.surface.group == group]
+        )
         if group != "kernels":
-            bars += _bars(name, of)
+            bars += _bars(name, of_this_group)
     services, alone = (
-        [one for one in some if one.task.noisy.surface.group != "kernels"] for some in (every, stopped)
+        [result for result in runs if result.task.noisy.surface.group != "kernels"]
+        for runs in (every, stopped)
     )
     results["together"] = of_group(services, alone)
     return results, bars + _bars("all services", services)
 
 
-def of_group(of: Sequence[Result], stopped: Sequence[Result]) -> dict[str, Any]:
+def of_group(results: Sequence[Result], stopped: Sequence[Result]) -> dict[str, Any]:
     """Return the figures of one group: of every method and budget, and of the searches that stopped by themselves."""
-    found: dict[str, Any] = {}
-    for method, share in dict.fromkeys((one.task.method, one.task.share) for one in of):
-        some = _some(of, method, share)
-        reached = [one.reached for one in some]
-        found[f"{method} {share:.0%}"] = {
-            "ratio": _mean([one.ratio for one in some]),
-            "raw": _mean([one.raw for one in some]),
-            "median": round(float(np.median([one.ratio for one in some])), 4),
-            "p10": round(float(np.quantile([one.ratio for one in some], 0.1)), 4),
-            "near": round(float(np.mean([one.ratio >= NEAR for one in some])), 4),
+    figures: dict[str, Any] = {}
+    for method, share in dict.fromkeys((result.task.method, result.task.share) for result in results):
+        chosen = _some(results, method, share)
+        reached = [result.reached for result in chosen]
+        figures[f"{method} {share:.0%}"] = {
+            "ratio": _mean([result.ratio for result in chosen]),
+            "raw": _mean([result.raw for result in chosen]),
+            "median": round(float(np.median([result.ratio for result in chosen])), 4),
+            "p10": round(float(np.quantile([result.ratio for result in chosen], 0.1)), 4),
+            "near": round(float(np.mean([result.ratio >= NEAR for result in chosen])), 4),
             "trialsToNear": [float(np.median(reached)), float(np.quantile(reached, 0.9))],
             "failedTrials": round(
-                float(np.mean([sum(not o.feasible for o in one.run.observations) for one in some])), 2
+                float(np.mean([sum(not o.feasible for o in result.run.observations) for result in chosen])), 2
             ),
-            "msPerTrial": round(1000 * float(np.median([one.seconds for one in some])), 1),
+            "msPerTrial": round(1000 * float(np.median([result.seconds for result in chosen])), 1),
         }
-    for method in dict.fromkeys(one.task.method for one in stopped):
-        found[method] = _stopping([one for one in stopped if one.task.method == method])
-    return found
+    for method in dict.fromkeys(result.task.method for result in stopped):
+        figures[method] = _stopping([result for result in stopped if result.task.method == method])
+    return figures
 
 
-def _stopping(of: Sequence[Result]) -> dict[str, float]:
-    missed = [1 - one.ratio for one in of]
-    shares = [len(one.run.observations) / one.task.noisy.surface.problem.size for one in of]
+def _stopping(results: Sequence[Result]) -> dict[str, float]:
+    missed = [1 - result.ratio for result in results]
+    shares = [len(result.run.observations) / result.task.noisy.surface.problem.size for result in results]
     return {
         "trialsShare": round(float(np.mean(shares)), 4),
-        "statedRegret": round(float(np.mean([one.run.stated_regret for one in of])), 4),
+        "statedRegret": round(float(np.mean([result.run.stated_regret for result in results])), 4),
         "regret": round(float(np.mean(missed)), 4),
         "falseStops": round(float(np.mean([miss > 0.05 for miss in missed])), 4),
     }
 
 
-def _bars(name: str, of: Sequence[Result]) -> list[Bar]:
+def _bars(name: str, results: Sequence[Result]) -> list[Bar]:
     bars = [
         at_least(
             f"{name}: {method} at {share:.0%} of the space, mean ratio",
-            _mean([one.ratio for one in some]),
+            _mean([result.ratio for result in chosen]),
             bar,
         )
         for (method, share), bar in BARS.items()
-        if (some := _some(of, method, share))
+        if (chosen := _some(results, method, share))
     ]
-    full = _some(of, "slipway", SHARES[-1])
-    near = interval([float(one.ratio >= NEAR) for one in full], _average)
+    full = _some(results, "slipway", SHARES[-1])
+    near = interval([float(result.ratio >= NEAR) for result in full], _average)
     bars.append(at_least(f"{name}: runs within 5 % at {SHARES[-1]:.0%}", near, NEAR_BAR))
-    bars += _violations(name, of)
-    by_chance = _by_chance({one.task.noisy.surface.name: one.task.noisy.surface for one in full}.values())
-    faster = interval([one.reached for one in full], lambda reached: by_chance / median(reached))
+    bars += _violations(name, results)
+    by_chance = _by_chance(
+        {result.task.noisy.surface.name: result.task.noisy.surface for result in full}.values()
+    )
+    faster = interval([result.reached for result in full], lambda reached: by_chance / median(reached))
     bars.append(
         at_least(f"{name}: trials to 5 %, random ({by_chance}) over ours (medians)", faster, FASTER_BAR)
     )
     return bars
 
 
-def _by_chance(found: Iterable[surfaces.Surface]) -> int:
+def _by_chance(services: Iterable[surfaces.Surface]) -> int:
     """Return the median of the trials after which a random order has met a spec within 5 %: exact, and without a budget that cuts it off."""
     spaces = [
         (
-            one.problem.size,
-            sum(replay.ratio(one, row, smoothed=True) >= NEAR for row in range(one.problem.size)),
+            surface.problem.size,
+            sum(replay.ratio(surface, row, smoothed=True) >= NEAR for row in range(surface.problem.size)),
         )
-        for one in found
+        for surface in services
     ]
     trials = 1
     while np.mean([hypergeom.sf(0, size, near, min(trials, size)) for size, near in spaces]) < 0.5:
@@ -142,21 +147,23 @@ def _by_chance(found: Iterable[surfaces.Surface]) -> int:
     return trials
 
 
-def _violations(name: str, of: Sequence[Result]) -> list[Bar]:
+def _violations(name: str, results: Sequence[Result]) -> list[Bar]:
     ours = [
-        one for one in of if one.task.method.startswith("slipway") and one.task.noisy.surface.margins.shape[1]
+        result
+        for result in results
+        if result.task.method.startswith("slipway") and result.task.noisy.surface.margins.shape[1]
     ]
     if not ours:
         return []
-    broken = sum(one.excess > 0 for one in ours)
+    broken = sum(result.excess > 0 for result in ours)
     bound = _upper_bound(broken, len(ours))
-    worst = max(one.excess for one in ours)
-    what = f"{name}: recommendations that break a bound ({broken} of {len(ours)}, by at most {worst:.1%})"
-    return [Bar(what, bound, VIOLATIONS_BAR, bound <= VIOLATIONS_BAR)]
+    worst = max(result.excess for result in ours)
+    label = f"{name}: recommendations that break a bound ({broken} of {len(ours)}, by at most {worst:.1%})"
+    return [Bar(label, bound, VIOLATIONS_BAR, bound <= VIOLATIONS_BAR)]
 
 
-def _some(of: Sequence[Result], method: str, share: float) -> list[Result]:
-    return [one for one in of if (one.task.method, one.task.share) == (method, share)]
+def _some(results: Sequence[Result], method: str, share: float) -> list[Result]:
+    return [result for result in results if (result.task.method, result.task.share) == (method, share)]
 
 
 def _average(values: Sequence[float]) -> float:
@@ -167,6 +174,6 @@ def _mean(values: Sequence[float]) -> Interval:
     return interval(values, _average)
 
 
-def _upper_bound(events: int, of: int) -> float:
+def _upper_bound(events: int, count: int) -> float:
     """Return the one-sided 95 % upper bound of a probability (Clopper and Pearson, 1934)."""
-    return 1.0 if events >= of else round(float(beta.ppf(0.95, events + 1, of - events)), 5)
+    return 1.0 if events >= count else round(float(beta.ppf(0.95, events + 1, count - events)), 5)

@@ -55,7 +55,7 @@ class Readings:
         self._counts = self._counts or EnvoyCounts(0.0)
         self._counts.update(statistics.parse(answer), clock.now().timestamp(), durations=durations)
         self._counts.page("local", labels)
-        self.take({name: found.total for name, found in self._counts.counts.items()})
+        self.take({name: counter.total for name, counter in self._counts.counts.items()})
 
     def report(self, message: bytes) -> None:
         """Read a LoadStatsRequest; it has what was new since the one before."""
@@ -70,8 +70,8 @@ class Readings:
         """Read a StreamMetricsMessage."""
         counts: Counts = {}
         for number, family in parts(message):
-            if number == 2 and (found := _counter(content(family))) is not None:
-                counts[found[0]] = found[1]
+            if number == 2 and (value := _counter(content(family))) is not None:
+                counts[value[0]] = value[1]
         self.take(counts)
 
 
@@ -81,7 +81,7 @@ def _reported(message: bytes) -> tuple[str, int]:
         if number == 1:
             name = text(value)
         elif number == 2:
-            issued += sum(whole(count) for what, count in parts(content(value)) if what == 8)
+            issued += sum(whole(count) for field, count in parts(content(value)) if field == 8)
     return name, issued
 
 

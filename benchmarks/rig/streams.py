@@ -45,17 +45,17 @@ async def streams(count: int, seconds: float) -> dict[str, float]:
         writer.close()
         return ended
 
-    async with world() as (found, envoy):
-        await found.serve([service("chat", [("only", 10_000, [Endpoint("127.0.0.1", port)])])])
+    async with world() as (proxy, envoy):
+        await proxy.serve([service("chat", [("only", 10_000, [Endpoint("127.0.0.1", port)])])])
         before, cpu = resident_mib(envoy.pid), process_seconds(envoy.pid)
         tasks = []
         for _ in range(count):
-            tasks.append(asyncio.create_task(listen(found.port)))
+            tasks.append(asyncio.create_task(listen(proxy.port)))
             if len(tasks) % 50 == 0:
                 await asyncio.sleep(0.02)
         await asyncio.sleep(seconds / 2)
         more = [Endpoint("127.0.0.1", port), Endpoint("127.0.0.2", port)]
-        await found.serve([service("chat", [("only", 10_000, more)])])
+        await proxy.serve([service("chat", [("only", 10_000, more)])])
         held = resident_mib(envoy.pid)
         complete = sum([await task for task in tasks])
         cpu = process_seconds(envoy.pid) - cpu

@@ -63,14 +63,14 @@ class Surface:
         Some optima of measured tables are single points far above everything around them: more likely a slip of the measurement
         than a property of the service. Axes without order have no neighbours.
         """
-        found = self.log_objective.copy()
+        medians = self.log_objective.copy()
         row = {tuple(rank): i for i, rank in enumerate(self.problem.ranks.tolist())}
         for i in np.flatnonzero(self.boots):
             near = _neighbours(self.problem.ranks[i].tolist(), self.problem.ordered)
             around = [row.get(tuple(rank)) for rank in near]
             values = [self.log_objective[j] for j in around if j is not None and self.boots[j]]
-            found[i] = float(np.median([*values, self.log_objective[i]]))
-        return found
+            medians[i] = float(np.median([*values, self.log_objective[i]]))
+        return medians
 
 
 def _neighbours(rank: Sequence[int], ordered: Sequence[bool]) -> Iterator[list[int]]:
@@ -83,18 +83,18 @@ def _neighbours(rank: Sequence[int], ordered: Sequence[bool]) -> Iterator[list[i
 
 def load(directory: Path) -> list[Surface]:
     """Return every service of every table in a directory, under each of its bounds."""
-    found: list[Surface] = []
+    results: list[Surface] = []
     tables = {path: _rows(path) for path in sorted(directory.rglob("*.csv*"))}
     prices = _prices(tables.values())
     for path, rows in tables.items():
         columns = set(rows[0]) if rows else set()
         if columns >= SLICES:
-            found += _slices(rows)
+            results += _slices(rows)
         elif columns >= PROFILES:
-            found += _profiles(rows, prices)
+            results += _profiles(rows, prices)
         elif columns >= KERNELS:
-            found.append(_kernel(path.name.split(".")[0], rows))
-    return found
+            results.append(_kernel(path.name.split(".")[0], rows))
+    return results
 
 
 def deviations(directory: Path) -> Floats:
@@ -122,18 +122,18 @@ def _rows(path: Path) -> list[Row]:
 
 
 def _prices(tables: Iterable[Sequence[Row]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for rows in tables:
         if rows and {"GPU", "price"} <= set(rows[0]):
-            found |= {row["GPU"]: float(row["price"]) for row in rows if row["GPU"]}
-    return found
+            prices |= {row["GPU"]: float(row["price"]) for row in rows if row["GPU"]}
+    return prices
 
 
 def _by(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
+    groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row[column]].append(row)
-    return found
+        groups[row[column]].append(row)
+    return groups
 
 
 def _ranks(columns: Sequence[Sequence[float]]) -> Integers:
@@ -242,7 +242,7 @@ def _log_bounds(bounds: Iterable[float]) -> tuple[float, ...]:
 def _margins(bounded: Sequence[tuple[Floats, float]], boots: np.ndarray) -> Floats:
     if not bounded:
         return np.empty((len(boots), 0))
-    found = [
+    margins = [
         np.where(boots, np.log(np.where(boots, values, 1.0) / bound), np.inf) for values, bound in bounded
     ]
-    return np.array(found).T
+    return np.array(margins).T

@@ -49,10 +49,10 @@ class Ahpa:
             self._learn()
         reactive = self._reactive.decide(observation)
         ahead = self._ahead(observation.now)
-        wanted = math.ceil(ahead / (TARGET * self._terms.capacity.rate) - 1e-9)
-        if wanted <= reactive.replicas:
+        count = math.ceil(ahead / (TARGET * self._terms.capacity.rate) - 1e-9)
+        if count <= reactive.replicas:
             return reactive
-        return asked(self._terms, wanted, "Proactive", least=1, work=ahead)
+        return asked(self._terms, count, "Proactive", least=1, work=ahead)
 
     def _ahead(self, now: float) -> float:
         """Return the highest rate of the profile until replicas that are ordered now are ready."""
@@ -96,6 +96,6 @@ class Ahpa:
         means = [sum(minutes[at : at + SLOT]) / SLOT for at in range(0, len(minutes), SLOT)]
         middle = sum(means) / len(means)
         apart = [mean - middle for mean in means]
-        whole = sum(value * value for value in apart)
+        total = sum(value * value for value in apart)
         both = sum(before * after for before, after in zip(apart, apart[DAY_MINUTES // SLOT :], strict=False))
-        return both / whole * DAYS / (DAYS - 1) if whole > 0 else 0.0
+        return both / total * DAYS / (DAYS - 1) if total > 0 else 0.0

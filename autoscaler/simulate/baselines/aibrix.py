@@ -27,11 +27,11 @@ COOLDOWN = 300.0
 
 def recommended(current: int, ratio: float) -> int:
     """Return the replicas for a ratio of the metric per replica to its target."""
-    wanted = math.ceil(current * ratio - 1e-9)
+    count = math.ceil(current * ratio - 1e-9)
     if ratio > 1 + TOLERANCE:
-        return min(wanted, math.ceil(MOST_TIMES * current))
+        return min(count, math.ceil(MOST_TIMES * current))
     if ratio < 1 - TOLERANCE:
-        return max(wanted, math.floor(current / MOST_TIMES))
+        return max(count, math.floor(current / MOST_TIMES))
     return current
 
 
@@ -54,10 +54,10 @@ class Apa:
             self._usage.add(load.end, load.seconds, present(load) / replicas.ready)
         if load is None or replicas.ready == 0 or current == 0:
             return asked(self._terms, current, "NoMetrics", least=1)
-        wanted = recommended(current, self._usage.mean() / self._target)
-        highest = int(self._down.of(observation.now, wanted))
-        if wanted > current:
-            return asked(self._terms, wanted, "ScaleUp", least=1)
+        count = recommended(current, self._usage.mean() / self._target)
+        highest = int(self._down.of(observation.now, count))
+        if count > current:
+            return asked(self._terms, count, "ScaleUp", least=1)
         return asked(
             self._terms, min(current, highest), "ScaleDown" if highest < current else "Kept", least=1
         )

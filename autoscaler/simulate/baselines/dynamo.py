@@ -69,9 +69,9 @@ class Dynamo:
         if replicas.starting or replicas.ready == 0:
             return asked(self._terms, replicas.desired, "ScalingInProgress", least=1)
         change = _change(load.in_flight / (replicas.ready * self._terms.capacity.concurrency))
-        wanted = max(replicas.ready + change, self._floor)
-        reason = "Throughput" if wanted == self._floor else "Load"
-        return asked(self._terms, wanted, reason, least=1, work=self._ahead)
+        count = max(replicas.ready + change, self._floor)
+        reason = "Throughput" if count == self._floor else "Load"
+        return asked(self._terms, count, reason, least=1, work=self._ahead)
 
     def _count(self, load: Load) -> None:
         """Every three minutes set the floor for those that come."""

@@ -55,9 +55,9 @@ def of_utilisation(ratio: float, current: int, ready: int, starting: int) -> int
             return current
     if abs(1 - over) <= TOLERANCE:
         return current
-    wanted = math.ceil(over * counted - 1e-9)
-    turned = (over < 1 and wanted > current) or (over > 1 and wanted < current)
-    return current if turned else wanted
+    count = math.ceil(over * counted - 1e-9)
+    turned = (over < 1 and count > current) or (over > 1 and count < current)
+    return current if turned else count
 
 
 def of_total(total: float, target: float, current: int) -> int:
@@ -85,13 +85,13 @@ class Hpa:
         if usage is None or replicas.ready == 0 or current == 0:
             return asked(self._terms, current, "NoMetrics", least=1)
         recommended = of_utilisation(usage / self._target, current, replicas.ready, len(replicas.starting))
-        wanted = self._behaviour.applied(observation.now, current, recommended)
-        return asked(self._terms, wanted, _reason(wanted, recommended, current), least=1)
+        count = self._behaviour.applied(observation.now, current, recommended)
+        return asked(self._terms, count, _reason(count, recommended, current), least=1)
 
 
-def _reason(wanted: int, recommended: int, current: int) -> str:
-    if wanted < recommended:
+def _reason(count: int, recommended: int, current: int) -> str:
+    if count < recommended:
         return "ScaleUpLimit"
-    if wanted > recommended:
+    if count > recommended:
         return "ScaleDownStabilized"
-    return "ReadyForNewScale" if wanted == current else "SucceededRescale"
+    return "ReadyForNewScale" if count == current else "SucceededRescale"

@@ -41,8 +41,8 @@ class Keda:
                 return activated
         if current == 0:
             return asked(self._terms, 0, "ScalerNotActive")
-        wanted = self._behaviour.applied(now, current, of_total(total, self._target, current))
-        return asked(self._terms, wanted, "ScalerActive", least=1)
+        count = self._behaviour.applied(now, current, of_total(total, self._target, current))
+        return asked(self._terms, count, "ScalerActive", least=1)
 
     def _polled(self, now: float, total: float, current: int) -> Decision | None:
         if self._active_at == float("-inf"):

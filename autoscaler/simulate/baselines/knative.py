@@ -74,16 +74,16 @@ class Kpa:
         end = self._stable.end
         if end is None or now - end > self._config.stable_window:
             return asked(self._terms, observation.replicas.desired, "NoData")
-        wanted = self._scale(now, ready)
+        count = self._scale(now, ready)
         reason = "Stable" if self._panic_since is None else "Panic"
         self._see_proxy(now, ready)
-        bounded = min(max(wanted, self._terms.min_replicas), self._terms.max_replicas)
+        bounded = min(max(count, self._terms.min_replicas), self._terms.max_replicas)
         if ready and self._active_since is None and self._idle_since is None:
             self._active_since = now
         if bounded == 0:
             return self._to_zero(now, observation.replicas.desired, ready)
         self._idle_since = None
-        return asked(self._terms, wanted, reason)
+        return asked(self._terms, count, reason)
 
     def _begin(self, now: float, ready: int) -> None:
         """A decider that finds more than one replica ready begins in panic: it has no data yet."""

@@ -68,5 +68,5 @@ class LastValue:
             return asked(self._terms, observation.replicas.desired, "NoData")
         self._level.see(observation.load)
         ahead = self._level.ahead(self._startups.seconds + DELAY)
-        wanted = self._sizing.replicas(observation, ahead)
-        return asked(self._terms, wanted, "Rate", work=self._level.value)
+        count = self._sizing.replicas(observation, ahead)
+        return asked(self._terms, count, "Rate", work=self._level.value)

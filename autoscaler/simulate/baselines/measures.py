@@ -111,20 +111,20 @@ def utilisation(observation: Observation, terms: PolicyInputs) -> float | None:
 
 
 def asked(
-    terms: PolicyInputs, wanted: int, reason: str, *, least: int | None = None, work: float = 0.0
+    terms: PolicyInputs, count: int, reason: str, *, least: int | None = None, work: float = 0.0
 ) -> Decision:
     """Return a decision within the bounds.
 
     Args:
         terms: whose bounds hold.
-        wanted: replicas before bounds.
+        count: replicas before bounds.
         reason: the rule that bound.
         least: replicas, where a baseline cannot go down to the minimum of the terms.
         work: work per second.
     """
     low = terms.min_replicas if least is None else max(least, terms.min_replicas)
-    replicas = min(max(wanted, low), terms.max_replicas)
-    return Decision(replicas, reason, "", wanted, rate=work, capacity=terms.capacity.rate)
+    replicas = min(max(count, low), terms.max_replicas)
+    return Decision(replicas, reason, "", count, rate=work, capacity=terms.capacity.rate)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

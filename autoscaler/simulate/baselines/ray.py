@@ -41,8 +41,8 @@ class RayServe:
             self._ongoing.add(load.end, load.seconds, present(load))
         target = replicas.desired
         if replicas.ready == 0:
-            wanted = 1 if load is not None and present(load) > 0 else 0
-            return asked(self._terms, max(target, wanted), "ColdStart")
+            count = 1 if load is not None and present(load) > 0 else 0
+            return asked(self._terms, max(target, count), "ColdStart")
         desired = math.ceil(self._ongoing.mean() / self._target)
         desired = min(max(desired, self._terms.min_replicas), self._terms.max_replicas)
         return asked(self._terms, *self._delayed(now, desired, target))

@@ -35,8 +35,8 @@ class Sizing:
             self._busy_at = now
         need = rate / (UTILISATION * self._terms.capacity.rate)
         drain = self._backlog(load, observation.replicas.ready) if load is not None else 0.0
-        wanted = math.ceil(need + min(drain, max(need, 1.0)) - LEAST)
-        replicas = int(self._highest.of(now, wanted))
+        count = math.ceil(need + min(drain, max(need, 1.0)) - LEAST)
+        replicas = int(self._highest.of(now, count))
         return max(replicas, 1) if now - self._busy_at < KEEP else replicas
 
     def _backlog(self, load: Load, ready: int) -> float:

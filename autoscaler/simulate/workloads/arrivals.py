@@ -42,7 +42,7 @@ def flow(
 
 
 def clients_together(
-    trace: ClientTrace, start: float, seconds: int, draws: np.random.Generator, whole: BinTrace | None = None
+    trace: ClientTrace, start: float, seconds: int, draws: np.random.Generator, sums: BinTrace | None = None
 ) -> Floats:
     """Return the requests of each second of all clients.
 
@@ -54,11 +54,11 @@ def clients_together(
     for laws in trace.clients.values():
         times = client_times(laws, start, seconds, draws)
         total += np.bincount(times.astype(np.int64), minlength=seconds)[:seconds]
-    if whole is None:
+    if sums is None:
         return total
-    bins = ((start + np.arange(seconds)) // whole.step).astype(np.int64)
-    steps = whole.rates[np.clip(bins, 0, len(whole.rates) - 1)]
-    lines = rates(whole, start, seconds, 1.0)
+    bins = ((start + np.arange(seconds)) // sums.step).astype(np.int64)
+    steps = sums.rates[np.clip(bins, 0, len(sums.rates) - 1)]
+    lines = rates(sums, start, seconds, 1.0)
     scaled = total * np.divide(lines, steps, out=np.ones(seconds), where=steps > 0)
     whole_part = np.floor(scaled)
     counts: Floats = whole_part + (draws.random(seconds) < scaled - whole_part)
@@ -98,15 +98,15 @@ def of_clients(trace: BinTrace, among: Sequence[ClientTrace]) -> ClientTrace | N
 def cut(trace: RequestTrace, start: float, seconds: float) -> RequestTrace:
     """Return the requests of a span, with times from its start."""
     first, last = np.searchsorted(trace.times, [start, start + seconds])
-    some = slice(int(first), int(last))
+    span = slice(int(first), int(last))
 
     def part(values: Floats | None) -> Floats | None:
-        return None if values is None else values[some]
+        return None if values is None else values[span]
 
     return RequestTrace(
         trace.name,
         trace.start + start,
-        trace.times[some] - start,
+        trace.times[span] - start,
         part(trace.inputs),
         part(trace.outputs),
         part(trace.execution),
@@ -118,8 +118,8 @@ def _interpolated(trace: BinTrace, moments: Floats) -> Floats:
     between = np.interp(moments, middles, trace.rates)
     bins = np.clip((moments // trace.step).astype(np.int64), 0, len(trace.rates) - 1)
     has = np.bincount(bins, weights=between, minlength=len(trace.rates))
-    wanted = np.bincount(bins, weights=trace.rates[bins], minlength=len(trace.rates))
-    scale = np.divide(wanted, has, out=np.ones(len(has)), where=has > 0)
+    expected = np.bincount(bins, weights=trace.rates[bins], minlength=len(trace.rates))
+    scale = np.divide(expected, has, out=np.ones(len(has)), where=has > 0)
     return between * scale[bins]
 
 

@@ -97,31 +97,33 @@ def recipes(traces: Mapping[str, Trace], *, days: float = 14, clients: int = 12)
         clients: most sparse clients of a trace of clients.
     """
     among = [trace for trace in traces.values() if isinstance(trace, ClientTrace)]
-    made: list[Recipe] = []
+    results: list[Recipe] = []
     for name, trace in traces.items():
         if isinstance(trace, ClientTrace):
-            made += _sparse(name, trace, days, clients)
+            results += _sparse(name, trace, days, clients)
         elif isinstance(trace, BinTrace):
-            whole = arrivals.of_clients(trace, among)
-            made += [
-                Recipe(name + cut.label, trace, cut, whole, tags=_nature(trace, cut))
+            together = arrivals.of_clients(trace, among)
+            results += [
+                Recipe(name + cut.label, trace, cut, together, tags=_nature(trace, cut))
                 for cut in cuts(trace.seconds, days, _busiest(trace))
             ]
         else:
             cut = cuts(trace.seconds, days, trace.seconds / 2)[0]
             tags = {"diffusion", "sparse"} if trace.execution is not None else {"requests"}
-            made.append(Recipe(name, trace, cut, tags=frozenset(tags)))
-    return made
+            results.append(Recipe(name, trace, cut, tags=frozenset(tags)))
+    return results
 
 
 def synthetic_recipes(*, days: float = 14) -> list[Recipe]:
     """Return the synthetic loads, at most `days` of each."""
-    made = []
+    results = []
     for name, load in synthetic.every().items():
         seconds = int(min(load.trace.seconds - load.history, days * DAY))
         tags = {"synthetic"} | ({"diffusion"} if isinstance(load.trace, RequestTrace) else set())
-        made.append(Recipe(name, load.trace, Cut(0, load.history, seconds), extra=load, tags=frozenset(tags)))
-    return made
+        results.append(
+            Recipe(name, load.trace, Cut(0, load.history, seconds), extra=load, tags=frozenset(tags))
+        )
+    return results
 
 
 def cuts(seconds: float, days: float, busiest: float) -> list[Cut]:

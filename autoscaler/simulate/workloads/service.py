@@ -138,9 +138,9 @@ def _of_rates(
         counts = known if trace.step <= 60 else draws.poisson(known).astype(np.float64)
         mean = float(trace.rates.mean())
     else:
-        some = _chosen(trace, wish.client)
-        per_second = arrivals.clients_together(some, span.start, span.seconds, draws)
-        before = arrivals.clients_together(some, span.known, int(span.start - span.known), draws)
+        client = _chosen(trace, wish.client)
+        per_second = arrivals.clients_together(client, span.start, span.seconds, draws)
+        before = arrivals.clients_together(client, span.known, int(span.start - span.known), draws)
         counts = history_of(Flow(before, before), 0).arrivals
         mean = float(per_second.mean())
     replica = _replica(float(per_second.mean()), 1.0, wish)

@@ -68,8 +68,8 @@ class Workload:
         else:
             schedules = oracle.of_requests(self.load, self.replica, self.wait, self.seconds, lean=lean)
 
-        def bounded(some: tuple[Floats, ...]) -> tuple[Floats, ...]:
-            return tuple(np.maximum(need, self.min_replicas) for need in some)
+        def bounded(schedules: tuple[Floats, ...]) -> tuple[Floats, ...]:
+            return tuple(np.maximum(need, self.min_replicas) for need in schedules)
 
         return Schedules(bounded(schedules.plain), bounded(schedules.lean))
 

@@ -30,14 +30,14 @@ def levels(seed: int = 1, count: int = 100) -> "array[float]":
 
 
 def state(seed: int = 1, count: int = 100, **config: object) -> TargetState:
-    found = TargetState(PolicyConfig(max_replicas=5, capacity=Capacity(1.0, 1.0), **config))
-    found.decide(Observation(NOW, Replicas(1, 1, ()), Load(NOW - 5, NOW, 50, 50, 50, 0, 0), {}))
-    assert found.sizer is not None
+    target = TargetState(PolicyConfig(max_replicas=5, capacity=Capacity(1.0, 1.0), **config))
+    target.decide(Observation(NOW, Replicas(1, 1, ()), Load(NOW - 5, NOW, 50, 50, 50, 0, 0), {}))
+    assert target.sizer is not None
     history = History()
     for i, level in enumerate(levels(seed, count)):
         history.add(1000 + i, level)
-    found.sizer.history.restore(**history.state())
-    return found
+    target.sizer.history.restore(**history.state())
+    return target
 
 
 def children() -> list[int]:
@@ -95,7 +95,7 @@ async def test_targets_with_enough_history_are_fitted_and_the_process_ends_with_
         assert fitted() == {"long", "other"}
         states = [targets[Key("a", name)].state() for name in ("long", "other")]
         assert [state["forecast"]["fit"] for state in states if state] == [
-            found.state() for seed in (1, 2) if (found := fit(levels(seed))) is not None
+            model.state() for seed in (1, 2) if (model := fit(levels(seed))) is not None
         ]
     finally:
         running.cancel()

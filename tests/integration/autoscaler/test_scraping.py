@@ -20,8 +20,8 @@ DOCUMENTATION = Path(__file__).parents[3] / "docs" / "autoscaling.md"
 def documented(where: DataDir) -> list[dict[str, object]]:
     """Return the scrape configuration of the documentation, with this data directory in it."""
     (lines,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
-    found = yaml.safe_load(lines.replace("DIR", str(where.root)))
-    return list(found["scrape_configs"])
+    config = yaml.safe_load(lines.replace("DIR", str(where.root)))
+    return list(config["scrape_configs"])
 
 
 async def value(session: aiohttp.ClientSession, server: str, query: str) -> float | None:

@@ -54,9 +54,9 @@ def test_page_opens_without_a_word_on_the_console_and_asks_for_nothing(
     browser.get(written.as_uri())
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    assert written.as_uri() in asked
-    assert {url for url in asked if not url.startswith(browsers.NOISE)} <= {written.as_uri(), "data:,"}
+    urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert written.as_uri() in urls
+    assert {url for url in urls if not url.startswith(browsers.NOISE)} <= {written.as_uri(), "data:,"}
 
 
 def test_page_has_the_json(opened: WebDriver, report: SimulationReport) -> None:

@@ -20,13 +20,13 @@ def samples(**scaled: TargetState) -> dict[str, list[tuple[dict[str, str], float
     ticks = metrics_page.Ticks()
     ticks.took(0.5)
     ticks.decided("Load")
-    text = metrics_page.text({Key("n", name): one for name, one in scaled.items()}, ticks)
-    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    text = metrics_page.text({Key("n", name): target for name, target in scaled.items()}, ticks)
+    values: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation
         for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+            values.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return values
 
 
 def decided(decision: Decision, *, is_active: bool = True) -> TargetState:
@@ -47,7 +47,7 @@ def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> No
         forecast=Band(47.0, 50.0, 62.0, 70.0),
         demands=(Demand("QPS", None, "not measured"),),
     )
-    found = samples(a=decided(decision))
+    page = samples(a=decided(decision))
     values = {
         "desired_replicas": 4,
         "needed_replicas": 7,
@@ -62,20 +62,20 @@ def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> No
         "active": 1,
     }
     for name, value in values.items():
-        assert found[f"slipway_autoscaler_{name}"] == [(WHO, value)], name
+        assert page[f"slipway_autoscaler_{name}"] == [(WHO, value)], name
     info = {**WHO, "rule": "MaxReplicas", "metric": "PromQL/jobs"}
-    assert found["slipway_autoscaler_decision_info"] == [(info, 1)]
-    assert "slipway_autoscaler_metric_value" not in found, "what is not measured has no value"
-    assert found["slipway_autoscaler_decisions_total"] == [({"reason": "Load"}, 1)]
-    assert found["slipway_autoscaler_tick_seconds_sum"] == [({}, 0.5)]
+    assert page["slipway_autoscaler_decision_info"] == [(info, 1)]
+    assert "slipway_autoscaler_metric_value" not in page, "what is not measured has no value"
+    assert page["slipway_autoscaler_decisions_total"] == [({"reason": "Load"}, 1)]
+    assert page["slipway_autoscaler_tick_seconds_sum"] == [({}, 0.5)]
 
 
 def test_decisions_that_are_only_reported_are_told_from_those_that_are_carried_out() -> None:
     decision = Decision(3, "Load", "m")
-    found = samples(a=decided(decision), b=decided(decision, is_active=False), c=TargetState(PolicyConfig()))
-    active = [(labels["autoscaler"], value) for labels, value in found["slipway_autoscaler_active"]]
+    page = samples(a=decided(decision), b=decided(decision, is_active=False), c=TargetState(PolicyConfig()))
+    active = [(labels["autoscaler"], value) for labels, value in page["slipway_autoscaler_active"]]
     assert active == [("a", 1), ("b", 0)]
-    assert "slipway_autoscaler_forecast_upper" not in found, "without a forecast there is none"
+    assert "slipway_autoscaler_forecast_upper" not in page, "without a forecast there is none"
 
 
 METRICS = [
@@ -109,15 +109,15 @@ def test_each_metric_of_every_type_has_its_value_and_its_need_on_the_page(
                 EngineLoad(value, 4, 8.0, 0.9),
             )
         )
-    found = samples(a=scaled)
+    page = samples(a=scaled)
     (demand,) = scaled.decision.demands
     assert demand.needed is not None
-    ((labels, shown),) = found["slipway_autoscaler_metric_value"]
+    ((labels, shown),) = page["slipway_autoscaler_metric_value"]
     assert labels == {**WHO, "metric": name}
     assert shown == pytest.approx(demand.value, rel=1e-5)
     assert shown == pytest.approx(value, rel=0.4), (
         "a rate is one to be ready for, and so is what is made of it"
     )
-    assert found["slipway_autoscaler_metric_needed_replicas"] == [(labels, demand.needed)]
-    ((info, _),) = found["slipway_autoscaler_decision_info"]
+    assert page["slipway_autoscaler_metric_needed_replicas"] == [(labels, demand.needed)]
+    ((info, _),) = page["slipway_autoscaler_decision_info"]
     assert info["metric"] == name

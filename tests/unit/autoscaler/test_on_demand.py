@@ -93,8 +93,8 @@ async def test_a_request_that_waits_at_zero_brings_one_replica() -> None:
     async with controlled((kinds.DEPLOYMENT, deployment(0)), (kinds.AUTOSCALER, autoscaler(*demand))) as api:
         await until(lambda: replicas(api) == 1, "one replica")
         await until(lambda: reason(api) != "", "a reason")
-        found = api.find(kinds.AUTOSCALER)[0]["status"]["demand"]
-        assert found == demand, "others' words were taken away"
+        reported = api.find(kinds.AUTOSCALER)[0]["status"]["demand"]
+        assert reported == demand, "others' words were taken away"
 
 
 async def test_what_has_idled_goes_and_the_time_is_kept_without_anybody_asking(

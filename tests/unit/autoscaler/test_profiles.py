@@ -16,7 +16,7 @@ class Listed:
 
     def by_index(self, name: str, value: str) -> list[Object]:
         assert name == profiles.DIGEST
-        return [found for found in self._found if found["spec"]["modelDigest"] == value]
+        return [profile for profile in self._found if profile["spec"]["modelDigest"] == value]
 
 
 def spec(rate: float = 20, *, cpu: str = "1", at: str = "2026-01-01T00:00:00Z", digest: str = "m") -> Object:
@@ -40,7 +40,7 @@ def deployment(cpu: str = "1") -> Object:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("stored", "expected"),
     [
         ((), None),
         ((spec(),), Capacity(20, 5)),
@@ -53,9 +53,9 @@ def deployment(cpu: str = "1") -> Object:
     ids=["none", "same", "same-in-other-words", "more-cores", "another-model", "no-capacity", "the-newest"],
 )
 def test_capacity_is_that_of_the_newest_measurement_of_the_same(
-    found: tuple[Object, ...], expected: Capacity | None
+    stored: tuple[Object, ...], expected: Capacity | None
 ) -> None:
-    assert profiles.capacity(Listed(*found), deployment()) == expected
+    assert profiles.capacity(Listed(*stored), deployment()) == expected
 
 
 def test_nothing_is_known_of_a_target_without_a_model() -> None:

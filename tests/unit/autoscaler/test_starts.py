@@ -9,11 +9,11 @@ BEGIN = clock.parse(CREATED).timestamp()
 
 
 def pod(uid: str = "u", *, ready: bool = False, restarts: int = 0, phase: str = "Running") -> Object:
-    said = [{"type": "Ready", "status": "True" if ready else "False"}]
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     containers = [{"name": "c", "restartCount": restarts}]
     return {
         "metadata": {"uid": uid, "name": uid, "creationTimestamp": CREATED},
-        "status": {"phase": phase, "conditions": said, "containerStatuses": containers},
+        "status": {"phase": phase, "conditions": conditions, "containerStatuses": containers},
     }
 
 

@@ -10,13 +10,13 @@ START = 1_700_006_400.0
 
 
 def scaled(config: PolicyConfig, readings: int = 20) -> TargetState:
-    found = TargetState(config)
+    target = TargetState(config)
     for step in range(readings):
         now = START + 5 * step
         started = (42.0,) if step == 3 else ()
         load = Load(now - 5, now, 50.0, 50.0, 50.0, 3.0, 0.0, 0.1)
-        found.decision = found.decide(Observation(now, Replicas(2, 2, started=started), load))
-    return found
+        target.decision = target.decide(Observation(now, Replicas(2, 2, started=started), load))
+    return target
 
 
 def test_start_up_keep_alive_and_capacity_are_said_once_they_are_known() -> None:
@@ -31,12 +31,12 @@ def test_start_up_keep_alive_and_capacity_are_said_once_they_are_known() -> None
 
 
 def test_a_measured_capacity_that_was_corrected_is_not_said_to_be_measured() -> None:
-    found = TargetState(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0)))
+    target = TargetState(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0)))
     for step in range(60):
         now = START + 5 * step
         load = Load(now - 5, now, 50.0, 50.0, 25.0, 60.0, 0.0, 9.0)  # saturated at half of it
-        found.decide(Observation(now, Replicas(1, 1), load))
-    learned = found.learned(START + 300)
+        target.decide(Observation(now, Replicas(1, 1), load))
+    learned = target.learned(START + 300)
     assert learned is not None
     assert learned["capacity"]["source"] == "Corrected"
     assert learned["capacity"]["rate"] < 9
@@ -44,9 +44,9 @@ def test_a_measured_capacity_that_was_corrected_is_not_said_to_be_measured() -> 
 
 
 def test_keep_alive_is_as_the_spec_says_and_not_said_where_replicas_stay() -> None:
-    asked = scaled(PolicyConfig(0, 9, zero=Zero(idle=120.0))).learned(START)
-    assert asked is not None
-    assert asked["keepAliveSeconds"] == 120.0
+    learned = scaled(PolicyConfig(0, 9, zero=Zero(idle=120.0))).learned(START)
+    assert learned is not None
+    assert learned["keepAliveSeconds"] == 120.0
     assert "keepAliveSeconds" not in (scaled(PolicyConfig(1, 9)).learned(START) or {})
 
 

@@ -22,20 +22,20 @@ def daily(bins: int, *, noise: float = 0.05, seed: int = 1) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def fitted() -> Fit:
-    found = fit(daily(DAYS * DAY_BINS))
-    assert found is not None
-    return found
+    model = fit(daily(DAYS * DAY_BINS))
+    assert model is not None
+    return model
 
 
 def test_an_autoregression_is_recovered_when_that_is_all_there_is() -> None:
     rng, levels = np.random.default_rng(2), [0.0, 0.0]
     for _ in range(2000):
         levels.append(1.0 + 0.6 * levels[-1] + 0.2 * levels[-2] + rng.normal(0, 0.1))
-    found = fit(levels)
-    assert found is not None
-    assert found.coefficients[:2] == pytest.approx((0.6, 0.2), abs=0.06)
-    assert found.lags == RECENT, "a season without strength has no lags"
-    assert found.daily < 0.1
+    model = fit(levels)
+    assert model is not None
+    assert model.coefficients[:2] == pytest.approx((0.6, 0.2), abs=0.06)
+    assert model.lags == RECENT, "a season without strength has no lags"
+    assert model.daily < 0.1
 
 
 def test_the_shape_of_a_day_is_recovered_when_there_are_days_of_it(fitted: Fit) -> None:
@@ -52,9 +52,9 @@ def test_the_shape_of_a_day_is_recovered_when_there_are_days_of_it(fitted: Fit) 
 
 def test_a_path_begins_with_the_last_level_when_it_is_known(fitted: Fit) -> None:
     levels = daily(3 * DAY_BINS).tolist()
-    found = path(fitted, levels)
-    assert len(found) == STEPS + 1
-    assert found[0] == levels[-1]
+    values = path(fitted, levels)
+    assert len(values) == STEPS + 1
+    assert values[0] == levels[-1]
     assert path(fitted, levels[: DAY_BINS + 1]) == ()
     assert math.isnan(rise(fitted, levels[:12]))
 
@@ -91,12 +91,12 @@ def test_a_flash_crowd_changes_little_when_it_is_one_of_many_days(fitted: Fit) -
     )
 )
 def test_a_path_is_finite_and_near_the_last_level_whatever_is_fitted(levels: list[float]) -> None:
-    found = fit(levels)
-    if found is None:
+    model = fit(levels)
+    if model is None:
         return
-    for level in path(found, levels):
+    for level in path(model, levels):
         assert abs(level - levels[-1]) <= MOST_CHANGE + 1e-9
-    change = rise(found, levels)
+    change = rise(model, levels)
     assert math.isnan(change) or abs(change) * AHEAD <= MOST_CHANGE + 1e-9
 
 
@@ -105,11 +105,11 @@ def test_the_upper_quantile_rises_when_rises_follow_each_other() -> None:
     for _ in range(1500):
         step = 0.8 * step + rng.normal(0, 0.02)
         levels.append(0.98 * levels[-1] + step)
-    found = fit(levels)
-    assert found is not None
+    model = fit(levels)
+    assert model is not None
     rising, falling = [0.1 * i for i in range(20)], [-0.1 * i for i in range(20)]
-    assert rise(found, rising) > 0.05
-    assert rise(found, falling) < -0.05
+    assert rise(model, rising) > 0.05
+    assert rise(model, falling) < -0.05
 
 
 def test_a_fit_is_the_same_when_restored_from_json(fitted: Fit) -> None:

@@ -25,8 +25,8 @@ def test_the_upper_quantile_covers_its_share_when_noise_is_independent(share: fl
             counted += 1
             for quantile, value in zip(above, horizon.forecast((2.0,)), strict=True):
                 above[quantile] += values[(i + 4) % len(values)] > value
-    asked = 1 - horizon._upper_share()
-    assert above[share] / counted == pytest.approx(asked, rel=0.4, abs=0.002)
+    upper_share = 1 - horizon._upper_share()
+    assert above[share] / counted == pytest.approx(upper_share, rel=0.4, abs=0.002)
     assert above[0.5] / counted == pytest.approx(0.5, abs=0.04)
     assert above[0.1] / counted == pytest.approx(0.9, abs=0.03)
 

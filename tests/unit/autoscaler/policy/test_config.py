@@ -10,14 +10,14 @@ from serving import errors
 
 
 def one(**metric: Any) -> Metric:
-    (found,) = from_spec({"metrics": [metric]}).metrics
-    return found
+    (metric_config,) = from_spec({"metrics": [metric]}).metrics
+    return metric_config
 
 
 def refusal(**schedule: Any) -> errors.Permanent:
-    whole = {"name": "office", "start": "0 8 * * *", "end": "0 18 * * *", "minReplicas": 1, **schedule}
+    complete = {"name": "office", "start": "0 8 * * *", "end": "0 18 * * *", "minReplicas": 1, **schedule}
     with pytest.raises(errors.Permanent) as caught:
-        from_spec({"maxReplicas": 5, "schedules": [whole]})
+        from_spec({"maxReplicas": 5, "schedules": [complete]})
     assert caught.value.reason == "InvalidSpec"
     return caught.value
 
@@ -45,13 +45,13 @@ def test_a_metric_without_a_target_leaves_it_to_the_capacity() -> None:
 
 
 def test_metrics_of_one_type_are_told_apart_by_their_names() -> None:
-    found = from_spec({"metrics": [{"type": "QPS"}, {"type": "QPS", "name": "burst", "target": 9}]})
-    assert [metric.name for metric in found.metrics] == ["QPS", "QPS/burst"]
+    config = from_spec({"metrics": [{"type": "QPS"}, {"type": "QPS", "name": "burst", "target": 9}]})
+    assert [metric.name for metric in config.metrics] == ["QPS", "QPS/burst"]
 
 
 def test_a_query_keeps_its_server() -> None:
-    found = one(type="PromQL", name="", query="sum(x)", target=2, serverAddress="http://p:9090")
-    assert (found.name, found.query, found.server) == ("PromQL", "sum(x)", "http://p:9090")
+    metric = one(type="PromQL", name="", query="sum(x)", target=2, serverAddress="http://p:9090")
+    assert (metric.name, metric.query, metric.server) == ("PromQL", "sum(x)", "http://p:9090")
 
 
 def test_utilization_names_its_resource() -> None:
@@ -61,7 +61,7 @@ def test_utilization_names_its_resource() -> None:
 
 
 def test_behavior_is_in_seconds_replicas_and_percent_and_else_left_open() -> None:
-    found = from_spec(
+    config = from_spec(
         {
             "behavior": {
                 "scaleUp": {"maxReplicasPerMinute": 4, "maxPercentPerMinute": 50},
@@ -70,27 +70,32 @@ def test_behavior_is_in_seconds_replicas_and_percent_and_else_left_open() -> Non
             }
         }
     )
-    assert (found.up, found.down) == (Pace(4, 50), Pace(stabilization=0.0))
-    assert found.zero == Zero(idle=30.0, prewarm=True)
+    assert (config.up, config.down) == (Pace(4, 50), Pace(stabilization=0.0))
+    assert config.zero == Zero(idle=30.0, prewarm=True)
 
 
 def test_prediction_and_risk_are_taken_over() -> None:
-    found = from_spec({"prediction": {"mode": "Observe"}, "risk": 5})
-    assert (found.prediction, found.risk) == ("Observe", 5.0)
+    config = from_spec({"prediction": {"mode": "Observe"}, "risk": 5})
+    assert (config.prediction, config.risk) == ("Observe", 5.0)
 
 
 def test_a_schedule_without_a_zone_is_in_utc() -> None:
-    (found,) = from_spec(
+    (schedule,) = from_spec(
         {"schedules": [{"name": "s", "start": "0 8 * * *", "duration": "90m", "minReplicas": 1}]}
     ).schedules
-    assert (found.zone.key, found.duration, found.minimum, found.maximum) == ("UTC", 5400.0, 1, None)
+    assert (schedule.zone.key, schedule.duration, schedule.minimum, schedule.maximum) == (
+        "UTC",
+        5400.0,
+        1,
+        None,
+    )
 
 
 def test_a_time_zone_that_does_not_exist_is_refused_with_its_field_and_value() -> None:
     for zone in ("Europe/Nowhere", "Europe", "../etc/passwd", ""):
-        said = str(refusal(timeZone=zone))
-        assert said.startswith("spec.schedules[office].timeZone: ")
-        assert repr(zone) in said
+        message = str(refusal(timeZone=zone))
+        assert message.startswith("spec.schedules[office].timeZone: ")
+        assert repr(zone) in message
 
 
 def test_a_time_that_never_comes_is_refused_with_its_field_and_value() -> None:
@@ -106,7 +111,7 @@ def test_a_schedules_minimum_above_the_ordinary_maximum_is_refused() -> None:
 
 
 def test_days_have_their_shape_in_the_time_zone_of_the_prediction() -> None:
-    found = from_spec({"prediction": {"timeZone": "Europe/Berlin"}})
-    assert (found.zone, found.prediction) == (ZoneInfo("Europe/Berlin"), "Enabled")
+    config = from_spec({"prediction": {"timeZone": "Europe/Berlin"}})
+    assert (config.zone, config.prediction) == (ZoneInfo("Europe/Berlin"), "Enabled")
     with pytest.raises(errors.Permanent, match=r"spec\.prediction\.timeZone: 'Mars/Base'"):
         from_spec({"prediction": {"timeZone": "Mars/Base"}})

@@ -46,7 +46,7 @@ def comes(cron: Cron, wall: dt.datetime) -> bool:
 
 def expected(cron: Cron, zone: ZoneInfo, middle: dt.datetime) -> list[float]:
     """Moments around `middle` at which it comes, by what the clock shows, minute by minute."""
-    found = []
+    times = []
     before: dt.datetime | None = None
     for moment, shown in clock(zone, middle):
         wall = shown.replace(tzinfo=None, fold=0)
@@ -56,9 +56,9 @@ def expected(cron: Cron, zone: ZoneInfo, middle: dt.datetime) -> list[float]:
             skipped = [before + dt.timedelta(minutes=number) for number in range(1, minutes)]
         here = comes(cron, wall) and (cron.every_hour or not shown.fold)
         if here or (not cron.every_hour and any(comes(cron, minute) for minute in skipped)):
-            found.append(moment)
+            times.append(moment)
         before = wall
-    return found
+    return times
 
 
 def fields(least: int, most: int) -> st.SearchStrategy[str]:

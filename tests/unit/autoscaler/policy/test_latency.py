@@ -29,7 +29,7 @@ class World:
         self.starting: list[float] = []
         self.seconds = 0.0
 
-    def tick(self, rate: float, found: Percentile | str | None = "measured") -> Decision:
+    def tick(self, rate: float, percentile: Percentile | str | None = "measured") -> Decision:
         self.now += 5.0
         done = [created for created in self.starting if self.now - created >= self.startup]
         self.starting = self.starting[len(done) :]
@@ -42,9 +42,9 @@ class World:
             flight = rate * self.unloaded
         load = Load(self.now - 5, self.now, rate * 5, rate * 5, served, flight, 0.0, self.seconds / 3)
         percentiles = {"Latency": Percentile(self.seconds, 100.0)}
-        if found != "measured":
-            assert not isinstance(found, str)
-            percentiles = {} if found is None else {"Latency": found}
+        if percentile != "measured":
+            assert not isinstance(percentile, str)
+            percentiles = {} if percentile is None else {"Latency": percentile}
         replicas = Replicas(self.desired, self.ready, tuple(self.starting), (self.startup,) * len(done))
         decision = self.sizer.decide(Observation(self.now, replicas, load, percentiles=percentiles))
         self.desired = decision.replicas
@@ -73,12 +73,12 @@ def test_the_percentile_meets_its_target_when_replicas_can(rate: float) -> None:
 def test_the_count_is_held_and_it_is_said_when_the_model_itself_is_slower_than_the_target() -> None:
     world = World(unloaded=3.0, ready=4)
     load = max(decision.replicas for decision in world.run(30.0, 150))
-    made = world.run(30.0, 3 * 3600)
-    assert max(decision.replicas for decision in made) <= 3 * load, "one try, and no wind-up"
-    last = {demand.metric: demand for demand in made[-1].demands}["Latency"]
+    decisions = world.run(30.0, 3 * 3600)
+    assert max(decision.replicas for decision in decisions) <= 3 * load, "one try, and no wind-up"
+    last = {demand.metric: demand for demand in decisions[-1].demands}["Latency"]
     assert last.needed is None
     assert "more replicas do not make them faster" in last.message
-    assert len({decision.replicas for decision in made[-720:]}) == 1
+    assert len({decision.replicas for decision in decisions[-720:]}) == 1
 
 
 def test_the_count_is_held_at_once_when_a_slow_model_has_hardly_a_request_in_flight() -> None:
@@ -93,9 +93,9 @@ def test_the_count_is_held_at_once_when_a_slow_model_has_hardly_a_request_in_fli
 
 def test_the_count_does_not_wind_up_when_new_replicas_never_become_ready() -> None:
     world = World(startup=math.inf, ready=3)
-    made = world.run(58.0, 4 * 3600)
+    decisions = world.run(58.0, 4 * 3600)
     assert world.seconds > TARGET
-    late = [decision.replicas for decision in made[720:]]
+    late = [decision.replicas for decision in decisions[720:]]
     assert max(late) <= 3 * 3
     assert late[-1] <= late[0], "a longer wait asks for no more"
 
@@ -152,17 +152,17 @@ def test_more_load_never_needs_fewer_replicas_whatever_was_learned(
 
 @settings(max_examples=20, deadline=None)
 @given(
-    found=st.none() | st.builds(Percentile, st.sampled_from((math.nan, math.inf, -1.0)), st.just(100.0)),
+    percentile=st.none() | st.builds(Percentile, st.sampled_from((math.nan, math.inf, -1.0)), st.just(100.0)),
     rate=st.floats(0.0, 30.0),
 )
 def test_no_replica_is_taken_away_when_the_percentile_is_missing_or_absurd(
-    found: Percentile | None, rate: float
+    percentile: Percentile | None, rate: float
 ) -> None:
     world = World()
     world.run(100.0, 900)
     before = world.desired
     assert before >= 5
-    assert min(world.tick(rate, found).replicas for _ in range(240)) >= before
+    assert min(world.tick(rate, percentile).replicas for _ in range(240)) >= before
 
 
 def test_a_capacity_profile_is_believed_until_the_percentile_says_otherwise() -> None:

@@ -92,12 +92,12 @@ def test_the_count_is_within_its_bounds_whatever_the_figures_are(
     for (step, replicas), values in zip(steps, figures, strict=False):
         target.now += step
         target.replicas = replicas  # somebody else has written
-        made = [
+        decisions = [
             None,
             reading(target.now, 20.0, **dict(zip(FIGURES, values, strict=True))),
             reading(target.now, 20.0),
         ]
-        for load in made:
+        for load in decisions:
             decision = target.decide(
                 load,
                 gauges={metric.name: values[0] for metric in config.metrics},
@@ -150,9 +150,9 @@ def test_the_count_does_not_wind_up_when_nothing_becomes_ready_whatever_the_load
 ) -> None:
     world = World(0, ready=ready, startup=math.inf)
     counts(world, rate * quiet, 300)
-    made = [world.tick(rate, waiting=grows * i) for i in range(240)]
-    most = max(max(d.forecast.upper, d.rate) for d in made[60:] if d.forecast is not None) / RATE
-    late = [decision.replicas for decision in made[180:]]
+    decisions = [world.tick(rate, waiting=grows * i) for i in range(240)]
+    most = max(max(d.forecast.upper, d.rate) for d in decisions[60:] if d.forecast is not None) / RATE
+    late = [decision.replicas for decision in decisions[180:]]
     assert max(late) <= math.ceil(most + max(MOST_DRAIN * most, LEAST_DRAIN)) + 1
     assert max(late) <= late[0] + 1, "a longer wait asks for no more"
 
@@ -290,12 +290,12 @@ def test_the_next_decision_is_the_same_when_state_was_saved_and_restored(
     restored = Sizer(config)
     restored.restore(state)
     assert _without_end(restored.state()) == _without_end(state)
-    other = Target(config, target.replicas)
-    other.now, other.scaled.saved = target.now, state
-    made, again = target.tick(last), other.tick(last)
-    assert again.replicas == made.replicas
-    assert again.startup == made.startup == 42.0
-    assert again.capacity == pytest.approx(made.capacity, rel=0.05), "a span that is not over is not kept"
+    twin = Target(config, target.replicas)
+    twin.now, twin.scaled.saved = target.now, state
+    decision, again = target.tick(last), twin.tick(last)
+    assert again.replicas == decision.replicas
+    assert again.startup == decision.startup == 42.0
+    assert again.capacity == pytest.approx(decision.capacity, rel=0.05), "a span that is not over is not kept"
 
 
 def _without_end(state: dict[str, Any]) -> dict[str, Any]:

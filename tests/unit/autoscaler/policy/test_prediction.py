@@ -21,10 +21,10 @@ def test_a_step_of_load_is_answered_by_its_need_when_no_start_ever_ends(
     world = World(ready=3)
     counts(world, before, 1800)
     world.sizer.startup, world.startup = StartupTimes(), math.inf
-    asked = [world.tick(after, waiting=waiting * i).replicas for i in range(1440)]
-    assert max(asked) <= 2.5 * after / RATE
-    assert max(asked[720:]) <= (1 + MOST_DRAIN) * after / RATE + 1, "a longer wait asks for no more"
-    assert min(asked[2:]) >= 0.9 * after / RATE, "what the load needs stays asked for"
+    replicas = [world.tick(after, waiting=waiting * i).replicas for i in range(1440)]
+    assert max(replicas) <= 2.5 * after / RATE
+    assert max(replicas[720:]) <= (1 + MOST_DRAIN) * after / RATE + 1, "a longer wait asks for no more"
+    assert min(replicas[2:]) >= 0.9 * after / RATE, "what the load needs stays asked for"
 
 
 def test_replicas_follow_the_load_alone_when_prediction_is_disabled() -> None:

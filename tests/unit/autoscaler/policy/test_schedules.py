@@ -37,7 +37,7 @@ OFFICE = schedule("0 8 * * mon-fri", "0 18 * * mon-fri", name="office", least=4,
 
 
 @pytest.mark.parametrize(
-    ("now", "found"),
+    ("now", "expected"),
     [
         (at(2026, 6, 15, 7, 59), (1, 10, "")),
         (at(2026, 6, 15, 8, 0), (4, 20, "office")),
@@ -47,9 +47,9 @@ OFFICE = schedule("0 8 * * mon-fri", "0 18 * * mon-fri", name="office", least=4,
     ],
 )
 def test_a_schedules_bounds_hold_from_its_start_until_its_end(
-    now: float, found: tuple[int, int, str]
+    now: float, expected: tuple[int, int, str]
 ) -> None:
-    assert bounds([OFFICE], 1, 10, now) == found
+    assert bounds([OFFICE], 1, 10, now) == expected
 
 
 def test_a_night_may_lower_the_minimum_and_lasts_over_midnight() -> None:
@@ -108,7 +108,7 @@ def test_a_daily_window_begins_and_ends_once_a_day_whatever_the_clock_does(
 
 
 @given(
-    found=st.lists(
+    drawn=st.lists(
         st.tuples(st.none() | st.integers(0, 20), st.none() | st.integers(1, 20), st.integers(0, 23)),
         max_size=5,
     ),
@@ -117,12 +117,12 @@ def test_a_daily_window_begins_and_ends_once_a_day_whatever_the_clock_does(
     hour=st.integers(0, 47),
 )
 def test_bounds_are_never_crossed_and_an_unnamed_one_is_the_ordinary_one(
-    found: list[tuple[int | None, int | None, int]], minimum: int, more: int, hour: int
+    drawn: list[tuple[int | None, int | None, int]], minimum: int, more: int, hour: int
 ) -> None:
     maximum = max(minimum + more, 1)
     schedules = [
         schedule(f"0 {start} * * *", hours=5, name=f"s{number}", least=least, most=most)
-        for number, (least, most, start) in enumerate(found)
+        for number, (least, most, start) in enumerate(drawn)
         if (minimum if least is None else least) <= (maximum if most is None else most)  # as a spec must be
     ]
     least, most, names = bounds(schedules, minimum, maximum, at(2026, 6, 15) + 3600 * hour)

@@ -114,31 +114,31 @@ def test_a_count_is_held_for_a_while_when_the_clock_was_set_back() -> None:
 @pytest.mark.parametrize("waiting", [0.0, 1e5])
 def test_the_count_does_not_wind_up_when_replicas_never_become_ready(waiting: float) -> None:
     world = World(ready=2, startup=math.inf)
-    made = [world.tick(60.0, waiting=waiting + 20.0 * i) for i in range(720)]
-    for decision in made:
+    decisions = [world.tick(60.0, waiting=waiting + 20.0 * i) for i in range(720)]
+    for decision in decisions:
         assert decision.forecast is not None
         load = math.ceil(max(decision.forecast.upper, decision.rate) / RATE)
         assert decision.needed <= math.ceil(load * (1 + MOST_DRAIN)) + 1
-    late = [decision.replicas for decision in made[360:]]
+    late = [decision.replicas for decision in decisions[360:]]
     assert max(late) == late[0], "a longer wait asks for no more"
     assert min(late) >= 6
 
 
 def test_the_count_changes_seldom_when_the_load_is_constant_with_noise() -> None:
     world, noise = World(ready=10), np.random.default_rng(5)
-    asked = [world.tick(float(noise.poisson(425)) / 5).replicas for _ in range(1440)][720:]
-    assert sum(a != b for a, b in pairwise(asked)) <= 30
-    assert min(asked) >= 8
-    assert max(asked) <= 14
+    replicas = [world.tick(float(noise.poisson(425)) / 5).replicas for _ in range(1440)][720:]
+    assert sum(a != b for a, b in pairwise(replicas)) <= 30
+    assert min(replicas) >= 8
+    assert max(replicas) <= 14
 
 
 def test_the_need_is_reached_within_two_ticks_when_the_load_is_tenfold_in_one_step() -> None:
     world = World(ready=3)
     counts(world, 18.0, 1800)
-    asked = counts(world, 180.0, 300)
-    assert asked[1] >= 0.7 * 18, "a step is no reading alone: the rate that serves it in time"
-    assert max(asked[3:]) >= 18
-    assert max(asked) <= 2 * 18
+    replicas = counts(world, 180.0, 300)
+    assert replicas[1] >= 0.7 * 18, "a step is no reading alone: the rate that serves it in time"
+    assert max(replicas[3:]) >= 18
+    assert max(replicas) <= 2 * 18
 
 
 def test_fewer_replicas_carry_the_same_noise_when_the_load_is_that_of_a_few() -> None:
@@ -146,21 +146,21 @@ def test_fewer_replicas_carry_the_same_noise_when_the_load_is_that_of_a_few() ->
     for replicas in (0.6, 30):
         world, rng = World(), np.random.default_rng(4)
         loads = replicas * RATE * np.exp(rng.normal(0, 0.5, 2000))
-        made = [world.tick(load) for load in loads]
-        spare.append(np.mean([d.forecast.upper / d.forecast.median for d in made[1000:] if d.forecast]))
+        decisions = [world.tick(load) for load in loads]
+        spare.append(np.mean([d.forecast.upper / d.forecast.median for d in decisions[1000:] if d.forecast]))
     assert 1 < spare[0] < 0.8 * spare[1], "a replica more costs the larger share the fewer there are"
 
 
 def test_a_rise_is_by_a_tenth_at_least_and_never_by_more_than_two_beyond_the_need() -> None:
     world = World(ready=20)
     counts(world, 180.0, 3600)
-    asked = counts(world, 180.0, 5)
+    replicas = counts(world, 180.0, 5)
     for rate in range(180, 400):
-        asked += counts(world, float(rate), 30)
-    rises = [after - before for before, after in pairwise(asked) if after > before]
+        replicas += counts(world, float(rate), 30)
+    rises = [after - before for before, after in pairwise(replicas) if after > before]
     assert len(rises) >= 5
     assert min(rises) >= 2, "twenty replicas and more: a tenth of them, of which two are enough"
-    assert max(asked) <= 1.25 * 400 / RATE
+    assert max(replicas) <= 1.25 * 400 / RATE
 
 
 @pytest.mark.parametrize(("after", "falls"), [(170.0, False), (120.0, True)])
@@ -202,10 +202,10 @@ def test_decisions_are_the_same_when_restored_from_json() -> None:
     world, noise = World(ready=6), np.random.default_rng(5)
     for _ in range(720):
         world.tick(float(noise.poisson(225)) / 5)
-    other = World(ready=world.ready)
-    other.sizer.restore(json.loads(json.dumps(world.sizer.state())))
-    other.now = world.now
+    restored = World(ready=world.ready)
+    restored.sizer.restore(json.loads(json.dumps(world.sizer.state())))
+    restored.now = world.now
     rates = [float(noise.poisson(225)) / 5 for _ in range(120)]
-    after = [(world.tick(rate).needed, other.tick(rate).needed) for rate in rates]
+    after = [(world.tick(rate).needed, restored.tick(rate).needed) for rate in rates]
     assert all(abs(a - b) <= 1 for a, b in after[60:])
-    assert other.sizer.startup.state() == world.sizer.startup.state()
+    assert restored.sizer.startup.state() == world.sizer.startup.state()

@@ -46,16 +46,16 @@ def test_rows_begin_with_perfect_knowledge_which_lets_nothing_wait(report: Simul
 
 def test_front_has_no_policy_that_another_beats(report: SimulationReport) -> None:
     policies = report.rows[1:]
-    front = [one for one in policies if one.front]
+    front = [policy for policy in policies if policy.front]
     assert front
-    for one in policies:
+    for policy in policies:
         beaten = any(
-            other.violations <= one.violations
-            and other.replica_hours <= one.replica_hours
-            and (other.violations, other.replica_hours) != (one.violations, one.replica_hours)
+            other.violations <= policy.violations
+            and other.replica_hours <= policy.replica_hours
+            and (other.violations, other.replica_hours) != (policy.violations, policy.replica_hours)
             for other in policies
         )
-        assert one.front is not beaten
+        assert policy.front is not beaten
 
 
 def test_sentences_name_the_cheapest_that_is_as_safe(report: SimulationReport) -> None:

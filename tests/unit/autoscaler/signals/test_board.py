@@ -81,10 +81,10 @@ def test_arrivals_are_the_sum_over_gateways_when_all_are_believed(rises: list[tu
     )
 )
 def test_load_is_never_negative_nor_no_number_whatever_gateways_tell(
-    told: list[tuple[str, float, float, int]],
+    totals: list[tuple[str, float, float, int]],
 ) -> None:
     board = Board()
-    for step, (gateway, at, total, started) in enumerate(told):
+    for step, (gateway, at, total, started) in enumerate(totals):
         counts = {T: Counts(total, total, 0, total, total, abs(total))}
         board.tick([Reading(gateway, at, started, counts)], LIVE, WANTED, {T: 1.0}, 5.0 * step)
         load = board.take(T)
@@ -167,10 +167,10 @@ def test_a_silent_gateway_counts_on_as_it_did_while_its_lease_holds() -> None:
 def test_a_gateway_that_is_back_adds_no_more_than_its_share_of_the_time() -> None:
     board = Board()
     for now in range(0, 65, 5):
-        found = [reading("a", 100 + now, 10 * now)]
+        readings = [reading("a", 100 + now, 10 * now)]
         if now in (0, 5, 60):
-            found.append(reading("b", 100 + now, 100 * now))
-        ticked(board, now, *found, live=LIVE)
+            readings.append(reading("b", 100 + now, 100 * now))
+        ticked(board, now, *readings, live=LIVE)
         load = board.take(T)
         if now > 5:
             assert load is not None

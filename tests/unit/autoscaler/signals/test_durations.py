@@ -28,12 +28,12 @@ def test_the_last_bound_is_what_is_known_of_answers_beyond_it() -> None:
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=8), st.floats(1, 99), st.floats(1, 99))
-def test_percentiles_do_not_fall_with_their_percent(counts: list[int], one: float, other: float) -> None:
+def test_percentiles_do_not_fall_with_their_percent(counts: list[int], first: float, second: float) -> None:
     total, buckets = 0.0, {}
     for place, count in enumerate(counts):
         total += count
         buckets[math.inf if place == len(counts) - 1 else 2.0**place] = total
-    low, high = (durations.percentile(buckets, percent) for percent in sorted((one, other)))
+    low, high = (durations.percentile(buckets, percent) for percent in sorted((first, second)))
     assert (low is None) == (total == 0)
     assert low is None or high is None or 0 <= low <= high <= 2.0 ** (len(counts) - 2)
 
@@ -77,8 +77,8 @@ def test_answers_before_somebody_asked_do_not_count() -> None:
 def test_answers_count_from_nothing_when_an_envoy_was_started_again() -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 50))
-    found = ticked(board, 5, reading("a", 105, 2, started=103.0))
-    assert found == Percentile(pytest.approx(0.1), pytest.approx(200))
+    percentile = ticked(board, 5, reading("a", 105, 2, started=103.0))
+    assert percentile == Percentile(pytest.approx(0.1), pytest.approx(200))
 
 
 @given(

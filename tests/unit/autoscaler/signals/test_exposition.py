@@ -36,8 +36,8 @@ def test_a_gateways_page_is_read_whole() -> None:
 
 def test_histograms_are_read_of_those_targets_alone_that_ask() -> None:
     target = Target("default", "digits-stable-1")
-    other = Labels("default", "i", "p", "other").text
-    page = PAGE + f'slipway_request_duration_seconds_bucket{{{other},le="0.5"}} 7\n'
+    without_histogram = Labels("default", "i", "p", "other").text
+    page = PAGE + f'slipway_request_duration_seconds_bucket{{{without_histogram},le="0.5"}} 7\n'
     assert Parser().page(page).buckets == {}
     assert Parser().page(page, frozenset({target})).buckets == {target: {float("inf"): 110.0}}
 

@@ -32,10 +32,10 @@ def test_series_are_added_up_and_what_no_rate_can_be_is_left_out() -> None:
 @given(JSON, st.booleans())
 def test_any_answer_has_values_of_the_span_or_is_refused(junk: object, is_result: bool) -> None:  # noqa: FBT001 - drawn
     try:
-        found = prometheus.values(matrix({"values": junk}, junk) if is_result else junk, START, END)
+        values = prometheus.values(matrix({"values": junk}, junk) if is_result else junk, START, END)
     except (errors.Unavailable, errors.Permanent):
         return
-    assert all(START <= time <= END and 0 <= rate < math.inf for time, rate in found.items())
+    assert all(START <= time <= END and 0 <= rate < math.inf for time, rate in values.items())
 
 
 @pytest.mark.parametrize(

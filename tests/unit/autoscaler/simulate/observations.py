@@ -69,8 +69,8 @@ class Service:
 
     def ticks(self, seconds: float, present: float = 0.0, **given: float) -> list[int]:
         """Return the replicas that are asked for over a time, all starting at once."""
-        asked = []
+        counts = []
         for _ in range(round(seconds / self.policy.interval)):
-            asked.append(self.tick(present, **given).replicas)
+            counts.append(self.tick(present, **given).replicas)
             self.start()
-        return asked
+        return counts

@@ -42,13 +42,13 @@ def test_a_span_of_minutes_goes_round_the_days_that_are_kept() -> None:
 
 def test_the_hour_of_other_days_is_ordered_a_start_ahead() -> None:
     service = Service(Ahpa(terms(history=history(days(7 * DAY + 10)))), ready=2)
-    asked = []
+    counts = []
     for _ in range(80):
         decision = service.tick(10, rate=10, usage=0.5)
-        asked.append(decision.replicas)
+        counts.append(decision.replicas)
     # 180 s and a reconciliation ahead, of which the five minutes that begin at 20 must be touched.
-    assert 15 * (asked.index(math.ceil(100 / 7)) + 1) == 20 * 60 - 180 - 15
-    assert set(asked[:60]) == {2}
+    assert 15 * (counts.index(math.ceil(100 / 7)) + 1) == 20 * 60 - 180 - 15
+    assert set(counts[:60]) == {2}
 
 
 def test_a_shorter_history_is_not_used() -> None:

@@ -5,18 +5,18 @@ from tests.unit.autoscaler.simulate.observations import Service, terms
 
 
 @pytest.mark.parametrize(
-    ("ratio", "wanted"),
+    ("ratio", "expected"),
     [(1.1, 10), (1.11, 12), (1.5, 15), (3.0, 20), (0.9, 10), (0.89, 9), (0.6, 6), (0.1, 5), (0.0, 5)],
 )
-def test_a_ratio_outside_its_tolerance_scales_by_twice_at_most(ratio: float, wanted: int) -> None:
-    assert recommended(10, ratio) == wanted
+def test_a_ratio_outside_its_tolerance_scales_by_twice_at_most(ratio: float, expected: int) -> None:
+    assert recommended(10, ratio) == expected
 
 
 def test_the_metric_is_a_mean_of_three_minutes_per_ready_replica() -> None:
     service = Service(Apa(terms()), ready=10)
     service.ticks(180, 70)
-    asked = [service.tick(140).replicas for _ in range(2)]
-    assert asked == [
+    counts = [service.tick(140).replicas for _ in range(2)]
+    assert counts == [
         10,
         12,
     ]  # (170 * 7 + 10 * 14) / 180 is within the tolerance, (160 * 7 + 20 * 14) / 180 is not
@@ -30,9 +30,9 @@ def test_replicas_that_start_are_multiplied_as_well() -> None:
 def test_the_way_down_takes_the_highest_of_five_minutes() -> None:
     service = Service(Apa(terms()), ready=10)
     service.ticks(180, 70)
-    asked = service.ticks(400, 0)
+    counts = service.ticks(400, 0)
     # The mean leaves the tolerance after 20 s; until then ten replicas are recommended.
-    assert [10 * (asked.index(number) + 1) for number in (10, 9)] == [10, 310]
+    assert [10 * (counts.index(number) + 1) for number in (10, 9)] == [10, 310]
 
 
 def test_there_is_no_metric_without_a_ready_replica() -> None:

@@ -12,18 +12,18 @@ from tests.objects import simulations
 
 @pytest.fixture(scope="module")
 def outcome() -> comparison.Outcome:
-    made = service("burst", simulations.trace(), Wish(rate=10, concurrency=20), 0)
+    simulated = service("burst", simulations.trace(), Wish(rate=10, concurrency=20), 0)
     startup = comparison.startup_of("30")
-    known, limit = comparison.yardstick(made.workload, startup, None)
-    return comparison.play(made.workload, startup, Contender("hpa"), known=known, limit=limit, seed=0)
+    known, limit = comparison.yardstick(simulated.workload, startup, None)
+    return comparison.play(simulated.workload, startup, Contender("hpa"), known=known, limit=limit, seed=0)
 
 
 def test_columns_have_all_late_requests() -> None:
-    made = service("burst", simulations.trace(), Wish(rate=10, concurrency=20), 0)
+    simulated = service("burst", simulations.trace(), Wish(rate=10, concurrency=20), 0)
     startup = comparison.startup_of("30")
-    known, _ = comparison.yardstick(made.workload, startup, None)
-    played = comparison.play(made.workload, startup, Contender("static"), known=known, limit=3, seed=0)
-    lead = -(-made.workload.lead // comparison.width(made.workload))
+    known, _ = comparison.yardstick(simulated.workload, startup, None)
+    played = comparison.play(simulated.workload, startup, Contender("static"), known=known, limit=3, seed=0)
+    lead = -(-simulated.workload.lead // comparison.width(simulated.workload))
     late = sum(column.late for column in played.columns[lead:])
     assert late == pytest.approx(played.scores.violations / 100 * played.scores.requests)
     assert late > 0
@@ -42,15 +42,15 @@ def test_a_column_shows_the_most_that_was_wanted_in_it(outcome: comparison.Outco
 
 
 def test_load_of_the_columns_is_that_of_the_trace() -> None:
-    made = service("burst", simulations.trace(), Wish(), 0).workload
-    load, step = comparison.load_of(made), comparison.width(made)
-    assert load.sum() * step == pytest.approx(made.load.per_second(made.seconds).work.sum())
+    workload = service("burst", simulations.trace(), Wish(), 0).workload
+    load, step = comparison.load_of(workload), comparison.width(workload)
+    assert load.sum() * step == pytest.approx(workload.load.per_second(workload.seconds).work.sum())
     assert load[700 // step] == pytest.approx(100, rel=0.5)
 
 
 def test_timelines_have_no_more_columns_than_a_screen_when_the_run_is_long() -> None:
-    made = service("x", simulations.trace(), Wish(), 0).workload
-    assert len(comparison.load_of(made)) <= comparison.COLUMNS
+    workload = service("x", simulations.trace(), Wish(), 0).workload
+    assert len(comparison.load_of(workload)) <= comparison.COLUMNS
 
 
 @pytest.mark.parametrize("name", ["-1", "inf", "nan", "soon", ""])

@@ -51,26 +51,26 @@ def test_a_backlog_is_drained_within_a_minute_and_adds_as_much_again_at_most() -
 def test_fewer_replicas_wait_for_three_minutes() -> None:
     service = Service(LastValue(terms(least=1)), ready=10)
     service.ticks(600, 50, rate=85)
-    asked = service.ticks(600, 5, rate=6)
-    assert min(asked[: 180 // 5 - 1]) >= 10
-    assert asked[-1] == 1
+    counts = service.ticks(600, 5, rate=6)
+    assert min(counts[: 180 // 5 - 1]) >= 10
+    assert counts[-1] == 1
 
 
 def test_zero_comes_after_ten_idle_minutes() -> None:
     service = Service(LastValue(terms()), ready=1)
     service.ticks(60, 5)
-    asked = service.ticks(1200, 0)
-    assert 5 * (asked.index(0) + 1) == 600
+    counts = service.ticks(1200, 0)
+    assert 5 * (counts.index(0) + 1) == 600
 
 
 def test_yesterday_comes_again_a_start_earlier() -> None:
     # Yesterday the rate was 85 from ten minutes after this time of day on.
     work = [60.0 * (85 if 10 <= at % DAY < 70 else 8.5) for at in range(-DAY, 0)]
     service = Service(SeasonalNaive(terms(least=1, history=history(work))), ready=1)
-    asked = []
+    counts = []
     while service.now < START + 660:
-        asked.append((service.now - START, service.tick(5, rate=8.5).replicas))
-    early = [at for at, number in asked if number == 10]
+        counts.append((service.now - START, service.tick(5, rate=8.5).replicas))
+    early = [at for at, number in counts if number == 10]
     assert 600 - 75 - 60 <= early[0] <= 600
 
 

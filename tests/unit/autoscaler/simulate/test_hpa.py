@@ -5,7 +5,7 @@ from tests.unit.autoscaler.simulate.observations import Service, terms
 
 
 @pytest.mark.parametrize(
-    ("ratio", "ready", "wanted"),
+    ("ratio", "ready", "expected"),
     [
         (2.0, 3, 6),
         (1.5, 3, 5),
@@ -17,8 +17,8 @@ from tests.unit.autoscaler.simulate.observations import Service, terms
         (0.89, 10, 9),
     ],
 )
-def test_replicas_follow_the_ratio_outside_its_tolerance(ratio: float, ready: int, wanted: int) -> None:
-    assert of_utilisation(ratio, ready, ready, 0) == wanted
+def test_replicas_follow_the_ratio_outside_its_tolerance(ratio: float, ready: int, expected: int) -> None:
+    assert of_utilisation(ratio, ready, ready, 0) == expected
 
 
 def test_replicas_that_are_not_ready_count_as_idle_on_the_way_up() -> None:
@@ -32,10 +32,10 @@ def test_replicas_that_are_not_ready_do_not_count_on_the_way_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "current", "wanted"), [(70, 10, 10), (76, 10, 10), (78, 10, 12), (21, 10, 3), (700, 1, 100)]
+    ("total", "current", "expected"), [(70, 10, 10), (76, 10, 10), (78, 10, 12), (21, 10, 3), (700, 1, 100)]
 )
-def test_an_external_metric_is_divided_by_its_target(total: float, current: int, wanted: int) -> None:
-    assert of_total(total, 7, current) == wanted
+def test_an_external_metric_is_divided_by_its_target(total: float, current: int, expected: int) -> None:
+    assert of_total(total, 7, current) == expected
 
 
 @pytest.mark.parametrize(("current", "most"), [(1, 5), (3, 7), (4, 8), (10, 20)])

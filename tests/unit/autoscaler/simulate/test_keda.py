@@ -23,9 +23,9 @@ def test_the_trigger_counts_replicas_that_start() -> None:
 def test_zero_comes_after_the_cooldown_from_the_last_activity() -> None:
     service = Service(Keda(terms()), ready=1)
     service.tick(5)
-    asked = [service.tick(0).replicas for _ in range(24)]
-    assert asked.index(0) == 21  # at 330 s: the first look after more than 300 s
-    assert set(asked[21:]) == {0}
+    counts = [service.tick(0).replicas for _ in range(24)]
+    assert counts.index(0) == 21  # at 330 s: the first look after more than 300 s
+    assert set(counts[21:]) == {0}
 
 
 def test_a_minimum_keeps_it_from_zero() -> None:
@@ -35,5 +35,5 @@ def test_a_minimum_keeps_it_from_zero() -> None:
 
 def test_it_goes_down_as_an_hpa_does() -> None:
     service = Service(Keda(terms()), ready=10)
-    asked = service.ticks(600, 14)
-    assert asked.index(2) == 20
+    counts = service.ticks(600, 14)
+    assert counts.index(2) == 20

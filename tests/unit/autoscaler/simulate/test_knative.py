@@ -63,8 +63,8 @@ def test_panic_lasts_a_stable_window_after_the_last_time_over_the_threshold() ->
 
 def test_at_most_half_of_the_ready_replicas_go_at_once() -> None:
     service = calm(Kpa(terms()), 100, 700)
-    asked = service.ticks(120, 0.7)
-    steps = [after for before, after in zip([100, *asked], asked, strict=False) if after < before / 2 - 1]
+    counts = service.ticks(120, 0.7)
+    steps = [after for before, after in zip([100, *counts], counts, strict=False) if after < before / 2 - 1]
     assert not steps
     slow = Service(Kpa(terms(), KpaConfig(max_scale_down=1.25)), ready=100)
     assert min(slow.ticks(64, 0)) == 80
@@ -82,27 +82,27 @@ def test_replicas_that_start_are_asked_for_and_not_added_again() -> None:
 
 def test_zero_comes_when_the_stable_window_is_empty() -> None:
     service = calm(Kpa(terms()), 1, 5)
-    asked = [service.tick(0).replicas for _ in range(40)]
-    assert asked.index(0) == 29  # 60 s: the activator was in the path for longer than the grace
+    counts = [service.tick(0).replicas for _ in range(40)]
+    assert counts.index(0) == 29  # 60 s: the activator was in the path for longer than the grace
 
 
 def test_zero_waits_for_the_grace_where_the_activator_was_not_in_the_path() -> None:
     service = calm(Kpa(terms(concurrency=300)), 1, 5)
-    asked = [service.tick(0).replicas for _ in range(60)]
-    assert asked.index(0) == 29 + 15
+    counts = [service.tick(0).replicas for _ in range(60)]
+    assert counts.index(0) == 29 + 15
 
 
 def test_a_replica_is_active_for_a_stable_window_before_it_goes() -> None:
     service = Service(Kpa(terms()), ready=1)
-    asked = [service.tick(0).replicas for _ in range(40)]
-    assert asked.index(0) == 30
+    counts = [service.tick(0).replicas for _ in range(40)]
+    assert counts.index(0) == 30
 
 
 def test_the_tuned_one_keeps_the_last_replica_for_its_retention() -> None:
     service = Service(Kpa(terms(), KPA_TUNED), ready=1)
     service.ticks(400, 5)
-    asked = [service.tick(0).replicas for _ in range(700)]
-    assert asked.index(0) * 2 == pytest.approx(300 + 900, abs=4)
+    counts = [service.tick(0).replicas for _ in range(700)]
+    assert counts.index(0) * 2 == pytest.approx(300 + 900, abs=4)
 
 
 def test_a_request_in_the_retention_begins_it_anew() -> None:

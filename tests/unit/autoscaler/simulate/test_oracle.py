@@ -63,9 +63,9 @@ def test_lean_schedules_are_not_tried_where_a_replica_or_two_do() -> None:
 
 def test_a_lean_schedule_costs_less_than_the_oracle_when_the_load_is_noisy() -> None:
     noisy = flow(*np.random.default_rng(1).poisson(30, 2000).astype(float))
-    found = oracle(of_flow(noisy, Replica(2.0, 4, 2.0), 2.0, lean=True), 60)
-    assert found.least.sum() < 0.9 * found.alive.sum()
-    assert found.least.sum() >= noisy.work.sum() / 2.0
+    schedule = oracle(of_flow(noisy, Replica(2.0, 4, 2.0), 2.0, lean=True), 60)
+    assert schedule.least.sum() < 0.9 * schedule.alive.sum()
+    assert schedule.least.sum() >= noisy.work.sum() / 2.0
 
 
 def test_replicas_are_paid_a_start_ahead_and_kept_through_shorter_gaps() -> None:

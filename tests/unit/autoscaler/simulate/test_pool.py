@@ -11,64 +11,64 @@ def pool(ready: int = 0, startup: Startup | None = None, limit: int = 10) -> Poo
 
 
 def test_a_replica_is_ready_after_its_start_and_paid_from_its_order() -> None:
-    some = pool()
-    some.ask(2)
-    some.advance(9)
-    assert (some.ready, some.alive, some.seconds) == (0, 2, 18)
-    some.advance(10)
-    assert some.ready == 2
-    assert some.observed().started == (10, 10)
+    replicas = pool()
+    replicas.ask(2)
+    replicas.advance(9)
+    assert (replicas.ready, replicas.alive, replicas.seconds) == (0, 2, 18)
+    replicas.advance(10)
+    assert replicas.ready == 2
+    assert replicas.observed().started == (10, 10)
 
 
 def test_started_replicas_are_seen_once() -> None:
-    some = pool()
-    some.ask(1)
-    some.advance(20)
-    some.observed()
-    assert some.observed().started == ()
+    replicas = pool()
+    replicas.ask(1)
+    replicas.advance(20)
+    replicas.observed()
+    assert replicas.observed().started == ()
 
 
 def test_a_replica_stays_paid_when_its_start_ends_between_two_looks() -> None:
-    some = pool()
-    some.ask(1)
-    some.advance(100)
-    assert some.seconds == 100
+    replicas = pool()
+    replicas.ask(1)
+    replicas.advance(100)
+    assert replicas.seconds == 100
 
 
 def test_the_youngest_start_is_removed_before_ready_replicas() -> None:
-    some = pool(ready=2)
-    some.ask(3)
-    some.advance(4)
-    some.ask(4)
-    some.ask(3)
-    assert some.observed().starting == (0,)
-    some.ask(1)
-    assert (some.ready, some.alive) == (1, 1)
+    replicas = pool(ready=2)
+    replicas.ask(3)
+    replicas.advance(4)
+    replicas.ask(4)
+    replicas.ask(3)
+    assert replicas.observed().starting == (0,)
+    replicas.ask(1)
+    assert (replicas.ready, replicas.alive) == (1, 1)
 
 
 def test_no_more_replicas_are_ordered_than_there_is_room_for() -> None:
-    some = pool(limit=3)
-    some.ask(50)
-    assert (some.alive, some.desired) == (3, 3)
+    replicas = pool(limit=3)
+    replicas.ask(50)
+    assert (replicas.alive, replicas.desired) == (3, 3)
 
 
 def test_a_failed_start_begins_again_and_is_seen() -> None:
-    some = pool(startup=around(10, jitter=0, failure_share=1))
-    some.ask(1)
-    some.advance(25)
-    seen = some.observed()
+    replicas = pool(startup=around(10, jitter=0, failure_share=1))
+    replicas.ask(1)
+    replicas.advance(25)
+    seen = replicas.observed()
     assert (seen.ready, seen.failed, seen.starting) == (0, (10, 10), (20,))
-    assert some.seconds == 25
+    assert replicas.seconds == 25
 
 
 def test_actions_are_changes_only() -> None:
-    some = pool(ready=1)
-    some.ask(1)
-    some.ask(3)
-    some.ask(3)
-    some.advance(5)
-    some.ask(2)
-    assert some.actions == [(0, 2), (5, -1)]
+    replicas = pool(ready=1)
+    replicas.ask(1)
+    replicas.ask(3)
+    replicas.ask(3)
+    replicas.advance(5)
+    replicas.ask(2)
+    assert replicas.actions == [(0, 2), (5, -1)]
 
 
 def test_start_up_times_are_around_what_is_asked() -> None:

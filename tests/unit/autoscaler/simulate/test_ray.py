@@ -4,14 +4,14 @@ from tests.unit.autoscaler.simulate.observations import Service, terms
 
 def test_more_replicas_come_after_thirty_seconds_of_the_same_wish() -> None:
     service = Service(RayServe(terms()), ready=2)
-    asked = service.ticks(60, 35)
-    assert asked.index(5) * 5 == 30
+    counts = service.ticks(60, 35)
+    assert counts.index(5) * 5 == 30
 
 
 def test_fewer_replicas_come_after_ten_minutes_of_the_same_wish() -> None:
     service = Service(RayServe(terms()), ready=5)
-    asked = service.ticks(700, 7)
-    assert asked.index(1) * 5 == 600
+    counts = service.ticks(700, 7)
+    assert counts.index(1) * 5 == 600
 
 
 def test_a_wish_that_turns_begins_its_delay_anew() -> None:
@@ -24,15 +24,15 @@ def test_a_wish_that_turns_begins_its_delay_anew() -> None:
 def test_the_requests_are_a_mean_of_thirty_seconds() -> None:
     service = Service(RayServe(terms()), ready=1)
     service.ticks(60, 7)
-    asked = service.ticks(30, 42)
-    assert asked == [1] * 6
+    counts = service.ticks(30, 42)
+    assert counts == [1] * 6
     assert service.tick(42).replicas == 6
 
 
 def test_zero_is_reached_from_one_replica_only() -> None:
     service = Service(RayServe(terms()), ready=3)
-    asked = service.ticks(1400, 0)
-    assert [5 * asked.index(number) for number in (1, 0)] == [600, 1200]
+    counts = service.ticks(1400, 0)
+    assert [5 * counts.index(number) for number in (1, 0)] == [600, 1200]
 
 
 def test_a_first_request_is_not_delayed() -> None:

@@ -29,8 +29,8 @@ class Planned:
 
     def decide(self, observation: Observation) -> Decision:
         self.seen.append(observation)
-        asked = [replicas for since, replicas in self.plan if since <= observation.now - 1000]
-        return Decision(asked[-1], self.reason, "as planned")
+        counts = [replicas for since, replicas in self.plan if since <= observation.now - 1000]
+        return Decision(counts[-1], self.reason, "as planned")
 
 
 def steady(rate: float = 10, seconds: int = 1800, lead: int = 600) -> Workload:
@@ -44,34 +44,34 @@ def played(workload: Workload, policy: Planned, signals: Signals = PROMPT) -> Ru
 
 def test_enough_replicas_have_no_violation_and_cost_their_time() -> None:
     workload = steady()
-    found = scores(workload, played(workload, Planned([(0, 8)])), workload.oracle(30))
-    assert found.violations == 0
-    assert found.replica_hours == pytest.approx(8 * 1200 / 3600)
-    assert found.over_oracle == pytest.approx(8 / 5)
-    assert found.over_work == pytest.approx(8 / 5)
-    assert found.overshoot == pytest.approx(8 / 5)
-    assert (found.actions, found.requests) == (0, 12_000)
+    score = scores(workload, played(workload, Planned([(0, 8)])), workload.oracle(30))
+    assert score.violations == 0
+    assert score.replica_hours == pytest.approx(8 * 1200 / 3600)
+    assert score.over_oracle == pytest.approx(8 / 5)
+    assert score.over_work == pytest.approx(8 / 5)
+    assert score.overshoot == pytest.approx(8 / 5)
+    assert (score.actions, score.requests) == (0, 12_000)
 
 
 def test_too_few_replicas_make_every_request_wait_until_it_gives_up() -> None:
     workload = steady()
-    found = scores(workload, played(workload, Planned([(0, 4)])), workload.oracle(30))
-    assert found.violations > 99
-    assert found.windows == 100
-    assert found.p50 > 100
+    score = scores(workload, played(workload, Planned([(0, 4)])), workload.oracle(30))
+    assert score.violations > 99
+    assert score.windows == 100
+    assert score.p50 > 100
 
 
 def test_a_cold_target_makes_requests_wait_for_a_start() -> None:
     workload = steady(lead=0)
-    found = scores(workload, played(workload, Planned([(0, 0), (600, 10)])), workload.oracle(30))
-    assert found.cold == pytest.approx(100 * 630 / 1800, abs=0.5)
-    assert found.actions == pytest.approx(2 / 0.5)
+    score = scores(workload, played(workload, Planned([(0, 0), (600, 10)])), workload.oracle(30))
+    assert score.cold == pytest.approx(100 * 630 / 1800, abs=0.5)
+    assert score.actions == pytest.approx(2 / 0.5)
 
 
 def test_loads_of_all_observations_add_up_and_leave_no_gap() -> None:
     policy = Planned([(0, 8)])
     played(steady(), policy, Signals())
-    loads = [one.load for one in policy.seen if one.load is not None]
+    loads = [seen.load for seen in policy.seen if seen.load is not None]
     assert loads[0].start == 1000
     assert all(after.start == before.end for before, after in pairwise(loads))
     assert sum(load.arrivals for load in loads) == pytest.approx(10 * (loads[-1].end - 1000))
@@ -80,8 +80,8 @@ def test_loads_of_all_observations_add_up_and_leave_no_gap() -> None:
 def test_no_reading_is_seen_before_it_arrives() -> None:
     policy = Planned([(0, 8)])
     played(steady(), policy, Signals())
-    assert all(one.now - one.load.end >= 5 for one in policy.seen if one.load is not None)
-    assert all(one.gauges == {} for one in policy.seen if one.load is None)
+    assert all(seen.now - seen.load.end >= 5 for seen in policy.seen if seen.load is not None)
+    assert all(seen.gauges == {} for seen in policy.seen if seen.load is None)
 
 
 def test_utilisation_and_latency_are_those_of_the_load() -> None:
@@ -108,7 +108,7 @@ def test_requests_are_held_while_no_replica_is_ready() -> None:
 def test_starting_replicas_are_seen_by_unix_time() -> None:
     policy = Planned([(0, 8), (60, 9)])
     played(steady(), policy)
-    seen = next(one for one in policy.seen if one.now == 1070)
+    seen = next(observation for observation in policy.seen if observation.now == 1070)
     assert seen.replicas.starting == (1060,)
 
 
@@ -133,12 +133,12 @@ def test_a_change_of_direction_is_a_flip_only_when_it_is_soon() -> None:
 
 def test_a_timeline_has_what_a_page_shows() -> None:
     workload = steady()
-    found = run(
+    result = run(
         workload, EXACT, lambda _: Planned([(0, 8)]), limit=100, seed=1, signals=PROMPT, timeline=True
     )
-    assert found.timeline[-1].ready == 8
-    assert found.timeline[-1].rate == pytest.approx(10)
-    assert [point.time for point in found.timeline] == sorted(point.time for point in found.timeline)
+    assert result.timeline[-1].ready == 8
+    assert result.timeline[-1].rate == pytest.approx(10)
+    assert [point.time for point in result.timeline] == sorted(point.time for point in result.timeline)
 
 
 def test_draining_replicas_are_paid_until_they_end() -> None:
@@ -200,7 +200,7 @@ def test_a_start_that_ends_has_a_decision_at_once_only_when_signals_are_prompt()
     for prompt, times in ((True, [0, 300, 330, 600]), (False, [0, 300, 600])):
         policy = Planned([(0, 8), (300, 9)], interval=300)
         played(steady(seconds=700), policy, Signals(prompt=prompt))
-        assert [one.now - 1000 for one in policy.seen] == times
+        assert [seen.now - 1000 for seen in policy.seen] == times
 
 
 def test_decisions_are_rare_without_requests_only_when_the_last_is_of_a_steady_kind() -> None:
@@ -209,7 +209,7 @@ def test_decisions_are_rare_without_requests_only_when_the_last_is_of_a_steady_k
     for reason, times in (("KeepAlive", [0, 60, 120, 155]), ("Held", list(range(0, 200, 5)))):
         policy = Planned([(0, 1)], reason=reason)
         played(workload, policy, Signals(every=5, shortest=0, longest=0, missing=0, steady=60))
-        assert [one.now - 1000 for one in policy.seen] == times
+        assert [seen.now - 1000 for seen in policy.seen] == times
 
 
 def test_a_reading_after_a_silence_says_how_long_it_was_idle() -> None:
@@ -217,7 +217,7 @@ def test_a_reading_after_a_silence_says_how_long_it_was_idle() -> None:
     workload = Workload("rare", 1000.0, 200, requests, Replica(1.0, 1, 1.0), 2.0, lead=0)
     policy = Planned([(0, 1)], reason="KeepAlive")
     played(workload, policy, Signals(every=5, shortest=0, longest=0, missing=0, steady=60))
-    loads = [one.load for one in policy.seen if one.load is not None]
+    loads = [seen.load for seen in policy.seen if seen.load is not None]
     assert [(load.seconds, load.idle, load.arrivals) for load in loads] == [
         (60, 60, 0),
         (60, 60, 0),

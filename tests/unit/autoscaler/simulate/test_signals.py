@@ -5,8 +5,8 @@ from autoscaler.simulate.signals import Signals, readings
 
 
 def taken(signals: Signals, seconds: float = 20_000) -> tuple[np.ndarray, np.ndarray]:
-    found = readings(signals, seconds, np.random.default_rng(4))
-    return np.array(found.taken), np.array(found.known)
+    times = readings(signals, seconds, np.random.default_rng(4))
+    return np.array(times.taken), np.array(times.known)
 
 
 def test_readings_arrive_late_and_in_order() -> None:

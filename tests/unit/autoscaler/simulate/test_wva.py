@@ -29,8 +29,8 @@ def test_the_last_replica_is_not_taken_for_being_idle() -> None:
 
 def test_a_replica_is_added_each_minute_at_most() -> None:
     service = Service(Wva(terms()), ready=2)
-    asked = service.ticks(180, 100)
-    assert [asked.count(number) for number in (3, 4, 5)] == [12, 12, 12]
+    counts = service.ticks(180, 100)
+    assert [counts.count(number) for number in (3, 4, 5)] == [12, 12, 12]
 
 
 def test_nothing_is_added_while_a_replica_starts() -> None:
@@ -41,8 +41,8 @@ def test_nothing_is_added_while_a_replica_starts() -> None:
 def test_the_peak_of_a_minute_counts() -> None:
     service = Service(Wva(terms(least=1)), ready=4)
     service.tick(28.5)
-    asked = service.ticks(54, 4)
-    assert set(asked) == {5}
+    counts = service.ticks(54, 4)
+    assert set(counts) == {5}
     assert service.ticks(10, 4)[-1] == 4
 
 
@@ -54,5 +54,5 @@ def test_zero_is_left_at_once_for_what_is_held() -> None:
 def test_zero_comes_after_ten_idle_minutes_where_it_is_allowed() -> None:
     service = Service(Wva(terms()), ready=1)
     service.tick(1)
-    asked = service.ticks(800, 0)
-    assert 600 < 5 * asked.index(0) <= 660
+    counts = service.ticks(800, 0)
+    assert 600 < 5 * counts.index(0) <= 660

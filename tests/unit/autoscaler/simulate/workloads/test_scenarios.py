@@ -98,11 +98,11 @@ def test_bins_have_the_arrivals_of_their_clients() -> None:
 
 
 def test_made_up_loads_can_all_be_run() -> None:
-    made = {recipe.name: recipe.workload(1) for recipe in synthetic_recipes()}
-    assert {"step x10", "lost data", "sparse diffusion"} <= set(made)
-    assert all(workload.limit() < 1200 for workload in made.values())
-    assert made["lost data"].outages
-    step = made["step x10"].oracle(0).need
+    workloads = {recipe.name: recipe.workload(1) for recipe in synthetic_recipes()}
+    assert {"step x10", "lost data", "sparse diffusion"} <= set(workloads)
+    assert all(workload.limit() < 1200 for workload in workloads.values())
+    assert workloads["lost data"].outages
+    step = workloads["step x10"].oracle(0).need
     assert 8 < np.quantile(step, 0.9) / np.quantile(step, 0.1) < 12
 
 

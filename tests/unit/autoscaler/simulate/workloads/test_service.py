@@ -15,34 +15,34 @@ def bins(days: float, rate: float = 100.0) -> BinTrace:
 
 
 def test_the_last_two_days_are_simulated_when_nobody_says_how_many() -> None:
-    made = service("x", bins(10), Wish(), 0).workload
-    assert made.seconds == 2 * DAY
-    assert made.start == 1_700_000_000 + 8 * DAY
-    assert len(made.history.work) == 8 * 1440
-    assert made.history.end == made.start
+    simulated = service("x", bins(10), Wish(), 0).workload
+    assert simulated.seconds == 2 * DAY
+    assert simulated.start == 1_700_000_000 + 8 * DAY
+    assert len(simulated.history.work) == 8 * 1440
+    assert simulated.history.end == simulated.start
 
 
 def test_a_quarter_is_history_when_the_trace_is_short() -> None:
-    made = service("x", bins(1), Wish(), 0).workload
-    assert made.seconds == 0.75 * DAY
-    assert len(made.history.work) == 0.25 * 1440
+    simulated = service("x", bins(1), Wish(), 0).workload
+    assert simulated.seconds == 0.75 * DAY
+    assert len(simulated.history.work) == 0.25 * 1440
 
 
 def test_a_trace_of_an_hour_is_simulated_whole() -> None:
-    made = service("x", bins(1 / 24), Wish(), 0).workload
-    assert (made.seconds, len(made.history.work)) == (3600, 0)
+    simulated = service("x", bins(1 / 24), Wish(), 0).workload
+    assert (simulated.seconds, len(simulated.history.work)) == (3600, 0)
 
 
 def test_history_is_as_long_as_was_wished() -> None:
-    made = service("x", bins(10), Wish(days=1, history=3), 0).workload
-    assert made.seconds == DAY
-    assert len(made.history.work) == 3 * 1440
+    simulated = service("x", bins(10), Wish(days=1, history=3), 0).workload
+    assert simulated.seconds == DAY
+    assert len(simulated.history.work) == 3 * 1440
 
 
 def test_history_is_left_when_it_and_the_days_do_not_both_fit() -> None:
-    made = service("x", bins(2), Wish(days=2, history=0.5), 0).workload
-    assert made.seconds == 1.5 * DAY
-    assert len(made.history.work) == 0.5 * 1440
+    simulated = service("x", bins(2), Wish(days=2, history=0.5), 0).workload
+    assert simulated.seconds == 1.5 * DAY
+    assert len(simulated.history.work) == 0.5 * 1440
 
 
 def test_history_of_the_whole_trace_is_refused_with_the_file() -> None:
@@ -51,35 +51,39 @@ def test_history_of_the_whole_trace_is_refused_with_the_file() -> None:
 
 
 def test_rates_are_not_multiplied_when_they_are_low() -> None:
-    made = service("x", bins(1, rate=0.5), Wish(), 0).workload
-    assert made.load.per_second(made.seconds).arrivals.mean() == pytest.approx(0.5, rel=0.05)
+    simulated = service("x", bins(1, rate=0.5), Wish(), 0).workload
+    assert simulated.load.per_second(simulated.seconds).arrivals.mean() == pytest.approx(0.5, rel=0.05)
 
 
 def test_the_mean_load_needs_fifteen_replicas_when_no_capacity_is_known() -> None:
-    made = service("x", bins(1), Wish(), 0)
-    assert made.workload.replica.rate == pytest.approx(100 / 15, rel=0.01)
-    assert "--capacity" in made.assumed[0]
+    simulated = service("x", bins(1), Wish(), 0)
+    assert simulated.workload.replica.rate == pytest.approx(100 / 15, rel=0.01)
+    assert "--capacity" in simulated.assumed[0]
 
 
 def test_a_replica_is_no_smaller_than_a_small_one_when_few_requests_come() -> None:
-    made = service("x", bins(1, rate=0.5), Wish(), 0)
-    assert (made.workload.replica.rate, made.workload.replica.concurrency) == (2, 4)
-    assert "the load needs 0.2" in made.assumed[0]
+    simulated = service("x", bins(1, rate=0.5), Wish(), 0)
+    assert (simulated.workload.replica.rate, simulated.workload.replica.concurrency) == (2, 4)
+    assert "the load needs 0.2" in simulated.assumed[0]
 
 
 def test_nothing_is_assumed_when_everything_is_said() -> None:
-    made = service("x", bins(1), Wish(max_replicas=9, rate=20, concurrency=8), 0)
-    assert made.assumed == ()
-    assert (made.max_replicas, made.workload.replica.rate, made.workload.replica.concurrency) == (9, 20, 8)
-    assert made.workload.replica.service_seconds == pytest.approx(8 / 20)
+    simulated = service("x", bins(1), Wish(max_replicas=9, rate=20, concurrency=8), 0)
+    assert simulated.assumed == ()
+    assert (
+        simulated.max_replicas,
+        simulated.workload.replica.rate,
+        simulated.workload.replica.concurrency,
+    ) == (9, 20, 8)
+    assert simulated.workload.replica.service_seconds == pytest.approx(8 / 20)
 
 
 def test_requests_with_tokens_are_measured_in_tokens() -> None:
     rows = "\n".join(f"{second},1000,100" for second in range(0, 600, 2))
-    made = service("x", parse("x", f"t_s,input_tokens,output_tokens\n{rows}\n"), Wish(), 0)
-    assert made.unit == "tokens"
-    assert isinstance(made.workload.load, Requests)
-    assert made.workload.load.work[0] == 1400
+    simulated = service("x", parse("x", f"t_s,input_tokens,output_tokens\n{rows}\n"), Wish(), 0)
+    assert simulated.unit == "tokens"
+    assert isinstance(simulated.workload.load, Requests)
+    assert simulated.workload.load.work[0] == 1400
 
 
 def test_a_trace_of_seconds_is_refused_with_its_length() -> None:
@@ -100,7 +104,7 @@ def test_one_client_can_be_chosen_and_another_is_refused_with_those_there_are() 
         for client, rate in (("a", 1), ("b", 9))
     )
     trace = parse("clients.csv", f"window_start_s,client_id,rate_rps\n{rows}\n")
-    made = service("x", trace, Wish(client="a", history=0), 0).workload
-    assert made.load.per_second(made.seconds).arrivals.mean() == pytest.approx(1, rel=0.1)
+    simulated = service("x", trace, Wish(client="a", history=0), 0).workload
+    assert simulated.load.per_second(simulated.seconds).arrivals.mean() == pytest.approx(1, rel=0.1)
     with pytest.raises(Unreadable, match=r"clients\.csv: there is no client 'c'; there are a, b"):
         service("x", trace, Wish(client="c"), 0)
