@@ -307,7 +307,7 @@ class AutoscalerController:
         return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
 
     async def _keep(self) -> None:
-        """Store learned states one after the other, as a thousand at once would block the ticks for seconds."""
+        """Store learned states one by one: a thousand at once would block the ticks for seconds."""
         while True:
             keys = list(self._states)
             if not keys:
@@ -327,7 +327,7 @@ class AutoscalerController:
             self._store.write(key, learned)
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
-        """Reconcile after a change of the spec or of the demand; the rest of the status is this controller's own."""
+        """Reconcile after a change of spec or demand; this controller writes the rest of the status."""
         if before is not None and after is not None:
             same = before["metadata"].get("generation") == after["metadata"].get("generation")
             waits = [(obj.get("status") or {}).get("demand") for obj in (before, after)]
@@ -367,14 +367,14 @@ def _signals_of(autoscaler: Object) -> Target:
 
 
 def _desired(state: TargetState, deployment: Object, manager: str) -> int:
-    """Return the count that is asked for: as it was written a moment ago, where the watch has not shown that yet."""
+    """Return the desired count: the last written one until the watch has shown it."""
     count = int((deployment.get("spec") or {}).get("replicas", 1))
     if state.wrote is not None:
         written, version = state.wrote
         if int(deployment["metadata"]["resourceVersion"]) < version:
             return written
         state.wrote = None
-    mine = (state.known, state.intended)  # what was intended may have been done though nobody answered
+    mine = (state.known, state.intended)  # a write without a response may have been applied
     if state.known is not None and count not in mine:
         if not other_writers.wrote(deployment, manager):
             other_writers.add_change(state.changes_by_others, clock.monotonic())

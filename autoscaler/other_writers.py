@@ -9,8 +9,8 @@ from serving.resources.conditions import Condition
 WINDOW_SECONDS = 600.0
 """Window in which changes by other writers are counted, and for which the count is left to them."""
 RESPECT_SECONDS = 600.0
-"""Seconds for which a count that another writer raised is not lowered; doubled each time that it is raised again.
-A second controller may have observed more, and a person may know more; two writers that alternate never end."""
+"""Seconds for which a count that another writer raised is not lowered; each further raise doubles them. A
+second controller may have observed more, and a person may know more; two writers would alternate for ever."""
 MOST_DOUBLINGS = 3
 """Doublings of `RESPECT_SECONDS`: somewhat over an hour."""
 MOST_CHANGES = 3
@@ -44,7 +44,7 @@ def add_change(changes: list[float], now: float) -> None:
 
 
 def wrote(target: Mapping[str, Any], manager: str) -> bool:
-    """Whether the last writer of the count has this field manager: this controller or another instance of it."""
+    """Whether the last writer of the count has this field manager: this controller or another instance."""
     return any(
         entry.get("manager") == manager
         and "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})

@@ -1,5 +1,6 @@
-"""Every default of the autoscaler that a user may have a reason to change; constants of the policy's formulas stand
-beside their use. Nothing here reads the environment.
+"""Every default of the autoscaler that a user may have a reason to change.
+
+Constants of the policy's formulas stand beside their use. Nothing here reads the environment.
 """
 
 from dataclasses import dataclass
@@ -16,16 +17,18 @@ class AutoscalerSettings(Section):
     """The autoscaler."""
 
     risk: Risk = 0.5
-    """Requests that may arrive at too little capacity, for an Autoscaler without `spec.risk`: half of the limit for
-    the hardest of the traces that the policy was measured on."""
+    """Requests that may arrive at too little capacity, for an Autoscaler without `spec.risk`: half of the
+    limit for the hardest of the traces that the policy was measured on."""
     idle_seconds: Interval = 60.0
-    """Between decisions on a target without requests whose count does not change: a prewarm may be this late."""
+    """Between decisions on a target without requests whose count does not change: a prewarm may be this
+    late."""
     stale_seconds: Interval = 15.0
     """Age of the last plausible reading from which the count is not reduced: three readings."""
     save_seconds: Interval = 300.0
     """Between writes of what was learned of a target: this much is lost when the machine fails."""
     metrics_port: Port = 0
-    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/autoscaler.json` names."""
+    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/autoscaler.json`
+    names."""
 
 
 DEFAULTS = AutoscalerSettings()

@@ -25,7 +25,7 @@ REFRESH_SECONDS = 60.0
 
 @dataclass(slots=True)
 class TargetState:
-    """The decisions, writes and learned figures of one Autoscaler. Times are seconds on the monotonic clock."""
+    """The decisions, writes and learned figures of one Autoscaler. Times are monotonic seconds."""
 
     config: PolicyConfig
     saved: Object | None = None

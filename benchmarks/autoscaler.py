@@ -1,12 +1,15 @@
-"""Scaling policies on recorded load, in simulation: how many requests wait too long, and what that costs.
+"""Scaling policies on recorded load, in simulation: late requests against cost.
 
-Every trace of --traces, recognised by its columns, and loads that are made up: a step, a ramp, a clock that changes, a holiday, lost data, bursts,
-and images asked for rarely. Ours runs with one configuration on all of them; --policies also takes other risks (`slipway risk=1`). All policies get the
-same load, start-up times, late and lost readings, and know the same: the capacity of a replica, bounds, and the days before.
+The load is every trace of --traces, recognised by its columns, and synthetic services: a step, a ramp, a
+clock change, a holiday, lost data, bursts, and rare requests for images. Slipway runs with one configuration
+on all of them; --policies also takes other risks (`slipway risk=1`). All policies get the same load, start-up
+times, late and lost readings, and the same knowledge: the capacity of a replica, the bounds, and the days
+before.
 
-`violations` are percent of requests that wait longer than they are served, or than two seconds where that is longer (30 s for images);
-`overOracle` are replica-hours, starting replicas included, over those of a policy that knows the future and orders a start-up time ahead.
-docs/autoscaling.md has the rest; autoscaler/simulate/ is what runs.
+`violations` are percent of requests that wait longer than their own service time and longer than two seconds
+(30 s for images). `overOracle` are replica-hours, starting replicas included, over those of a policy that
+knows the future and orders a start-up time ahead. docs/autoscaling.md explains the rest; autoscaler/simulate/
+has the simulator.
 """
 
 import argparse
@@ -148,7 +151,8 @@ def _print(console: Console, rows: Sequence[Row]) -> None:
         chosen = [row for row in rows if place in (None, row.service)]
         means = scaling_scores.means(chosen)
         table = Table(
-            title=f"{place or 'all services, means'}: % late / replica-hours over the oracle's / % cold / actions an hour"
+            title=f"{place or 'all services, means'}: % late / replica-hours over the oracle's"
+            " / % cold / actions an hour"
         )
         table.add_column("policy")
         for startup in startups:
@@ -161,7 +165,8 @@ def _print(console: Console, rows: Sequence[Row]) -> None:
 def _cell(figures: dict[str, float] | None) -> str:
     if figures is None:
         return ""
-    return f"{figures['violations']:.2f} / {figures['overOracle']:.2f} / {figures['cold']:.2f} / {figures['actions']:.1f}"
+    late, over, cold, actions = (figures[key] for key in ("violations", "overOracle", "cold", "actions"))
+    return f"{late:.2f} / {over:.2f} / {cold:.2f} / {actions:.1f}"
 
 
 if __name__ == "__main__":

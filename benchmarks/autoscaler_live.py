@@ -1,18 +1,19 @@
-"""An hour of a trace in minutes, against real replicas: up, down, to zero and back, with three who scale.
+"""An hour of a trace in minutes, against real replicas: up, down, to zero and back, with three scalers.
 
     slipway   the autoscaler with `minReplicas: 0, maxReplicas: 10` and nothing else
     fixed     what the peak needs, all the time
     kpa       Knative's formula, every two seconds, from the same pages and by the same scale subresource
 
-The whole product runs (`slipway up`). A replica is a process with slots and a service time that are known, which loads its model for some
-seconds; it uses next to no processor time, so that two cores carry ten. Load comes from a process of its own, as an open loop: the
-busiest hour of a trace, compressed, with a silence that is longer than a replica is kept; it finds one replica, as every new endpoint has
-it. Only the load is compressed: start-up times, ticks,
-windows and keep-alive are as they are, so that a minute of the trace's rise passes in seconds.
+The whole product runs (`slipway up`). A replica is a process with known slots and service time that loads its
+model for some seconds; it uses next to no processor time, so two cores carry ten replicas. A separate process
+sends the load as an open loop: the busiest hour of a trace, compressed, with a silence longer than the
+keep-alive. It starts with one replica, as every new endpoint does. Only the load is compressed: start-up
+times, ticks, windows and keep-alive have their real length, so a minute of the trace's rise passes in
+seconds.
 
-A violation is a request that waits longer than it is served, or than two seconds where that is longer. Replica-seconds count from a Pod's
-creation to its removal. The first run is then simulated, with its arrivals and its start-up times: the bars on how far that is off were set
-before it was measured.
+A violation is a request that waits longer than its own service time and longer than two seconds.
+Replica-seconds count from a Pod's creation to its removal. The first run is then simulated with its own
+arrivals and start-up times; the bars on the simulator's error were set before it was measured.
 """
 
 import argparse
@@ -52,12 +53,12 @@ FIXED = 7
 """Replicas that the peak needs."""
 FULL = Shape(before=160, silence=100, after=80, peak=65.0)
 QUICK = Shape(before=15, silence=80, after=6, peak=15.0)
-"""A silence of 80 s: the last replica of a new endpoint was seen to be kept for 70 s."""
+"""A silence of 80 s: the autoscaler keeps the last replica of a new endpoint for 70 s."""
 SEED = 1
 SECONDS_OFF = 0.15
-"""Share by which the simulator may be off in replica-seconds."""
+"""Largest relative error of the simulator in replica-seconds."""
 VIOLATIONS_OFF = 2.0
-"""Percentage points by which it may be off in violations."""
+"""Largest error of the simulator in violations, in percentage points."""
 STEP = 10
 """Seconds of a column of the timeline."""
 NAMES = ("slipway", "fixed", "kpa")
@@ -65,21 +66,21 @@ NAMES = ("slipway", "fixed", "kpa")
 
 @dataclass(frozen=True)
 class Score:
-    """What came of one run."""
+    """The scores of one run."""
 
     requests: int
     lost: int
     violations: float
     """Percent."""
     cold: int
-    """Requests that came while no replica took any."""
+    """Requests that arrived without a ready replica."""
     p50: float
-    """Seconds of wait, as the two below."""
+    """Seconds of wait, like the next two."""
     p99: float
     longest: float
     replica_seconds: float
     leaving_seconds: float
-    """Those of them in which a replica was already to end."""
+    """Those with a terminating replica."""
     most: int
     """Replicas at a time."""
     starts: int
@@ -114,7 +115,7 @@ def score(played: Played, shape: Shape, patience: float) -> Score:
 
 
 async def play(place: World, name: str, folder: Path, shape: Shape, moments: list[float]) -> Played:
-    """Run the load once against replicas that this one scales."""
+    """Run the load once with this scaler."""
     scale: Object = {"minReplicas": 0, "maxReplicas": MOST}
     if name == "fixed":
         scale = {"minReplicas": FIXED, "maxReplicas": FIXED}
@@ -145,7 +146,7 @@ async def measure(shape: Shape, moments: list[float], names: Sequence[str]) -> d
 
 
 def timeline(played: Played) -> list[str]:
-    """Return requests per second, and replicas that take them over those there are, of each ten seconds."""
+    """Return requests per second and ready over existing replicas, of each ten seconds."""
     columns = range(0, round(played.seconds), STEP)
     rates = [sum(at <= answer.at < at + STEP for answer in played.answers) / STEP for at in columns]
     lives, start = played.lives, played.start
@@ -250,7 +251,7 @@ def main() -> None:
 
 
 async def _until_signal(work: Coroutine[Any, Any, dict[str, Played]]) -> dict[str, Played]:
-    """Do this work, or stop it at the first signal and clean up, which no further one interrupts."""
+    """Run this work; the first signal stops it, and no further signal interrupts its cleanup."""
     task = asyncio.ensure_future(work)
 
     def stop() -> None:

@@ -1,9 +1,9 @@
-"""What a tick of the autoscaler costs for 1,000 services, and the memory of all of them.
+"""CPU time of one autoscaler tick for 1,000 services, and their memory.
 
-A tick reads one gateway's page of metrics, adds it up, and decides on every service. Each service has two
-weeks of load behind it, a regression, and requests at each tick: the dearest case, as a service without
-requests is decided on once a minute. The page is written beside the clock. Reading a page from a socket and
-writing to the API are not in it: controllers.py has those.
+A tick reads one gateway's metrics page, adds up the counts, and decides on every service. Each service has
+two weeks of load, a regression, and requests at each tick. That is the most expensive case: a service without
+requests is decided on once a minute. Writing the page is not timed. Socket reads and API writes are measured
+by controllers.py.
 """
 
 import argparse
@@ -30,7 +30,15 @@ from autoscaler.signals.board import Board, Reading  # noqa: E402
 from autoscaler.signals.exposition import Parser, Target  # noqa: E402
 from autoscaler.target_state import TargetState  # noqa: E402
 from serving.router.envoy.statistics import BOUNDS_MS  # noqa: E402
-from serving.router.metrics.page import ANSWERED, DURATION, GATEWAY, IN_FLIGHT, READ_AT, RECEIVED, STARTED_AT  # noqa: E402
+from serving.router.metrics.page import (  # noqa: E402
+    ANSWERED,
+    DURATION,
+    GATEWAY,
+    IN_FLIGHT,
+    READ_AT,
+    RECEIVED,
+    STARTED_AT,
+)
 
 SERVICES = 1_000
 QUICK_SERVICES = 200
@@ -129,7 +137,8 @@ def main() -> None:
     both = [1000 * (a + b) / count for a, b in zip(signals, decisions, strict=True)]
     slowest = max(both)
     print(
-        f"{count} services, {TICKS} ticks, CPU of a tick for all: signals {1000 * statistics.median(signals):.0f} ms, "
+        f"{count} services, {TICKS} ticks, CPU of a tick for all: "
+        f"signals {1000 * statistics.median(signals):.0f} ms, "
         f"decisions {1000 * statistics.median(decisions):.0f} ms; {mib:.0f} MiB"
     )
     results = {

@@ -1,8 +1,8 @@
-"""What gathering requests changes: answers per second, latency and CPU time, with one user and with many.
+"""The effect of batching on throughput, latency and CPU time, with one user and with many.
 
-The measurement behind docs/decisions/batching.md. Runtimes without gateway or node, one row in a request, users
-who ask again once they are answered. All arms of a model are up at once on one core, and are asked in turn, so that
-ratios are within one run.
+The measurement behind docs/decisions/batching.md. Runtimes run without gateway or node; a request has one
+row, and each user sends the next request after the answer. All arms of a model run at once on one core and
+are measured in turn, so ratios are within one run.
 """
 
 import argparse
@@ -92,7 +92,7 @@ async def measure(trained: cold_models.Trained, folder: Path, rounds: int, secon
 
 
 def summary(windows: Mapping[str, list[dict[str, float]]]) -> dict[str, Any]:
-    """Return medians, and the ratios to the arm that gathers nothing, round by round."""
+    """Return medians, and ratios by round to the arm without batching."""
     figures: dict[str, Any] = {}
     for arm, measured in windows.items():
         figures[arm] = {key: interval([window[key] for window in measured]) for key in measured[0]}

@@ -1,10 +1,11 @@
-"""A burst of 1,000 requests at once at a predictor that is at zero: how many are lost, and how long they wait.
+"""A burst of 1,000 simultaneous requests at a predictor at zero: lost requests and waiting times.
 
-The whole product runs (`slipway up`), the predictor is the shipped scikit-learn runtime with `minReplicas: 0`, and each run
-waits until its last replica is gone. Every request has a connection of its own and nothing is tried again. Directly
-after each burst the same one finds the replica up, which says what the client and the replica themselves take: the
-client is a Python program on the same machine. Then the same at zero again, with API, controllers and node agent killed during
-the wake. Lost is every request whose answer is not a 200 with the right digit.
+The whole product runs (`slipway up`). The predictor is the shipped scikit-learn runtime with `minReplicas:
+0`, and each run waits until its last replica is gone. Every request has its own connection and is never
+retried. Each burst is repeated directly afterwards, with the replica up: that is the cost of the client, a
+Python program on the same machine, and of the replica. Then the burst at zero is repeated with API,
+controllers and node agent killed during the wake. A request is lost if its answer is not a 200 with the right
+digit.
 """
 
 import argparse
@@ -43,7 +44,7 @@ KILL_AFTER_SECONDS = 0.02
 
 @dataclass
 class Bursts:
-    """Milliseconds, one entry per run; `lost` says what came instead of an answer."""
+    """Milliseconds, one entry per run; `lost` has the errors."""
 
     first: list[float] = field(default_factory=list)
     p50: list[float] = field(default_factory=list)
@@ -87,14 +88,14 @@ async def until(kube: Kube, kind: kinds.Kind, name: str, reason: str) -> Object:
 
 
 async def until_gone(kube: Kube) -> None:
-    """Wait until the last replica has ended, so that nothing of it takes the machine's time."""
+    """Wait until the last replica has ended and takes no more CPU time."""
     await until(kube, kinds.INFERENCE, NAME, "ScaledToZero")
     while (await kube.list(kinds.POD, "default")).items:  # noqa: ASYNC110 another process says so
         await asyncio.sleep(POLL_SECONDS)
 
 
 async def kill(stack: Stack) -> None:
-    """SIGKILL what a wake needs, while it is under way; `up` starts it again."""
+    """SIGKILL the components of a wake during the wake; `up` restarts them."""
     await asyncio.sleep(KILL_AFTER_SECONDS)
     for name in KILLED:
         if identity := processes.read_identity(stack.where.identity(name)):
@@ -102,7 +103,7 @@ async def kill(stack: Stack) -> None:
 
 
 async def burst(session: aiohttp.ClientSession, url: str, model: Trained, into: Bursts) -> None:
-    """Ask all at once; every time counts from the burst's beginning."""
+    """Send all requests at once; times count from the beginning of the burst."""
     body = orjson.dumps(model.request)
     began = clock.monotonic()
 
@@ -121,7 +122,7 @@ async def burst(session: aiohttp.ClientSession, url: str, model: Trained, into: 
 
 @contextlib.asynccontextmanager
 async def deployed(model: Trained, folder: Path) -> AsyncIterator[tuple[Stack, Kube]]:
-    """Give the running product with the model in it."""
+    """Yield the running product with the model."""
     stack = Stack(DataDir(folder / "data"))
     try:
         await stack.start()
@@ -145,7 +146,7 @@ async def deployed(model: Trained, folder: Path) -> AsyncIterator[tuple[Stack, K
 
 
 async def measure(model: Trained, runs: int, folder: Path) -> tuple[Bursts, Bursts, Bursts]:
-    """Return the bursts at zero, those that found the replica up, and those with everything killed meanwhile."""
+    """Return the bursts at zero, with the replica up, and with the components killed."""
     at_zero, up, killed = Bursts(), Bursts(), Bursts()
     async with deployed(model, folder) as (stack, kube):
         gateway = orjson.loads(stack.where.ports.read_bytes())["gateway"]

@@ -1,7 +1,7 @@
-"""CPU time of short commands: help, version, and a `get` that reaches no API, which is the start of every command.
+"""CPU time of short commands: help, version, and a `get` without an API, which is the start of every command.
 
-User and system time of a new process each, in turn, beside `python -c pass`. The API's kubeconfig names a closed port, so
-that `get` imports and configures its client, and then fails at once.
+User and system time of a new process each, in turn, beside `python -c pass`. The kubeconfig names a closed
+port, so `get` imports and configures its client and then fails at once.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 """The first request at zero replicas, from its sending to the last byte of its answer, in four arms.
 
-    A0  the image is in a registry behind a link of a fixed speed, gzip'd as KubeDL's builder leaves it; nothing is in the
-        store or in the page cache; a new process
-    A1  the image is in the store; files of the model and of the environment are out of the page cache; a new process
+    A0  the image is in a registry behind a link of fixed speed, gzip'd as KubeDL's builder leaves it;
+        store and page cache are empty; a new process
+    A1  the image is in the store; model and environment files are not in the page cache; a new process
     A2  an ordinary cache: image in the store, everything in the page cache; a new process
-    A3  as A2, and the replica is forked from a zygote: what is deployed by default
+    A3  as A2, and the replica is forked from a zygote, as deployed by default
 
-The whole product runs (`slipway up`), each arm is an Inference with `minReplicas: 0`, and arms take turns. Every answer is
-checked against the model's own, and phases against the total. A living zygote keeps the pages of its libraries in the
-cache, which flatters A0 and A1.
+The whole product runs (`slipway up`), each arm is an Inference with `minReplicas: 0`, and arms take turns.
+Every answer is compared with the model's own, and the phases with the total. A living zygote keeps the pages
+of its libraries in the cache, which flatters A0 and A1.
 """
 
 import argparse
@@ -63,7 +63,7 @@ ARMS = (
 
 @dataclass
 class Samples:
-    """Of one arm: milliseconds as the client saw them, and what the wake's trace said."""
+    """Samples of one arm: the client's milliseconds, and the phases of the wake's trace."""
 
     total: list[float] = field(default_factory=list)
     phases: list[Mapping[str, float]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class World:
             await until(self._kube, kinds.INFERENCE, self._name(arm), is_ready)
 
     async def sample(self, arm: Arm, into: Samples) -> None:
-        """Wait for zero, make everything as cold as the arm says, and ask once."""
+        """Wait for zero, empty the caches as the arm requires, and send one request."""
         name = self._name(arm)
         await self._until_zero(name)
         before = await self._wake(name)
@@ -121,9 +121,9 @@ class World:
         into.unattributed.append(1 - sum(phases.values()) / wake["total"])
 
     async def _forget(self) -> None:
-        """Take the remote image out of the store, as on a machine that never had it: its version's pin goes too.
+        """Remove the remote image and its version's pin from the store, as on a fresh machine.
 
-        A replica's pin may outlive it for a moment.
+        A replica's pin may outlive the replica for a moment.
         """
         deadline = clock.monotonic() + READY_SECONDS
         while not await asyncio.to_thread(self._forgotten):

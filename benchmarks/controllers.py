@@ -1,9 +1,10 @@
-"""From applied Inferences to ready ones whose Routes Envoy has accepted: how long, at what cost, and what idling costs.
+"""From applied Inferences to ready ones whose Routes Envoy has accepted: duration, cost, and the cost of
+idling.
 
-The API, the controllers, the gateway and Envoy are the real processes; the node is hollow (`rig/hollow_node`): it
-writes what a node writes, and starts nothing. One nginx answers for all replicas, so that every revision is proven
-through the gateway. N, N/2 and N/4 Inferences start cold, each on a machine of its own: cost must be linear in them,
-and that of one change must not depend on how many are stored.
+API, controllers, gateway and Envoy are the real processes; the hollow node (`rig/hollow_node`) writes the
+objects of a node and starts no process. One nginx answers for all replicas, so every revision is proven
+through the gateway. N, N/2 and N/4 Inferences start cold, each number on a fresh data directory: the cost
+must be linear in the number, and the cost of one change must not depend on the number of stored objects.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from serving.settings import DEFAULTS
 BAR_SECONDS = 60.0
 BAR_IDLE_PERCENT = 5.0
 BAR_RATIO = 1.5
-"""Most that one Inference of N may cost, as a multiple of one of N/4; a constant share of start-up hides in both."""
+"""Highest cost of one Inference of N, relative to N/4; both contain a constant start-up cost."""
 IDLE_SECONDS = 15.0
 CHANGES = 20
 AT_ONCE = 16
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Machine:
-    """One set of processes, by name, and the client that looks at them."""
+    """One set of processes, by name, and a client of their API."""
 
     kube: Kube
     pids: Mapping[str, int]
@@ -51,7 +52,7 @@ class Machine:
     """Inference to the newest generation that was Ready and accepted; kept by a watch."""
 
     def reached(self, name: str, generation: int) -> bool | None:
-        """Say True once this generation is Ready and accepted."""
+        """Return True if this generation is Ready and accepted, else None."""
         return self.ready.get(name, 0) >= generation or None
 
     def cpu(self) -> dict[str, float]:
@@ -82,7 +83,7 @@ def process(*arguments: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def replicas(folder: Path, address: str) -> Iterator[None]:
-    """Something that answers 200 to everything at the hollow replicas' address."""
+    """A server that answers every request with 200 at the hollow replicas' address."""
     port = proxies.free_port()
     body = (
         f"server {{ listen {address}:8080 backlog=4096; listen 127.0.0.1:{port}; "
@@ -144,7 +145,7 @@ async def envoy_pid(data_dir: DataDir) -> int:
 
 
 async def until(look: Callable[[], T | None]) -> T:
-    """Poll until the function gives something."""
+    """Poll until the function returns a value."""
     deadline = clock.monotonic() + LIMIT_SECONDS
     while (result := look()) is None:
         if clock.monotonic() > deadline:
@@ -154,7 +155,7 @@ async def until(look: Callable[[], T | None]) -> T:
 
 
 async def models(kube: Kube, folder: Path) -> None:
-    """Two ModelVersions that all Inferences share, built for real."""
+    """Create two ModelVersions with real images, which all Inferences share."""
     for arm in ARMS:
         source = folder / arm
         source.mkdir()
@@ -187,7 +188,7 @@ def inference(number: int, weight: int) -> dict[str, Any]:
 
 
 def readiness(inference: dict[str, Any] | None) -> dict[str, int]:
-    """Name and generation, where the controller says that all of it is proven, and accepted by every gateway."""
+    """Return name and generation if the Inference is Ready: proven, and accepted by every gateway."""
     if inference is None or not (
         conditions.is_true(inference, "Ready") and conditions.is_true(inference, "RoutesReady")
     ):
@@ -196,7 +197,7 @@ def readiness(inference: dict[str, Any] | None) -> dict[str, int]:
 
 
 async def fill(on: Machine, count: int) -> dict[str, Any]:
-    """Apply all, wait for all."""
+    """Apply all Inferences, and wait for all."""
     before, started = on.cpu(), clock.monotonic()
     first = int((await on.kube.list(kinds.NAMESPACE)).resource_version)
     limit = asyncio.Semaphore(AT_ONCE)
@@ -225,7 +226,7 @@ async def fill(on: Machine, count: int) -> dict[str, Any]:
 
 
 async def accepted(kube: Kube, count: int) -> None:
-    """Ready says so already; this looks at the Routes themselves."""
+    """Check the accepted versions in the Routes themselves; Ready already implies them."""
     routes = (await kube.list(kinds.ROUTE)).items
     versions = [
         gateway["acceptedGeneration"] >= route["metadata"]["generation"] and bool(route["spec"]["segments"])
@@ -237,7 +238,7 @@ async def accepted(kube: Kube, count: int) -> None:
 
 
 async def settle(on: Machine) -> None:
-    """Wait until nobody writes any more but those who renew Leases."""
+    """Wait until only Lease renewals write."""
     deadline = clock.monotonic() + LIMIT_SECONDS
     version = 0
     while clock.monotonic() < deadline:
@@ -250,7 +251,7 @@ async def settle(on: Machine) -> None:
 
 
 async def idle(on: Machine, seconds: float) -> dict[str, float]:
-    """Percent of one core, of each process."""
+    """Return the percent of one core of each process."""
     before, started = on.cpu(), clock.monotonic()
     await asyncio.sleep(seconds)
     took = clock.monotonic() - started
@@ -258,7 +259,7 @@ async def idle(on: Machine, seconds: float) -> dict[str, float]:
 
 
 async def change(on: Machine, count: int) -> dict[str, Any]:
-    """Change the weights of one Inference after the other, and wait for each until Envoy has it."""
+    """Change the weights of Inferences one by one; each waits until Envoy has accepted the change."""
     resting = await idle(on, 3.0)
     before, started = on.cpu(), clock.monotonic()
     first = int((await on.kube.list(kinds.NAMESPACE)).resource_version)

@@ -1,7 +1,7 @@
-"""What a change of endpoints and of weights costs at many clusters: over the gateway's stream, and in a file.
+"""Cost of a change of endpoints or weights with many clusters: over the gateway's stream, and in a file.
 
-The measurement behind docs/decisions/envoy-configuration.md. Run it as an ordinary user: Envoy then
-has that user's limits (128 inotify instances by default).
+The measurement behind docs/decisions/envoy-configuration.md. Run it as an ordinary user: Envoy then has that
+user's limits (128 inotify instances by default).
 """
 
 import argparse
@@ -18,7 +18,7 @@ from serving.router.plan.service import Endpoint, GatewayService
 
 
 def one(n: int, *, more: bool = False, weight: int = 9000) -> GatewayService:
-    """A service of two arms; `more` gives its first arm a second endpoint."""
+    """Return a service of two arms; with `more` the first arm has a second endpoint."""
     where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
     extra = [Endpoint("127.79.0.1", 8080)] if more else []
     return service(

@@ -1,14 +1,13 @@
-"""Forecasts of recorded load: how often the interval holds what comes, how much is lost against simple ones,
-what a fit costs.
+"""Forecasts of recorded load: coverage of the interval, skill against simple forecasts, cost of a fit.
 
-Every trace of --traces is read in five seconds, as are the last three days before it (earlier ones in
-minutes), and forecast 30 and 120 s ahead. What is forecast is the rate that the policy sizes by: what would
-have served the last seconds in time.
+Every trace of --traces is read in steps of five seconds, as are the last three days before it (earlier days
+in minutes), and forecast 30 and 120 s ahead. The forecast quantity is the rate by which the policy sizes: the
+rate that would have served the last seconds in time.
 
-`coverage` is the percent of readings at or below the 90 % quantile; `interval` of those from the 5 % to the
-95 % quantile. Skill is the percent of the pinball loss (10, 50 and 90 %) of a simple forecast that ours does
-not have: the last value, an average of 90 s, and a day before; each of them has conformal intervals of its
-own as ours has. A fit is what the worker does for a target every half an hour, on its CPU clock.
+`coverage` is the percent of readings at or below the 90 % quantile; `interval` is the percent from the 5 % to
+the 95 % quantile. Skill is the percent of a simple forecast's pinball loss (10, 50 and 90 %) that ours
+avoids. The simple forecasts are the last value, an average of 90 s, and a day before, each with conformal
+intervals of its own. A fit is the worker's half-hourly fit of one target, on its CPU clock.
 """
 
 import argparse
@@ -47,12 +46,12 @@ DAY = 86_400
 SLOW = 90.0
 SIMPLE = ("last", "average", "day before")
 LEAD = 1800
-"""Seconds that are not scored where nothing is known of the time before."""
+"""Seconds that are not scored without earlier history."""
 LEAST_SCORED = 900
 """Seconds for which a simple forecast must have been known."""
 COVERAGE = (87.0, 93.0)
 FINE_DAYS = 3
-"""Of the history: errors are learned with the noise of the readings that they are of, and forgotten within a day."""
+"""Days of history at full resolution: errors depend on its noise, and are forgotten within a day."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Row:
     regressions: float
     """Percent of the mixture's weight at the end."""
     fit_seconds: float | None
-    """CPU seconds of a fit, on the mean; None: the history was too short for any."""
+    """Mean CPU seconds of a fit; None: the history was too short."""
     fit_most: float | None
     rss: float
     """MiB of the process at most, with statsmodels and the trace."""
@@ -117,7 +116,7 @@ class Trial:
         self._ours = {ahead: Scored() for ahead in AHEAD}
         self._theirs = {(ahead, name): Scored() for ahead in AHEAD for name in SIMPLE}
         self._beside = {key: Scored() for key in self._theirs}
-        """Ours, where theirs is known."""
+        """Our loss where the simple forecast is known."""
         self._simple = {key: Simple(key[0], self._floor) for key in self._theirs}
         self._seen: dict[int, float] = {}
         self._average = math.nan

@@ -1,8 +1,9 @@
 """Throughput and latency of the gateway beside other proxies that split the same traffic, in one run.
 
-Every proxy is pinned to one core, load and backends to another. The bar: the gateway's throughput is at least 0.9 of the
-smallest Envoy configuration's. Those two take turns of a second in the order ABBA, and a ratio is of one such
-turn, because a shared machine's speed changes by a factor of two within seconds. The others follow in rounds.
+Every proxy is pinned to one core, load and backends to another. The bar: the gateway has at least 0.9 of the
+throughput of the smallest Envoy configuration. These two take turns of a second in the order ABBA, and a
+ratio is of one such turn, because the speed of a shared machine changes by a factor of two within seconds.
+The others follow in rounds.
 """
 
 import argparse
@@ -93,7 +94,7 @@ async def main(*, quick: bool) -> None:
 
 
 async def turn(folder: Path, urls: dict[str, str], runs: dict[str, list[wrk.Load]], ours: str) -> float:
-    """Load ours, the smallest Envoy twice, and ours; return the ratio of answers."""
+    """Load ours, the smallest Envoy twice, and ours again; return the ratio of throughputs."""
     rates = {ours: 0.0, BASE: 0.0}
     for name in (ours, BASE, BASE, ours):
         run = await wrk.load(folder, urls[name], 1.0)

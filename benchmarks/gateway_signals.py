@@ -1,8 +1,8 @@
-"""What it costs a gateway to learn what its Envoy has counted, at 1,000 services of two arms: as pages, load reports, or a sink.
+"""Cost of reading Envoy's counters for 1,000 services of two arms: as pages, load reports, or a metrics sink.
 
-Processor time for one reading, of Envoy's main thread, of its worker, and of the gateway, whose part includes writing its own page of
-metrics where it does. What both do without readings, in the same time and under the same few requests, is taken off.
-The measurement behind docs/decisions/gateway-statistics.md.
+Processor time of one reading: of Envoy's main thread, of its worker, and of the gateway, including its own
+metrics page where it writes one. The cost of the same time and requests without readings is subtracted. The
+measurement behind docs/decisions/gateway-statistics.md.
 """
 
 import argparse
@@ -30,13 +30,13 @@ from serving.router.plan.service import Endpoint, GatewayService
 SERVICES = 1_000
 ARMS = ("stable", "candidate")
 SECONDS = 0.25
-"""Between readings: many in a short time; a gateway makes one in two to five seconds."""
+"""Seconds between readings, for many readings in a short run; a gateway reads every two to five seconds."""
 REQUESTS_PER_SECOND = 100
 SHARES = (0, 0.1, 1.0)
-"""Of the services, those that have requests."""
+"""Shares of the services that have requests."""
 BAR_IDLE_MS, BAR_OWN_MS = 5.0, 30.0
-"""Of Envoy's main thread for a reading where nobody has requests: it was 37 before. Of the gateway for a page where a tenth
-has, with reading, writing and everything."""
+"""CPU of Envoy's main thread for a reading without requests (37 before), and of the gateway for a whole page
+with requests at a tenth of the services."""
 
 BACKEND = """
 import asyncio, sys
@@ -87,7 +87,7 @@ def labels() -> dict[str, Labels]:
 
 @contextlib.contextmanager
 def traffic(port: int, gateway: int, active: int) -> Iterator[Any]:
-    """A process of its own that answers, and asks so many services in turn once it is told to."""
+    """A separate process that answers, and on request sends requests to the services in turn."""
     process = subprocess.Popen(
         [sys.executable, "-c", BACKEND, *map(str, (port, gateway, active, REQUESTS_PER_SECOND))],
         stdin=subprocess.PIPE,
@@ -112,7 +112,7 @@ class Used:
     own: float
 
     def __sub__(self, other: "Used") -> "Used":
-        """What was used in between."""
+        """Return the difference."""
         return Used(self.main - other.main, self.worker - other.worker, self.own - other.own)
 
 
@@ -128,7 +128,7 @@ def used(envoy: int) -> Used:
 
 
 async def measure(way: str, active: int, readings: int, quiet: Used | None) -> tuple[dict[str, Any], Used]:
-    """Return what readings cost, and what is used without them.
+    """Return the CPU time of readings, and the CPU time without them.
 
     Args:
         way: of `signals.WAYS`.

@@ -1,14 +1,15 @@
 """From trained files to an image in the store, and from there to a registry.
 
-Build: rounds of sha256 over the same number of bytes in memory, a build in a new process into an empty store, a write of
-as many bytes to the disk alone, and buildah's build (`copy`, `commit --disable-compression`) of the same files, in that
-order, so that a busy moment hits all of them; buildah, which takes half a minute, in every third round. A build's time is
-that of `capture`, from the first look at the files until the image is visible and synced; its memory is the process's peak
-(VmHWM). Files come from the page cache, as just after a training: they are read once before each build, as buildah's half
-minute is long enough for a kernel that reclaims what lies idle.
+Build: rounds of sha256 over the same number of bytes in memory, a build in a new process into an empty store,
+a plain write of as many bytes to the disk, and buildah's build (`copy`, `commit --disable-compression`) of
+the same files, in that order, so that a busy moment affects all of them. Buildah takes half a minute and runs
+in every third round. The time of a build is that of `capture`, from the first stat of the files until the
+image is visible and synced; its memory is the peak of the process (VmHWM). The files are read once before
+each build and come from the page cache, as after a training: in buildah's half minute a kernel may reclaim
+idle pages.
 
-Upload: to a real registry, in bytes as the client counts them and as the registry's disk grows. 1 GB of random
-weights in ten files, so that one changed file is 10 %, and small files beside them; 128 MB with --quick.
+Upload: to a real registry, in bytes as the client counts them and as the registry's disk grows. 1 GB of
+random weights in ten files, so one changed file is 10 %, and small files beside them; 128 MB with --quick.
 """
 
 import argparse
@@ -69,7 +70,7 @@ class Round:
     disk: float
     build: float
     build_cpu: float
-    """CPU seconds of all threads; two hashes of each byte are the least."""
+    """CPU seconds of all threads; the minimum is two hashes of each byte."""
     peak_mb: float
     buildah: float | None
 
@@ -108,7 +109,7 @@ def sha256_seconds(size: int) -> float:
 
 
 def disk_seconds(path: Path, size: int) -> float:
-    """Write and sync one file of as many bytes, as a build writes; nothing else is done meanwhile."""
+    """Write and sync one file of as many bytes as a build writes."""
     data = memoryview(mmap.mmap(-1, DISK_CHUNK))
     data[:] = os.urandom(DISK_CHUNK)
     started = time.perf_counter()
@@ -134,7 +135,7 @@ def build(folder: Path, store: Path, compression: str = "none") -> dict[str, Any
 
 
 class Buildah:
-    """The other builder, with a storage of its own."""
+    """Buildah, with its own storage."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -194,7 +195,8 @@ def one_round(folder: Path, trained: Path, size: int, buildah: Buildah | None) -
         (before + after) / 2, disk, built["seconds"], built["cpu"], built["peakMB"], buildah_seconds
     )
     print(
-        f"  sha256 {measured.sha256:.2f} s, disk {disk:.2f} s, build {measured.build:.2f} s ({measured.sha256 / measured.build:.2f}),"
+        f"  sha256 {measured.sha256:.2f} s, disk {disk:.2f} s, build {measured.build:.2f} s"
+        f" ({measured.sha256 / measured.build:.2f}),"
         f" buildah {'-' if buildah_seconds is None else f'{buildah_seconds:.2f} s'}",
         flush=True,
     )

@@ -1,10 +1,12 @@
-"""Searches replayed on recorded live grids: how often is what they recommend within the interval of the best, when trials are as noisy as here.
+"""Searches replayed on recorded live grids: how often the recommended spec is within the interval of the
+best.
 
-`live_tuning.py` makes three searches of 20 trials, as each takes minutes; three say little of how often one goes wrong. Here a trial of a spec is one of
-its recorded ones, drawn at random for each measurement, stopped early where a live one would have been, and the truth is the mean of all of
-them, as there. Each grid has three of a spec; together they know the truth from six, on two machines. A search so sees trials that lie an
-hour or days apart where a live one's lie minutes apart: what the machine does over an hour is noise here, and common to all trials there.
-`within` is held against nothing: live searches are.
+`live_tuning.py` makes three searches of 20 trials, because each takes minutes; three searches cannot measure
+how often a search fails. Here a measurement of a spec is one of its recorded trials, drawn at random and
+stopped early where a live trial would have been stopped. The truth is the mean of all recorded trials, as in
+`live_tuning.py`. Each grid has three trials of a spec; two grids together give six, on two machines. Recorded
+trials of a spec are hours or days apart and live ones minutes: the machine's drift over an hour is noise
+here, and common to all trials there. `within` has no bar: live searches have.
 """
 
 import argparse
@@ -47,12 +49,12 @@ from tuner.settings import DEFAULTS, SearchSettings  # noqa: E402
 from tuner.specs.space import Space  # noqa: E402
 
 TRIALS = 19
-"""Of the sample's 20 one measures what runs today, which is no spec of the space."""
+"""One of the sample's 20 trials measures the current spec, which is not in the space."""
 GIB = 2.0**30
 
 
 class Grid:
-    """The recorded trials, as an experiment would see them."""
+    """The recorded trials, as an experiment observes them."""
 
     def __init__(self, recorded: Sequence[int]) -> None:
         manifest = yaml.safe_load((ROOT / "manifests/samples/tuning.yaml").read_text())
@@ -74,11 +76,11 @@ class Grid:
 
     @property
     def problem(self) -> Problem:
-        """What is searched."""
+        """Return the problem of the search."""
         return problem_of(self.spec, self.space, self.costs)
 
     def observe(self, row: int, number: int, *, below: float = 0.0, confirms: bool = False) -> Observation:
-        """Return a recorded trial of a spec, stopped where it surely gives less than `below`."""
+        """Return a recorded trial of a spec, stopped once its objective is certainly less than `below`."""
         ended, reason, seconds = self._ended(row, number, below)
         trial = {
             "metadata": {"name": f"recorded-{number}"},
@@ -94,7 +96,7 @@ class Grid:
         return observation
 
     def _ended(self, row: int, number: int, below: float) -> tuple[Window, Reason, float]:
-        """Return result, reason and seconds of load; of one that is stopped, as soon as its windows so far say that it is."""
+        """Return result, reason and seconds of load; a stopped trial ends with the window that decides it."""
         state = replace(self._states[number, row], stop_below=below)
         for count in range(1, 1 + len(state.windows)):
             seen = replace(state, windows=state.windows[:count], planned=state.planned[:count])
@@ -143,7 +145,7 @@ def _grid(recorded: Sequence[int]) -> tuple[Grid, Truth]:
 def play(
     recorded: Sequence[int], seed: int, settings: SearchSettings = DEFAULTS.search
 ) -> tuple[int | None, int, float]:
-    """Return what a search of recorded grids recommends, after how many trials, and the repeatability that it learned."""
+    """Return the recommended spec of a search, its number of trials, and its learned repeatability."""
     grid, _ = _grid(recorded)
     rng = np.random.default_rng([seed, 1])
     seen: list[Observation] = []
@@ -165,7 +167,7 @@ def play(
 
 
 def _to_beat(seen: Sequence[Observation], best: int, repeatability: float) -> float:
-    """Return the requests per second and unit of cost that the best does for sure."""
+    """Return the lower bound of the best objective."""
     of_it = [trial for trial in seen if trial.index == best]
     known = [_estimate(trial.log_objective or 0.0, trial.noise) for trial in of_it if not trial.censored] or [
         _estimate(trial.log_objective or 0.0, trial.noise) for trial in of_it
@@ -179,7 +181,7 @@ def _estimate(log: float, deviation: float) -> Estimate:
 
 
 def main() -> None:
-    """Search, and report."""
+    """Run the searches, and report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

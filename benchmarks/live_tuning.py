@@ -1,13 +1,15 @@
-"""A real search against the truth: every spec of manifests/samples/tuning.yaml measured three times on this machine, and searched.
+"""Real searches against the truth: every spec of manifests/samples/tuning.yaml, measured three times.
 
-The whole product runs (`slipway up`). A round measures each of the 96 specs once, in a random order, by Trials as an experiment makes them,
-but each to its end; before each round an experiment searches the space from nothing, with a seed of its own. So grid and searches see the
-same minutes of the machine. Load generator and replica have cores of their own, as always. All of it takes nearly two hours: what was
-measured is kept in --out, and the next run goes on from there: a line in `live.jsonl` for each search and each Trial, which may be taken out to have it made again. Trials are
-read from their windows as Trials are read now, whenever they were measured.
+The whole product runs (`slipway up`). A round measures each of the 96 specs once, in random order, by Trials
+like those of an experiment but without early stops. Before each round an experiment searches the space
+without prior, with its own seed. So grid and searches see the same minutes of the machine. Load generator and
+replica have their own cores. Everything takes nearly two hours. --out keeps the measurements, and the next
+run continues from there: `live.jsonl` has a line for each search and each Trial; a deleted line is measured
+again. Recorded windows are always evaluated by the current code.
 
-The truth of a spec is the mean of its measurements (of logarithms). How sure a mean is follows from all specs that give at least half as
-much as the best, as three measurements of one say little of their spread. A search is right if the mean of what it recommends is within the 95 % interval of the best mean.
+The truth of a spec is the mean of the logarithms of its measurements. The standard error comes from all specs
+with at least half of the best mean, because three measurements of one spec do not determine it. A search is
+right if its recommended spec is within the 95 % interval of the best mean.
 """
 
 import argparse
@@ -46,13 +48,13 @@ SHOWN = 10
 
 
 class Kept:
-    """What was measured so far, as lines of JSON."""
+    """The measurements so far, as lines of JSON."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "live.jsonl"
         self.searches: dict[int, Search] = {}
         self.grid: dict[tuple[int, int], Object] = {}
-        """Of each round and row the status of its Trial."""
+        """The status of the Trial of each round and row."""
         for line in self._file.read_bytes().splitlines() if self._file.exists() else []:
             self._take(orjson.loads(line))
 
@@ -76,7 +78,7 @@ class Kept:
 
 
 async def play(world: World, kept: Kept, rounds: int, folder: Path) -> None:
-    """Search, measure everything, and again."""
+    """Run the rounds: a search, then a Trial of each spec."""
     rows = range(world.space.size)
     with Progress(console=Console(stderr=True, width=110)) as progress:
         for number in range(rounds):
@@ -98,7 +100,7 @@ def _as_recorded(world: World, kept: Kept) -> Iterator[tuple[int, int, tuple[Set
 
 
 def show(world: World, truth_found: Truth, searches: Sequence[Search]) -> None:
-    """Print the best specs, and who recommended which."""
+    """Print the best specs, and the searches that recommended them."""
     table = Table(title="The best specs, over all rounds", title_justify="left", box=None)
     for column in ("spec", "of the best", "rounds", "worst margin", "recommended by"):
         table.add_column(column)
@@ -119,7 +121,7 @@ def show(world: World, truth_found: Truth, searches: Sequence[Search]) -> None:
 
 
 def results(world: World, truth_found: Truth, searches: Sequence[Search]) -> Object:
-    """Return what the JSON line says."""
+    """Return the figures of the JSON line."""
     return {
         "specs": world.space.size,
         "windowSeconds": world.spec.load.window_seconds,
@@ -147,7 +149,7 @@ def results(world: World, truth_found: Truth, searches: Sequence[Search]) -> Obj
 
 
 def bars(truth_found: Truth, searches: Sequence[Search]) -> list[Bar]:
-    """Hold each search against the interval of the best, and its trials against what it may take."""
+    """Return the bars: the interval of the best spec, and the budget of trials."""
     least = round(math.exp(-truth_found.reach), 4)
     held = []
     for search in searches:

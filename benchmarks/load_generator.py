@@ -1,8 +1,9 @@
-"""What the tuner's load generator can drive, and whether it measures what a generator in C does, in one run.
+"""Throughput of the tuner's load generator, and its latencies against a generator in C, in one run.
 
-The target is nginx with a fixed answer, on one core; load, in turns from one process of locust and from wrk, comes from another. The
-bars: requests per second of the generator's own CPU, as a machine that others use gives it less than a core; and the difference of
-the medians of latency with one connection, where nothing but the client itself can differ.
+The target is nginx with a fixed answer, on one core; one process of locust and wrk send load in turns from
+another core. The bars: requests per second of the generator's own CPU time, because a shared machine gives it
+less than a core; and the difference of the median latencies with one connection, where only the client can
+differ.
 """
 
 import argparse
@@ -101,7 +102,7 @@ async def main(*, quick: bool) -> None:
 
 
 async def open_loop(url: str, rate: float, seconds: float) -> dict[str, float]:
-    """How well a schedule is kept at half of what was driven."""
+    """Return how well the schedule is kept at half of the highest rate."""
     async with started(url, "open") as (generator, pid):
         await generator.window(rate, 0.5)
         seen, efficiency = await driven(generator, pid, rate, seconds)

@@ -1,7 +1,8 @@
-"""How much the machine's own speed varies, with nothing of Slipway on it: a fixed piece of arithmetic, again and again, alone on one core.
+"""Variation of the machine's own speed: a fixed piece of arithmetic, repeated alone on one core.
 
-What a load test of so many seconds differs by from the next one, when it is the core that limits it, is no less than `deviation` of spans of
-that length. Where a hardware thread's sibling belongs to somebody else, it is a good deal. `live_tuning.py` says what Trials differ by.
+Two load tests of the same length that are limited by the core differ by at least `deviation` of spans of that
+length. The variation is large where another user has the sibling hardware thread. `live_tuning.py` has the
+differences between Trials.
 """
 
 import argparse
@@ -19,15 +20,15 @@ from rich.progress import track  # noqa: E402
 from rig.harness import percentile, report  # noqa: E402
 
 PIECE = 10_000
-"""Numbers summed in one piece: about a millisecond, so that a span of a quarter second has hundreds."""
+"""Numbers summed in one piece: about a millisecond, so a span of a quarter second has hundreds."""
 SPANS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0)
 """Seconds; windows of a Trial take 0.25 to 10."""
 LEAST = 4
-"""Spans of a length of which a deviation is worth giving."""
+"""Fewest spans of a length for a meaningful deviation."""
 
 
 def pieces(seconds: float) -> list[float]:
-    """Return the seconds that each piece took, one after the other."""
+    """Return the seconds of each piece, in order."""
     durations = []
     for _ in track(range(int(seconds)), description="arithmetic", console=Console(stderr=True, width=110)):
         began = time.perf_counter()
@@ -54,7 +55,7 @@ def speeds(took: list[float], span: float) -> list[float]:
 
 
 def deviations(took: list[float]) -> dict[str, float]:
-    """Return by the seconds of a span the coefficient of variation of the speed from span to span."""
+    """Return the coefficient of variation of the speed between spans, by their seconds."""
     by = {span: speeds(took, span) for span in SPANS}
     return {
         f"{span:g}": round(statistics.stdev(values) / statistics.mean(values), 3)

@@ -1,7 +1,8 @@
-"""Instructions that Envoy executes for one small request, with the gateway's configuration and with parts of it left out.
+"""Instructions that Envoy executes for one small request, with the gateway's configuration and without parts
+of it.
 
-Counted by valgrind's callgrind, as the difference of two runs over their difference in requests: the same on a busy
-machine as on a quiet one, where timings are not. The kernel's share is not in it. A minute for each configuration.
+Valgrind's callgrind counts them: the difference of two runs over their difference in requests. Unlike
+timings, the count is the same on a busy machine. It excludes the kernel. Each configuration takes a minute.
 """
 
 import argparse
@@ -34,7 +35,7 @@ SMALLEST = "smallest"
 
 
 def without(*names: str) -> Callable[[Json], None]:
-    """Leave these out of the connection manager."""
+    """Remove these from the connection manager."""
 
     def drop(manager: Json) -> None:
         for name in names:
@@ -59,7 +60,7 @@ MANAGERS: dict[str, Callable[[Json], None]] = {
     "filter that assigns callers": no_caller_filter,
 }
 PIECES = {"retries": ("retry_policy",), "response headers": ("response_headers_to_add",)}
-"""Parts of a route, wherever they stand in it."""
+"""Parts of a route, at any depth."""
 
 
 def pruned(value: Any, names: tuple[str, ...]) -> Any:
@@ -69,7 +70,7 @@ def pruned(value: Any, names: tuple[str, ...]) -> Any:
 
 
 async def count(config: bytes, folder: Path, url: str, port: int, requests: int) -> int:
-    """Run Envoy under callgrind for so many requests; return all its instructions."""
+    """Run Envoy under callgrind for this many requests; return its total instructions."""
     (folder / "bootstrap.json").write_bytes(config)
     process = await asyncio.create_subprocess_exec(
         "valgrind",

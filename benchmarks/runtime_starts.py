@@ -1,7 +1,7 @@
-"""What a start of each runtime is made of, by itself: in a new process, and forked from one that has imported it.
+"""Phases of a start of each runtime: in a new process, and forked from a process that has imported it.
 
-The measurement behind benchmarks/results/cold-start.md. No node, gateway or API: what a
-user waits for is `cold_start.py`'s. Starts alternate; the model's files and the imports are in the page cache.
+The measurement behind benchmarks/results/cold-start.md. No node, gateway or API: `cold_start.py` measures
+what a user waits for. Starts alternate; the model's files and the imports are in the page cache.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def environment(tree: Path, digest: str, port: int) -> dict[str, str]:
 
 
 def told(port: int, pid: int, since: float) -> Start:
-    """Wait until it is ready; return the phases that it tells, and the whole, in milliseconds."""
+    """Wait until the runtime is ready; return its phases and the total, in milliseconds."""
     with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         while True:
             try:

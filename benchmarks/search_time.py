@@ -1,7 +1,7 @@
-"""What one decision of the search takes: spaces of 100, 1,000 and 100,000 specs after 30 trials with one constraint, one core.
+"""CPU time of one search decision: 100, 1,000 and 100,000 specs, 30 trials, one constraint, one core.
 
-Seconds of processor time, so that others on the machine do not count; cold, and with eight earlier experiments of the same space to learn
-from (the most that are used).
+Processor time, so other load on the machine does not count; cold, and with eight earlier experiments of the
+same space, the most that a search uses.
 """
 
 import argparse
@@ -29,12 +29,12 @@ from tuner.settings import SearchSettings  # noqa: E402
 
 AXES = {100: (4, 5, 5), 1_000: (10, 10, 10), 100_000: (10, 10, 10, 10, 10)}
 BARS = {1_000: 1.0, 100_000: 15.0}
-"""Seconds; a search of a hundred thousand is usable while it thinks for less than half of what a trial takes."""
+"""Seconds: a decision on 100,000 specs must take less than half of a trial."""
 TRIALS, EARLIER = 30, 8
 
 
 def problem(size: int) -> Problem:
-    """Return a space in which more of everything gives more throughput, and more latency."""
+    """Return a space in which more of each resource increases throughput and latency."""
     ranks = np.array(list(itertools.product(*(range(axis) for axis in AXES[size]))), dtype=np.int64)
     axes = len(AXES[size])
     return Problem(

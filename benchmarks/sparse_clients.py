@@ -1,9 +1,10 @@
-"""What keeping a replica can do for clients that are silent for hours: cold requests against replica-hours.
+"""The effect of keep-alive for clients that are silent for hours: cold requests against replica-hours.
 
-For a sample of clients with few requests of each trace of --traces, start-up time 60 s, a replica is kept for a time after each request. Two
-curves: the same time for all clients, and for each client the time that is best for it, chosen with knowledge of what comes. No policy that
-only keeps replicas does better than the second; the bar asks for 0.3 % of cold requests at fewer hours than Knative with 15 minutes.
-One replica is assumed to be enough, so hours are too few where clients come in bursts.
+For a sample of clients with few requests of each trace of --traces, with a start-up time of 60 s, a replica
+is kept for some time after each request. Two curves: the same time for all clients, and the best time for
+each client, chosen with knowledge of the future. No policy that only keeps replicas is better than the second
+curve. The bar: 0.3 % of cold requests at fewer hours than Knative with 15 minutes. One replica is assumed to
+be enough, so hours are too few for clients with bursts.
 """
 
 import argparse
@@ -27,11 +28,11 @@ from autoscaler.simulate.workloads.load import Floats, Requests  # noqa: E402
 STARTUP = 66.0
 """Seconds: the 90 % quantile of starts of a minute, give or take a tenth."""
 MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 240, 480, 960, 1920, 4000, 20_000)
-"""For which a replica is kept; the last is for ever."""
+"""Seconds for which a replica is kept; the last is for ever."""
 RETENTION = 15
-"""Minutes, of Knative in the bar."""
+"""Minutes of Knative's retention in the bar."""
 PRICES = (1, 2, 3, 5, 10, 15, 20, 30, 50, 100, 200, 400)
-"""Cold requests that an hour of a replica may be worth: each gives a point of the second curve."""
+"""Cold requests that equal an hour of a replica: each is a point of the second curve."""
 COLD = 0.3
 
 

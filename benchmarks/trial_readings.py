@@ -1,17 +1,20 @@
-"""How far trials that should agree are apart, and how far they would be if each were read from all of its windows.
+"""Differences between trials that should agree, for three evaluations of the same windows.
 
-Of the 288 recorded trials (three rounds of `live_tuning.py`: `benchmarks/data/trial_windows.csv.gz`, two cores of an AMD EPYC, windows of 2 s, p99
-within 100 ms) those with batches of 64 and the same cores differ in memory and threads only, which explain next to nothing there (`by`: the mean
-deviation with each of their values, and in each round). Their logarithms' standard deviation is given for three readings of the same windows:
+There are 288 recorded trials: three rounds of `live_tuning.py` (`benchmarks/data/trial_windows.csv.gz`), two
+cores of an AMD EPYC, windows of 2 s, p99 within 100 ms. Those with batches of 64 and the same cores differ in
+memory and threads only, which explain next to nothing (`by`: the mean deviation for each of their values, and
+in each round). The figures are standard deviations of the logarithm for three evaluations:
 
-- recorded: the throughput of one window, at the load that the trial ended at, as a Trial's result was when these were recorded.
-- curves: that of the result as a Trial has it now, from curves through all windows (`tuner/load/level_search/load_model.py`), at the load where the next window meets the
-  limit with a probability of 99 %.
-- most: the highest throughput of any window, which knows no limit: about what the machine itself varies by.
+- recorded: the throughput of the trial's last load, from one window, as a Trial's result was at that time.
+- curves: the result of a Trial today, from curves through all windows
+  (`tuner/load/level_search/load_model.py`), at the load whose next window meets the limit with a
+  probability of 99 %.
+- most: the highest throughput of any window, without the limit: about the variation of the machine itself.
 
-No trial is made, so that it takes a second. `correlation` is that of one trial's deviation with the next one's, minutes later: what of it the
-machine keeps. `scatter` is what windows are off their trial's curve by, beside what their few requests explain: the median over trials, of the
-logarithm, which is what `tuner/settings.py` expects of any. `broken` is how often the limit is broken at the load found.
+It measures nothing new, so it takes a second. `correlation` is that of the deviations of consecutive trials,
+minutes apart: the drift of the machine. `scatter` is the deviation of windows from their trial's curve,
+beyond the noise of their few requests: the median over trials, of the logarithm, as `tuner/settings.py`
+assumes it. `broken` is the share of windows that break the limit at the resulting load.
 """
 
 import argparse
@@ -40,16 +43,16 @@ BATCH, CORES = "64", ("500m", "750m", "1")
 """Specs near the best; with fewer cores some trials break the limit at any load."""
 BY = ("memory", "threads", "round")
 WHOLE, NEAR = LOAD.window_seconds / 2, math.log(DEFAULTS.load.resolution)
-"""Seconds from which on a window was a whole one, and how far two loads that are the same may be apart."""
+"""Least seconds of a whole window, and the tolerance between equal loads."""
 UNEXPECTING = replace(DEFAULTS.load, scatter_windows=1e-6)
-"""What windows scatter by is then what they say, and nothing that was expected."""
+"""Without a prior, so the scatter of windows is their own."""
 
 Trials = Mapping[str, list[list[Window]]]
 """The windows of each trial, by its cores."""
 
 
 def recorded(windows: Sequence[Window]) -> float:
-    """Return the log throughput that the trial gave as its result."""
+    """Return the log throughput of the trial's recorded result."""
     return math.log(next(float(window["throughput"]) for window in windows if window["result"] == "1"))
 
 
@@ -71,7 +74,7 @@ READINGS = {"recorded": recorded, "curves": curves, "most": most}
 
 
 def scatter(by_cores: Trials) -> dict[str, float]:
-    """Return what windows are off their trial's curves by."""
+    """Return the deviations of windows from their trial's curves."""
     deviations = []
     for windows in (windows for trials_of_cores in by_cores.values() for windows in trials_of_cores):
         state = _state(windows, UNEXPECTING)
@@ -84,7 +87,7 @@ def scatter(by_cores: Trials) -> dict[str, float]:
 
 
 def trials(path: Path) -> Trials:
-    """Return the windows of each trial that counts, in the order of time, by its cores."""
+    """Return the windows of each relevant trial in the order of time, by its cores."""
     results: Trials = {cores: [] for cores in CORES}
     for windows in recorded_trials.trials(path).values():
         if windows[0]["batch"] == BATCH and windows[0]["cpu"] in CORES:
@@ -93,7 +96,7 @@ def trials(path: Path) -> Trials:
 
 
 def _figures(reading: Callable[[Sequence[Window]], float], of_cores: Trials) -> dict[str, Any]:
-    """Return how far trials are apart by one reading of their windows."""
+    """Return the differences between trials by one evaluation of their windows."""
     residuals: list[tuple[Window, float]] = []
     by_cores = {}
     for cores, trials_of_cores in of_cores.items():
@@ -121,9 +124,10 @@ def _figures(reading: Callable[[Sequence[Window]], float], of_cores: Trials) -> 
 
 
 def broken(by_cores: Trials) -> dict[str, float]:
-    """Return by cores which share of other trials' whole windows at a trial's load broke the limit.
+    """Return by cores the share of other trials' whole windows at a trial's load that broke the limit.
 
-    Most of these were measured because a window before them had broken it, and an hour later or earlier, so that they break it more often than the next window does.
+    Most of these windows followed a broken one and were an hour apart, so they break the limit more often
+    than the trial's next window does.
     """
     shares = {}
     for cores, trials_of_cores in by_cores.items():
@@ -143,7 +147,7 @@ def broken(by_cores: Trials) -> dict[str, float]:
 
 
 def main() -> None:
-    """Read them, and report."""
+    """Evaluate the trials, and report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,12 +1,14 @@
-"""Searches replayed on measured services: how good is what they recommend, after how many trials.
+"""Searches replayed on measured services: quality of the recommended spec, by the number of trials.
 
-Every service of the tables under --data, under each of its bounds, with --seeds seeds; trials have the noise that repeated measurements had,
-and those that do not boot count. Constants of the search were chosen on the tables of the project, and are the same for any other.
+Every service of the tables under --data, under each of its bounds, with --seeds seeds. Trials have the noise
+of repeated measurements, and those that do not boot count. Constants of the search were chosen on the tables
+of the project and are the same for any other table.
 
-A run's ratio is the true value of the recommended spec over the optimum, 0 if it breaks a bound. The optimum is that of the smoothed surface
-(`rig.surfaces`), as single points far above their neighbours are rather slips of a measurement; `raw` takes them for the truth.
-`5 %`, `10 %` and `20 %` are separate runs with that share of the space as their budget, start, failures and confirmations included. A warm start
-learns from searches of the other services only. Violations are one further measurement of what was recommended.
+The ratio of a run is the true value of the recommended spec over the optimum, 0 if it breaks a bound. The
+optimum is that of the smoothed surface (`rig.surfaces`), because single points far above their neighbours are
+probably measurement errors; `raw` takes them for the truth. `5 %`, `10 %` and `20 %` are separate runs with
+that share of the space as budget, including start, failures and confirmations. A warm start learns from
+searches of the other services only. Violations are of one further measurement of the recommended spec.
 Kernels are a stress test, without bars.
 """
 
@@ -150,7 +152,7 @@ def _play(task: Task) -> Result:
 
 
 def _earlier(cold: Sequence[Result]) -> list[tuple[Noisy, tuple[Earlier, ...]]]:
-    """Return each service with searches of the others to learn from: of the same group, bounds in number and seed, in full budget."""
+    """Return each service with the full searches of its group that have its bounds and seed."""
     full = [
         result
         for result in cold

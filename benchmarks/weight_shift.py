@@ -1,8 +1,8 @@
 """From the API's write of a Route's weights to the first request that the new split serves.
 
-The API and the gateway are the real processes. 500 services are stored, endpoints of others churn, and wrk
-loads the service at half of what the gateway carries. All weight moves from one arm to the other, so that the
-first answer of the new arm is the moment of the change; afterwards a 70/30 split is counted.
+API and gateway are the real processes. 500 services are stored, endpoints of others change, and wrk loads the
+service at half of the gateway's throughput. All weight moves from one arm to the other, so the first answer
+of the new arm is the moment of the change; afterwards a 70/30 split is counted.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def components(root: Path, api_port: int, gateway_port: int) -> Iterator[None]:
 
 
 async def store(kube: Kube, services: int, ports: tuple[int, int]) -> None:
-    """Create every Route with its EndpointSlices; the first is the one that is loaded."""
+    """Create every Route with its EndpointSlices; the first one gets the load."""
     limit = asyncio.Semaphore(16)
 
     async def one(n: int) -> None:
@@ -101,7 +101,7 @@ def name_of(n: int) -> str:
 
 
 async def churn(kube: Kube, services: int, done: list[int]) -> None:
-    """Replicas of other services come and go."""
+    """Add and remove replicas of other services."""
     while True:
         n = 1 + len(done) % (services - 1)
         base = f"127.78.{n // 250}.{n % 250 + 1}"
@@ -112,7 +112,7 @@ async def churn(kube: Kube, services: int, done: list[int]) -> None:
 
 
 async def shift(kube: Kube, session: aiohttp.ClientSession, url: str, arm: str) -> tuple[float, int]:
-    """Move all weight to an arm; return ms until it serves, and how many of our requests failed."""
+    """Move all weight to an arm; return ms until it serves, and the number of failed requests."""
     spec = {"segments": segments("digits", 10_000 if arm == "stable" else 0)}
     failed = 0
     started = clock.monotonic()

@@ -1,9 +1,9 @@
 """Writes serving/embedded/apiserver/schema/builtin.json: the schemas of the built-in kinds that we serve.
 
-Field names, types and descriptions come from the `kubernetes` client's models; how lists merge is not in them and
-stands here, by hand, after the Go types' `listType`, `listMapKey`, `patchStrategy` and `mapType` markers
-(k8s.io/api/{core,apps,batch,discovery,coordination}/v1/types.go). Run it after an upgrade of the client:
-`python tools/generate_builtin_schemas.py`. A test holds the checked-in file against it.
+Field names, types and descriptions come from the `kubernetes` client's models. The merge rules of lists are
+not in the models; the tables here follow the Go types' markers `listType`, `listMapKey`, `patchStrategy` and
+`mapType` (k8s.io/api/{core,apps,batch,discovery,coordination}/v1/types.go). Run it after an upgrade of the
+client: `python tools/generate_builtin_schemas.py`. A test compares the checked-in file with its output.
 """
 
 import json
@@ -71,7 +71,7 @@ MERGED_LISTS: dict[str, str] = {
     "PodStatus.hostIPs": "ip",
     "ObjectMeta.finalizers": "",
 }
-"""Strategic merge where the key is not the first list-map key, or the list is no list-map; empty: of scalars."""
+"""Keys of strategic merge that are not the first list-map key; empty: a list of scalars."""
 RETAIN_KEYS = {"PodSpec.volumes": "merge,retainKeys", "DeploymentSpec.strategy": "retainKeys"}
 ATOMIC_MAPS = frozenset(
     {

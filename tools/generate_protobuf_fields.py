@@ -1,12 +1,12 @@
-"""Writes serving/embedded/apiserver/requests/kubernetes_protobuf.json: the protobuf fields of the built-in kinds that we serve.
+"""Writes serving/embedded/apiserver/requests/kubernetes_protobuf.json: protobuf fields of the built-in kinds.
 
-They are in the tags of the Go types, of which this needs check-outs: k8s.io/api and k8s.io/apimachinery, of the
-version that the `kubernetes` client is made from. Run it after `generate_builtin_schemas.py`:
-`python tools/generate_protobuf_fields.py API APIMACHINERY`. A test holds the fields against those of builtin.json.
+The fields are in the tags of the Go types: this needs check-outs of k8s.io/api and k8s.io/apimachinery, in
+the version of the `kubernetes` client. Run it after `generate_builtin_schemas.py`:
+`python tools/generate_protobuf_fields.py API APIMACHINERY`. A test compares the fields with builtin.json.
 
-Each field is `"NUMBER": [NAME, TYPE]`. NAME is empty where the message's fields stand in its parent's JSON. TYPE is
-`string`, `int`, `bool`, `bytes`, `any` (known by name alone) or a message; before it `*` (a zero that was sent was
-meant), `[]` (a list) or `{}` (a map from strings).
+Each field is `"NUMBER": [NAME, TYPE]`. NAME is empty if the message's fields are inline in its parent's JSON.
+TYPE is `string`, `int`, `bool`, `bytes`, `any` (known by name alone) or a message, after `*` (a pointer: zero
+is a value), `[]` (a list) or `{}` (a map from strings).
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Write docs/reference: a page for each kind from its CRD, and one for all settings. A test holds the files against it.
+"""Write docs/reference: a page for each kind from its CRD, and one for all settings.
 
-Run it after a change of a kind or a setting: `make docs`.
+Run it after a change of a kind or a setting: `make docs`. A test compares the files with its output.
 """
 
 from collections.abc import Iterator, Mapping
@@ -112,8 +112,10 @@ def _settings() -> str:
     lines = [
         f"{HEADER}# Settings",
         "",
-        "What each setting of the configuration file means ([configuration](../configuration.md)). The variable of",
-        "`gateway.port` is `SLIPWAY_GATEWAY__PORT`.",
+        (
+            "What each setting of the configuration file means ([configuration](../configuration.md)). "
+            "The variable of\n`gateway.port` is `SLIPWAY_GATEWAY__PORT`."
+        ),
     ]
     summaries = {section.path: section.summary for section in sections()}
     for section, group in groupby(settings(), key=lambda setting: setting.path.rsplit(".", 1)[0]):

@@ -175,7 +175,8 @@ class Forecaster:
         values = first.forecast(self._points(first.seconds))
         if high != low:
             others = second.forecast(self._points(second.seconds))
-            values = tuple(a + inside * (b - a) for a, b in zip(values, others, strict=True))  # type: ignore[assignment]
+            pairs = zip(values, others, strict=True)
+            values = tuple(a + inside * (b - a) for a, b in pairs)  # type: ignore[assignment]
         seen_risk = min(SEEN_SHARE * (1 - self._share) * self._risk_factor, MOST_RISK)
         highest = max(
             math.exp(self._seen.quantile(1 - seen_risk)) * self._unit, self.last * math.exp(TREND_LIMIT)

@@ -1,4 +1,4 @@
-"""The capacity of one replica: measured, corrected by observations, or learned from load and latency. Pure."""
+"""The capacity of one replica: measured, corrected, or learned from load and latency. Pure."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from autoscaler.observation import Capacity, Load
 
 STRETCH = 1.5
-"""Ratio of the latency to the best latency at which a replica counts as saturated: a third of it is waiting."""
+"""Ratio to the best latency from which a replica counts as saturated: a third of it is waiting."""
 BEST_GAIN = 0.3
 """Weight of a span in the latency of a request that does not wait."""
 BEST_DRIFT = 0.003
@@ -33,7 +33,7 @@ saturated."""
 SURE_ANSWERS = 50.0
 """Answered requests of a correction: the mean of service times that vary by half of it is known to 7 %."""
 FIRST_ANSWERS = 10.0
-"""Answered requests of the first estimate, good to 16 %: until there is one, the count cannot follow the load."""
+"""Answered requests of the first estimate, good to 16 %: without one the count cannot follow the load."""
 SURE_SECONDS = 30.0
 """Least seconds of a correction."""
 LEAST_SHARE = 0.1
@@ -192,7 +192,7 @@ class CapacityEstimate:
         if is_first and each > FEW:
             self._unjudged = max(self._unjudged, (carried, latency))
         if is_growing or (is_first and is_draining):
-            return  # these requests may have waited, so the latency is not the best; saturation is not certain
+            return  # these requests may have waited: neither a best latency nor certain saturation
         if is_first:
             self._best = latency
             if self._unjudged[1] > STRETCH * latency:

@@ -88,8 +88,8 @@ def from_spec(spec: Mapping[str, Any], settings: AutoscalerSettings = DEFAULTS) 
     """Return the configuration of an Autoscaler's spec, which its schema has validated.
 
     Raises:
-        errors.Permanent: `InvalidSpec`; the spec breaks a rule that a schema cannot express. The message names
-            field, value and rule.
+        errors.Permanent: `InvalidSpec`; the spec breaks a rule that a schema cannot express. The message
+            names field, value and rule.
     """
     behavior = spec.get("behavior") or {}
     zero = behavior.get("scaleToZero") or {}

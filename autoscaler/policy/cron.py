@@ -107,7 +107,7 @@ class Cron:
         )
 
     def latest(self, zone: ZoneInfo, now: float) -> float | None:
-        """Return the last occurrence at or before `now`, in Unix seconds; None: not in the last eight years."""
+        """Return the last occurrence at or before `now`, in Unix seconds; None: none in eight years."""
         moments = [self._latest(zone, now, fold) for fold in ((0, 1) if self.every_hour else (0,))]
         return max((moment for moment in moments if moment is not None), default=None)
 

@@ -86,7 +86,7 @@ class LatencyTarget:
         """Learn from the last percentile.
 
         Args:
-            load: work per second of one replica over the same window, with a constant number of ready replicas.
+            load: work per second of one replica over the same window, with constant ready replicas.
             in_flight: requests of one replica over the same window.
             now: Unix seconds.
         """

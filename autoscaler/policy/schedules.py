@@ -35,9 +35,9 @@ class Schedule:
 def bounds(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float) -> tuple[int, int, str]:
     """Return the bounds at `now`, and the names of the schedules that set them.
 
-    A schedule's bounds replace the bounds of the spec. Of several active schedules the highest minimum and the
-    highest maximum hold, and a minimum above the maximum raises the maximum. So more active schedules never
-    mean fewer replicas.
+    A schedule's bounds replace the bounds of the spec. Of several active schedules the highest minimum and
+    the highest maximum hold, and a minimum above the maximum raises the maximum. So more active schedules
+    never mean fewer replicas.
 
     Args:
         schedules: all schedules of the target.

@@ -240,7 +240,7 @@ class Sizer:
             # Replicas that are there go on working off a backlog that needs no further start.
             drain = max(drain, min(replicas.desired - least, most))
         self._drained.add(now, math.ceil(least + drain - TOLERANCE))
-        # Counts of ready replicas and of requests are not of the same moment: a drain lasts for some readings.
+        # Ready replicas and requests are counted at different moments: a drain lasts for some readings.
         count = max(self._drained.since(now, DRAIN_SECONDS), base)
         if _is_busy(load):
             count = max(count, 1)
@@ -289,7 +289,7 @@ class Sizer:
         waiting: float,
         startup: float,
     ) -> float:
-        """Return the work that will wait when a start ordered now is ready, with those that are starting already."""
+        """Return the work that will wait when a start ordered now is ready; earlier starts serve too."""
         each = load.work / load.arrivals if load.arrivals > 0 else 1.0
         served = replicas.ready * startup
         for created in replicas.starting:

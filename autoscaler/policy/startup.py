@@ -49,8 +49,8 @@ class StartupTimes:
         """Return the seconds that a start takes at most in nine of ten cases.
 
         Args:
-            starting: Unix seconds at which each replica that is not ready was created. Before the first finished
-                start, the oldest of them bounds the start-up time from below.
+            starting: Unix seconds at which each replica that is not ready was created. Before the first
+                finished start, the oldest of them bounds the start-up time from below.
             now: Unix seconds.
         """
         if self._seconds:

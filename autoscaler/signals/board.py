@@ -155,7 +155,7 @@ def rise(before: Reading, reading: Reading, targets: AbstractSet[Target]) -> dic
 
 
 def span(before: Reading, reading: Reading, elapsed: float) -> float:
-    """Return the seconds between two readings: by the gateway's clock, or by ours if the gateway's was set."""
+    """Return the seconds between two readings: by the gateway's clock, or by ours if that was set."""
     reported = reading.read_at - before.read_at
     return reported if abs(reported - elapsed) <= SLACK + UNLIKE * elapsed else max(elapsed, 0.1)
 
@@ -268,11 +268,11 @@ class Board:
                 self._durations.add(target, answers, now)
 
     def percentile(self, target: Target, percent: float, now: float) -> Percentile | None:
-        """Return the seconds within which `percent` of 100 answers of the last minute came; None: none was read."""
+        """Return this percentile of the last minute's response times; None: none was read."""
         return self._durations.of(target, percent, now)
 
     def _add(self, rises: list[tuple[float, float, dict[Target, Counts]]], silent: list[_Gateway]) -> None:
-        """Add the increases; those of a longer span are scaled down to the mean span of the other gateways."""
+        """Add the increases; longer spans are scaled down to the mean span of the other gateways."""
         least = min(seconds for seconds, _, _ in rises)
         usual = [seconds for seconds, _, _ in rises if seconds <= 2 * least]
         step = sum(usual) / len(usual)

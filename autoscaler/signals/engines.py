@@ -1,7 +1,7 @@
 """Parses the metrics pages of inference engines, by a table of the engines' metric names. Pure.
 
-Sources are the engines' documentation: vLLM "Production metrics", SGLang "Production metrics", TGI "Metrics" (v3), Triton
-"Metrics" and its TensorRT-LLM backend's README.
+Sources are the engines' documentation: vLLM "Production metrics", SGLang "Production metrics", TGI "Metrics"
+(v3), Triton "Metrics" and its TensorRT-LLM backend's README.
 """
 
 import re
@@ -53,8 +53,8 @@ ENGINES: dict[str, dict[str, tuple[str, ...]]] = {
         GENERATED_TOKENS: ("slipway_generated_tokens_total",),
     },
 }
-"""Metric names by engine and field, the newest first. A name with a label selects that series alone. Series of
-one name are added up, except for a share (`CACHE`), of which the highest counts."""
+"""Metric names by engine and field, the newest first. A name with a label selects that series alone. Series
+of one name are added up, except for a share (`CACHE`), of which the highest counts."""
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})? (\S+)")
 _LABEL = re.compile(r'(\w+="[^"]*")')
@@ -99,7 +99,7 @@ def read(text: str) -> EngineReading:
 
 
 def waiting_tokens(reading: EngineReading, prompt_length: float) -> float | None:
-    """Return the waiting prompt tokens: the engine's own count, or the waiting requests times `prompt_length`."""
+    """Return the waiting prompt tokens: the engine's count, or waiting requests times `prompt_length`."""
     if reading.waiting_tokens is not None:
         return reading.waiting_tokens
     return reading.waiting * prompt_length if reading.waiting is not None else None

@@ -162,7 +162,7 @@ def _replicas(starts: Floats, service: Floats, replica: Replica, seconds: int) -
 
 
 def _postponed(times: Floats, service: Floats, wait: float) -> Floats:
-    """Return the starts of service if slots open at the deadline of the first waiting request and then close."""
+    """Return the starts of service if slots open at the first waiting request's deadline and then close."""
     starts = np.empty(len(times))
     ends: list[float] = []
     for request, (arrived, seconds) in enumerate(zip(times.tolist(), service.tolist(), strict=True)):

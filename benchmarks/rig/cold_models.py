@@ -36,7 +36,7 @@ class Trained:
     directory: Path
     bytes: int
     expected: int
-    """The digit that the model sees in `REQUEST`."""
+    """The digit that the model predicts for `REQUEST`."""
 
     @property
     def request(self) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ class Trained:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """Give a directory that replicas may enter."""
+    """Yield a directory that replicas may enter."""
     path = Path(tempfile.mkdtemp(prefix="slipway-bench-"))
     path.chmod(0o755)
     try:
@@ -96,7 +96,7 @@ def _size(directory: Path) -> int:
 
 
 def cost(data: DataDir) -> dict[str, float]:
-    """Return what the store and the zygotes take: MiB on disk, and proportional set size (proc(5)) of the processes."""
+    """Return the MiB of the store on disk and of the zygotes (proportional set size, proc(5))."""
     sizes = [pss(pid) for pid in zygotes(data)]
     return {
         "storeMiB": round(ModelStore(data.models).size() / 2**20, 1),

@@ -1,4 +1,4 @@
-"""An hour of a trace in minutes: moments at which requests come, with a silence after which load returns."""
+"""An hour of a trace in minutes: arrival times of requests, with a silence in between."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,12 @@ from rig import scaling
 
 HOUR = 3600.0
 PEAK_SECONDS = 10
-"""The rate of the busiest so many seconds of the compressed trace is its peak."""
+"""Seconds of the compressed trace whose highest rate is its peak."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the hour is pressed together."""
+    """The compression of the hour."""
 
     before: int
     """Seconds of load before the silence."""
@@ -34,12 +34,12 @@ class Shape:
 
     @property
     def factor(self) -> float:
-        """How much faster time goes than in the trace."""
+        """The factor by which time passes faster than in the trace."""
         return HOUR / (self.before + self.after)
 
 
 def trace(directory: Path, name: str) -> Trace:
-    """Return the trace whose file's name begins like this; raise SystemExit where there is none."""
+    """Return the trace whose file name begins with `name`; raise SystemExit without one."""
     if not directory.is_dir():
         raise SystemExit(f"--traces: {directory} is not there")
     matches = [recorded for known, recorded in scaling.recorded(directory).items() if known.startswith(name)]
@@ -49,8 +49,10 @@ def trace(directory: Path, name: str) -> Trace:
 
 
 def moments(source: Trace, shape: Shape, seed: int) -> Floats:
-    """Return arrivals in seconds from the start: the busiest hour's rates, with the trace's own ups and downs, scaled to the peak; between
-    them chance alone, as of many clients."""
+    """Return arrivals in seconds from the start: the rates of the busiest hour, scaled to the peak.
+
+    Between the trace's steps arrivals are random, as those of many clients.
+    """
     seconds = shape.before + shape.after
     step = HOUR / seconds
     rates = _rates(source, step)

@@ -1,4 +1,4 @@
-"""The alternative that was not taken: clusters with their endpoints inline, in one file that Envoy watches."""
+"""The rejected alternative: clusters with inline endpoints, in one file that Envoy watches."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ def _bootstrap(folder: Path) -> dict[str, Any]:
 
 
 async def measure(clusters: Sequence[Cluster], changes: int) -> dict[str, object]:
-    """What one endpoint's coming and going costs, as `endpoint_delivery` measures it for the stream."""
+    """Return the cost of adding and removing one endpoint, as `endpoint_delivery` does for the stream."""
     with tempfile.TemporaryDirectory(prefix="slipway-file-") as root:
         folder = Path(root)
         (folder / "bootstrap.json").write_text(json.dumps(_bootstrap(folder)))

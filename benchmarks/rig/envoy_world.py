@@ -1,4 +1,4 @@
-"""The gateway's own Envoy and xDS server, which get plans directly: for benchmarks of the data plane."""
+"""The gateway's Envoy and xDS server with plans set directly, for benchmarks of the data plane."""
 
 import contextlib
 import tempfile
@@ -59,7 +59,7 @@ class World:
         return identity
 
     async def serve(self, services: Iterable[GatewayService]) -> None:
-        """Have Envoy serve these too; a service of the same name is replaced."""
+        """Add these services; a service of the same name is replaced."""
         self.put(services)
         await self.xds.apply(self.renderer.render(self.table.take_changes()))
 

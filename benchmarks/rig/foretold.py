@@ -1,4 +1,4 @@
-"""What the simulator says of a run that was recorded: the same arrivals, replicas, start-up times, ticks and policy."""
+"""The simulation of a recorded run: the same arrivals, replicas, start-up times, ticks and policy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from serving import clock
 TICK = 5.0
 """Seconds between two ticks of the autoscaler."""
 RUNS = 5
-"""Simulated runs, of which the mean is the prediction: they spread over what is not known of the ticks."""
+"""Simulated runs, whose mean is the prediction: they cover the unknown phase of the ticks."""
 READINGS = Signals(
     every=TICK, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=DEFAULTS.idle_seconds
 )
@@ -30,7 +30,7 @@ READINGS = Signals(
 
 @dataclass(frozen=True)
 class Foretold:
-    """What the simulator says."""
+    """The result of the simulator."""
 
     violations: float
     """Percent."""
@@ -140,7 +140,7 @@ def _startup(starts: Sequence[float]) -> Startup:
 
 
 def _builder(config: PolicyConfig, proof: float) -> Callable[[PolicyInputs], Policy]:
-    """Return what builds the policy as it was when the run began: it had seen the start that proved the revision."""
+    """Return a factory of the policy at the start of the run: it has observed the start of the proof."""
 
     def build(terms: PolicyInputs) -> Policy:  # noqa: ARG001 the capacity is to be learned, as it was
         sizer = Sizer(config)

@@ -1,4 +1,4 @@
-"""What the specs of a space really do, from several measurements of all of them."""
+"""The true values of a space's specs, from several measurements of each."""
 
 import math
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from scipy.stats import t as student
 from tuner.search.problem import Observation
 
 NEAR = math.log(2)
-"""How far below the best mean a spec's measurements still say how the best's vary: those of the slowest vary more."""
+"""Distance to the best mean up to which specs share its variance: the slowest specs vary more."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What each of the n specs does, from all rounds."""
+    """The values of the n specs, from all rounds."""
 
     values: np.ndarray
-    """(n, rounds): log objective, without what a round had more or less than the others: machines are faster at times."""
+    """(n, rounds): log objective less the mean effect of the round: a machine is faster at times."""
     mean: np.ndarray
     """(n,): of these; -inf where the spec failed or does not meet the constraints on average."""
     margins: np.ndarray

@@ -1,6 +1,6 @@
-"""What every benchmark shares: the machine, confidence intervals, and the JSON line that comes last.
+"""Shared parts of the benchmarks: the machine, confidence intervals, and the last line of JSON.
 
-A bar is held against the worse end of a 95 % bootstrap interval, so that a lucky run does not meet it.
+A bar applies to the worse end of a 95 % bootstrap interval, so a lucky run does not meet it.
 """
 
 import json

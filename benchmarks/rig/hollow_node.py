@@ -1,8 +1,8 @@
-"""A node whose replicas are hollow: the node agent's own controllers, and Pods that are ready without a process.
+"""A node with hollow replicas: the controllers of the node agent, and Pods that are ready without a process.
 
-What the API sees is what a real node writes (Pods, their statuses and Events, Deployment statuses, EndpointSlices),
-by the same code; only processes, cgroups and probes are left out, as in kubemark. Every Pod has the one address at
-which something answers for all of them.
+The same code as on a real node writes Pods, their statuses and Events, Deployment statuses and
+EndpointSlices; only processes, cgroups and probes are missing, as in kubemark. All Pods share one address,
+where one server answers for all of them.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """A TCP link of a fixed speed in front of a server: `python link.py PORT TARGET_PORT BITS_PER_SECOND`.
 
-Only what comes back from the server is slowed, by a token bucket with a tenth of a second of burst: what is fetched
-takes as long as over a wire of that speed, plus the loopback's own microseconds.
+A token bucket with a tenth of a second of burst slows the server's bytes only: a download takes as long as
+over a wire of that speed, plus the loopback's own microseconds.
 """
 
 import asyncio

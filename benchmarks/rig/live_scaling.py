@@ -1,4 +1,4 @@
-"""One product on this machine whose replicas have a known capacity: a load that is recorded on both sides, and who scales."""
+"""The product on this machine with replicas of known capacity, load recorded on both sides, and a scaler."""
 
 import asyncio
 import json
@@ -232,7 +232,7 @@ class World:
 
     @asynccontextmanager
     async def driven(self, name: str, policy: Policy) -> AsyncIterator[list[tuple[float, Decision]]]:
-        """Let a policy write the count, at its interval, from the pages that the autoscaler reads; give its decisions."""
+        """Let a policy write the count at its interval, from the autoscaler's pages; return its decisions."""
         decisions: list[tuple[float, Decision]] = []
         async with _beside(self._drive(await self.target(name), policy, decisions)):
             yield decisions

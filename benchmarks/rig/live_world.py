@@ -1,4 +1,4 @@
-"""One product on this machine whose model is tuned: experiments that search, and trials of any spec of the same space."""
+"""The product on this machine with a tuned model: experiments, and trials of any spec of the same space."""
 
 import asyncio
 import math
@@ -89,7 +89,7 @@ class World:
                 return over
 
     async def read(self, row: int, status: Object) -> Observation:
-        """Return what a Trial of a spec says; the result of one that was measured to its end is read from its windows, as Trials are read now."""
+        """Return the observation of a Trial; a complete Trial is evaluated from its windows."""
         was = TrialStatus.model_validate(status)
         if was.reason == "Measured":
             state = results.state_of(self.spec.load, self.spec.constraints, was.windows, DEFAULTS.load)

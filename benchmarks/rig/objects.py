@@ -1,4 +1,4 @@
-"""Objects of the product under test: as they are written, and waited for."""
+"""Objects of the product under test: manifests, and waits for their states."""
 
 import asyncio
 from collections.abc import Callable

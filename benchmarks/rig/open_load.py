@@ -1,9 +1,10 @@
-"""An open loop of requests at given moments, in a process of its own; what came of each is one JSON line.
+"""An open loop of requests at given moments, in a separate process; prints one JSON line for each.
 
     python open_load.py URL < moments
 
-Standard input has a JSON array of moments, in seconds of the machine's monotonic clock. A line has [moment, seconds from that moment to the
-end of the answer, status]; status 0 is an error of the connection, or a request that had no answer in time. Nothing is tried again.
+Standard input has a JSON array of moments, in seconds of the machine's monotonic clock. A line has [moment,
+seconds from that moment to the end of the answer, status]; status 0 is an error of the connection, or a
+request without an answer in time. Requests are not retried.
 """
 
 import asyncio

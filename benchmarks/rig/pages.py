@@ -1,4 +1,4 @@
-"""Which bytes of files the page cache has: dropped for a cold start, counted afterwards."""
+"""The page cache of files: dropped for a cold start, counted afterwards."""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The other proxies that split the same traffic 90/10 between the same two backends, each at its smallest."""
+"""Other proxies with minimal configurations that split traffic 90/10 between the same two backends."""
 
 import contextlib
 import json
@@ -75,7 +75,8 @@ client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None, max_keepali
 @app.api_route("/{path:path}", methods=["GET", "POST"])
 async def proxy(path: str, request: Request):
     port = A if random.random() < 0.9 else B
-    answer = await client.request(request.method, f"http://127.0.0.1:{port}/{path}", content=await request.body())
+    url = f"http://127.0.0.1:{port}/{path}"
+    answer = await client.request(request.method, url, content=await request.body())
     return Response(answer.content, answer.status_code)
 uvicorn.run(app, host="127.0.0.1", port=PORT, log_level="error")
 """

@@ -1,7 +1,4 @@
-"""Recorded live grids: every spec of manifests/samples/tuning.yaml measured three times by `live_tuning.py`, as the windows of each trial.
-
-Only what a reading needs of them is kept: of latencies the p99, which has a limit. No request of them failed.
-"""
+"""Recorded live grids: the windows of three trials of each spec of manifests/samples/tuning.yaml."""
 
 import csv
 import gzip
@@ -43,7 +40,7 @@ Window = Mapping[str, str]
 
 
 def trials(path: Path) -> dict[tuple[int, int], list[Window]]:
-    """Return by round and row of the space the windows of each trial, in the order in which they were measured."""
+    """Return the windows of each trial in the order of time, by round and row of the space."""
     with gzip.open(path, "rt", newline="") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: row["start"])
     windows: dict[tuple[int, int], list[Window]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A real registry (Debian's docker-registry) behind a link of a fixed speed, and images in it as other builders make them."""
+"""A real registry (Debian's docker-registry) behind a link of fixed speed, with images of other builders."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""Searches played on measured surfaces: each trial gives what was measured there, with the noise of a measurement."""
+"""Searches replayed on measured surfaces: a trial returns the measured value with the measurement's noise."""
 
 import math
 import zlib
@@ -31,7 +31,7 @@ class Noisy:
 
     @property
     def search_seed(self) -> int:
-        """Another for each surface: searches that begin alike everywhere are lucky everywhere, and say less than their number."""
+        """Differs for each surface: with a common seed, luck would be common to all surfaces."""
         return zlib.crc32(f"{self.surface.name} {self.seed}".encode())
 
     @property
@@ -98,7 +98,7 @@ def play(
 
 
 def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quantile: float) -> Run:
-    """Run another way of choosing; it recommends the best that it measured, with the same safety against its own noise."""
+    """Run another algorithm; it recommends the best measured spec, with the same margin for noise."""
     problem = noisy.surface.problem
     observations: list[Observation] = []
     course: list[int | None] = []
@@ -126,7 +126,7 @@ def as_earlier(surface: Surface, run: Run) -> Earlier:
 
 
 def ratio(surface: Surface, row: int | None, *, smoothed: bool) -> float:
-    """Return the true value of a spec over the optimum: 0 if it breaks a constraint or there is none; at most 1.
+    """Return the true value of a spec over the optimum, at most 1; 0 if it breaks a constraint or is None.
 
     Args:
         surface: without noise.
@@ -142,7 +142,7 @@ def ratio(surface: Surface, row: int | None, *, smoothed: bool) -> float:
 
 
 def fresh_excess(noisy: Noisy, row: int | None) -> float:
-    """Return by what share one further measurement of a recommended spec exceeds the constraint that it breaks most; 0 if none."""
+    """Return the largest excess over a constraint in one further measurement; 0 if none."""
     if row is None or not noisy.surface.margins.shape[1]:
         return 0.0
     rng = np.random.default_rng([noisy.search_seed, 3, row])

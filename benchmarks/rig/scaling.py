@@ -1,4 +1,4 @@
-"""Scaling policies on recorded and made-up load: what is run, and how a run is timed."""
+"""Scaling policies on recorded and synthetic load: the runs, and their CPU time."""
 
 import gzip
 import time
@@ -90,7 +90,7 @@ class Timed:
 
 
 def recorded(directory: Path) -> dict[str, traces.Trace]:
-    """Return the traces of a directory by their file names without endings; raise SystemExit for one that is not understood."""
+    """Return the traces of a directory by file stem; raise SystemExit for an unreadable one."""
     paths = sorted(path for path in directory.iterdir() if path.name.endswith((".csv", ".csv.gz")))
     try:
         return {path.name.split(".")[0]: traces.parse(path.name, _text(path)) for path in paths}
@@ -108,7 +108,7 @@ def services(plan: Plan) -> Sequence[Recipe]:
 
 
 def play(plan: Plan, service: int, seed: int) -> list[Row]:
-    """Run every policy under every start-up law on one service with one seed: all of them get the same load."""
+    """Run every policy under every start-up law with the same load of one service and seed."""
     recipe = services(plan)[service]
     workload = recipe.workload(seed)
     if not plan.history:

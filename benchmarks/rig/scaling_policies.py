@@ -1,4 +1,4 @@
-"""The scaling policies that are compared, by name: ours at several risks, and those of the field."""
+"""The compared scaling policies by name: ours at several risks, and baselines."""
 
 from collections.abc import Callable, Mapping
 from functools import cache

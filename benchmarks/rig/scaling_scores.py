@@ -1,4 +1,4 @@
-"""How good scaling policies were: figures per service and start-up law, the trade of cost against violations, and the bars."""
+"""Scores of scaling policies: figures by service and start-up law, cost against violations, and the bars."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ Cell = tuple[str, str]
 
 
 def figures(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the figures of every service, start-up law and policy: of the two that are compared, intervals over seeds; of others, means."""
+    """Return figures by service, start-up law and policy: intervals of the compared two, else means."""
     places: dict[str, Any] = {}
     for (service, startup), policies in cells(rows).items():
         place = places.setdefault(service, {"tags": sorted(next(iter(policies.values()))[0].tags)})
@@ -73,7 +73,7 @@ def cells(rows: Iterable[Row]) -> dict[Cell, dict[str, list[Row]]]:
 
 
 def bars(rows: Sequence[Row]) -> tuple[dict[str, Any], list[Bar]]:
-    """Return what led to the bars, and the bars; none while ours was not run."""
+    """Return the figures of the bars, and the bars; none without a run of ours."""
     if not any(row.policy == OURS for row in rows):
         return {}, []
     by_cell = cells(rows)
@@ -92,7 +92,7 @@ def bars(rows: Sequence[Row]) -> tuple[dict[str, Any], list[Bar]]:
 
 
 def dominated(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[str]:
-    """Return where a baseline has both fewer violations and fewer replica-hours, by the worse ends of both."""
+    """Return where a baseline has fewer violations and fewer replica-hours, by the worse ends."""
     pairs = []
     for (service, startup), policies in by_cell.items():
         if OURS not in policies:
@@ -112,8 +112,9 @@ def dominated(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[str]:
 def against_front(rows: Sequence[Row]) -> dict[str, float]:
     """Return, for each baseline that no other beats in both means, our violations at its cost over its own.
 
-    Ours at all risks make a line of mean cost and mean violations; between its points it is straight, and beyond its ends level: more is
-    not spent than ours at its most careful would, and a baseline that is cheaper than ours at its boldest cannot be compared.
+    The means of cost and violations of ours at all risks are a line, straight between its points and level
+    beyond its last: ours spends no more than at its least risk. A baseline that is cheaper than ours at its
+    highest risk is not compared.
     """
     chosen = [row for row in rows if row.startup in SWEPT_STARTUPS and "client" not in row.tags]
     points = {
@@ -159,7 +160,7 @@ def _smooth(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
 
 
 def _sparse(rows: Sequence[Row]) -> list[Bar]:
-    """Hold the sums over sparse clients, each seed for itself, against Knative with a long retention."""
+    """Return the bars of the sums over sparse clients, by seed, against Knative with a long retention."""
     chosen = [row for row in rows if "client" in row.tags and row.startup == SPARSE_STARTUP]
     if not any(row.policy == KPA_RETENTION for row in chosen):
         return []

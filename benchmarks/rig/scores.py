@@ -1,4 +1,4 @@
-"""How good searches on measured surfaces were: ratios to the optimum, trials until near it, broken bounds, and the bars for all of them."""
+"""Scores of searches on measured surfaces: ratios to the optimum, trials until near it, violations, bars."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ GROUPS = {"slices": "GPU slices", "profiles": "GPU profiles", "kernels": "kernel
 
 @dataclass(frozen=True)
 class Task:
-    """One search."""
+    """One search to run."""
 
     method: str
     share: float
@@ -31,7 +31,7 @@ class Task:
 
     @property
     def trials(self) -> int:
-        """Its budget."""
+        """The number of its trials."""
         size = self.noisy.surface.problem.size
         return min(
             max(round(self.share * size), 1), KERNEL_TRIALS if self.noisy.surface.group == "kernels" else size
@@ -40,7 +40,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it."""
+    """The result of a search."""
 
     task: Task = field(repr=False)
     run: Run
@@ -48,13 +48,13 @@ class Result:
     raw: float
     excess: float
     reached: int
-    """Trials until what would be recommended was within 5 % of the optimum; one more than the budget if never."""
+    """Trials until the recommended spec was within 5 % of the optimum; budget + 1 if never."""
     seconds: float
     """Of thought, per trial."""
 
 
 def summary(every: Sequence[Result], stopped: Sequence[Result]) -> tuple[dict[str, Any], list[Bar]]:
-    """Return figures by group and of all services together, and the bars of both; kernels have none and are not among the services."""
+    """Return figures and bars by group and of all services; kernels have no bars and are no services."""
     results: dict[str, Any] = {}
     bars: list[Bar] = []
     for group, name in GROUPS.items():
@@ -75,7 +75,7 @@ def summary(every: Sequence[Result], stopped: Sequence[Result]) -> tuple[dict[st
 
 
 def of_group(results: Sequence[Result], stopped: Sequence[Result]) -> dict[str, Any]:
-    """Return the figures of one group: of every method and budget, and of the searches that stopped by themselves."""
+    """Return the figures of one group, by method and budget, and of searches that stopped early."""
     figures: dict[str, Any] = {}
     for method, share in dict.fromkeys((result.task.method, result.task.share) for result in results):
         chosen = _some(results, method, share)
@@ -133,7 +133,7 @@ def _bars(name: str, results: Sequence[Result]) -> list[Bar]:
 
 
 def _by_chance(services: Iterable[surfaces.Surface]) -> int:
-    """Return the median of the trials after which a random order has met a spec within 5 %: exact, and without a budget that cuts it off."""
+    """Return the exact median of the trials until a random order meets a spec within 5 %."""
     spaces = [
         (
             surface.problem.size,

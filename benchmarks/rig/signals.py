@@ -1,4 +1,4 @@
-"""Ways by which a gateway can learn what its Envoy counts: asked for as a page, or sent over gRPC. Each gives its counts."""
+"""Ways by which a gateway reads Envoy's counters: scraped as a page, or sent over gRPC."""
 
 import asyncio
 import contextlib
@@ -31,16 +31,16 @@ _METHODS = {
     SINK: ("envoy.service.metrics.v3.MetricsService", "StreamMetrics"),
 }
 SENT = tuple(_METHODS)
-"""Where Envoy sends, and is not asked."""
+"""Ways in which Envoy sends without a request."""
 _UNLIMITED = [("grpc.max_receive_message_length", -1)]
 
 Counts = dict[str, int]
-"""Requests that came, by cluster."""
+"""Arrived requests by cluster."""
 
 
 @dataclass
 class Readings:
-    """How many there were, and what the last one said."""
+    """The number of readings, and the counts of the last."""
 
     number: int = 0
     counts: Counts | None = None
@@ -58,7 +58,7 @@ class Readings:
         self.take({name: counter.total for name, counter in self._counts.counts.items()})
 
     def report(self, message: bytes) -> None:
-        """Read a LoadStatsRequest; it has what was new since the one before."""
+        """Read a LoadStatsRequest; it has the increase since the previous one."""
         counts = dict(self.counts or {})
         for number, cluster in parts(message):
             if number == 2:
@@ -86,7 +86,7 @@ def _reported(message: bytes) -> tuple[str, int]:
 
 
 def _counter(message: bytes) -> tuple[str, int] | None:
-    """Of a MetricFamily the cluster and the count, where it is our arrivals."""
+    """Return cluster and count of a MetricFamily of arrived requests; None for another."""
     fields = dict(parts(message))
     name = text(fields.get(1, b""))
     if not name.endswith(".upstream_rq_total") or "/" not in name:
@@ -97,7 +97,7 @@ def _counter(message: bytes) -> tuple[str, int] | None:
 
 
 def changed(way: str, socket: Path, seconds: float) -> Callable[[Json], None]:
-    """Return what this way has otherwise in Envoy's bootstrap; with readings every so many seconds, where Envoy begins them."""
+    """Return the change of Envoy's bootstrap for this way; `seconds` between the reports that Envoy sends."""
 
     def change(config: Json) -> None:
         if way == EVERYTHING:
@@ -148,7 +148,7 @@ def _grpc_cluster(socket: Path) -> Json:
 
 @contextlib.asynccontextmanager
 async def receiving(way: str, socket: Path, seconds: float, begin: asyncio.Event) -> AsyncIterator[Readings]:
-    """Be who Envoy sends its counts to, from `begin` on; where it is asked for them, nobody."""
+    """Receive the counts that Envoy sends, from `begin` on; for scraped pages, nothing."""
     readings = Readings()
     if way not in _METHODS:
         yield readings
@@ -185,10 +185,11 @@ async def receiving(way: str, socket: Path, seconds: float, begin: asyncio.Event
 
 
 async def ask(way: str, world: World, readings: Readings, labels: dict[str, Labels]) -> None:
-    """Ask for the page once; where Envoy counts everything, for the part of it that we know."""
+    """Scrape the page once; if Envoy counts everything, only the known counters."""
     if way == EVERYTHING:
         pattern = quote(f"^{statistics.OURS}({statistics.COUNTERS})$")
-        answer = await world.admin._request("GET", f"/stats/prometheus?usedonly&filter={pattern}")  # noqa: SLF001 as before
+        path = f"/stats/prometheus?usedonly&filter={pattern}"
+        answer = await world.admin._request("GET", path)  # noqa: SLF001
     else:
         answer = await world.admin.statistics(durations=way != COUNTS)
     readings.page(answer, labels, durations=way != COUNTS)

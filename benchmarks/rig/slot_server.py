@@ -1,9 +1,10 @@
-"""A replica of known capacity for framework `custom`: so many slots, and so many seconds in one; others wait in line.
+"""A replica of known capacity for framework `custom`: slots with a fixed service time, and a queue.
 
     python slot_server.py --slots 2 --service 0.2 --load 3
 
-It listens once it has slept for its load, as one that reads its weights. It uses next to no processor time, so that two cores carry ten of them. SIGTERM lets requests in flight finish, and idle connections
-be closed by who opened them, as the shipped runtimes do.
+It listens after a sleep of --load seconds, as a server that loads its weights. It uses next to no processor
+time, so two cores carry ten of them. After SIGTERM it finishes requests in flight, and clients close idle
+connections, as with the shipped runtimes.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A thousand event streams at once through the gateway: do all live, and how late are events?"""
+"""A thousand concurrent event streams through the gateway: complete streams, and delays of events."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close
 
 
 async def streams(count: int, seconds: float) -> dict[str, float]:
-    """Hold `count` streams open for a while; endpoints change beneath them half-way."""
+    """Hold `count` streams open; half-way the endpoints change."""
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):

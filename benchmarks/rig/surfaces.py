@@ -1,4 +1,4 @@
-"""Measured surfaces to replay searches on: what each spec of a service does, from tables told apart by their columns."""
+"""Measured surfaces to replay searches on: the values of each spec of a service, from tables."""
 
 import csv
 import gzip
@@ -30,19 +30,19 @@ TOKEN_BOUNDS_MS: tuple[tuple[float, float] | None, ...] = (
 )
 """Of the language models: time to the first token, and between tokens."""
 LEAST_SPECS = 20
-"""A table of fewer specs has no 5 % to speak of."""
+"""Fewest specs of a table: of fewer, 5 % is no budget."""
 
 
 @dataclass(frozen=True)
 class Surface:
-    """A service under constraints, measured everywhere."""
+    """A service under constraints, with a measurement of every spec."""
 
     name: str
     service: str
     group: str
     """`slices`, `profiles` or `kernels`."""
     bounded: int
-    """Which of the group's bounds these are."""
+    """The number of the bounds within the group."""
     problem: Problem
     log_objective: Floats
     """(n,): natural logarithm, to be maximised; what does not boot has -inf."""
@@ -60,8 +60,8 @@ class Surface:
     def smoothed(self) -> Floats:
         """(n,): the objective as the median of a spec and those of its orthogonal neighbours that boot.
 
-        Some optima of measured tables are single points far above everything around them: more likely a slip of the measurement
-        than a property of the service. Axes without order have no neighbours.
+        Some optima of measured tables are single points far above their neighbours: more likely an error of
+        the measurement than a property of the service. Axes without order have no neighbours.
         """
         medians = self.log_objective.copy()
         row = {tuple(rank): i for i, rank in enumerate(self.problem.ranks.tolist())}
@@ -169,7 +169,7 @@ def _slices(rows: Sequence[Row]) -> Iterator[Surface]:
 
 
 def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surface]:
-    """Language models on GPU profiles at levels of load: tokens per unit of money, under bounds of TTFT and ITL."""
+    """Language models on GPU profiles by load: tokens per cost, under bounds of TTFT and ITL."""
     kinds = sorted({row["gpu_type"] for row in rows})  # of all services, as they learn from each other
     for service, of_one in _by(rows, "model").items():
         priced = [row for row in of_one if f"{row['n_gpus']} x {row['gpu_type']}" in prices]
@@ -203,14 +203,14 @@ def _profiles(rows: Sequence[Row], prices: Mapping[str, float]) -> Iterator[Surf
 
 
 def _expected(metric: str, log_cost: Floats, log_at_once: Floats) -> Floats:
-    """Return what is expected of the objective: slices, and kinds of GPU, are as much as they cost."""
+    """Return the expectation of the objective: slices and kinds of GPU are worth their cost."""
     return scaling.log_objective(
         metric, scaling.log_throughput(scaling.GPU * log_cost, log_at_once), log_cost
     )
 
 
 def _expected_margins(margins: Floats, log_cost: Floats, log_at_once: Floats) -> Floats:
-    """Return what is expected of each margin: here the load belongs to the spec, and latency follows from it."""
+    """Return the expectation of each margin: here the load is part of the spec and determines latency."""
     latency = scaling.log_latency(scaling.GPU * log_cost, log_at_once)
     return np.repeat(latency[:, None], margins.shape[1], axis=1)
 

@@ -1,9 +1,9 @@
-"""A process that has imported a runtime, and forks itself for each line of its input: a zygote without a node.
+"""A process that has imported a runtime and forks itself for each line of input: a zygote without a node.
 
     python benchmarks/rig/template.py MODULE
 
-A line is the child's environment as JSON; the answer is a line with the child's pid. First it says how much memory it
-shares: {"pssMiB", "cpuSeconds"}.
+A line is the child's environment as JSON; the answer is a line with the child's pid. The first line of output
+is the shared memory: {"pssMiB", "cpuSeconds"}.
 """
 
 import gc

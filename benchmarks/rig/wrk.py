@@ -1,4 +1,4 @@
-"""Load from wrk, which is C: requests per second and latency at full speed, or at a given rate."""
+"""Load from wrk, a generator in C: throughput and latency at full speed or at a given rate."""
 
 import asyncio
 import re
@@ -23,7 +23,7 @@ end
 
 @dataclass(frozen=True)
 class Load:
-    """What one run saw: answers per second, failures, and latencies in ms."""
+    """The result of one run: answers per second, failures, and latencies in ms."""
 
     rate: float
     failed: int

@@ -1,4 +1,4 @@
-"""The load of a simulated service: single requests, or their sums of each second if they are too many. Pure."""
+"""The load of a simulated service: single requests, or sums per second of too many requests. Pure."""
 
 from dataclasses import dataclass
 

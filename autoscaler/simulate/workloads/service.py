@@ -110,7 +110,8 @@ def _span(trace: Trace, wish: Wish) -> _Span:
     longest = total * share if wish.history is None else total - known
     if longest < SHORTEST:
         raise Unreadable(
-            f"{trace.name}: of {total / DAY:.3g} days, {wish.history:g} days of history leave nothing to simulate"
+            f"{trace.name}: of {total / DAY:.3g} days, {wish.history:g} days of history"
+            " leave nothing to simulate"
         )
     seconds = min(total - known, wish.days * DAY) if wish.days is not None else min(longest, DAYS * DAY)
     seconds = max(seconds, SHORTEST)
@@ -229,7 +230,8 @@ def _assumed(workload: Workload, unit: str, wish: Wish) -> list[str]:
     if wish.concurrency is None:
         notes.append(
             f"It serves {figures.count(replica.concurrency, 'request')} at the same time, each for"
-            f" {figures.duration(replica.service_seconds)} on the mean; --concurrency says how many yours serves."
+            f" {figures.duration(replica.service_seconds)} on the mean;"
+            " --concurrency says how many yours serves."
         )
     if wish.max_replicas is None:
         notes.append("There is room for three times the replicas that the peak needs; --max bounds them.")

@@ -1,4 +1,4 @@
-"""Recorded load, recognised by its columns: requests, counts or rates of even bins, clients with laws. Pure."""
+"""Recorded load by its columns: requests, counts or rates of even bins, clients with laws. Pure."""
 
 import csv
 import datetime as dt

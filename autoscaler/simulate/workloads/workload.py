@@ -62,7 +62,7 @@ class Workload:
         return QueuePlant(self.load, self.replica)
 
     def schedules(self, *, lean: bool) -> Schedules:
-        """Return the schedules with perfect knowledge; `lean` ones of many single requests take some seconds."""
+        """Return the schedules of perfect knowledge; `lean` ones of many requests take some seconds."""
         if isinstance(self.load, Flow):
             schedules = oracle.of_flow(self.load, self.replica, self.wait, lean=lean)
         else:

@@ -1,4 +1,4 @@
-"""A controller that is killed or loses a response under load, and readings that stop after the last request."""
+"""A controller that is killed or loses a response under load; readings that stop after a request."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

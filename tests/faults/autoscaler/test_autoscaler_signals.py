@@ -1,4 +1,4 @@
-"""Changes of load, and readings that fail: the count that the controller sets and the status that it writes."""
+"""Changes of load and failed readings: the count and the status that the controller writes."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def autoscaled_api(minimum: int, maximum: int, replicas: int, **spec: Any) -> FakeKube:
-    """Return an API with an Autoscaler and its Deployment, whose replicas serve 10 requests per second each."""
+    """Return an API with an Autoscaler and its Deployment; a replica serves 10 requests per second."""
     api = FakeKube()
     env = [{"name": names.MODEL_DIGEST_ENV, "value": "sha256:m"}]
     labels = {names.INFERENCE_LABEL: "d"}

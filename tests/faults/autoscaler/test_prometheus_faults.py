@@ -1,4 +1,4 @@
-"""A Prometheus that refuses, hangs or sends malformed responses while the history of a load is read from it."""
+"""A Prometheus that refuses, hangs or sends malformed responses to a backfill."""
 
 import asyncio
 import contextlib

@@ -32,7 +32,7 @@ LABELS = f'namespace="{NS}",inference="i",predictor="p",revision="d"'
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Six hours of two gateways that count one predictor, the second of which was silent for the first three."""
+    """Six hours of two gateways with one predictor; the second was silent for three hours."""
     now = int(clock.now().timestamp())
     start = now - HOURS * 3600
     lines = ["# TYPE slipway_requests_received counter"]

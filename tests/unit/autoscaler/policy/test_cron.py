@@ -95,7 +95,7 @@ def test_the_latest_time_is_the_one_that_the_clock_showed(
     if came:
         assert latest == came[-1]
     else:
-        # Before the clock was looked at, if ever; its first minute is not known to be one that was skipped to.
+        # A time before the first look; the first minute may or may not be one after a skip.
         assert latest is None or latest <= (middle - AROUND).timestamp()
 
 

@@ -20,7 +20,7 @@ MOST = 100
 
 
 class World:
-    """Replicas that serve 20 requests per second each; their percentile grows with the load as in the queue M/M/1."""
+    """Replicas of 20 requests per second; their percentile grows with the load as in M/M/1."""
 
     def __init__(self, *, unloaded: float = 0.1, startup: float = 30.0, ready: int = 2) -> None:
         self.sizer = Sizer(PolicyConfig(max_replicas=MOST, metrics=(METRIC,)))

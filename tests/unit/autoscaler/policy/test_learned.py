@@ -127,7 +127,7 @@ def test_the_capacity_of_a_server_is_learned_when_its_queue_grows() -> None:
 
 
 def test_a_measured_capacity_stays_when_requests_are_long_and_few() -> None:
-    """Answers of a request of 40 s come one by one: a reading of five seconds with one of them says nothing."""
+    """With requests of 40 s, a reading of five seconds has one answer or none: no evidence."""
     estimate = CapacityEstimate(Capacity(1.0, 1.0))
     for i in range(40):
         estimate.learn(Load(START, START + 5, 0, 0, i % 8 == 0, 6.0, 0.0, 80.0), 1)

@@ -1,4 +1,4 @@
-"""What the policy never does, whatever it is given: properties over the decisions that the controller acts on."""
+"""Properties of the policy for any input: what its decisions never do."""
 
 import json
 import math

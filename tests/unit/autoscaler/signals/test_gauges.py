@@ -133,7 +133,8 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
     async def page(request: web.Request) -> web.Response:
         total = totals[request.match_info["pod"]]
         return web.Response(
-            text=f"vllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.9\nvllm:prompt_tokens_total {total}\n"
+            text="vllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.9\n"
+            f"vllm:prompt_tokens_total {total}\n"
         )
 
     app = web.Application()

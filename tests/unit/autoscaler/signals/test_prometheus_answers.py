@@ -30,7 +30,10 @@ def test_series_are_added_up_and_what_no_rate_can_be_is_left_out() -> None:
 
 
 @given(JSON, st.booleans())
-def test_any_answer_has_values_of_the_span_or_is_refused(junk: object, is_result: bool) -> None:  # noqa: FBT001 - drawn
+def test_any_response_has_values_of_the_span_or_is_refused(
+    junk: object,
+    is_result: bool,  # noqa: FBT001 - drawn
+) -> None:
     try:
         values = prometheus.values(matrix({"values": junk}, junk) if is_result else junk, START, END)
     except (errors.Unavailable, errors.Permanent):
