@@ -51,7 +51,7 @@ async def until(true: Callable[[], bool], seconds: float = 30) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_a_worker_is_started_again_when_it_was_killed_or_hangs() -> None:
+async def test_worker_is_restarted_when_it_is_killed_or_hangs() -> None:
     worker = Worker(60)
     try:
         fitted, expected = await worker.fit(levels()), fit(levels())
@@ -103,7 +103,7 @@ async def test_targets_with_enough_history_are_fitted_and_the_process_ends_with_
     assert not children()
 
 
-async def test_others_are_fitted_when_the_process_dies_with_each_of_one_target(
+async def test_other_targets_are_fitted_when_each_fit_of_one_kills_the_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     targets = {Key("a", "bad"): state(), Key("a", "good"): state(seed=2)}
@@ -130,7 +130,7 @@ sys.exit(" ".join({"numpy", "scipy", "pandas", "statsmodels"} & sys.modules.keys
 """
 
 
-def test_the_controller_imports_nothing_that_fits() -> None:
+def test_controller_does_not_import_fitting_libraries() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -151,7 +151,7 @@ if __name__ == "__main__":
 """
 
 
-def test_it_ends_with_a_parent_that_is_killed() -> None:
+def test_fitting_process_ends_when_its_parent_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())

@@ -65,7 +65,7 @@ async def test_a_range_is_the_sum_over_gateways_and_lacks_the_time_before_the_fi
     assert now == pytest.approx(2 * RATE, rel=0.2)
 
 
-async def test_a_query_that_is_none_is_refused_and_one_without_result_has_no_values(server: str) -> None:
+async def test_invalid_query_is_refused_and_a_query_without_result_has_no_values(server: str) -> None:
     now = clock.now().timestamp()
     async with aiohttp.ClientSession() as session:
         with pytest.raises(errors.Permanent, match="parse error"):
@@ -79,7 +79,7 @@ async def test_a_query_that_is_none_is_refused_and_one_without_result_has_no_val
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["nothing-stored", "stored"])
-async def test_a_target_of_which_nothing_is_stored_learns_the_load_of_the_past(
+async def test_target_without_stored_state_learns_its_past_load(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
 ) -> None:
     monkeypatch.setattr(controller, "TICK_SECONDS", 0.02)

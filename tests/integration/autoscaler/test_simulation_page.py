@@ -45,9 +45,7 @@ def opened(browser: WebDriver, written: Path) -> WebDriver:
     return browser
 
 
-def test_page_opens_without_a_word_on_the_console_and_asks_for_nothing(
-    browser: WebDriver, written: Path
-) -> None:
+def test_page_opens_without_console_messages_or_requests(browser: WebDriver, written: Path) -> None:
     browser.get("about:blank")
     browser.get_log("browser")
     browser.get_log("performance")
@@ -64,9 +62,7 @@ def test_page_has_the_json(opened: WebDriver, report: SimulationReport) -> None:
     assert data == json.loads(json.dumps(schema.as_json(report)))
 
 
-def test_a_decision_tells_its_reason_when_it_is_pointed_at(
-    opened: WebDriver, report: SimulationReport
-) -> None:
+def test_decision_shows_its_reason_on_hover(opened: WebDriver, report: SimulationReport) -> None:
     tip = opened.find_element(By.ID, "tip")
     assert not tip.is_displayed()
     mark = opened.find_elements(By.CSS_SELECTOR, "[data-pair='0'] .hit")[150]
@@ -90,9 +86,7 @@ def test_replicas_of_one_policy_are_shown_and_another_can_be_picked(
         assert [part.is_displayed() for part in parts] == [i == index for i in range(len(parts))]
 
 
-def test_policies_sort_by_their_violations_and_not_by_letters(
-    opened: WebDriver, report: SimulationReport
-) -> None:
+def test_policies_sort_by_violations_as_numbers(opened: WebDriver, report: SimulationReport) -> None:
     opened.find_elements(By.CSS_SELECTOR, "#policies thead button")[1].click()
     names = [cell.text for cell in opened.find_elements(By.CSS_SELECTOR, "#policies tbody th")]
     values = [report.row(name).violations for name in names]
@@ -100,7 +94,7 @@ def test_policies_sort_by_their_violations_and_not_by_letters(
     assert len(set(values)) > 1
 
 
-def test_filter_leaves_the_changes_that_have_the_text(opened: WebDriver, report: SimulationReport) -> None:
+def test_filter_keeps_changes_with_the_text(opened: WebDriver, report: SimulationReport) -> None:
     reason = report.changes[0].reason
     opened.find_element(By.ID, "filter").send_keys(reason)
     rows = opened.find_elements(By.CSS_SELECTOR, "#change-table tbody tr")
@@ -110,7 +104,7 @@ def test_filter_leaves_the_changes_that_have_the_text(opened: WebDriver, report:
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
-def test_nothing_is_wider_than_the_screen(opened: WebDriver, width: int) -> None:
+def test_page_fits_the_width_of_the_screen(opened: WebDriver, width: int) -> None:
     opened.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600},
@@ -123,7 +117,7 @@ def test_nothing_is_wider_than_the_screen(opened: WebDriver, width: int) -> None
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(opened: WebDriver, scheme: str) -> None:
+def test_text_has_contrast_to_its_background(opened: WebDriver, scheme: str) -> None:
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     try:
@@ -132,7 +126,7 @@ def test_text_stands_out_from_its_ground(opened: WebDriver, scheme: str) -> None
         opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_page_is_whole_without_its_script(opened: WebDriver, written: Path) -> None:
+def test_page_is_complete_without_its_script(opened: WebDriver, written: Path) -> None:
     opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         opened.get(written.as_uri())

@@ -20,7 +20,7 @@ AUTOSCALER: dict[str, Any] = {
 }
 
 
-async def test_replicas_that_nobody_has_counted_yet_are_not_reported() -> None:
+async def test_uncounted_replicas_are_not_reported() -> None:
     api = FakeKube()
     await api.create(kinds.DEPLOYMENT, deployment("d"))
     await api.create(kinds.AUTOSCALER, AUTOSCALER)

@@ -27,7 +27,7 @@ def reading(end: float, rate: float) -> Load:
     return Load(end - 5, end, rate * 5, rate * 5, rate * 5, rate, 0, 1.0)
 
 
-def test_a_daily_peak_is_expected_on_the_first_day_by_who_has_learned_the_past() -> None:
+def test_daily_peak_is_expected_on_the_first_day_after_a_backfill() -> None:
     known, new = TargetState(CONFIG), TargetState(CONFIG)
     known.teach(warmed(CONFIG, week()))
     needed = {"known": 0, "new": 0}
@@ -41,7 +41,7 @@ def test_a_daily_peak_is_expected_on_the_first_day_by_who_has_learned_the_past()
     assert needed["known"] > 2 * needed["new"]
 
 
-def test_missing_and_absurd_steps_are_left_out() -> None:
+def test_missing_and_absurd_steps_are_omitted() -> None:
     rates = week(days=2)
     holes = {time: rate for time, rate in rates.items() if not END - 1.5 * DAY < time < END - DAY}
     assert warmed(CONFIG, rates | {END - 600: 1e300}) == warmed(
@@ -63,12 +63,12 @@ def test_a_silence_of_the_past_has_its_length_though_steps_are_coarse(minutes: i
     assert FIRST * STEP**most <= minutes * 60 < FIRST * STEP ** (most + 1)
 
 
-def test_a_busy_load_of_the_past_has_no_silence_in_it() -> None:
+def test_busy_past_load_has_no_silence() -> None:
     fresh = Sizer(CONFIG).state()["idle"]["counts"]
     assert warmed(CONFIG, week())["idle"]["counts"] == fresh
 
 
-def test_starts_and_capacity_that_were_learned_here_stay() -> None:
+def test_starts_and_capacity_learned_locally_are_kept() -> None:
     scaled = TargetState(PolicyConfig(1, 9))
     for now in range(0, 600, 5):
         load = Load(END + now, END + now + 5, 500, 500, 500, 10, 0, 0.1)
@@ -83,7 +83,7 @@ def test_starts_and_capacity_that_were_learned_here_stay() -> None:
     assert len(after["forecast"]["history"]["levels"]) > len(before["forecast"]["history"]["levels"])
 
 
-def test_what_was_stored_is_not_replaced() -> None:
+def test_stored_state_is_not_replaced() -> None:
     stored = warmed(CONFIG, {END: 7.0})
     scaled = TargetState(CONFIG, stored)
     scaled.teach(warmed(CONFIG, week()))

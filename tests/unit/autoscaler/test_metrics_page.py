@@ -70,7 +70,7 @@ def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> No
     assert page["slipway_autoscaler_tick_seconds_sum"] == [({}, 0.5)]
 
 
-def test_decisions_that_are_only_reported_are_told_from_those_that_are_carried_out() -> None:
+def test_reported_decisions_are_labelled_apart_from_applied_ones() -> None:
     decision = Decision(3, "Load", "m")
     page = samples(a=decided(decision), b=decided(decision, is_active=False), c=TargetState(PolicyConfig()))
     active = [(labels["autoscaler"], value) for labels, value in page["slipway_autoscaler_active"]]

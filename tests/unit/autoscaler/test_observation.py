@@ -17,7 +17,7 @@ def test_a_load_is_split_when_it_began_idle() -> None:
 
 
 @given(st.sampled_from([0.0, 30.0]))
-def test_a_load_is_whole_when_it_was_idle_always_or_never(idle: float) -> None:
+def test_load_that_is_always_or_never_idle_is_not_split(idle: float) -> None:
     load = replace(LOAD, idle=idle)
     assert load.split() == (load,)
 

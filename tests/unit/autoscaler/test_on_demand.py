@@ -88,7 +88,7 @@ async def controlled(
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_request_that_waits_at_zero_brings_one_replica() -> None:
+async def test_held_request_at_zero_starts_one_replica() -> None:
     demand = [said("gateway-local"), said("activator-local", 300)]
     async with controlled((kinds.DEPLOYMENT, deployment(0)), (kinds.AUTOSCALER, autoscaler(*demand))) as api:
         await until(lambda: replicas(api) == 1, "one replica")
@@ -97,7 +97,7 @@ async def test_a_request_that_waits_at_zero_brings_one_replica() -> None:
         assert reported == demand, "others' words were taken away"
 
 
-async def test_what_has_idled_goes_and_the_time_is_kept_without_anybody_asking(
+async def test_idle_replica_is_removed_on_time_without_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
@@ -117,7 +117,7 @@ async def test_what_has_idled_goes_and_the_time_is_kept_without_anybody_asking(
         assert clock.monotonic() - began > 0.9, "it went before its idle time had passed"
 
 
-async def test_nothing_goes_while_no_gateway_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_replica_is_removed_while_no_gateway_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
     objects = (
         (kinds.DEPLOYMENT, deployment(1)),
@@ -133,7 +133,7 @@ async def test_nothing_goes_while_no_gateway_answers(monkeypatch: pytest.MonkeyP
         await until(lambda: replicas(api) == 0, "no replica")
 
 
-async def test_a_request_that_waits_right_after_the_last_replica_went_is_not_left_until_the_next_tick(
+async def test_held_request_after_scale_to_zero_does_not_wait_for_the_next_tick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)

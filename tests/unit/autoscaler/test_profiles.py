@@ -52,13 +52,13 @@ def deployment(cpu: str = "1") -> Object:
     ],
     ids=["none", "same", "same-in-other-words", "more-cores", "another-model", "no-capacity", "the-newest"],
 )
-def test_capacity_is_that_of_the_newest_measurement_of_the_same(
+def test_capacity_is_that_of_the_newest_matching_profile(
     stored: tuple[Object, ...], expected: Capacity | None
 ) -> None:
     assert profiles.capacity(Listed(*stored), deployment()) == expected
 
 
-def test_nothing_is_known_of_a_target_without_a_model() -> None:
+def test_target_without_a_model_has_no_capacity() -> None:
     assert (
         profiles.capacity(Listed(spec()), {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}})
         is None

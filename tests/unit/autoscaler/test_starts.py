@@ -29,7 +29,7 @@ def test_a_start_lasts_from_a_pods_creation_until_it_is_ready() -> None:
     assert starts.take(2, 1, []).started == ()
 
 
-def test_a_replica_that_was_there_before_says_nothing_of_starts() -> None:
+def test_replica_from_before_the_start_teaches_no_startup_time() -> None:
     starts = Starts()
     starts.seen(None, pod(ready=True, restarts=3), BEGIN + 4000)
     starts.seen(None, pod("v", restarts=3), BEGIN + 4000)
@@ -48,7 +48,7 @@ def test_each_failed_run_counts_once_until_the_replica_is_ready() -> None:
     assert starts.take(1, 0, []).failed == ()
 
 
-def test_a_pod_that_has_failed_or_goes_is_not_starting() -> None:
+def test_failed_or_terminating_pod_is_not_starting() -> None:
     going = pod("g")
     going["metadata"]["deletionTimestamp"] = CREATED
     assert Starts().take(1, 0, [pod(phase="Failed"), going]).starting == ()

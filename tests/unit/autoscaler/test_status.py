@@ -19,7 +19,7 @@ def scaled(config: PolicyConfig, readings: int = 20) -> TargetState:
     return target
 
 
-def test_start_up_keep_alive_and_capacity_are_said_once_they_are_known() -> None:
+def test_startup_keep_alive_and_capacity_are_reported_once_known() -> None:
     fresh = TargetState(PolicyConfig(0, 9))
     assert fresh.learned(START) is None
     learned = scaled(PolicyConfig(0, 9, capacity=Capacity(10.0, 2.0))).learned(START + 100)
@@ -30,7 +30,7 @@ def test_start_up_keep_alive_and_capacity_are_said_once_they_are_known() -> None
     AutoscalerStatus.model_validate({"learned": learned})
 
 
-def test_a_measured_capacity_that_was_corrected_is_not_said_to_be_measured() -> None:
+def test_corrected_capacity_is_not_reported_as_measured() -> None:
     target = TargetState(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0)))
     for step in range(60):
         now = START + 5 * step
@@ -43,14 +43,14 @@ def test_a_measured_capacity_that_was_corrected_is_not_said_to_be_measured() -> 
     AutoscalerStatus.model_validate({"learned": learned})
 
 
-def test_keep_alive_is_as_the_spec_says_and_not_said_where_replicas_stay() -> None:
+def test_keep_alive_is_that_of_the_spec_and_absent_without_scale_to_zero() -> None:
     learned = scaled(PolicyConfig(0, 9, zero=Zero(idle=120.0))).learned(START)
     assert learned is not None
     assert learned["keepAliveSeconds"] == 120.0
     assert "keepAliveSeconds" not in (scaled(PolicyConfig(1, 9)).learned(START) or {})
 
 
-def test_each_metric_has_its_target_its_value_and_what_it_asks_for() -> None:
+def test_each_metric_has_its_target_its_value_and_its_need() -> None:
     qps, latency = Metric("QPS", "QPS", 5.0), Metric("Latency", "Latency", 0.25)
     decision = scaled(PolicyConfig(1, 9, metrics=(qps, latency), capacity=Capacity(10.0, 2.0))).decision
     assert decision is not None
@@ -63,7 +63,7 @@ def test_each_metric_has_its_target_its_value_and_what_it_asks_for() -> None:
     AutoscalerStatus.model_validate({"metrics": [first, second]})
 
 
-def test_requests_are_said_where_the_spec_has_no_metric() -> None:
+def test_requests_are_reported_when_the_spec_has_no_metric() -> None:
     decision = scaled(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0))).decision
     assert decision is not None
     (entry,) = status.metrics((), decision.demands)
@@ -71,7 +71,7 @@ def test_requests_are_said_where_the_spec_has_no_metric() -> None:
     assert entry["needed"] == decision.needed
 
 
-def test_a_metric_that_moves_a_little_is_no_news() -> None:
+def test_small_change_of_a_metric_is_not_reported() -> None:
     old = {"metrics": [{"name": "QPS", "value": 10.0, "needed": 2}]}
     assert not status.is_news(old, {"metrics": [{"name": "QPS", "value": 10.9, "needed": 2}]})
     for other in (

@@ -22,7 +22,7 @@ def learned() -> TargetState:
     return scaled
 
 
-def test_a_restart_goes_on_with_what_was_learned(tmp_path: Path) -> None:
+def test_restart_keeps_learned_state(tmp_path: Path) -> None:
     store, before = Store(tmp_path / "autoscaler"), learned()
     state = before.state()
     assert state is not None
@@ -35,7 +35,7 @@ def test_a_restart_goes_on_with_what_was_learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"capacity": 3}', '{"capacity": {}, "startup": []}'])
-def test_a_broken_file_is_left_out_and_said(
+def test_broken_file_is_ignored_and_logged(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "default.digits.a.json").write_text(text)
@@ -44,12 +44,12 @@ def test_a_broken_file_is_left_out_and_said(
     assert caplog.records
 
 
-def test_a_file_that_is_too_large_is_left_out(tmp_path: Path) -> None:
+def test_too_large_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "default.digits.a.json").write_bytes(b"{" + b" " * MOST_BYTES + b"}")
     assert Store(tmp_path).read(KEY) is None
 
 
-def test_nothing_is_kept_of_an_autoscaler_that_has_gone(tmp_path: Path) -> None:
+def test_state_of_a_deleted_autoscaler_is_removed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.write(KEY, {"a": 1})
     store.forget(KEY)

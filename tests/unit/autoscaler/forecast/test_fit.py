@@ -27,7 +27,7 @@ def fitted() -> Fit:
     return model
 
 
-def test_an_autoregression_is_recovered_when_that_is_all_there_is() -> None:
+def test_autoregression_is_recovered_when_load_has_no_season() -> None:
     rng, levels = np.random.default_rng(2), [0.0, 0.0]
     for _ in range(2000):
         levels.append(1.0 + 0.6 * levels[-1] + 0.2 * levels[-2] + rng.normal(0, 0.1))
@@ -38,7 +38,7 @@ def test_an_autoregression_is_recovered_when_that_is_all_there_is() -> None:
     assert model.daily < 0.1
 
 
-def test_the_shape_of_a_day_is_recovered_when_there_are_days_of_it(fitted: Fit) -> None:
+def test_shape_of_a_day_is_recovered_from_several_days(fitted: Fit) -> None:
     assert fitted.daily > 0.9
     assert {DAY_BINS, 2 * DAY_BINS} < set(fitted.lags)
     levels = daily(DAYS * DAY_BINS)
@@ -132,7 +132,7 @@ def test_a_fit_is_the_same_when_restored_from_json(fitted: Fit) -> None:
         {"upper": [math.inf] * 4},
     ],
 )
-def test_a_fit_is_refused_when_its_state_cannot_be_one(change: dict[str, list[float]]) -> None:
+def test_invalid_state_of_a_fit_is_refused(change: dict[str, list[float]]) -> None:
     state = Fit(0.1, RECENT, (0.05,) * 12).state()
     with pytest.raises(ValueError, match=r"lags|upper"):
         Fit.of(state | change)

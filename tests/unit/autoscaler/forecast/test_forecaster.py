@@ -42,7 +42,7 @@ def test_the_band_lies_at_the_load_when_that_is_constant(horizon: float) -> None
     ),
     unit=st.sampled_from((0.01, 1.0, 1e4)),
 )
-def test_a_band_is_finite_and_not_negative_whatever_is_read(
+def test_band_is_finite_and_not_negative_for_any_readings(
     readings: list[tuple[float, float]], unit: float
 ) -> None:
     forecaster, end = Forecaster(unit, SHARE), START
@@ -55,7 +55,7 @@ def test_a_band_is_finite_and_not_negative_whatever_is_read(
         assert 0 <= forecaster.last < math.inf
 
 
-def test_a_band_is_finite_and_comes_down_when_one_reading_was_a_million_times_as_much() -> None:
+def test_band_is_finite_and_falls_after_one_reading_of_a_million_times_the_load() -> None:
     forecaster = constant(3600)
     forecaster.observe(START + 3605, 5.0, 5e7)
     assert math.isfinite(forecaster.band(60).upper)
@@ -64,7 +64,7 @@ def test_a_band_is_finite_and_comes_down_when_one_reading_was_a_million_times_as
     assert forecaster.band(60).upper < 200
 
 
-def test_a_reading_changes_nothing_when_its_time_has_passed() -> None:
+def test_late_reading_is_ignored() -> None:
     forecaster = constant(600)
     before = forecaster.band(60)
     for back in (0.0, 5.0, 30.0):
@@ -73,7 +73,7 @@ def test_a_reading_changes_nothing_when_its_time_has_passed() -> None:
     assert forecaster.band(60) == before
 
 
-def test_forecasts_go_on_when_the_clock_is_set_back_an_hour() -> None:
+def test_forecasts_continue_when_the_clock_is_set_back_an_hour() -> None:
     forecaster = constant(3600)
     before = forecaster.state()["horizons"]
     for i in range(240):
@@ -110,7 +110,7 @@ def test_a_ramp_is_followed_when_it_lasts_minutes() -> None:
     assert forecaster.band(60).upper > 1.1 * rate
 
 
-def test_a_rise_is_none_when_it_is_chance() -> None:
+def test_random_rise_is_not_extrapolated() -> None:
     forecaster, noise, risen = Forecaster(10.0, 0.995), np.random.default_rng(5), 0
     for i in range(2000):
         forecaster.observe(START + 5 * i, 5.0, float(noise.poisson(50 * 5)))
@@ -118,7 +118,7 @@ def test_a_rise_is_none_when_it_is_chance() -> None:
     assert risen < 20
 
 
-def test_a_step_is_no_steady_rise_however_high_it_is() -> None:
+def test_step_of_any_height_is_not_a_steady_rise() -> None:
     forecaster = Forecaster(10.0, 0.995)
     for i in range(200):
         forecaster.observe(START + 5 * i, 5.0, 50.0 if i < 120 else 5000.0)
@@ -133,7 +133,7 @@ def test_a_steady_rise_is_extrapolated_when_it_has_lasted_two_minutes() -> None:
     assert forecaster.risen(60.0) == pytest.approx(rate + 60 * 0.5, rel=0.05)
 
 
-def test_the_band_stays_below_what_was_ever_seen_when_load_jumps_about() -> None:
+def test_band_stays_below_the_highest_load_when_load_is_erratic() -> None:
     forecaster, levels = Forecaster(10.0, 0.995), np.random.default_rng(7)
     for _ in range(400):
         level = float(levels.uniform(1, 100))
@@ -179,7 +179,7 @@ def opening(day: str, zone: ZoneInfo | None) -> float:
 
 
 @pytest.mark.parametrize("season", CHANGES)
-def test_a_rise_is_expected_as_ever_on_the_day_after_the_clocks_change_when_the_zone_is_known(
+def test_daily_rise_is_expected_on_the_day_after_a_clock_change_in_a_known_zone(
     season: str,
 ) -> None:
     after = dt.date.fromisoformat(CHANGES[season])
@@ -188,7 +188,7 @@ def test_a_rise_is_expected_as_ever_on_the_day_after_the_clocks_change_when_the_
     assert opening(str(after + dt.timedelta(days=1)), BERLIN) == pytest.approx(usual, rel=0.2)
 
 
-def test_nothing_weighs_more_when_a_regression_has_no_skill() -> None:
+def test_regression_without_skill_gets_no_more_weight() -> None:
     bands = []
     for is_fitted in (False, True):
         forecaster, noise = Forecaster(1.0, SHARE), np.random.default_rng(6)
@@ -203,7 +203,7 @@ def test_nothing_weighs_more_when_a_regression_has_no_skill() -> None:
     assert bands[1].median == pytest.approx(bands[0].median, rel=0.01)
 
 
-def test_a_regression_leads_when_it_alone_knows_what_comes() -> None:
+def test_regression_gets_the_most_weight_when_it_alone_has_skill() -> None:
     forecaster = Forecaster(1.0, SHARE)
     forecaster.take_fit(Fit(0.0, (7,), (1.0,)))  # of 35 minutes, which no day is a multiple of
     for i in range(12_000):
@@ -213,7 +213,7 @@ def test_a_regression_leads_when_it_alone_knows_what_comes() -> None:
     assert max(weights, key=lambda name: weights[name]) == "fitted"
 
 
-def test_what_was_kept_before_there_were_regressions_is_restored() -> None:
+def test_state_of_a_version_without_regressions_is_restored() -> None:
     forecaster, restored = constant(7200), Forecaster(1.0, SHARE)
     state = forecaster.state()
     del state["history"], state["fit"]
@@ -227,7 +227,7 @@ def test_what_was_kept_before_there_were_regressions_is_restored() -> None:
     assert len(restored.history) == 0
 
 
-def test_the_history_and_the_fit_are_there_when_restored_from_json() -> None:
+def test_history_and_fit_are_restored_from_json() -> None:
     forecaster, restored = constant(86_400), Forecaster(1.0, SHARE)
     fitted = Fit(0.1, (1, 2), (0.5, 0.4), daily=0.3)
     forecaster.take_fit(fitted)

@@ -20,13 +20,13 @@ def of(errors: list[float], *, memory: float = 1e9, prior: float = 1e-9) -> Deca
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("share", SHARES)
-def test_a_quantile_is_numpys_within_a_bin_when_nothing_is_forgotten(seed: int, share: float) -> None:
+def test_quantile_equals_numpys_within_a_bin_without_decay(seed: int, share: float) -> None:
     errors = np.random.default_rng(seed).normal(0.3, 1.2, 4001)
     expected = np.quantile(errors, share, method="inverted_cdf")
     assert abs(of(errors.tolist()).quantile(share) - expected) <= 1.5 * WIDTH
 
 
-def test_quantiles_are_of_a_heavy_tail_when_nothing_was_seen() -> None:
+def test_quantiles_are_those_of_a_heavy_tail_without_observations() -> None:
     histogram = DecayedHistogram(100, 60)
     assert histogram.quantile(0.5) == pytest.approx(0, abs=WIDTH)
     assert histogram.quantile(0.995) == pytest.approx(math.log(100), abs=WIDTH)
@@ -37,7 +37,7 @@ def test_old_errors_are_forgotten_when_newer_ones_differ() -> None:
     assert histogram.quantile(0.05) == pytest.approx(2, abs=WIDTH)
 
 
-def test_a_weight_counts_like_as_many_errors_when_it_is_whole() -> None:
+def test_integer_weight_counts_as_that_many_errors() -> None:
     single = of([0.0, 1.0, 1.0, 1.0])
     weighted = of([0.0])
     weighted.add(1.0, weight=3.0)
@@ -50,7 +50,7 @@ def test_quantiles_are_the_same_when_weights_were_rescaled() -> None:
     assert all(math.isfinite(weight) for weight in histogram.state())
 
 
-def test_a_state_of_another_size_is_ignored_when_restored() -> None:
+def test_restored_state_of_another_size_is_ignored() -> None:
     histogram = of([2.0] * 50)
     before = histogram.quantile(0.5)
     histogram.restore([1.0] * (BINS - 1))
@@ -61,7 +61,7 @@ def test_a_state_of_another_size_is_ignored_when_restored() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(), max_size=60), st.floats(1, 1e4), st.floats(0.001, 0.999))
-def test_a_quantile_is_within_the_limits_whatever_is_added(
+def test_quantile_is_within_the_limits_for_any_errors(
     errors: list[float], memory: float, share: float
 ) -> None:
     histogram = of(errors, memory=memory, prior=1.0)

@@ -40,7 +40,7 @@ def test_weights_go_to_the_forecast_that_has_skill_when_the_other_has_none(shift
     assert horizon.weights()[best] > 0.8
 
 
-def test_a_forecast_that_knows_nothing_has_no_weight_when_another_does() -> None:
+def test_forecast_without_values_has_no_weight_beside_one_with_values() -> None:
     horizon = Horizon(20.0, ("known", "unknown"), 0.95)
     for i, level in enumerate(levels(500)):
         horizon.advance(i * STEP, level, (2.0, math.nan), 1.0)
@@ -78,7 +78,7 @@ def test_the_forecast_is_the_same_when_restored_from_json() -> None:
     assert restored.forecast((2.0, 2.3)) == pytest.approx(horizon.forecast((2.0, 2.3)), abs=0.01)
 
 
-def test_the_upper_quantile_stays_near_the_errors_there_were_when_load_is_calm_and_then_volatile() -> None:
+def test_upper_quantile_stays_near_earlier_errors_when_calm_load_becomes_volatile() -> None:
     horizon, rng = Horizon(20.0, ("mean",), 0.999), np.random.default_rng(3)
     for i in range(16_000):
         # Calm noise with a jump of three times the load every half an hour, then noise of a crowd.
@@ -113,7 +113,7 @@ def test_a_state_is_restored_when_it_has_no_unscaled_errors() -> None:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.9])
-def test_a_quantile_covers_its_share_whatever_the_risk_is(share: float) -> None:
+def test_quantile_covers_its_share_at_any_risk(share: float) -> None:
     horizon, values, below = Horizon(20.0, ("mean",), 0.999), levels(12_000), 0
     for i, level in enumerate(values[:-4]):
         horizon.advance(i * STEP, level, (2.0,), 1.0)
@@ -122,7 +122,7 @@ def test_a_quantile_covers_its_share_whatever_the_risk_is(share: float) -> None:
     assert below / (len(values) - 4004) == pytest.approx(share, abs=0.02)
 
 
-def test_a_forecast_weighs_little_when_it_has_just_begun_to_know() -> None:
+def test_forecast_with_its_first_values_has_little_weight() -> None:
     horizon, values = Horizon(20.0, ("last", "late"), 0.95, (1.0, 0.1)), levels(2100)
     for i, level in enumerate(values):
         horizon.advance(i * STEP, level, (2.0, math.nan if i < 2000 else 2.0), 1.0)

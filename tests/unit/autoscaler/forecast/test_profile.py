@@ -6,7 +6,7 @@ import pytest
 from autoscaler.forecast.profile import BIN, CLIP, DAY, WEEK, Profile
 
 
-def test_a_phase_is_unknown_when_it_was_never_seen() -> None:
+def test_unobserved_phase_is_unknown() -> None:
     profile = Profile(DAY)
     profile.learn(BIN / 2, 1.0)
     assert math.isnan(profile.at(DAY / 2))

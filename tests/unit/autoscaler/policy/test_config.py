@@ -22,7 +22,7 @@ def refusal(**schedule: Any) -> errors.Permanent:
     return caught.value
 
 
-def test_two_bounds_leave_everything_else_to_the_policy() -> None:
+def test_spec_with_two_bounds_leaves_the_rest_to_the_policy() -> None:
     assert from_spec({"minReplicas": 0, "maxReplicas": 10}) == PolicyConfig(0, 10)
 
 
@@ -36,15 +36,15 @@ def test_a_latencys_target_is_in_seconds_and_its_percentile_99_where_none_is_giv
 
 
 @pytest.mark.parametrize("target", [50, "50"])
-def test_a_number_is_the_same_quoted_or_not(target: int | str) -> None:
+def test_quoted_number_equals_the_number(target: int | str) -> None:
     assert one(type="QPS", target=target).target == 50.0
 
 
-def test_a_metric_without_a_target_leaves_it_to_the_capacity() -> None:
+def test_metric_without_a_target_uses_the_capacity() -> None:
     assert one(type="TokensPerSecond").target is None
 
 
-def test_metrics_of_one_type_are_told_apart_by_their_names() -> None:
+def test_metrics_of_one_type_differ_by_their_names() -> None:
     config = from_spec({"metrics": [{"type": "QPS"}, {"type": "QPS", "name": "burst", "target": 9}]})
     assert [metric.name for metric in config.metrics] == ["QPS", "QPS/burst"]
 
@@ -60,7 +60,7 @@ def test_utilization_names_its_resource() -> None:
     )
 
 
-def test_behavior_is_in_seconds_replicas_and_percent_and_else_left_open() -> None:
+def test_behavior_is_in_seconds_replicas_and_percent_and_unlimited_by_default() -> None:
     config = from_spec(
         {
             "behavior": {
@@ -74,7 +74,7 @@ def test_behavior_is_in_seconds_replicas_and_percent_and_else_left_open() -> Non
     assert config.zero == Zero(idle=30.0, prewarm=True)
 
 
-def test_prediction_and_risk_are_taken_over() -> None:
+def test_prediction_and_risk_are_read_from_the_spec() -> None:
     config = from_spec({"prediction": {"mode": "Observe"}, "risk": 5})
     assert (config.prediction, config.risk) == ("Observe", 5.0)
 

@@ -84,7 +84,7 @@ crons = st.builds(
 @example(text="*/20 * * * *", change=CHANGES[1], minutes=40 * 60 + 50)
 @example(text="*/20 * * * *", change=CHANGES[5], minutes=40 * 60 + 5)
 @example(text="15 2 * * *", change=CHANGES[5], minutes=40 * 60)
-def test_the_latest_time_is_the_one_that_the_clock_showed(
+def test_latest_time_is_the_latest_matching_time_of_the_clock(
     text: str, change: tuple[ZoneInfo, dt.datetime], minutes: int
 ) -> None:
     zone, middle = change
@@ -102,7 +102,7 @@ def test_the_latest_time_is_the_one_that_the_clock_showed(
 @given(
     text=crons, change=st.sampled_from(CHANGES), seconds=st.lists(st.integers(-144_000, 144_000), min_size=2)
 )
-def test_later_never_means_an_earlier_latest_time(
+def test_latest_time_never_decreases(
     text: str, change: tuple[ZoneInfo, dt.datetime], seconds: list[int]
 ) -> None:
     zone, middle = change
@@ -128,13 +128,11 @@ def local(zone: ZoneInfo, *parts: int) -> float:
         ("0 12 13 * fri", (2026, 6, 13, 0, 0), (2026, 6, 12, 12, 0)),
     ],
 )
-def test_an_expression_comes_when_cron_has_it_come(
-    text: str, now: tuple[int, ...], latest: tuple[int, ...]
-) -> None:
+def test_expression_matches_as_in_cron(text: str, now: tuple[int, ...], latest: tuple[int, ...]) -> None:
     assert Cron.parse(text).latest(BERLIN, local(BERLIN, *now)) == local(BERLIN, *latest)
 
 
-def test_a_day_that_comes_every_eight_years_is_looked_for_so_far_back() -> None:
+def test_day_that_occurs_every_eight_years_is_found() -> None:
     before_the_next = dt.datetime(2104, 2, 28, tzinfo=dt.UTC).timestamp()
     latest = Cron.parse("0 0 29 2 *").latest(ZoneInfo("UTC"), before_the_next)
     assert latest == dt.datetime(2096, 2, 29, tzinfo=dt.UTC).timestamp()
@@ -157,12 +155,12 @@ def test_a_day_that_comes_every_eight_years_is_looked_for_so_far_back() -> None:
         ("0 8 30 2 *", "no such day of such a month ever comes"),
     ],
 )
-def test_an_expression_that_says_no_time_is_refused(text: str, words: str) -> None:
+def test_invalid_expression_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         Cron.parse(text)
 
 
-def test_a_midnight_that_has_come_counts_though_the_clock_is_back_in_the_day_before() -> None:
+def test_midnight_counts_after_the_clock_returns_to_the_day_before() -> None:
     zone = ZoneInfo("America/St_Johns")  # until 2011 it was turned at one minute past midnight
     midnight = dt.datetime(2010, 11, 7, tzinfo=zone)
     again = dt.datetime(2010, 11, 6, 23, 30, tzinfo=zone, fold=1)

@@ -70,7 +70,7 @@ def test_the_percentile_meets_its_target_when_replicas_can(rate: float) -> None:
     assert max(counts) - min(counts) <= max(2, 0.4 * max(counts))
 
 
-def test_the_count_is_held_and_it_is_said_when_the_model_itself_is_slower_than_the_target() -> None:
+def test_count_is_held_and_reported_when_the_model_is_slower_than_the_target() -> None:
     world = World(unloaded=3.0, ready=4)
     load = max(decision.replicas for decision in world.run(30.0, 150))
     decisions = world.run(30.0, 3 * 3600)
@@ -81,7 +81,7 @@ def test_the_count_is_held_and_it_is_said_when_the_model_itself_is_slower_than_t
     assert len({decision.replicas for decision in decisions[-720:]}) == 1
 
 
-def test_the_count_is_held_at_once_when_a_slow_model_has_hardly_a_request_in_flight() -> None:
+def test_count_is_held_at_once_when_a_slow_model_has_few_requests_in_flight() -> None:
     target = LatencyTarget(METRIC, None)
     target.see(Percentile(3.0, 50.0))
     target.learn(0.1, 0.3, START)
@@ -132,7 +132,7 @@ def test_replicas_are_fewer_again_when_an_outage_of_an_hour_is_over() -> None:
     ),
     rates=st.tuples(st.floats(0, 1e5), st.floats(0, 1e5)),
 )
-def test_more_load_never_needs_fewer_replicas_whatever_was_learned(
+def test_more_load_never_needs_fewer_replicas_after_any_learning(
     readings: list[tuple[float, float, float, float]], rates: tuple[float, float]
 ) -> None:
     target, now = LatencyTarget(METRIC, None), START
@@ -155,7 +155,7 @@ def test_more_load_never_needs_fewer_replicas_whatever_was_learned(
     percentile=st.none() | st.builds(Percentile, st.sampled_from((math.nan, math.inf, -1.0)), st.just(100.0)),
     rate=st.floats(0.0, 30.0),
 )
-def test_no_replica_is_taken_away_when_the_percentile_is_missing_or_absurd(
+def test_no_replica_is_removed_when_the_percentile_is_missing_or_absurd(
     percentile: Percentile | None, rate: float
 ) -> None:
     world = World()
@@ -165,7 +165,7 @@ def test_no_replica_is_taken_away_when_the_percentile_is_missing_or_absurd(
     assert min(world.tick(rate, percentile).replicas for _ in range(240)) >= before
 
 
-def test_a_capacity_profile_is_believed_until_the_percentile_says_otherwise() -> None:
+def test_capacity_profile_is_used_until_the_percentile_contradicts_it() -> None:
     target = LatencyTargets((METRIC,), Capacity(10.0, 4.0)).targets[0]
     assert target.capacity == 10.0
     for step in range(20):
@@ -175,7 +175,7 @@ def test_a_capacity_profile_is_believed_until_the_percentile_says_otherwise() ->
     assert target.capacity < 6.0
 
 
-def test_nothing_is_learned_while_the_number_of_ready_replicas_changes() -> None:
+def test_latency_is_not_learned_while_ready_replicas_change() -> None:
     targets = LatencyTargets((METRIC,), None)
     for step in range(60):
         end = START + 5 * step

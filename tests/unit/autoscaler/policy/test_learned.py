@@ -12,13 +12,13 @@ START = 1_700_006_400.0
 HOUR = 3600.0
 
 
-def test_a_start_takes_what_nine_of_ten_took_when_some_were_seen() -> None:
+def test_expected_start_is_the_ninth_decile_of_observed_starts() -> None:
     starts = StartupTimes()
     starts.learn([float(seconds) for seconds in range(1, 21)], [])
     assert starts.expected([], START) == 19
 
 
-def test_a_start_takes_the_failed_tries_too_when_some_came_before() -> None:
+def test_expected_start_includes_failed_attempts() -> None:
     starts = StartupTimes()
     starts.learn([], [40.0, 50.0])
     starts.learn([10.0], [])
@@ -35,7 +35,7 @@ def test_a_crash_loop_of_hours_counts_for_ten_minutes_at_most() -> None:
     assert starts.expected([], START) == 20 + MOST_LOST
 
 
-def test_starts_are_stuck_when_most_take_three_times_as_long_as_ever() -> None:
+def test_starts_are_stuck_when_most_take_three_times_the_expected_time() -> None:
     starts = StartupTimes()
     assert not starts.are_stuck([], START)
     starts.learn([20.0] * 10, [])
@@ -43,7 +43,7 @@ def test_starts_are_stuck_when_most_take_three_times_as_long_as_ever() -> None:
     assert starts.are_stuck([START - 500, START - 400, START - 10], START)
 
 
-def test_a_start_takes_as_long_as_the_oldest_that_goes_on_when_none_ended() -> None:
+def test_expected_start_is_the_age_of_the_oldest_start_when_none_has_finished() -> None:
     starts = StartupTimes()
     assert starts.expected([], START) == UNKNOWN
     assert starts.expected([START - 300], START) == 300
@@ -56,7 +56,7 @@ def test_starts_are_the_same_when_restored_from_json() -> None:
     assert restored.expected([], START) == starts.expected([], START)
 
 
-def test_the_maximum_is_of_the_window_when_values_fall_and_rise() -> None:
+def test_maximum_is_that_of_the_window() -> None:
     window, values = WindowMaximum(60.0), [3, 9, 2, 5, 5, 1, 0, 4, 2, 2, 1, 0, 0, 0]
     for i, value in enumerate(values):
         window.add(float(i), value)
@@ -72,7 +72,7 @@ def test_the_window_forgets_values_when_they_are_older_than_its_longest() -> Non
     assert window.since(20.0, 1000.0) == 1
 
 
-def test_the_window_begins_again_when_the_clock_is_set_back() -> None:
+def test_window_restarts_when_the_clock_is_set_back() -> None:
     window = WindowMaximum(1000.0)
     window.add(1000.0, 9)
     window.add(500.0, 2)
@@ -161,7 +161,7 @@ def test_capacity_is_that_of_the_time_with_requests_when_they_came_at_the_end_of
     assert estimate.value.rate == pytest.approx(10.0)
 
 
-def test_requests_that_come_seldom_teach_a_capacity_though_each_reading_begins_without_one() -> None:
+def test_capacity_is_learned_from_rare_requests_in_readings_that_begin_idle() -> None:
     estimate = CapacityEstimate(None)
     for i in range(12):
         estimate.learn(Load(START + 60 * i, START + 60 * i + 60, 1, 1, 1, 0.0, 0.0, 0.5), 1)
@@ -199,7 +199,7 @@ def hourly(days: int) -> tuple[IdleTimes, float]:
     return idle, last
 
 
-def test_a_replica_is_kept_while_requests_are_likely_and_goes_when_silence_is_long() -> None:
+def test_last_replica_is_kept_while_requests_are_likely_and_removed_after_a_long_silence() -> None:
     idle = IdleTimes()
     for i in range(500):
         idle.observe(START + 60 * i, START + 60 * i + 5, is_busy=True)
@@ -209,7 +209,7 @@ def test_a_replica_is_kept_while_requests_are_likely_and_goes_when_silence_is_lo
     assert 60 < idle.keep_seconds(end, 60.0, 0.5) <= 6 * HOUR
 
 
-def test_nothing_is_kept_when_silence_is_longer_than_any_before() -> None:
+def test_no_replica_is_kept_when_silence_is_longer_than_any_before() -> None:
     idle = IdleTimes()
     idle.observe(START, START + 60, is_busy=True)
     idle.observe(START + 7200, START + 7260, is_busy=True)
@@ -217,13 +217,13 @@ def test_nothing_is_kept_when_silence_is_longer_than_any_before() -> None:
         assert not idle.keeps(START + 7260 + 24 * HOUR * days, 60.0, 0.5)
 
 
-def test_nothing_is_kept_or_prewarmed_when_no_request_ever_came() -> None:
+def test_no_replica_is_kept_or_prewarmed_without_any_request() -> None:
     idle = IdleTimes()
     assert not idle.keeps(START, 60.0, 0.5)
     assert not idle.prewarms(START, 60.0, 0.5)
 
 
-def test_a_replica_is_there_before_the_hour_when_requests_come_each_hour() -> None:
+def test_replica_is_prewarmed_before_hourly_requests() -> None:
     idle, last = hourly(4)
     startup = 240.0
     due = last - 60 + HOUR

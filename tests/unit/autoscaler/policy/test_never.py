@@ -85,7 +85,7 @@ configs = st.builds(
         st.tuples(st.sampled_from((5.0, 5.0, 60.0, -3600.0)), st.integers(0, 40)), min_size=25, max_size=25
     ),
 )
-def test_the_count_is_within_its_bounds_whatever_the_figures_are(
+def test_count_is_within_its_bounds_for_any_figures(
     config: PolicyConfig, figures: list[list[float]], steps: list[tuple[float, int]]
 ) -> None:
     target = Target(config, config.min_replicas)
@@ -120,7 +120,7 @@ def test_the_count_is_within_its_bounds_whatever_the_figures_are(
     ),
     rate=st.sampled_from((0.0, 1.0, 50.0)),
 )
-def test_no_replica_is_taken_away_when_readings_are_missing_or_absurd_for_ten_minutes(
+def test_no_replica_is_removed_when_readings_are_missing_or_absurd_for_ten_minutes(
     capacity: Capacity | None, faults: list[dict[str, float] | None], rate: float
 ) -> None:
     target = Target(PolicyConfig(0, 100, capacity=capacity), 6)
@@ -145,7 +145,7 @@ def test_no_replica_is_taken_away_when_readings_are_missing_or_absurd_for_ten_mi
     grows=st.sampled_from((0.0, 20.0, 1e4)),
     quiet=st.floats(0.0, 1.0),
 )
-def test_the_count_does_not_wind_up_when_nothing_becomes_ready_whatever_the_load(
+def test_count_does_not_wind_up_at_any_load_when_no_replica_becomes_ready(
     rate: float, ready: int, grows: float, quiet: float
 ) -> None:
     world = World(0, ready=ready, startup=math.inf)
@@ -164,7 +164,7 @@ def test_the_count_does_not_wind_up_when_nothing_becomes_ready_whatever_the_load
     startup=st.sampled_from((1.0, 30.0, 120.0)),
     least=st.integers(0, 2),
 )
-def test_the_count_never_rises_again_once_the_load_has_been_constant_for_ten_minutes(
+def test_count_does_not_rise_after_ten_minutes_of_constant_load(
     rate: float, ready: int, startup: float, least: int
 ) -> None:
     """What it was wrong about at first is unlearned over the hours: until then it may go down, and nothing
@@ -183,7 +183,7 @@ def test_the_count_never_rises_again_once_the_load_has_been_constant_for_ten_min
     jump=st.sampled_from((3600.0, -3600.0, 30_000.0)),
     least=st.integers(0, 1),
 )
-def test_no_replica_is_taken_away_at_once_when_the_clock_is_set(
+def test_no_replica_is_removed_at_once_when_the_clock_is_set(
     rate: float, fallen: float, jump: float, least: int
 ) -> None:
     worlds = [World(least, ready=math.ceil(rate / RATE)) for _ in range(2)]
@@ -231,7 +231,7 @@ def test_more_load_never_needs_fewer_replicas(
         max_size=8,
     ),
 )
-def test_zero_is_only_reached_after_the_silence_of_the_keep_alive(
+def test_scale_to_zero_waits_for_idle_seconds(
     idle: float | None, steps: list[tuple[float, int, float]]
 ) -> None:
     target = Target(PolicyConfig(0, 5, zero=Zero(idle), capacity=KNOWN), 1)
@@ -254,7 +254,7 @@ def test_zero_is_only_reached_after_the_silence_of_the_keep_alive(
     history=st.lists(st.tuples(st.none() | rates, st.integers(1, 40)), max_size=4),
     held=st.integers(1, 1000),
 )
-def test_a_request_that_waits_at_zero_gets_a_replica(
+def test_held_request_at_zero_gets_a_replica(
     config: PolicyConfig,
     history: list[tuple[float | None, int]],
     held: int,

@@ -15,7 +15,7 @@ from tests.unit.autoscaler.policy.test_sizer import RATE, World, counts
 
 @pytest.mark.parametrize("waiting", [0.0, 20.0])
 @pytest.mark.parametrize(("before", "after"), [(18.0, 180.0), (18.0, 60.0), (2.0, 200.0)])
-def test_a_step_of_load_is_answered_by_its_need_when_no_start_ever_ends(
+def test_count_after_a_step_stays_near_its_need_when_no_start_finishes(
     before: float, after: float, waiting: float
 ) -> None:
     world = World(ready=3)

@@ -38,7 +38,7 @@ def test_the_limit_joins_the_exact_formula_when_busy_slots_pass_a_hundred() -> N
 
 
 @given(st.floats(0, 1e6), st.floats(1e-3, 1e3), st.floats(0, 1e3), st.floats(1e-6, 0.5))
-def test_slots_exceed_what_is_busy_and_are_finite_whatever_is_asked(
+def test_slots_exceed_the_busy_slots_and_are_finite_for_any_input(
     busy: float, service: float, wait: float, share: float
 ) -> None:
     count = slots(busy, service, wait, share)

@@ -66,19 +66,19 @@ def test_a_duration_counts_hours_that_pass_and_not_what_the_clock_shows() -> Non
     assert bounds([short], 1, 10, at(2026, 10, 25, 3, 0))[0] == 1
 
 
-def test_a_window_is_left_once_where_its_end_comes_twice() -> None:
+def test_window_ends_once_when_its_end_occurs_twice() -> None:
     window = schedule("0 1 * * *", "30 2 * * *", least=5)
     assert bounds([window], 1, 10, at(2026, 10, 25, 2, 29))[0] == 5
     assert bounds([window], 1, 10, at(2026, 10, 25, 2, 30))[0] == 1
     assert bounds([window], 1, 10, at(2026, 10, 25, 2, 15, fold=1))[0] == 1
 
 
-def test_a_window_that_the_clock_skips_whole_is_left_out() -> None:
+def test_window_that_the_clock_skips_is_omitted() -> None:
     window = schedule("15 2 * * *", "45 2 * * *", least=5)
     assert {bounds([window], 1, 10, at(2026, 3, 29, 0) + 60 * minute)[0] for minute in range(600)} == {1}
 
 
-def test_of_several_the_highest_bounds_hold() -> None:
+def test_highest_bounds_of_several_schedules_apply() -> None:
     sale = schedule("0 0 * * *", hours=24, name="sale", least=6, most=8)
     assert bounds([OFFICE, sale], 1, 10, at(2026, 6, 15, 12)) == (6, 20, "office, sale")
 
@@ -95,7 +95,7 @@ def test_a_minimum_above_every_maximum_raises_it() -> None:
     minutes=st.tuples(st.sampled_from(range(0, 60, 5)), st.sampled_from(range(0, 60, 5))),
     day=st.sampled_from(TURNED) | st.dates(dt.date(2026, 1, 2), dt.date(2027, 12, 30)),
 )
-def test_a_daily_window_begins_and_ends_once_a_day_whatever_the_clock_does(
+def test_daily_window_begins_and_ends_once_a_day_across_clock_changes(
     zone: ZoneInfo, hours: tuple[int, int], minutes: tuple[int, int], day: dt.date
 ) -> None:
     window = schedule(f"{minutes[0]} {hours[0]} * * *", f"{minutes[1]} {hours[1]} * * *", zone=zone, least=5)
@@ -116,7 +116,7 @@ def test_a_daily_window_begins_and_ends_once_a_day_whatever_the_clock_does(
     more=st.integers(0, 10),
     hour=st.integers(0, 47),
 )
-def test_bounds_are_never_crossed_and_an_unnamed_one_is_the_ordinary_one(
+def test_minimum_never_exceeds_maximum_and_defaults_are_the_spec_bounds(
     drawn: list[tuple[int | None, int | None, int]], minimum: int, more: int, hour: int
 ) -> None:
     maximum = max(minimum + more, 1)

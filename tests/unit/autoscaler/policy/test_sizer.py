@@ -72,7 +72,7 @@ def counts(world: World, rate: float | None, seconds: float) -> list[int]:
         max_size=60,
     ),
 )
-def test_the_count_is_within_its_bounds_whatever_is_observed(
+def test_count_is_within_its_bounds_for_any_observation(
     least: int, more: int, startup: float, steps: list[tuple[float | None, float, float]]
 ) -> None:
     world = World(least, least + more, least, startup)
@@ -92,7 +92,7 @@ def test_the_count_is_held_when_metrics_are_missing_for_ten_minutes(least: int) 
     assert world.tick(None).reason == "MetricsMissing"
 
 
-def test_a_count_of_zero_is_never_reached_when_nothing_was_ever_read() -> None:
+def test_count_never_reaches_zero_without_a_reading() -> None:
     world = World(0, ready=3)
     assert set(counts(world, None, 600)) == {3}
 
@@ -151,7 +151,7 @@ def test_fewer_replicas_carry_the_same_noise_when_the_load_is_that_of_a_few() ->
     assert 1 < spare[0] < 0.8 * spare[1], "a replica more costs the larger share the fewer there are"
 
 
-def test_a_rise_is_by_a_tenth_at_least_and_never_by_more_than_two_beyond_the_need() -> None:
+def test_rise_is_at_least_a_tenth_and_at_most_two_beyond_the_need() -> None:
     world = World(ready=20)
     counts(world, 180.0, 3600)
     replicas = counts(world, 180.0, 5)
@@ -182,7 +182,7 @@ def test_a_need_beyond_the_maximum_is_forgotten_when_load_has_fallen() -> None:
     assert counts(world, 20.0, 900)[-1] <= 4, "a count that may not rise renews no hold"
 
 
-def test_replicas_stay_when_the_clock_is_set_back_an_hour_and_forth() -> None:
+def test_replicas_stay_when_the_clock_is_set_back_and_forth_an_hour() -> None:
     world = World(ready=6)
     counts(world, 45.0, 900)
     for jump in (-3600.0, 3600.0):
@@ -190,7 +190,7 @@ def test_replicas_stay_when_the_clock_is_set_back_an_hour_and_forth() -> None:
         assert min(counts(world, 45.0, 600)) >= 5
 
 
-def test_the_last_replica_goes_when_silence_is_long_and_comes_when_one_asks() -> None:
+def test_last_replica_is_removed_after_a_long_silence_and_returns_with_a_request() -> None:
     world = World(0, ready=1)
     counts(world, 5.0, 300)
     assert world.tick(0.0).replicas == 1

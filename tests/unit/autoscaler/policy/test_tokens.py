@@ -26,7 +26,7 @@ def saturated(tokens: float = 2000.0) -> EngineLoad:
     return EngineLoad(tokens, 2, waiting=20.0, cache=0.95)
 
 
-def test_what_a_replica_can_do_is_learned_when_its_engine_is_saturated() -> None:
+def test_capacity_in_tokens_is_learned_from_a_saturated_engine() -> None:
     rates = TokenRates([BY_CAPACITY])
     assert rates.demands(saturated(), 0.0, TWO)[0].needed is None
     for _ in range(10):
@@ -37,7 +37,7 @@ def test_what_a_replica_can_do_is_learned_when_its_engine_is_saturated() -> None
     assert demand.needed == 5, "5 requests per second of 1,000 tokens, of which two full replicas do 2,000"
 
 
-def test_a_moment_of_waiting_is_no_saturation() -> None:
+def test_short_wait_is_not_saturation() -> None:
     rates = TokenRates([BY_CAPACITY])
     rates.learn(EngineLoad(2000.0, 2), load(2.0))
     rates.learn(EngineLoad(100.0, 2, waiting=20.0), load(0.1))
@@ -45,14 +45,14 @@ def test_a_moment_of_waiting_is_no_saturation() -> None:
     assert rates.capacity == pytest.approx(1250.0)
 
 
-def test_what_was_never_tried_is_assumed_a_quarter_further() -> None:
+def test_capacity_is_assumed_a_quarter_beyond_the_highest_rate() -> None:
     rates = TokenRates([BY_CAPACITY])
     for tokens in (400.0, 800.0, 200.0):
         rates.learn(EngineLoad(tokens, 2, cache=0.3), None)
     assert rates.capacity == pytest.approx(500.0)
 
 
-def test_a_target_says_what_one_replica_takes_and_arriving_requests_count_when_engines_are_full() -> None:
+def test_target_is_the_rate_of_one_replica_and_arrivals_count_when_engines_are_full() -> None:
     rates = TokenRates([BY_TARGET])
     assert rates.demands(EngineLoad(1200.0, 2), 0.0, TWO)[0].needed == 3
     for _ in range(5):
@@ -60,7 +60,7 @@ def test_a_target_says_what_one_replica_takes_and_arriving_requests_count_when_e
     assert rates.demands(EngineLoad(1000.0, 2, waiting=50.0), 30.0, TWO)[0].needed == 6
 
 
-def test_one_replica_more_is_asked_for_when_requests_wait_and_nobody_counts_them() -> None:
+def test_one_more_replica_is_needed_when_uncounted_requests_wait() -> None:
     rates = TokenRates([BY_CAPACITY])
     for _ in range(5):
         rates.learn(saturated(), None)
@@ -73,7 +73,7 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
 
 
 @given(st.lists(st.builds(EngineLoad, ANY, st.integers(-1, 5), ANY, ANY), max_size=20), ANY, ANY)
-def test_no_page_makes_a_capacity_or_a_need_that_is_none(
+def test_capacity_and_need_are_finite_for_any_page(
     readings: list[EngineLoad], tokens: float, rate: float
 ) -> None:
     rates = TokenRates([BY_CAPACITY])
@@ -87,7 +87,7 @@ def test_no_page_makes_a_capacity_or_a_need_that_is_none(
     assert restored.capacity == rates.capacity
 
 
-def test_the_sizer_counts_tokens_beside_requests_and_holds_when_pages_are_gone() -> None:
+def test_sizer_counts_tokens_beside_requests_and_holds_without_pages() -> None:
     config = PolicyConfig(max_replicas=20, metrics=(BY_TARGET,), capacity=Capacity(100.0, 10.0))
     sizer, now = Sizer(config), START
     for _ in range(30):

@@ -38,13 +38,13 @@ def headline(report: SimulationReport, *rows: PolicyRow) -> list[str]:
     return [sentence.replace("\u00a0", " ") for sentence in words["compared"]]
 
 
-def test_rows_begin_with_perfect_knowledge_which_lets_nothing_wait(report: SimulationReport) -> None:
+def test_first_row_is_perfect_knowledge_without_violations(report: SimulationReport) -> None:
     assert report.rows[0].name == "perfect knowledge"
     assert (report.rows[0].violations, report.rows[0].over_oracle) == (0, 1)
     assert {row.name for row in report.rows[1:]} == {"slipway", "slipway risk=5", "hpa", "static"}
 
 
-def test_front_has_no_policy_that_another_beats(report: SimulationReport) -> None:
+def test_front_has_no_dominated_policy(report: SimulationReport) -> None:
     policies = report.rows[1:]
     front = [policy for policy in policies if policy.front]
     assert front
@@ -58,7 +58,7 @@ def test_front_has_no_policy_that_another_beats(report: SimulationReport) -> Non
         assert policy.front is not beaten
 
 
-def test_sentences_name_the_cheapest_that_is_as_safe(report: SimulationReport) -> None:
+def test_sentences_name_the_cheapest_policy_of_equal_safety(report: SimulationReport) -> None:
     safe = [row(report, "a", 0.5, 15), row(report, "b", 1.0, 12), row(report, "c", 2.0, 11)]
     assert (
         headline(report, *safe)[0]
@@ -66,7 +66,7 @@ def test_sentences_name_the_cheapest_that_is_as_safe(report: SimulationReport) -
     )
 
 
-def test_sentences_name_the_safest_that_is_as_cheap(report: SimulationReport) -> None:
+def test_sentences_name_the_safest_policy_of_equal_cost(report: SimulationReport) -> None:
     cheap = [row(report, "a", 4.0, 9), row(report, "b", 3.0, 9.5), row(report, "c", 0.0, 11)]
     assert (
         headline(report, *cheap)[1]
@@ -74,16 +74,16 @@ def test_sentences_name_the_safest_that_is_as_cheap(report: SimulationReport) ->
     )
 
 
-def test_sentences_name_those_that_are_better_in_both(report: SimulationReport) -> None:
+def test_sentences_name_the_dominating_policies(report: SimulationReport) -> None:
     assert headline(report, row(report, "a", 0.5, 9))[2] == "a is better than slipway in both."
     assert headline(report, row(report, "a", 0.5, 11))[2] == "None of 1 is better than slipway in both."
 
 
-def test_nothing_is_compared_when_nothing_else_was_run(report: SimulationReport) -> None:
+def test_sentences_compare_nothing_without_a_baseline(report: SimulationReport) -> None:
     assert headline(report) == []
 
 
-def test_page_has_the_json_that_lies_beside_it(report: SimulationReport, html: HtmlPage) -> None:
+def test_page_has_the_json_of_the_file_beside_it(report: SimulationReport, html: HtmlPage) -> None:
     data = html.of("script", id="report")[0]
     assert json.loads("".join(data.pieces)) == json.loads(json.dumps(schema.as_json(report)))
 
@@ -95,9 +95,7 @@ def test_json_has_a_list_for_each_field_of_a_timeline(report: SimulationReport) 
     assert {len(values) for values in data["moments"].values()} == lengths
 
 
-def test_each_decision_tells_its_reason_when_it_is_pointed_at(
-    report: SimulationReport, html: HtmlPage
-) -> None:
+def test_each_decision_has_its_reason_as_a_tooltip(report: SimulationReport, html: HtmlPage) -> None:
     hits = html.of("rect", class_="hit")
     tips = [hit.attributes["data-tip"] for hit in hits]
     assert len(tips) == 3 * len(report.moments)  # the load, and ours at two risks
@@ -116,7 +114,7 @@ def test_tables_have_every_policy_and_every_change(report: SimulationReport, htm
     assert len(body) == len(report.changes) + 1  # and the header
 
 
-def test_page_asks_nobody_for_anything(html: HtmlPage) -> None:
+def test_page_makes_no_requests(html: HtmlPage) -> None:
     for tag, attribute in (("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src")):
         assert all(e.attributes.get(attribute, "data:,") == "data:," for e in html.of(tag))
     policy = next(e for e in html.of("meta") if "http-equiv" in e.attributes)
@@ -124,7 +122,7 @@ def test_page_asks_nobody_for_anything(html: HtmlPage) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_texts_of_others_stay_texts(report: SimulationReport, name: str) -> None:
+def test_foreign_text_is_escaped(report: SimulationReport, name: str) -> None:
     column = replace(report.tracks[0].columns[0], message=name)
     tracks = (replace(report.tracks[0], columns=(column, *report.tracks[0].columns[1:])), *report.tracks[1:])
     hostile = replace(report, name=name, tracks=tracks, changes=(replace(report.changes[0], message=name),))
@@ -134,11 +132,11 @@ def test_texts_of_others_stay_texts(report: SimulationReport, name: str) -> None
     assert name in shown.of("title")[0].text or name.split(maxsplit=1)[0] in shown.of("title")[0].text
 
 
-def test_a_count_that_never_changes_has_a_page(report: SimulationReport) -> None:
+def test_constant_count_has_a_page(report: SimulationReport) -> None:
     assert "The count never changed." in page.render(replace(report, changes=()))
 
 
-def test_a_forecast_that_comes_late_is_drawn_from_there_on(report: SimulationReport) -> None:
+def test_forecast_is_drawn_from_its_first_value(report: SimulationReport) -> None:
     column = replace(report.tracks[0].columns[0], lower=None, median=None, upper=None)
     late = (*(column for _ in range(10)), *report.tracks[0].columns[10:])
     plot = plots.load(replace(report, tracks=(replace(report.tracks[0], columns=late),)))

@@ -23,7 +23,7 @@ def ticked(board: Board, now: float, *readings: Reading, live: frozenset[str] = 
     board.tick(readings, live, WANTED, {}, now)
 
 
-def test_load_is_what_rose_between_two_readings_when_nothing_is_wrong() -> None:
+def test_load_is_the_increase_between_two_readings() -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 1000))
     assert board.take(T) is None, "one reading says nothing of a rate"
@@ -58,7 +58,7 @@ def test_the_time_before_the_first_request_is_idle_when_a_load_is_taken_after_se
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8))
-def test_arrivals_are_the_sum_over_gateways_when_all_are_believed(rises: list[tuple[int, int]]) -> None:
+def test_arrivals_are_the_sum_over_accepted_gateways(rises: list[tuple[int, int]]) -> None:
     board, totals, arrivals = Board(), [10.0, 20.0], 0.0
     for step, rise in enumerate([(0, 0), *rises]):
         totals = [total + more for total, more in zip(totals, rise, strict=True)]
@@ -80,7 +80,7 @@ def test_arrivals_are_the_sum_over_gateways_when_all_are_believed(rises: list[tu
         max_size=20,
     )
 )
-def test_load_is_never_negative_nor_no_number_whatever_gateways_tell(
+def test_load_is_finite_and_not_negative_for_any_readings(
     totals: list[tuple[str, float, float, int]],
 ) -> None:
     board = Board()
@@ -95,7 +95,7 @@ def test_load_is_never_negative_nor_no_number_whatever_gateways_tell(
             assert load.seconds > 0
 
 
-def test_counts_begin_at_nothing_when_an_envoy_has_been_started_again() -> None:
+def test_counts_begin_at_zero_after_a_restart_of_envoy() -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 1000))
     ticked(board, 5, reading("a", 105, 30, started=102))
@@ -105,7 +105,7 @@ def test_counts_begin_at_nothing_when_an_envoy_has_been_started_again() -> None:
     assert board.is_whole
 
 
-def test_a_gateway_that_repeats_its_counts_is_left_out_and_said_when_it_lasts() -> None:
+def test_gateway_that_repeats_its_counts_is_excluded_and_reported_when_it_lasts() -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 1000))
     ticked(board, 5, reading("a", 105, 1050))
@@ -135,7 +135,7 @@ def test_a_gateway_that_repeats_its_counts_is_left_out_and_said_when_it_lasts() 
     ],
     ids=["fallen", "nan", "negative", "too-many", "in-flight", "no-time"],
 )
-def test_a_gateway_that_lies_is_left_out_and_said_at_once(lie: Reading) -> None:
+def test_gateway_with_implausible_counts_is_excluded_and_reported_at_once(lie: Reading) -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 1000))
     ticked(board, 5, reading("a", 105, 1050))
@@ -146,7 +146,7 @@ def test_a_gateway_that_lies_is_left_out_and_said_at_once(lie: Reading) -> None:
     assert board.health(10)[0].message
 
 
-def test_a_silent_gateway_counts_on_as_it_did_while_its_lease_holds() -> None:
+def test_silent_gateway_keeps_its_rate_while_its_lease_is_valid() -> None:
     board = Board()
     for step in range(3):
         both = (reading("a", 100 + 5 * step, 50 * step), reading("b", 100 + 5 * step, 500 * step))
@@ -164,7 +164,7 @@ def test_a_silent_gateway_counts_on_as_it_did_while_its_lease_holds() -> None:
     assert board.is_whole
 
 
-def test_a_gateway_that_is_back_adds_no_more_than_its_share_of_the_time() -> None:
+def test_returned_gateway_adds_at_most_its_share_of_the_time() -> None:
     board = Board()
     for now in range(0, 65, 5):
         readings = [reading("a", 100 + now, 10 * now)]
@@ -178,7 +178,7 @@ def test_a_gateway_that_is_back_adds_no_more_than_its_share_of_the_time() -> Non
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
-def test_load_goes_on_when_the_clock_is_set(jump: float) -> None:
+def test_load_continues_when_the_clock_is_set(jump: float) -> None:
     board = Board()
     ticked(board, 0, reading("a", 10_000, 1000))
     ticked(board, 5, reading("a", 10_005, 1050))
@@ -190,7 +190,7 @@ def test_load_goes_on_when_the_clock_is_set(jump: float) -> None:
     assert load.end == 10_010 + jump
 
 
-def test_what_activators_hold_is_not_in_flight_at_replicas() -> None:
+def test_held_requests_are_not_in_flight_at_replicas() -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 1000))
     board.tick([reading("a", 105, 1010, active=10)], frozenset(), WANTED, {T: 7.0}, 5)
@@ -199,7 +199,7 @@ def test_what_activators_hold_is_not_in_flight_at_replicas() -> None:
     assert (load.in_flight, load.held) == (3, 7)
 
 
-def test_a_revision_that_is_new_on_the_page_has_had_all_its_requests_since() -> None:
+def test_all_requests_of_a_new_revision_are_new() -> None:
     before = Reading("a", 100, 1, {OTHER: Counts(5, 5)})
     after = Reading("a", 105, 1, {OTHER: Counts(5, 5), T: Counts(40, 40)})
     board = Board()

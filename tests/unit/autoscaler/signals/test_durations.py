@@ -22,7 +22,7 @@ def test_a_percentile_is_interpolated_within_its_bucket(percent: float, seconds:
     assert durations.percentile(BUCKETS, percent) == pytest.approx(seconds)
 
 
-def test_the_last_bound_is_what_is_known_of_answers_beyond_it() -> None:
+def test_percentile_beyond_the_last_bound_is_that_bound() -> None:
     assert durations.percentile({1.0: 1.0, math.inf: 100.0}, 95) == 1.0
     assert durations.percentile({1.0: 0.0, math.inf: 0.0}, 95) is None
 
@@ -67,14 +67,14 @@ def test_answers_of_all_gateways_add_up_and_those_before_the_first_reading_do_no
     assert both == Percentile(pytest.approx(0.1), pytest.approx(300))
 
 
-def test_answers_before_somebody_asked_do_not_count() -> None:
+def test_answers_before_the_first_request_for_them_do_not_count() -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 50, timed=False))
     assert ticked(board, 5, reading("a", 105, 60)) is None
     assert ticked(board, 10, reading("a", 110, 61)) == Percentile(pytest.approx(0.1), pytest.approx(100))
 
 
-def test_answers_count_from_nothing_when_an_envoy_was_started_again() -> None:
+def test_answers_count_from_zero_after_a_restart_of_envoy() -> None:
     board = Board()
     ticked(board, 0, reading("a", 100, 50))
     percentile = ticked(board, 5, reading("a", 105, 2, started=103.0))
@@ -85,7 +85,7 @@ def test_answers_count_from_nothing_when_an_envoy_was_started_again() -> None:
     st.dictionaries(st.floats(), st.floats(), max_size=5),
     st.dictionaries(st.floats(), st.floats(), max_size=5),
 )
-def test_no_histogram_makes_a_rise_that_is_negative_or_none(
+def test_increase_is_finite_and_not_negative_for_any_histogram(
     before: dict[float, float], after: dict[float, float]
 ) -> None:
     rise = durations.rise(before, after)

@@ -27,14 +27,14 @@ process_cpu_seconds_total 3
 """
 
 
-def test_a_gateways_page_is_read_whole() -> None:
+def test_all_series_of_a_gateways_page_are_read() -> None:
     page = Parser().page(PAGE)
     assert (page.gateway, page.activator) == ("local", "")
     assert (page.read_at, page.started) == (1790000000.125, 1780000000.25)
     assert page.counts == {Target("default", "digits-stable-1"): Counts(120, 110, 10, 5.5, 110, 10)}
 
 
-def test_histograms_are_read_of_those_targets_alone_that_ask() -> None:
+def test_histograms_are_read_only_for_targets_that_need_them() -> None:
     target = Target("default", "digits-stable-1")
     without_histogram = Labels("default", "i", "p", "other").text
     page = PAGE + f'slipway_request_duration_seconds_bucket{{{without_histogram},le="0.5"}} 7\n'
@@ -42,18 +42,18 @@ def test_histograms_are_read_of_those_targets_alone_that_ask() -> None:
     assert Parser().page(page, frozenset({target})).buckets == {target: {float("inf"): 110.0}}
 
 
-def test_the_same_page_says_the_same_when_it_is_read_again() -> None:
+def test_same_page_has_the_same_values_when_read_again() -> None:
     parser = Parser()
     assert parser.page(PAGE) == parser.page(PAGE)
 
 
-def test_an_activators_page_says_what_waits() -> None:
+def test_activators_page_has_the_held_requests() -> None:
     page = Parser().page(ActivatorMetrics(lambda: [(D, 7)]).page())
     assert page.activator
     assert page.held == {Target("default", "digits-stable-1"): 7}
 
 
-def test_a_page_whose_number_is_none_is_refused() -> None:
+def test_page_with_an_invalid_number_is_refused() -> None:
     with pytest.raises(ValueError, match="many"):
         Parser().page(f"slipway_requests_received_total{{{D.text}}} many\n")
 
@@ -66,6 +66,6 @@ def test_names_are_read_back_as_they_were_written(name: str) -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
         Parser().page(text)

@@ -82,7 +82,7 @@ def test_tokens_and_saturation_are_read_of_every_engine(
 
 
 @given(st.text(max_size=300))
-def test_no_page_makes_a_value_that_is_none_or_negative(text: str) -> None:
+def test_values_are_finite_and_not_negative_for_any_page(text: str) -> None:
     reading = engines.read(VLLM + text + "\nvllm:num_requests_waiting NaN\nvllm:num_requests_running -3\n")
     for value in (reading.waiting, reading.running, reading.cache, reading.tokens):
         assert value is not None
@@ -119,7 +119,7 @@ def test_a_querys_value_is_the_sum_of_its_samples(answer: object, value: float) 
         {"status": "success", "data": {"resultType": "scalar", "result": [1, "-1"]}},
     ],
 )
-def test_an_answer_without_a_plausible_value_is_no_value(answer: object) -> None:
+def test_response_without_a_plausible_value_has_no_value(answer: object) -> None:
     with pytest.raises(errors.Unavailable):
         prometheus.value(answer)
 
@@ -171,7 +171,7 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
         await runner.cleanup()
 
 
-def test_a_share_is_of_what_a_container_may_use() -> None:
+def test_share_is_relative_to_the_limits_of_the_container() -> None:
     pod = {
         "metadata": {"namespace": "n", "name": "p"},
         "spec": {

@@ -21,7 +21,7 @@ def matrix(*series: object) -> object:
     return {"status": "success", "data": {"resultType": "matrix", "result": list(series)}}
 
 
-def test_series_are_added_up_and_what_no_rate_can_be_is_left_out() -> None:
+def test_series_are_summed_and_invalid_rates_omitted() -> None:
     answer = matrix(
         {"metric": {}, "values": [[1000, "1"], [1300, "NaN"], [1600, "-3"], [1900, "+Inf"]]},
         {"metric": {}, "values": [[1000, "2.5"], [1300, "4"], [900, "7"], [2300, "7"]]},
@@ -45,14 +45,12 @@ def test_any_response_has_values_of_the_span_or_is_refused(
     ("kind", "error"),
     [("bad_data", errors.Permanent), ("execution", errors.Permanent), ("timeout", errors.Unavailable)],
 )
-def test_a_query_that_fails_again_is_told_from_a_server_that_is_busy(
-    kind: str, error: type[Exception]
-) -> None:
+def test_permanent_query_error_differs_from_a_busy_server(kind: str, error: type[Exception]) -> None:
     with pytest.raises(error, match="no such function"):
         prometheus.values({"status": "error", "errorType": kind, "error": "no such function"}, START, END)
 
 
-def test_credentials_of_a_url_are_in_no_message() -> None:
+def test_messages_have_no_credentials_of_a_url() -> None:
     assert prometheus.shown("https://user:secret@prometheus.example:9090/path") == (
         "https://prometheus.example:9090/path"
     )

@@ -25,7 +25,7 @@ def test_work_is_spread_over_the_minutes_of_its_span() -> None:
     assert minutes.known == 2
 
 
-def test_minutes_keep_so_many_days() -> None:
+def test_minutes_keep_a_number_of_days() -> None:
     minutes = Minutes(history([60.0] * DAY + [120.0] * DAY), 1)
     last = int(START // 60)
     assert minutes.known == DAY
@@ -56,7 +56,7 @@ def test_a_shorter_history_is_not_used() -> None:
     assert {service.tick(10, rate=10, usage=0.5).replicas for _ in range(20)} == {2}
 
 
-def test_days_that_do_not_look_alike_are_not_used() -> None:
+def test_dissimilar_days_are_not_used() -> None:
     work = [60.0 * (1000.0 if position % 1777 < 300 else 10.0) for position in range(7 * DAY + 10)]
     service = Service(Ahpa(terms(history=history(work))), ready=2)
     assert {service.tick(10, rate=10, usage=0.5).replicas for _ in range(20)} == {2}

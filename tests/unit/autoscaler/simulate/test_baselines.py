@@ -25,7 +25,7 @@ def test_a_window_forgets_what_lies_before_it_even_within_a_reading() -> None:
     assert window.mean() == 0
 
 
-def test_a_window_is_a_mean_of_what_there_is_while_it_fills() -> None:
+def test_filling_window_is_the_mean_of_its_readings() -> None:
     window = Window(60)
     assert window.mean() == 0
     window.add(5, 5, 7)
@@ -47,7 +47,7 @@ def test_a_startup_time_is_the_longest_of_the_recent_ones() -> None:
     assert startups.seconds == 20
 
 
-def test_a_quantile_is_a_value_that_was_there() -> None:
+def test_quantile_is_one_of_the_values() -> None:
     assert quantile(range(1, 21), 0.95) == 19
     assert quantile([3], 0.95) == 3
 
@@ -57,7 +57,7 @@ def test_static_replicas_take_the_peak_of_the_history_at_seventy_percent() -> No
     assert Service(policy).tick().replicas == 100
 
 
-def test_static_replicas_without_a_history_are_all_that_there_is_room_for() -> None:
+def test_static_replicas_without_a_history_are_the_maximum() -> None:
     assert Service(Static(terms(most=30))).tick().replicas == 30
 
 
@@ -72,7 +72,7 @@ def test_every_baseline_keeps_within_bounds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_every_baseline_holds_where_nothing_is_read(name: str) -> None:
+def test_every_baseline_holds_without_readings(name: str) -> None:
     service = Service(BASELINES[name](terms(least=1, most=9)), ready=1)
     service.ticks(3600, 35, rate=35, usage=0.9)
     before = service.desired
@@ -82,7 +82,7 @@ def test_every_baseline_holds_where_nothing_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["kpa", "kpa tuned", "keda", "wva", "ray", "seasonal naive", "last value"])
-def test_what_knows_zero_goes_there_and_starts_for_what_is_held(name: str) -> None:
+def test_baselines_with_scale_to_zero_reach_zero_and_wake_for_held_requests(name: str) -> None:
     service = Service(BASELINES[name](terms()), ready=1)
     service.ticks(600, 5, usage=0.5)
     service.ticks(3600, 0, usage=0)
@@ -91,7 +91,7 @@ def test_what_knows_zero_goes_there_and_starts_for_what_is_held(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["hpa", "aibrix", "dynamo", "ahpa"])
-def test_what_does_not_know_zero_keeps_a_replica(name: str) -> None:
+def test_baselines_without_scale_to_zero_keep_a_replica(name: str) -> None:
     service = Service(BASELINES[name](terms()), ready=1)
     assert set(service.ticks(3600, 0, usage=0)) == {1}
 

@@ -36,7 +36,7 @@ def test_changes_lead_from_one_count_to_the_next(outcome: comparison.Outcome) ->
     assert all(change.reason for change in outcome.changes)
 
 
-def test_a_column_shows_the_most_that_was_wanted_in_it(outcome: comparison.Outcome) -> None:
+def test_column_shows_its_highest_desired_count(outcome: comparison.Outcome) -> None:
     most = max(change.after for change in outcome.changes)
     assert max(column.wanted for column in outcome.columns) == most
 
@@ -54,12 +54,12 @@ def test_timelines_have_no_more_columns_than_a_screen_when_the_run_is_long() -> 
 
 
 @pytest.mark.parametrize("name", ["-1", "inf", "nan", "soon", ""])
-def test_start_up_times_that_are_none_are_refused(name: str) -> None:
+def test_invalid_startup_times_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"^{name}$|could not convert"):
         comparison.startup_of(name)
 
 
-def test_every_policy_that_is_named_can_be_built() -> None:
+def test_every_named_policy_can_be_built() -> None:
     assert comparison.names()[0] == "slipway"
     assert set(comparison.DEFAULT) < set(comparison.names())
     for name in comparison.names():

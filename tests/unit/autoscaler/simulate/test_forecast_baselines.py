@@ -24,7 +24,7 @@ def test_a_ramp_is_followed_by_its_slope() -> None:
     assert ramp.ahead(100) - ramp.ahead(0) == pytest.approx(10, rel=0.1)
 
 
-def test_a_fall_is_not_run_ahead_of() -> None:
+def test_fall_is_not_anticipated() -> None:
     fall = level([200 - 0.5 * at for at in range(400)])
     assert fall.ahead(100) == fall.ahead(0)
 
@@ -63,7 +63,7 @@ def test_zero_comes_after_ten_idle_minutes() -> None:
     assert 5 * (counts.index(0) + 1) == 600
 
 
-def test_yesterday_comes_again_a_start_earlier() -> None:
+def test_yesterdays_load_is_ordered_a_start_earlier() -> None:
     # Yesterday the rate was 85 from ten minutes after this time of day on.
     work = [60.0 * (85 if 10 <= at % DAY < 70 else 8.5) for at in range(-DAY, 0)]
     service = Service(SeasonalNaive(terms(least=1, history=history(work))), ready=1)

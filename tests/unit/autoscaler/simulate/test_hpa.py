@@ -75,6 +75,6 @@ def test_it_does_not_wind_up_while_replicas_start() -> None:
     assert [service.tick(5000, usage=1).replicas for _ in range(20)] == [15] * 20
 
 
-def test_a_measured_utilisation_is_taken() -> None:
+def test_measured_utilisation_is_used() -> None:
     service = Service(Hpa(terms()), ready=10)
     assert service.tick(0, rate=0, usage=0.9).replicas == 13

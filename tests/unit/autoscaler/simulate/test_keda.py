@@ -33,7 +33,7 @@ def test_a_minimum_keeps_it_from_zero() -> None:
     assert set(service.ticks(3600, 0)) == {2}
 
 
-def test_it_goes_down_as_an_hpa_does() -> None:
+def test_scale_down_is_that_of_an_hpa() -> None:
     service = Service(Keda(terms()), ready=10)
     counts = service.ticks(600, 14)
     assert counts.index(2) == 20

@@ -11,7 +11,7 @@ def calm(policy: Kpa, ready: int, present: float) -> Service:
     return service
 
 
-def test_a_decider_of_several_replicas_begins_in_panic_and_leaves_it_after_the_stable_window() -> None:
+def test_decider_of_several_replicas_begins_in_panic_until_the_stable_window_ends() -> None:
     service = Service(Kpa(terms()), ready=10)
     reasons = [service.tick(35).reason for _ in range(40)]
     assert reasons.index("Stable") == 31  # the first tick more than 60 s after that of 2 s
@@ -40,7 +40,7 @@ def test_the_stable_window_is_a_minute_and_the_panic_window_a_tenth() -> None:
     assert [service.tick(62).replicas for _ in range(29)][-1] == 9
 
 
-def test_nothing_is_taken_away_in_panic() -> None:
+def test_no_replica_is_removed_in_panic() -> None:
     service = calm(Kpa(terms()), 5, 35)
     for _ in range(3):
         service.tick(200)
@@ -105,7 +105,7 @@ def test_the_tuned_one_keeps_the_last_replica_for_its_retention() -> None:
     assert counts.index(0) * 2 == pytest.approx(300 + 900, abs=4)
 
 
-def test_a_request_in_the_retention_begins_it_anew() -> None:
+def test_request_in_the_retention_restarts_it() -> None:
     service = Service(Kpa(terms(), KPA_TUNED), ready=1)
     service.ticks(400, 5)
     service.ticks(1000, 0)
@@ -113,7 +113,7 @@ def test_a_request_in_the_retention_begins_it_anew() -> None:
     assert 0 not in service.ticks(1000, 0)
 
 
-def test_a_replica_that_starts_is_not_given_up() -> None:
+def test_starting_replica_is_not_removed() -> None:
     service = Service(Kpa(terms()))
     service.tick(1)
     assert {service.tick(0).replicas for _ in range(100)} == {1}

@@ -36,7 +36,7 @@ def test_work_is_spread_over_the_wait_that_is_allowed() -> None:
     rate=st.sampled_from([1.0, 7.0, 40.0]),
 )
 @settings(max_examples=80, deadline=None)
-def test_nothing_of_a_flow_waits_too_long_with_any_schedule(
+def test_no_part_of_a_flow_waits_too_long_with_any_schedule(
     counts: list[int], wait: float, rate: float
 ) -> None:
     replica = Replica(rate, 7, 1.0)

@@ -20,7 +20,7 @@ def one(slots: int = 1) -> Replica:
     return Replica(rate=1.0, concurrency=slots, service_seconds=1.0)
 
 
-def test_a_fluid_waits_for_what_came_before_it() -> None:
+def test_fluid_waits_for_earlier_arrivals() -> None:
     plant = FluidPlant(flow(4, 0, 0, 0), one())
     plant.advance(4, 1)
     assert plant.waits().waits.tolist() == pytest.approx([1.5])
@@ -42,7 +42,7 @@ def test_requests_wait_for_the_first_ready_replica() -> None:
     assert waits.waits.tolist() == pytest.approx([2.75, 2.25])
 
 
-def test_a_fluid_gives_up_what_has_waited_for_the_timeout() -> None:
+def test_fluid_drops_work_at_the_timeout() -> None:
     plant = FluidPlant(flow(5, *[0] * 400), one())
     plant.advance(401, 0)
     counts = plant.counts()
@@ -83,7 +83,7 @@ def test_a_request_that_meets_no_replica_is_cold_and_held() -> None:
     assert waits.waits.tolist() == pytest.approx([4, 4])
 
 
-def test_a_queue_gives_up_what_has_waited_for_the_timeout() -> None:
+def test_queue_drops_requests_at_the_timeout() -> None:
     plant = QueuePlant(requests((0, 1), (200, 1)), one())
     for second in range(5, 400, 5):
         plant.advance(second, 0)
@@ -91,7 +91,7 @@ def test_a_queue_gives_up_what_has_waited_for_the_timeout() -> None:
     assert plant.waits().waits[0] == TIMEOUT
 
 
-def test_those_still_in_line_count_as_having_waited_until_now() -> None:
+def test_queued_requests_count_with_their_wait_until_now() -> None:
     plant = QueuePlant(requests((1, 1)), one())
     plant.advance(8, 0)
     assert plant.waits().waits.tolist() == [7]
@@ -102,7 +102,7 @@ def test_those_still_in_line_count_as_having_waited_until_now() -> None:
     ready=st.lists(st.integers(0, 4), min_size=1, max_size=8),
 )
 @settings(max_examples=40, deadline=None)
-def test_nothing_is_lost_between_arrival_and_end(counts: list[int], ready: list[int]) -> None:
+def test_every_arrival_is_accounted_for(counts: list[int], ready: list[int]) -> None:
     at = np.repeat(np.arange(len(counts)) + 0.25, counts)
     plants: list[Plant] = [
         FluidPlant(flow(*counts), one()),

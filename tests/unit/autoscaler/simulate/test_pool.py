@@ -71,7 +71,7 @@ def test_actions_are_changes_only() -> None:
     assert replicas.actions == [(0, 2), (5, -1)]
 
 
-def test_start_up_times_are_around_what_is_asked() -> None:
+def test_startup_times_are_around_the_given_value() -> None:
     draws = np.random.default_rng(2)
     times = [around(60).draw(draws) for _ in range(2000)]
     assert np.median(times) == pytest.approx(60, rel=0.02)

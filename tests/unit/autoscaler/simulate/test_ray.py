@@ -2,19 +2,19 @@ from autoscaler.simulate.baselines.ray import RayServe
 from tests.unit.autoscaler.simulate.observations import Service, terms
 
 
-def test_more_replicas_come_after_thirty_seconds_of_the_same_wish() -> None:
+def test_scale_up_waits_for_thirty_seconds_of_the_same_decision() -> None:
     service = Service(RayServe(terms()), ready=2)
     counts = service.ticks(60, 35)
     assert counts.index(5) * 5 == 30
 
 
-def test_fewer_replicas_come_after_ten_minutes_of_the_same_wish() -> None:
+def test_scale_down_waits_for_ten_minutes_of_the_same_decision() -> None:
     service = Service(RayServe(terms()), ready=5)
     counts = service.ticks(700, 7)
     assert counts.index(1) * 5 == 600
 
 
-def test_a_wish_that_turns_begins_its_delay_anew() -> None:
+def test_reversed_decision_restarts_its_delay() -> None:
     service = Service(RayServe(terms()), ready=5)
     service.ticks(590, 7)
     service.ticks(60, 35)

@@ -53,7 +53,7 @@ def test_each_request_is_served_once_when_replicas_come_and_go(
     ready=st.lists(st.integers(0, 6), min_size=1, max_size=8),
 )
 @settings(max_examples=60, deadline=None)
-def test_waits_are_never_shorter_than_in_a_shared_line_when_none_is_removed(
+def test_waits_are_never_shorter_than_in_a_shared_queue_without_removals(
     count: int, seed: int, ready: list[int]
 ) -> None:
     load, counts = drawn(count, 40.0, seed), sorted(ready)
@@ -65,7 +65,7 @@ def test_waits_are_never_shorter_than_in_a_shared_line_when_none_is_removed(
 
 @given(count=st.integers(1, 150), seed=st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
-def test_waits_are_those_of_a_shared_line_when_there_is_a_single_replica(count: int, seed: int) -> None:
+def test_waits_of_a_single_replica_are_those_of_a_shared_queue(count: int, seed: int) -> None:
     load, ready = drawn(count, 30.0, seed), [1] * 8
     routed, shared = played(RoutedPlant(load, REPLICA), ready, 5), played(QueuePlant(load, REPLICA), ready, 5)
     assert routed.waits().waits == pytest.approx(shared.waits().waits)
@@ -73,14 +73,14 @@ def test_waits_are_those_of_a_shared_line_when_there_is_a_single_replica(count: 
     assert routed.counts().waited == pytest.approx(shared.counts().waited)
 
 
-def test_what_waits_at_a_replica_stays_there_when_another_comes() -> None:
+def test_queued_requests_stay_at_their_replica_when_another_becomes_ready() -> None:
     load, ready = requests(np.linspace(0.0, 0.9, 20)), [1, 2, 2, 2]
     routed, shared = played(RoutedPlant(load, REPLICA), ready, 5), played(QueuePlant(load, REPLICA), ready, 5)
     assert routed.waits().waits.max() == pytest.approx(8.1, abs=0.1)
     assert shared.waits().waits.max() < 7
 
 
-def test_a_removed_replica_serves_its_line_and_is_paid_when_it_still_has_requests() -> None:
+def test_removed_replica_serves_its_queue_and_is_paid_for_it() -> None:
     plant = RoutedPlant(requests([0.0] * 12), REPLICA, ending=2.0)
     plant.advance(1, 1)
     for second in range(2, 12):
@@ -89,14 +89,14 @@ def test_a_removed_replica_serves_its_line_and_is_paid_when_it_still_has_request
     assert plant.draining == 4 + 2  # it is idle after 6 s, of which it was ready for one; then it ends
 
 
-def test_fewer_requests_wait_than_by_chance_when_the_less_loaded_of_two_is_taken() -> None:
+def test_less_loaded_of_two_replicas_gives_fewer_waits_than_random_choice() -> None:
     load = drawn(3000, 400.0, 3)  # 94 % of what four replicas serve
     waits = played(RoutedPlant(load, REPLICA), [4] * 100, 4).waits()
     shared = played(QueuePlant(load, REPLICA), [4] * 100, 4).waits()
     assert shared.waits.mean() < waits.waits.mean() < 3 * shared.waits.mean()
 
 
-def test_a_line_gives_up_what_has_waited_for_the_timeout() -> None:
+def test_replica_queue_drops_requests_at_the_timeout() -> None:
     plant = RoutedPlant(requests([0.0, 0.0, 1.0], service=400.0), Replica(1.0, 1, 400.0))
     played(plant, [1] * 70, 5)
     end = plant.counts()
@@ -104,7 +104,7 @@ def test_a_line_gives_up_what_has_waited_for_the_timeout() -> None:
     assert plant.waits().waits.tolist() == [0, TIMEOUT, TIMEOUT]
 
 
-def test_what_is_held_goes_to_the_replica_that_comes_next_when_the_first_has_as_many_as_it_may() -> None:
+def test_held_requests_go_to_the_next_replica_when_the_first_is_full() -> None:
     count = 2 * PERMITS
     plant = RoutedPlant(requests([0.0] * count), REPLICA)
     plant.advance(1, 0)

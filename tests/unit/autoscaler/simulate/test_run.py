@@ -123,7 +123,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert (first != other).any()
 
 
-def test_a_change_of_direction_is_a_flip_only_when_it_is_soon() -> None:
+def test_change_of_direction_is_a_flip_only_within_its_time() -> None:
     workload = steady(seconds=4200)
     soon = scores(workload, played(workload, Planned([(0, 8), (700, 9), (1000, 8)])), workload.oracle(30))
     late = scores(workload, played(workload, Planned([(0, 8), (700, 9), (1700, 8)])), workload.oracle(30))
@@ -131,7 +131,7 @@ def test_a_change_of_direction_is_a_flip_only_when_it_is_soon() -> None:
     assert (late.actions, late.flips) == (2, 0)
 
 
-def test_a_timeline_has_what_a_page_shows() -> None:
+def test_timeline_has_the_fields_of_the_page() -> None:
     workload = steady()
     result = run(
         workload, EXACT, lambda _: Planned([(0, 8)]), limit=100, seed=1, signals=PROMPT, timeline=True

@@ -23,7 +23,7 @@ def test_replicas_change_by_spare_cache_and_queue(cache: float, queue: float, ch
     assert step(10, cache, queue) == change
 
 
-def test_the_last_replica_is_not_taken_for_being_idle() -> None:
+def test_last_replica_is_not_removed_for_idleness() -> None:
     assert step(1, 0.0, 0.0) == 0
 
 
@@ -46,7 +46,7 @@ def test_the_peak_of_a_minute_counts() -> None:
     assert service.ticks(10, 4)[-1] == 4
 
 
-def test_zero_is_left_at_once_for_what_is_held() -> None:
+def test_held_requests_wake_from_zero_at_once() -> None:
     service = Service(Wva(terms()))
     assert [service.tick(at).replicas for at in (0, 2)] == [0, 1]
 

@@ -23,7 +23,7 @@ def test_bins_shorter_than_a_step_are_summed() -> None:
     assert arrivals.rates(bins(1, 3, 2, 4, step=30), 0, 120, 60).tolist() == [2, 3]
 
 
-def test_counts_per_second_are_left_as_they_were_measured() -> None:
+def test_counts_per_second_are_unchanged() -> None:
     assert arrivals.flow(bins(4, 0, 7, step=1), 1, 2, draws()).tolist() == [0, 7]
 
 
@@ -53,7 +53,7 @@ def test_a_small_shape_makes_bursts() -> None:
     assert spread(0.1) > 2 * spread(1.0) > 1.5
 
 
-def test_only_the_asked_span_of_a_client_is_returned() -> None:
+def test_only_the_requested_span_of_a_client_is_returned() -> None:
     times = arrivals.client_times([Law(0, 600, 1.0, "G", 1.0)], 300, 100, draws())
     assert 50 < len(times) < 150
     assert 0 <= times.min() <= times.max() < 100

@@ -97,7 +97,7 @@ def test_bins_have_the_arrivals_of_their_clients() -> None:
     assert bursty.max() > 1.5 * even.max()
 
 
-def test_made_up_loads_can_all_be_run() -> None:
+def test_all_synthetic_loads_can_be_run() -> None:
     workloads = {recipe.name: recipe.workload(1) for recipe in synthetic_recipes()}
     assert {"step x10", "lost data", "sparse diffusion"} <= set(workloads)
     assert all(workload.limit() < 1200 for workload in workloads.values())

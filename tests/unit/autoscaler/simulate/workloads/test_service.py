@@ -14,7 +14,7 @@ def bins(days: float, rate: float = 100.0) -> BinTrace:
     return BinTrace("x.csv", 1_700_000_000.0, 60.0, np.full(int(days * 1440), rate))
 
 
-def test_the_last_two_days_are_simulated_when_nobody_says_how_many() -> None:
+def test_last_two_days_are_simulated_by_default() -> None:
     simulated = service("x", bins(10), Wish(), 0).workload
     assert simulated.seconds == 2 * DAY
     assert simulated.start == 1_700_000_000 + 8 * DAY
@@ -28,18 +28,18 @@ def test_a_quarter_is_history_when_the_trace_is_short() -> None:
     assert len(simulated.history.work) == 0.25 * 1440
 
 
-def test_a_trace_of_an_hour_is_simulated_whole() -> None:
+def test_all_of_an_hours_trace_is_simulated() -> None:
     simulated = service("x", bins(1 / 24), Wish(), 0).workload
     assert (simulated.seconds, len(simulated.history.work)) == (3600, 0)
 
 
-def test_history_is_as_long_as_was_wished() -> None:
+def test_history_has_the_requested_length() -> None:
     simulated = service("x", bins(10), Wish(days=1, history=3), 0).workload
     assert simulated.seconds == DAY
     assert len(simulated.history.work) == 3 * 1440
 
 
-def test_history_is_left_when_it_and_the_days_do_not_both_fit() -> None:
+def test_history_keeps_its_length_when_history_and_days_do_not_both_fit() -> None:
     simulated = service("x", bins(2), Wish(days=2, history=0.5), 0).workload
     assert simulated.seconds == 1.5 * DAY
     assert len(simulated.history.work) == 0.5 * 1440
@@ -67,7 +67,7 @@ def test_a_replica_is_no_smaller_than_a_small_one_when_few_requests_come() -> No
     assert "the load needs 0.2" in simulated.assumed[0]
 
 
-def test_nothing_is_assumed_when_everything_is_said() -> None:
+def test_complete_options_leave_no_assumption() -> None:
     simulated = service("x", bins(1), Wish(max_replicas=9, rate=20, concurrency=8), 0)
     assert simulated.assumed == ()
     assert (
@@ -97,7 +97,7 @@ def test_a_part_without_requests_is_refused() -> None:
         service("x", silent, Wish(), 0)
 
 
-def test_one_client_can_be_chosen_and_another_is_refused_with_those_there_are() -> None:
+def test_client_can_be_chosen_and_an_unknown_one_is_refused_with_the_known_ones() -> None:
     rows = "\n".join(
         f"{window},{client},{rate}"
         for window in range(0, 36000, 600)

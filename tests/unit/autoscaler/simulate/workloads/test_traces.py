@@ -46,7 +46,7 @@ def test_counts_become_rates_by_the_unit_of_their_column() -> None:
 
 
 @pytest.mark.parametrize("header", ["second,requests", "t_s,count", "timestamp,value"])
-def test_counts_are_known_by_many_names(header: str) -> None:
+def test_count_columns_have_many_names(header: str) -> None:
     trace = parse("x", lines(header, "0,4", "1,6"))
     assert isinstance(trace, BinTrace)
     assert (trace.step, trace.rates.tolist()) == (1, [4, 6])
@@ -60,7 +60,7 @@ def test_bins_of_iso_times_have_the_spacing_of_most() -> None:
     assert len(trace.rates) == 6
 
 
-def test_a_bin_that_was_lost_is_put_between_its_neighbours() -> None:
+def test_lost_bin_is_interpolated() -> None:
     trace = parse(
         "x", lines("minute,requests", *(f"{minute},{60 * minute}" for minute in range(9) if minute != 4))
     )
@@ -74,7 +74,7 @@ def test_bins_had_no_requests_where_only_those_with_some_are_listed() -> None:
     assert trace.rates.tolist() == [5, 5, 5, 0, 0, 0, 0, 0, 0, 5]
 
 
-def test_rates_are_taken_as_they_are() -> None:
+def test_rates_are_unchanged() -> None:
     trace = parse("x", lines("window_start_s,rate_rps,mean_input_tokens", "0,2.5,9", "600,3.5,9"))
     assert isinstance(trace, BinTrace)
     assert (trace.step, trace.rates.tolist()) == (600, [2.5, 3.5])
@@ -121,7 +121,7 @@ def test_clients_have_their_windows_and_laws() -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_named_by_file_row_and_column(text: str, says: str) -> None:
+def test_unreadable_value_is_reported_with_file_row_and_column(text: str, says: str) -> None:
     with pytest.raises(Unreadable, match=says):
         parse("x.csv", text)
 
