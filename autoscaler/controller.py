@@ -23,7 +23,7 @@ from autoscaler.signals import gauges as gauges_read
 from autoscaler.signals.board import Board, Health
 from autoscaler.signals.exposition import Target
 from autoscaler.signals.pages import Pages
-from autoscaler.store import Store
+from autoscaler.store import StateStore
 from autoscaler.target_state import TargetState
 from autoscaler.targets import Seen
 from autoscaler.writer import Writer
@@ -58,7 +58,7 @@ class AutoscalerController:
         watches: Watches,
         *,
         pages: Pages | None = None,
-        store: Store | None = None,
+        store: StateStore | None = None,
         scaling: AutoscalerSettings = DEFAULTS,
     ) -> None:
         self._kube = kube
@@ -399,7 +399,7 @@ async def prepared(
             settings,
             watches,
             pages=Pages(data_dir.pages),
-            store=Store(data_dir.autoscaler),
+            store=StateStore(data_dir.autoscaler),
             scaling=scaling,
         )
         async with metrics.served(

@@ -16,7 +16,7 @@ MOST_BYTES = 4 * 1024 * 1024
 """Most bytes of one file, fifty times the state of a policy; a larger file is not an autoscaler's."""
 
 
-class Store:
+class StateStore:
     """A folder that belongs to one controller."""
 
     def __init__(self, folder: Path) -> None:

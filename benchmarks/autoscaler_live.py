@@ -39,7 +39,7 @@ from rig import cold_models, compressed  # noqa: E402
 from rig.compressed import Shape  # noqa: E402
 from rig.foretold import Foretold, foretell  # noqa: E402
 from rig.harness import Bar, percentile, report  # noqa: E402
-from rig.live_scaling import Machine, Played, World, world  # noqa: E402
+from rig.live_scaling import Machine, Played, ScalingWorld, world  # noqa: E402
 
 from autoscaler.observation import Capacity  # noqa: E402
 from autoscaler.policy.config import PolicyConfig  # noqa: E402
@@ -114,7 +114,7 @@ def score(played: Played, shape: Shape, patience: float) -> Score:
     )
 
 
-async def play(place: World, name: str, folder: Path, shape: Shape, moments: list[float]) -> Played:
+async def play(place: ScalingWorld, name: str, folder: Path, shape: Shape, moments: list[float]) -> Played:
     """Run the load once with this scaler."""
     scale: Object = {"minReplicas": 0, "maxReplicas": MOST}
     if name == "fixed":

@@ -53,7 +53,7 @@ RATE = 10.0
 """Requests per second of one replica."""
 
 
-class Page:
+class GatewayPage:
     """The page of a gateway whose services have random requests."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
@@ -102,7 +102,7 @@ def measure(count: int) -> tuple[list[float], list[float], float]:
     """Return CPU seconds of the signals and of the decisions of each tick, and the MiB of the process."""
     targets = [Target("default", f"s{i}-stable-1") for i in range(count)]
     services = [seasoned(i) for i in range(count)]
-    page, parser, board = Page(targets), Parser(), Board()
+    page, parser, board = GatewayPage(targets), Parser(), Board()
     known, live = frozenset(targets), frozenset(["local"])
     desired, signals, decisions = [5] * count, [], []
     for tick in range(TICKS + 1):

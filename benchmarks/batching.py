@@ -40,13 +40,13 @@ START_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Server:
+class RuntimeServer:
     pid: int
     url: str
 
 
 @contextlib.contextmanager
-def serving(trained: cold_models.Trained, folder: Path, arm: str) -> Iterator[Server]:
+def serving(trained: cold_models.Trained, folder: Path, arm: str) -> Iterator[RuntimeServer]:
     module = RUNTIMES[RUNTIME_IMAGE_PREFIX + trained.framework].module
     assert module is not None
     store = ModelStore(folder / "store")
@@ -65,12 +65,14 @@ def serving(trained: cold_models.Trained, folder: Path, arm: str) -> Iterator[Se
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
         wait_listening(port, process, START_SECONDS)
-        yield Server(process.pid, f"http://127.0.0.1:{port}/v2/models/m/infer")
+        yield RuntimeServer(process.pid, f"http://127.0.0.1:{port}/v2/models/m/infer")
     finally:
         stop(process)
 
 
-async def window(server: Server, folder: Path, body: str, users: int, seconds: float) -> dict[str, float]:
+async def window(
+    server: RuntimeServer, folder: Path, body: str, users: int, seconds: float
+) -> dict[str, float]:
     before = process_seconds(server.pid)
     seen = await wrk.load(folder, server.url, seconds, body=body, connections=users)
     spent = process_seconds(server.pid) - before

@@ -62,7 +62,7 @@ ARMS = (
 
 
 @dataclass
-class Samples:
+class ArmSamples:
     """Samples of one arm: the client's milliseconds, and the phases of the wake's trace."""
 
     total: list[float] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Samples:
     unattributed: list[float] = field(default_factory=list)
 
 
-class World:
+class ColdStarts:
     """One product with the arms of one model deployed."""
 
     def __init__(self, kube: Kube, data: DataDir, session: aiohttp.ClientSession, model: Trained) -> None:
@@ -96,7 +96,7 @@ class World:
         for arm in ARMS:
             await until(self._kube, kinds.INFERENCE, self._name(arm), is_ready)
 
-    async def sample(self, arm: Arm, into: Samples) -> None:
+    async def sample(self, arm: Arm, into: ArmSamples) -> None:
         """Wait for zero, empty the caches as the arm requires, and send one request."""
         name = self._name(arm)
         await self._until_zero(name)
@@ -206,8 +206,8 @@ def reduction(arm: Sequence[float], base: Sequence[float]) -> Interval:
     return Interval(round(1 - median(arm) / median(base), 4), round(low, 4), round(high, 4), len(arm))
 
 
-async def measure(model: Trained, runs: int, folder: Path) -> tuple[dict[str, Samples], dict[str, float]]:
-    samples = {arm.name: Samples() for arm in ARMS}
+async def measure(model: Trained, runs: int, folder: Path) -> tuple[dict[str, ArmSamples], dict[str, float]]:
+    samples = {arm.name: ArmSamples() for arm in ARMS}
     stack = Stack(DataDir(folder / "data"))
     with registry.running(folder, LINK) as (port, slow):
         try:
@@ -216,11 +216,11 @@ async def measure(model: Trained, runs: int, folder: Path) -> tuple[dict[str, Sa
                 await connect(stack.where.kubeconfig, component="bench") as kube,
                 aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session,
             ):
-                world = World(kube, stack.where, session, model)
+                world = ColdStarts(kube, stack.where, session, model)
                 await world.deploy(port, slow)
                 for run in range(runs + DISCARDED):
                     for arm in [*ARMS[run % 4 :], *ARMS[: run % 4]]:
-                        into = samples[arm.name] if run >= DISCARDED else Samples()
+                        into = samples[arm.name] if run >= DISCARDED else ArmSamples()
                         await world.sample(arm, into)
                     line = "  ".join(f"{name} {s.total[-1]:7.1f}" for name, s in samples.items() if s.total)
                     print(
@@ -232,7 +232,7 @@ async def measure(model: Trained, runs: int, folder: Path) -> tuple[dict[str, Sa
     return samples, cost
 
 
-def results(samples: Mapping[str, Samples]) -> dict[str, Any]:
+def results(samples: Mapping[str, ArmSamples]) -> dict[str, Any]:
     p95 = partial(percentile, percent=95)
     arms = {
         name: {
@@ -250,7 +250,7 @@ def results(samples: Mapping[str, Samples]) -> dict[str, Any]:
     }
 
 
-def bars(framework: str, arms: Mapping[str, Samples]) -> list[Bar]:
+def bars(framework: str, arms: Mapping[str, ArmSamples]) -> list[Bar]:
     cut = reduction(arms["A3"].total, arms["A2"].total)
     loose = max(abs(share) for samples in arms.values() for share in samples.unattributed)
     return [

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Machine:
+class ControlPlane:
     """One set of processes, by name, and a client of their API."""
 
     kube: Kube
@@ -94,7 +94,7 @@ def replicas(folder: Path, address: str) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def machine(number: int) -> AsyncIterator[Machine]:
+async def machine(number: int) -> AsyncIterator[ControlPlane]:
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-controllers-")))
         data_dir = DataDir(folder / "data")
@@ -122,7 +122,7 @@ async def machine(number: int) -> AsyncIterator[Machine]:
         watching = asyncio.ensure_future(inferences.run())
         stack.callback(watching.cancel)
         await inferences.synced.wait()
-        yield Machine(kube, pids, ready)
+        yield ControlPlane(kube, pids, ready)
 
 
 async def connected(data_dir: DataDir) -> Kube:
@@ -196,7 +196,7 @@ def readiness(inference: dict[str, Any] | None) -> dict[str, int]:
     return {inference["metadata"]["name"]: inference["status"]["observedGeneration"]}
 
 
-async def fill(on: Machine, count: int) -> dict[str, Any]:
+async def fill(on: ControlPlane, count: int) -> dict[str, Any]:
     """Apply all Inferences, and wait for all."""
     before, started = on.cpu(), clock.monotonic()
     first = int((await on.kube.list(kinds.NAMESPACE)).resource_version)
@@ -237,7 +237,7 @@ async def accepted(kube: Kube, count: int) -> None:
         raise RuntimeError(f"{sum(versions)} of {count} Routes are accepted")
 
 
-async def settle(on: Machine) -> None:
+async def settle(on: ControlPlane) -> None:
     """Wait until only Lease renewals write."""
     deadline = clock.monotonic() + LIMIT_SECONDS
     version = 0
@@ -250,7 +250,7 @@ async def settle(on: Machine) -> None:
     raise RuntimeError("writes do not end")
 
 
-async def idle(on: Machine, seconds: float) -> dict[str, float]:
+async def idle(on: ControlPlane, seconds: float) -> dict[str, float]:
     """Return the percent of one core of each process."""
     before, started = on.cpu(), clock.monotonic()
     await asyncio.sleep(seconds)
@@ -258,7 +258,7 @@ async def idle(on: Machine, seconds: float) -> dict[str, float]:
     return {name: round(100 * cpu / took, 2) for name, cpu in spent(before, on.cpu()).items()}
 
 
-async def change(on: Machine, count: int) -> dict[str, Any]:
+async def change(on: ControlPlane, count: int) -> dict[str, Any]:
     """Change the weights of Inferences one by one; each waits until Envoy has accepted the change."""
     resting = await idle(on, 3.0)
     before, started = on.cpu(), clock.monotonic()

@@ -55,7 +55,7 @@ FINE_DAYS = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class TraceRow:
     trace: str
     known_days: float
     """Days of history before the first forecast."""
@@ -125,7 +125,7 @@ class Trial:
         self._observed = 0.0
         self._readings = 0
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TraceRow]:
         history = self._history
         for i, amount in enumerate(history.work.tolist()):
             end = history.start + (i + 1) * history.step
@@ -147,7 +147,7 @@ class Trial:
             }
             weights = self._forecaster.weights(ahead)
             rows.append(
-                Row(
+                TraceRow(
                     self._name,
                     history.step * len(history.work) / DAY,
                     ahead,
@@ -224,7 +224,7 @@ class Trial:
         self._forecaster.take_fit(fitted)
 
 
-def played(recipe: Recipe) -> list[Row]:
+def played(recipe: Recipe) -> list[TraceRow]:
     fit([0.1 * (i % 7) for i in range(200)])  # the import of statsmodels is once for all targets
     return Trial(recipe).rows()
 
@@ -265,7 +265,7 @@ def main() -> None:
     report("forecast", {"scoredDays": days, "rows": [asdict(row) for row in rows]}, bars)
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[TraceRow]) -> None:
     table = Table(
         "trace",
         "s ahead",

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from rig import proxies, wrk
-from rig.envoy_world import World, service, world
+from rig.envoy_world import EnvoyWorld, service, world
 from rig.harness import Bar, at_least, interval, median, report, resident_mib
 from rig.streams import streams
 
@@ -110,7 +110,7 @@ def bars(ratios: dict[str, list[float]]) -> list[Bar]:
     ]
 
 
-async def our_world(stack: contextlib.AsyncExitStack) -> tuple[World, int]:
+async def our_world(stack: contextlib.AsyncExitStack) -> tuple[EnvoyWorld, int]:
     """The gateway's Envoy, all its threads on the proxies' core."""
     gateway, envoy = await stack.enter_async_context(world())
     for thread in os.listdir(f"/proc/{envoy.pid}/task"):  # noqa: PTH208 a path of numbers, in memory

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rig import signals
-from rig.envoy_world import World, service, world
+from rig.envoy_world import EnvoyWorld, service, world
 from rig.harness import Bar, report, resident_mib
 from rig.proxies import free_port
 
@@ -171,7 +171,7 @@ async def measure(way: str, active: int, readings: int, quiet: Used | None) -> t
                 }, quiet
 
 
-async def read_pages(way: str, gateway: World, received: signals.Readings, readings: int) -> None:
+async def read_pages(way: str, gateway: EnvoyWorld, received: signals.Readings, readings: int) -> None:
     known = labels()
     for _ in range(readings):
         began = clock.monotonic()

@@ -35,7 +35,7 @@ from rich.table import Table  # noqa: E402
 from rig import cold_models, recorded_trials  # noqa: E402
 from rig.grid_truth import Truth, truth  # noqa: E402
 from rig.harness import SEED, Bar, report  # noqa: E402
-from rig.live_world import Search, World  # noqa: E402
+from rig.live_world import Search, TuningWorld  # noqa: E402
 
 from serving.cli.demo.stack import Stack  # noqa: E402
 from serving.data_dir import DataDir  # noqa: E402
@@ -77,7 +77,7 @@ class Kept:
         self._take(orjson.loads(orjson.dumps(line)))
 
 
-async def play(world: World, kept: Kept, rounds: int, folder: Path) -> None:
+async def play(world: TuningWorld, kept: Kept, rounds: int, folder: Path) -> None:
     """Run the rounds: a search, then a Trial of each spec."""
     rows = range(world.space.size)
     with Progress(console=Console(stderr=True, width=110)) as progress:
@@ -94,12 +94,14 @@ async def play(world: World, kept: Kept, rounds: int, folder: Path) -> None:
                 progress.advance(task)
 
 
-def _as_recorded(world: World, kept: Kept) -> Iterator[tuple[int, int, tuple[Setting, ...], TrialStatus]]:
+def _as_recorded(
+    world: TuningWorld, kept: Kept
+) -> Iterator[tuple[int, int, tuple[Setting, ...], TrialStatus]]:
     for (number, row), status in sorted(kept.grid.items(), key=lambda entry: str(entry[1].get("startTime"))):
         yield number, row, world.space.settings(row), TrialStatus.model_validate(status)
 
 
-def show(world: World, truth_found: Truth, searches: Sequence[Search]) -> None:
+def show(world: TuningWorld, truth_found: Truth, searches: Sequence[Search]) -> None:
     """Print the best specs, and the searches that recommended them."""
     table = Table(title="The best specs, over all rounds", title_justify="left", box=None)
     for column in ("spec", "of the best", "rounds", "worst margin", "recommended by"):
@@ -120,7 +122,7 @@ def show(world: World, truth_found: Truth, searches: Sequence[Search]) -> None:
     Console(stderr=True, width=140).print(table)
 
 
-def results(world: World, truth_found: Truth, searches: Sequence[Search]) -> Object:
+def results(world: TuningWorld, truth_found: Truth, searches: Sequence[Search]) -> Object:
     """Return the figures of the JSON line."""
     return {
         "specs": world.space.size,
@@ -174,7 +176,7 @@ async def main(options: argparse.Namespace) -> None:
         exits.push_async_callback(stack.end)
         await stack.start()
         kube = await exits.enter_async_context(await connect(stack.where.kubeconfig, component="bench"))
-        world = World(kube, stack, manifest, model.directory)
+        world = TuningWorld(kube, stack, manifest, model.directory)
         await world.deploy()
         kept = Kept(out)
         await play(world, kept, options.rounds, out)

@@ -20,7 +20,7 @@ from unittest import mock
 import orjson
 from gateway import BODY, arms, bystanders
 from rig import proxies
-from rig.envoy_world import World
+from rig.envoy_world import EnvoyWorld
 from rig.harness import report
 
 from serving.router.envoy import routes
@@ -130,7 +130,7 @@ async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: 
         tempfile.TemporaryDirectory(prefix="slipway-cost-") as root,
         mock.patch.object(routes, "_route", route),
     ):
-        world = World(Path(root))
+        world = EnvoyWorld(Path(root))
         config = bootstrap(world.settings.gateway, port=world.port, sockets=world.xds.sockets())
         manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
         if leave_out in MANAGERS:

@@ -37,7 +37,7 @@ COLD = 0.3
 
 
 @dataclass(frozen=True)
-class Point:
+class KeepAlivePoint:
     """Sums over all clients."""
 
     cold: float
@@ -104,9 +104,9 @@ def _kept(times: Floats, seconds: float) -> tuple[float, float]:
     return cold, hours
 
 
-def _sum(points: list[tuple[float, float]], requests: int) -> Point:
+def _sum(points: list[tuple[float, float]], requests: int) -> KeepAlivePoint:
     cold, hours = (sum(values) for values in zip(*points, strict=True))
-    return Point(round(100 * cold / max(requests, 1), 3), round(hours, 1))
+    return KeepAlivePoint(round(100 * cold / max(requests, 1), 3), round(hours, 1))
 
 
 if __name__ == "__main__":

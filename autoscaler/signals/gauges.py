@@ -54,7 +54,7 @@ class Gauges:
         self._kube = kube
         self._server = server
         self._known: dict[Key, _Known] = {}
-        self._nodes: dict[str, usage.Reading] = {}
+        self._nodes: dict[str, usage.NodeUsage] = {}
         self._read = 0.0
         self._session: aiohttp.ClientSession | None = None
 
@@ -91,7 +91,7 @@ class Gauges:
         self._nodes = await self._usage(requests)
         await asyncio.gather(*(self._target(key, request, before) for key, request in requests.items()))
 
-    async def _target(self, key: Key, request: Request, before: Mapping[str, usage.Reading]) -> None:
+    async def _target(self, key: Key, request: Request, before: Mapping[str, usage.NodeUsage]) -> None:
         known = self._known.setdefault(key, _Known())
         values: dict[str, float] = {}
         failures: dict[str, str] = {}
@@ -117,7 +117,7 @@ class Gauges:
         self,
         metric: Metric,
         pods: Sequence[Object],
-        before: Mapping[str, usage.Reading],
+        before: Mapping[str, usage.NodeUsage],
         tokens: tuple[float | None, EngineLoad | None],
     ) -> float:
         if metric.type == "PromQL":
@@ -186,18 +186,18 @@ class Gauges:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 
-    async def _usage(self, requests: Mapping[Key, Request]) -> dict[str, usage.Reading]:
+    async def _usage(self, requests: Mapping[Key, Request]) -> dict[str, usage.NodeUsage]:
         nodes = {
             str(pod["spec"].get("nodeName", ""))
             for request in requests.values()
             if any(metric.type == "Utilization" for metric in request.metrics)
             for pod in request.pods
         } - {""}
-        readings: dict[str, usage.Reading] = {}
+        readings: dict[str, usage.NodeUsage] = {}
         for node in sorted(nodes):
             try:
                 text = (await self._kube.raw(f"/api/v1/nodes/{node}/proxy/{cadvisor.PATH}")).decode()
-                readings[node] = usage.Reading(clock.monotonic(), cadvisor.containers(text))
+                readings[node] = usage.NodeUsage(clock.monotonic(), cadvisor.containers(text))
             except (errors.ApiError, errors.Unavailable, ValueError):
                 continue  # the shares of its replicas are unknown, which `health` reports
         return readings

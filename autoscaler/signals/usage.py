@@ -11,7 +11,7 @@ PERCENT = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NodeUsage:
     """The counters of one node at one time."""
 
     at: float
@@ -22,8 +22,8 @@ class Reading:
 def share(
     resource: str,
     pods: Iterable[Mapping[str, Any]],
-    before: Mapping[str, Reading],
-    after: Mapping[str, Reading],
+    before: Mapping[str, NodeUsage],
+    after: Mapping[str, NodeUsage],
 ) -> float | None:
     """Return the containers' mean usage as a share of their limits, 0 to 1; None where none is known.
 
@@ -47,7 +47,11 @@ def share(
 
 
 def _share(
-    resource: str, container: Mapping[str, Any], where: ContainerKey, before: Reading | None, after: Reading
+    resource: str,
+    container: Mapping[str, Any],
+    where: ContainerKey,
+    before: NodeUsage | None,
+    after: NodeUsage,
 ) -> float | None:
     figures = after.figures.get(where)
     if figures is None:

@@ -10,7 +10,7 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
 from autoscaler.settings import DEFAULTS
 from autoscaler.simulate.policy import Policy
-from autoscaler.simulate.policy_inputs import History, PolicyInputs
+from autoscaler.simulate.policy_inputs import LoadHistory, PolicyInputs
 
 REFIT = 1800.0
 """Seconds between fits, as in the controller."""
@@ -21,7 +21,7 @@ WARM_REFIT = 86_400.0
 class Fitted:
     """The policy with the regressions that the controller fits in another process."""
 
-    def __init__(self, config: PolicyConfig, history: History) -> None:
+    def __init__(self, config: PolicyConfig, history: LoadHistory) -> None:
         self._sizer = Sizer(config)
         self._fit_at = -math.inf
         self._warm(history)
@@ -37,7 +37,7 @@ class Fitted:
             self._fit()
         return self._sizer.decide(observation)
 
-    def _warm(self, history: History) -> None:
+    def _warm(self, history: LoadHistory) -> None:
         steps = max(round(WARM_REFIT / history.step), 1)
         work = history.work.tolist()
         for begin in range(0, len(work), steps):

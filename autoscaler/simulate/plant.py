@@ -16,7 +16,7 @@ import numpy as np
 from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Flow, Replica, Requests
 
 
-class Counts(NamedTuple):
+class PlantCounts(NamedTuple):
     """Totals since the start of the run, and the state at one time."""
 
     time: float
@@ -63,7 +63,7 @@ class Plant(Protocol):
     def advance(self, until: float, ready: int) -> None:
         """Advance to `until` with `ready` replicas."""
 
-    def counts(self) -> Counts:
+    def counts(self) -> PlantCounts:
         """Return the totals until now."""
 
     def waits(self) -> Waits:
@@ -100,11 +100,11 @@ class FluidPlant:
         self._ready[start:end] = ready
         self._last_ready = ready
 
-    def counts(self) -> Counts:
+    def counts(self) -> PlantCounts:
         """Return the totals until now."""
         now = len(self._left)
         if not now:
-            return Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            return PlantCounts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
         gone, entered, replica = self._left[-1], self._work[now - 1], self._replica
         finished = self._requests(gone, now)
         before = self._left[-2] if now > 1 else 0.0
@@ -115,7 +115,7 @@ class FluidPlant:
         arrivals = self._arrivals[now - 1]
         dropped = self._dropped / self._work_per_request
         waited = self._waiting_seconds / self._work_per_request + finished * replica.service_seconds
-        return Counts(
+        return PlantCounts(
             time=now,
             arrivals=arrivals,
             work=entered,
@@ -227,9 +227,9 @@ class QueuePlant:
         first = len(self._waits)
         return self._service[first] if first < self._arrived and self._times[first] < arrived else None
 
-    def counts(self) -> Counts:
+    def counts(self) -> PlantCounts:
         """Return the totals until now."""
-        return Counts(
+        return PlantCounts(
             time=self._now,
             arrivals=self._arrived,
             work=float(self._entered[self._arrived]),

@@ -9,7 +9,7 @@ from autoscaler.observation import Capacity
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class LoadHistory:
     """The load before the first decision, in even steps without gaps; nothing when `arrivals` is empty."""
 
     end: float = 0.0
@@ -37,4 +37,4 @@ class PolicyInputs:
     """Mean service time of a request that does not wait, in seconds."""
     min_replicas: int
     max_replicas: int
-    history: History = field(default_factory=History)
+    history: LoadHistory = field(default_factory=LoadHistory)

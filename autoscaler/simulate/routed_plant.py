@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoscaler.simulate.plant import Counts, Waits
+from autoscaler.simulate.plant import PlantCounts, Waits
 from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Replica, Requests
 from serving.settings import ActivatorSettings
 
@@ -97,10 +97,10 @@ class RoutedPlant:
         self._drop(until)
         self._count(until)
 
-    def counts(self) -> Counts:
+    def counts(self) -> PlantCounts:
         """Return the totals until now."""
         busy = len(self._ends)
-        return Counts(
+        return PlantCounts(
             time=self._now,
             arrivals=self._arrived,
             work=float(self._entered[self._arrived]),

@@ -8,7 +8,7 @@ import numpy as np
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation, Replicas
-from autoscaler.simulate.plant import Counts, Plant, Waits
+from autoscaler.simulate.plant import Plant, PlantCounts, Waits
 from autoscaler.simulate.policy import UTILISATION, WAITING, Policy
 from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.pool import Pool
@@ -108,10 +108,10 @@ class _Loop:
     """Reason of the last decision."""
     _decided: float = 0.0
     """Time of the last decision."""
-    _known: list[Counts] = field(default_factory=list)
+    _known: list[PlantCounts] = field(default_factory=list)
     """Totals at each reading, by its position."""
     _delivered: int = 0
-    _last: Counts = field(default_factory=lambda: Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    _last: PlantCounts = field(default_factory=lambda: PlantCounts(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     _most: int = 0
     _decisions: int = 0
     _reasons: dict[str, int] = field(default_factory=dict)
@@ -222,7 +222,7 @@ def _shifted(pool: Pool, start: float) -> Replicas:
     return replace(seen, starting=tuple(start + created for created in seen.starting))
 
 
-def _idle(before: Counts, news: Sequence[Counts]) -> float:
+def _idle(before: PlantCounts, news: Sequence[PlantCounts]) -> float:
     """Return the seconds from `before` to the last reading without a request so far."""
     idle = 0.0
     for counts in news:
@@ -232,7 +232,7 @@ def _idle(before: Counts, news: Sequence[Counts]) -> float:
     return idle
 
 
-def _load(before: Counts, after: Counts, start: float, idle: float) -> Load:
+def _load(before: PlantCounts, after: PlantCounts, start: float, idle: float) -> Load:
     finished = after.finished - before.finished
     at_zero = after.ready == 0
     return Load(
@@ -249,7 +249,7 @@ def _load(before: Counts, after: Counts, start: float, idle: float) -> Load:
     )
 
 
-def _gauges(before: Counts, after: Counts) -> dict[str, float]:
+def _gauges(before: PlantCounts, after: PlantCounts) -> dict[str, float]:
     """Return gauges; a target without ready replicas has no usage."""
     capacity = after.capacity - before.capacity
     if capacity <= 0 or after.ready == 0:

@@ -34,7 +34,7 @@ def service(name: str, arms: Iterable[Arm]) -> GatewayService:
     return GatewayService("default", name, name, 1, "", ring, None, clusters, (), ())
 
 
-class World:
+class EnvoyWorld:
     """One Envoy."""
 
     def __init__(self, root: Path) -> None:
@@ -69,10 +69,12 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(change: Callable[[Json], None] = lambda _: None) -> AsyncIterator[tuple[World, RunningEnvoy]]:
+async def world(
+    change: Callable[[Json], None] = lambda _: None,
+) -> AsyncIterator[tuple[EnvoyWorld, RunningEnvoy]]:
     """Args: change: what is different in this bootstrap."""
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
-        gateway = World(Path(root))
+        gateway = EnvoyWorld(Path(root))
         async with listening(gateway.xds):
             identity = await gateway.start(change)
             try:

@@ -147,7 +147,7 @@ class Played:
     """As `status.decisions` of the Autoscaler at the end."""
 
 
-class World:
+class ScalingWorld:
     """One product; each run has an Inference of its own."""
 
     def __init__(self, kube: Kube, data: DataDir, machine: Machine) -> None:
@@ -304,12 +304,12 @@ async def _load(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 @asynccontextmanager
-async def world(folder: Path, machine: Machine) -> AsyncIterator[World]:
+async def world(folder: Path, machine: Machine) -> AsyncIterator[ScalingWorld]:
     """Give a product that runs; nothing of it is left afterwards."""
     stack = Stack(DataDir(folder / "data"))
     try:
         await stack.start()
         async with await connect(stack.where.kubeconfig, component="bench") as kube:
-            yield World(kube, stack.where, machine)
+            yield ScalingWorld(kube, stack.where, machine)
     finally:
         await stack.end()

@@ -37,7 +37,7 @@ class Search:
     message: str
 
 
-class World:
+class TuningWorld:
     """One product that serves the model, and the space of its experiment."""
 
     def __init__(self, kube: Kube, stack: Stack, manifest: Object, model: Path) -> None:

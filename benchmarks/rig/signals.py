@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import grpc
 
-from rig.envoy_world import Json, World
+from rig.envoy_world import EnvoyWorld, Json
 from serving import clock
 from serving.protobuf import content, field, parts, real, text, varint, whole
 from serving.router.envoy import statistics
@@ -184,7 +184,7 @@ async def receiving(way: str, socket: Path, seconds: float, begin: asyncio.Event
         await server.stop(0)
 
 
-async def ask(way: str, world: World, readings: Readings, labels: dict[str, Labels]) -> None:
+async def ask(way: str, world: EnvoyWorld, readings: Readings, labels: dict[str, Labels]) -> None:
     """Scrape the page once; if Envoy counts everything, only the known counters."""
     if way == EVERYTHING:
         pattern = quote(f"^{statistics.OURS}({statistics.COUNTERS})$")

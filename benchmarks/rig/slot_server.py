@@ -19,7 +19,7 @@ IDLE_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
 
-class Server:
+class SlotServer:
     """One replica."""
 
     def __init__(self, slots: int, service: float) -> None:
@@ -67,7 +67,7 @@ class Server:
 
 
 async def main(slots: int, service: float, load: float) -> None:
-    replica = Server(slots, service)
+    replica = SlotServer(slots, service)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, replica.stopping.set)
     await asyncio.sleep(load)
     server = await asyncio.start_server(replica.serve, os.environ["HOST"], int(os.environ["PORT"]))

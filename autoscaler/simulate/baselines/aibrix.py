@@ -10,7 +10,7 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.measures import TARGET, Highest, Window, asked, present
+from autoscaler.simulate.baselines.measures import TARGET, Highest, ReadingWindow, asked, present
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 RESYNC = 10.0
@@ -43,7 +43,7 @@ class Apa:
     def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._target = max(TARGET * terms.capacity.concurrency, 0.01)
-        self._usage = Window(WINDOW)
+        self._usage = ReadingWindow(WINDOW)
         self._down = Highest(COOLDOWN)
 
     def decide(self, observation: Observation) -> Decision:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.measures import TARGET, Window, asked, present
+from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, asked, present
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TARGET_MIN = 0.01
@@ -54,8 +54,8 @@ class Kpa:
         self._terms = terms
         self._config = config or KpaConfig()
         self.interval = self._config.tick
-        self._stable = Window(self._config.stable_window)
-        self._panic = Window(self._config.stable_window * self._config.panic_share)
+        self._stable = ReadingWindow(self._config.stable_window)
+        self._panic = ReadingWindow(self._config.stable_window * self._config.panic_share)
         self._target = max(terms.capacity.concurrency * self._config.target, TARGET_MIN)
         self._panic_since: float | None = None
         self._most = 0

@@ -14,7 +14,7 @@ ROUNDING = 1e-6
 """Requests in flight below which a mean counts as none; Knative rounds to six digits as well."""
 
 
-class Window:
+class ReadingWindow:
     """Mean over the last seconds of readings, each weighted by the span that it stands for.
 
     It ends at the latest reading and not now: readings arrive late, and a short window would be empty.

@@ -3,7 +3,7 @@
 import math
 
 from autoscaler.observation import Load
-from autoscaler.simulate.policy_inputs import History
+from autoscaler.simulate.policy_inputs import LoadHistory
 
 MINUTE = 60.0
 DAY_MINUTES = 1440
@@ -13,7 +13,7 @@ NO_END = -1
 class Minutes:
     """Work per second of each minute of the last days, the history included."""
 
-    def __init__(self, history: History, days: int) -> None:
+    def __init__(self, history: LoadHistory, days: int) -> None:
         self._rates = [0.0] * (days * DAY_MINUTES)
         self._first = self._open = NO_END
         self._work = 0.0

@@ -9,7 +9,7 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.measures import TARGET, Window, asked, present
+from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, asked, present
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TICK = 5.0
@@ -30,7 +30,7 @@ class RayServe:
     def __init__(self, terms: PolicyInputs) -> None:
         self._terms = terms
         self._target = max(TARGET * terms.capacity.concurrency, 0.01)
-        self._ongoing = Window(LOOK_BACK)
+        self._ongoing = ReadingWindow(LOOK_BACK)
         self._direction = 0
         self._since = 0.0
 

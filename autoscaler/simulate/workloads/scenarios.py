@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoscaler.simulate.policy_inputs import History
+from autoscaler.simulate.policy_inputs import LoadHistory
 from autoscaler.simulate.workloads import arrivals, synthetic
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 from autoscaler.simulate.workloads.synthetic import DAY, HOUR, Synthetic
@@ -215,7 +215,7 @@ def _of_bins(recipe: Recipe, trace: BinTrace, draws: np.random.Generator) -> Wor
         replica=replica,
         wait=max(replica.service_seconds, SHORTEST_WAIT),
         tags=recipe.tags,
-        history=History(trace.start + cut.start, 60.0, counts, counts),
+        history=LoadHistory(trace.start + cut.start, 60.0, counts, counts),
         outages=recipe.extra.outages if recipe.extra else (),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.simulate.policy_inputs import History
+from autoscaler.simulate.policy_inputs import LoadHistory
 from autoscaler.simulate.workloads import arrivals
 from autoscaler.simulate.workloads.load import Flow, Replica, Requests
 from autoscaler.simulate.workloads.scenarios import (
@@ -158,7 +158,7 @@ def _of_rates(
         replica=replica,
         wait=max(replica.service_seconds, SHORTEST_WAIT),
         min_replicas=wish.min_replicas,
-        history=History(start, 60.0, counts, counts),
+        history=LoadHistory(start, 60.0, counts, counts),
         lead=_lead(span),
     )
 

@@ -9,7 +9,7 @@ from autoscaler.observation import Capacity
 from autoscaler.simulate import oracle
 from autoscaler.simulate.oracle import Oracle, Schedules
 from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
-from autoscaler.simulate.policy_inputs import History, PolicyInputs
+from autoscaler.simulate.policy_inputs import LoadHistory, PolicyInputs
 from autoscaler.simulate.routed_plant import RoutedPlant
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
@@ -38,7 +38,7 @@ class Workload:
     wait: float
     """Seconds of wait beyond which a request is a violation."""
     min_replicas: int = 1
-    history: History = field(default_factory=History)
+    history: LoadHistory = field(default_factory=LoadHistory)
     lead: int = LEAD_SECONDS
     outages: tuple[tuple[float, float], ...] = ()
     """Spans without readings, in seconds of the run."""
@@ -99,10 +99,10 @@ class Workload:
 
     def without_history(self) -> "Workload":
         """Return the workload of a controller that starts without stored state."""
-        return replace(self, history=History())
+        return replace(self, history=LoadHistory())
 
 
-def history_of(flow: Flow, end: float, step: int = 60) -> History:
+def history_of(flow: Flow, end: float, step: int = 60) -> LoadHistory:
     """Return the sums of each `step` seconds of a flow that ends at `end`, whole steps only."""
     steps = len(flow.arrivals) // step
 
@@ -110,4 +110,4 @@ def history_of(flow: Flow, end: float, step: int = 60) -> History:
         sums: Floats = values[len(values) - steps * step :].reshape(steps, step).sum(axis=1)
         return sums
 
-    return History(end, float(step), summed(flow.arrivals), summed(flow.work))
+    return LoadHistory(end, float(step), summed(flow.arrivals), summed(flow.work))

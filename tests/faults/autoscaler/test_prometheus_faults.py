@@ -22,7 +22,7 @@ Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUERY = 'sum(rate(slipway_requests_received_total{namespace="n"}[5m]))'
 
 
-class Records:
+class EventRecords:
     """The states that a target was given, and the Events about it."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Records:
         return [reason for reason, _ in self.events]
 
 
-class Server:
+class FaultyPrometheus:
     """Prometheus's `query_range`: two hours of two requests per second, or another answer."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(server: Server, port: int = 0) -> AsyncIterator[None]:
+async def serving(server: FaultyPrometheus, port: int = 0) -> AsyncIterator[None]:
     app = web.Application()
     app.router.add_get("/api/v1/query_range", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -136,7 +136,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_history_is_read_once_the_server_recovers_from(fault: str) -> None:
-    server, records = Server(), Records()
+    server, records = FaultyPrometheus(), EventRecords()
     server.answer = FAULTS[fault]
     async with serving(server), working(server.url) as work:
         work.request(records.job())
@@ -152,7 +152,7 @@ async def test_endless_response_is_abandoned_at_its_size_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(prometheus, "RANGE_TIMEOUT_SECONDS", 60.0)
-    server, records = Server(), Records()
+    server, records = FaultyPrometheus(), EventRecords()
     server.answer = endless
     async with serving(server), working(server.url) as work:
         work.request(records.job())
@@ -163,7 +163,7 @@ async def test_history_is_read_once_the_server_starts() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server, records = Server(), Records()
+    server, records = FaultyPrometheus(), EventRecords()
     async with working(f"http://127.0.0.1:{port}") as work:
         work.request(records.job())
         await asyncio.sleep(0.05)
@@ -173,7 +173,7 @@ async def test_history_is_read_once_the_server_starts() -> None:
 
 
 async def test_expired_target_is_abandoned_and_the_next_one_is_read() -> None:
-    server, old, new = Server(), Records(), Records()
+    server, old, new = FaultyPrometheus(), EventRecords(), EventRecords()
     server.answer = text("", 500)
     async with serving(server), working(server.url) as work:
         expired = replace(old.job("old"), requested=clock.monotonic() - backfill.GIVE_UP_SECONDS)
@@ -187,7 +187,7 @@ async def test_expired_target_is_abandoned_and_the_next_one_is_read() -> None:
 
 
 async def test_refused_query_is_not_repeated() -> None:
-    server, records = Server(), Records()
+    server, records = FaultyPrometheus(), EventRecords()
     server.answer = text('{"status":"error","errorType":"bad_data","error":"exceeded 11,000 points"}', 400)
     async with serving(server), working(server.url) as work:
         work.request(records.job())
@@ -200,7 +200,7 @@ async def test_refused_query_is_not_repeated() -> None:
 
 
 async def test_empty_history_changes_no_state_and_emits_no_event() -> None:
-    server, records = Server(), Records()
+    server, records = FaultyPrometheus(), EventRecords()
     server.answer = text('{"status":"success","data":{"resultType":"matrix","result":[]}}')
     async with serving(server), working(server.url) as work:
         work.request(records.job())

@@ -12,7 +12,7 @@ from autoscaler import backfill, controller
 from autoscaler.forecast.history import History
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.signals import prometheus
-from autoscaler.store import Store
+from autoscaler.store import StateStore
 from serving import clock, errors
 from serving.kube import Key, Watches
 from serving.objects import Object
@@ -83,7 +83,7 @@ async def test_target_without_stored_state_learns_its_past_load(
     server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stored: bool
 ) -> None:
     monkeypatch.setattr(controller, "TICK_SECONDS", 0.02)
-    api, pages, store, key = FakeKube(), FakePages("d"), Store(tmp_path), Key(NS, "a")
+    api, pages, store, key = FakeKube(), FakePages("d"), StateStore(tmp_path), Key(NS, "a")
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     metric = {"type": "PromQL", "name": "jobs", "query": "vector(12)", "target": 4}
     api.add(kinds.DEPLOYMENT, deployment())

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.store import MOST_BYTES, Store
+from autoscaler.store import MOST_BYTES, StateStore
 from autoscaler.target_state import TargetState
 from serving.kube import Key
 
@@ -23,7 +23,7 @@ def learned() -> TargetState:
 
 
 def test_restart_keeps_learned_state(tmp_path: Path) -> None:
-    store, before = Store(tmp_path / "autoscaler"), learned()
+    store, before = StateStore(tmp_path / "autoscaler"), learned()
     state = before.state()
     assert state is not None
     store.write(KEY, state)
@@ -39,18 +39,18 @@ def test_broken_file_is_ignored_and_logged(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "default.digits.a.json").write_text(text)
-    scaled = TargetState(CONFIG, Store(tmp_path).read(KEY))
+    scaled = TargetState(CONFIG, StateStore(tmp_path).read(KEY))
     scaled.decide(Observation(5, Replicas(1, 1), Load(0, 5, 500, 500, 500, 10, 0, 0.1)))
     assert caplog.records
 
 
 def test_too_large_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "default.digits.a.json").write_bytes(b"{" + b" " * MOST_BYTES + b"}")
-    assert Store(tmp_path).read(KEY) is None
+    assert StateStore(tmp_path).read(KEY) is None
 
 
 def test_state_of_a_deleted_autoscaler_is_removed(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateStore(tmp_path)
     store.write(KEY, {"a": 1})
     store.forget(KEY)
     assert store.read(KEY) is None

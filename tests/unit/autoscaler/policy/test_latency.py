@@ -19,7 +19,7 @@ METRIC = Metric("Latency", "Latency", TARGET, 95.0)
 MOST = 100
 
 
-class World:
+class ServiceWithLatency:
     """Replicas of 20 requests per second; their percentile grows with the load as in M/M/1."""
 
     def __init__(self, *, unloaded: float = 0.1, startup: float = 30.0, ready: int = 2) -> None:
@@ -59,7 +59,7 @@ class World:
 
 @pytest.mark.parametrize("rate", [30.0, 150.0])
 def test_the_percentile_meets_its_target_when_replicas_can(rate: float) -> None:
-    world = World()
+    world = ServiceWithLatency()
     world.run(rate, 3600)
     late, counts = 0, set()
     for _ in range(720):
@@ -71,7 +71,7 @@ def test_the_percentile_meets_its_target_when_replicas_can(rate: float) -> None:
 
 
 def test_count_is_held_and_reported_when_the_model_is_slower_than_the_target() -> None:
-    world = World(unloaded=3.0, ready=4)
+    world = ServiceWithLatency(unloaded=3.0, ready=4)
     load = max(decision.replicas for decision in world.run(30.0, 150))
     decisions = world.run(30.0, 3 * 3600)
     assert max(decision.replicas for decision in decisions) <= 3 * load, "one try, and no wind-up"
@@ -92,7 +92,7 @@ def test_count_is_held_at_once_when_a_slow_model_has_few_requests_in_flight() ->
 
 
 def test_the_count_does_not_wind_up_when_new_replicas_never_become_ready() -> None:
-    world = World(startup=math.inf, ready=3)
+    world = ServiceWithLatency(startup=math.inf, ready=3)
     decisions = world.run(58.0, 4 * 3600)
     assert world.seconds > TARGET
     late = [decision.replicas for decision in decisions[720:]]
@@ -158,7 +158,7 @@ def test_more_load_never_needs_fewer_replicas_after_any_learning(
 def test_no_replica_is_removed_when_the_percentile_is_missing_or_absurd(
     percentile: Percentile | None, rate: float
 ) -> None:
-    world = World()
+    world = ServiceWithLatency()
     world.run(100.0, 900)
     before = world.desired
     assert before >= 5

@@ -15,7 +15,7 @@ from autoscaler.observation import Capacity, EngineLoad, Load, Observation, Perc
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
 from autoscaler.policy.sizer import LEAST_DRAIN, MOST_DRAIN, TOLERANCE, Sizer
 from autoscaler.target_state import TargetState
-from tests.unit.autoscaler.policy.test_sizer import RATE, START, World, counts
+from tests.unit.autoscaler.policy.test_sizer import RATE, START, SizedService, counts
 
 ABSURD = (math.nan, math.inf, -math.inf, -1.0, -1e300, 1e300)
 FIGURES = ("start", "end", "arrivals", "work", "finished", "in_flight", "held", "latency", "errors")
@@ -28,7 +28,7 @@ def reading(now: float, rate: float, **figures: float) -> Load:
     return replace(Load(now - 5, now, work, work, work, rate, 0.0, 1.0), **figures)
 
 
-class Target:
+class ReadyTarget:
     """A target whose replicas are ready at once, sized by what the controller keeps of it."""
 
     def __init__(self, config: PolicyConfig, replicas: int) -> None:
@@ -88,7 +88,7 @@ configs = st.builds(
 def test_count_is_within_its_bounds_for_any_figures(
     config: PolicyConfig, figures: list[list[float]], steps: list[tuple[float, int]]
 ) -> None:
-    target = Target(config, config.min_replicas)
+    target = ReadyTarget(config, config.min_replicas)
     for (step, replicas), values in zip(steps, figures, strict=False):
         target.now += step
         target.replicas = replicas  # somebody else has written
@@ -123,7 +123,7 @@ def test_count_is_within_its_bounds_for_any_figures(
 def test_no_replica_is_removed_when_readings_are_missing_or_absurd_for_ten_minutes(
     capacity: Capacity | None, faults: list[dict[str, float] | None], rate: float
 ) -> None:
-    target = Target(PolicyConfig(0, 100, capacity=capacity), 6)
+    target = ReadyTarget(PolicyConfig(0, 100, capacity=capacity), 6)
     for _ in range(60):
         target.tick(45.0)
     before = target.replicas
@@ -148,7 +148,7 @@ def test_no_replica_is_removed_when_readings_are_missing_or_absurd_for_ten_minut
 def test_count_does_not_wind_up_at_any_load_when_no_replica_becomes_ready(
     rate: float, ready: int, grows: float, quiet: float
 ) -> None:
-    world = World(0, ready=ready, startup=math.inf)
+    world = SizedService(0, ready=ready, startup=math.inf)
     counts(world, rate * quiet, 300)
     decisions = [world.tick(rate, waiting=grows * i) for i in range(240)]
     most = max(max(d.forecast.upper, d.rate) for d in decisions[60:] if d.forecast is not None) / RATE
@@ -169,7 +169,7 @@ def test_count_does_not_rise_after_ten_minutes_of_constant_load(
 ) -> None:
     """What it was wrong about at first is unlearned over the hours: until then it may go down, and nothing
     oscillates."""
-    world = World(least, ready=max(ready, least), startup=startup)
+    world = SizedService(least, ready=max(ready, least), startup=startup)
     counts(world, rate, 600)
     settled = counts(world, rate, 3600)
     assert settled == sorted(settled, reverse=True)
@@ -186,7 +186,7 @@ def test_count_does_not_rise_after_ten_minutes_of_constant_load(
 def test_no_replica_is_removed_at_once_when_the_clock_is_set(
     rate: float, fallen: float, jump: float, least: int
 ) -> None:
-    worlds = [World(least, ready=math.ceil(rate / RATE)) for _ in range(2)]
+    worlds = [SizedService(least, ready=math.ceil(rate / RATE)) for _ in range(2)]
     for world in worlds:
         counts(world, rate, 300)
         counts(world, rate * fallen, 30)
@@ -207,7 +207,7 @@ def test_more_load_never_needs_fewer_replicas(
     history: Sequence[tuple[float, int]], less: float, more: float, ready: int
 ) -> None:
     less, more = min(less, more), max(less, more)
-    worlds = [World(0, ready=ready), World(0, ready=ready)]
+    worlds = [SizedService(0, ready=ready), SizedService(0, ready=ready)]
     for rate, ticks in history:
         for world in worlds:
             for _ in range(ticks):
@@ -234,7 +234,7 @@ def test_more_load_never_needs_fewer_replicas(
 def test_scale_to_zero_waits_for_idle_seconds(
     idle: float | None, steps: list[tuple[float, int, float]]
 ) -> None:
-    target = Target(PolicyConfig(0, 5, zero=Zero(idle), capacity=KNOWN), 1)
+    target = ReadyTarget(PolicyConfig(0, 5, zero=Zero(idle), capacity=KNOWN), 1)
     silent, shortest = 0.0, 60.0 if idle is None else idle
     target.tick(3.0)
     for rate, ticks, jump in steps:
@@ -260,7 +260,7 @@ def test_held_request_at_zero_gets_a_replica(
     held: int,
 ) -> None:
     """Read by the tick, and as an activator says it between two: then nothing has arrived."""
-    target = Target(replace(config, min_replicas=0), 0)
+    target = ReadyTarget(replace(config, min_replicas=0), 0)
     for rate, ticks in history:
         for _ in range(ticks):
             target.tick(rate)
@@ -281,7 +281,7 @@ def test_the_next_decision_is_the_same_when_state_was_saved_and_restored(
     *, history: list[tuple[float, int]], last: float, capacity: Capacity | None, saturated: bool
 ) -> None:
     config = PolicyConfig(0, 60, capacity=capacity)
-    target = Target(config, 3)
+    target = ReadyTarget(config, 3)
     for rate, ticks in (*history, (last, 360)):
         for _ in range(ticks):
             target.tick(rate, **({"in_flight": 20.0 * target.replicas} if saturated else {}))
@@ -290,7 +290,7 @@ def test_the_next_decision_is_the_same_when_state_was_saved_and_restored(
     restored = Sizer(config)
     restored.restore(state)
     assert _without_end(restored.state()) == _without_end(state)
-    twin = Target(config, target.replicas)
+    twin = ReadyTarget(config, target.replicas)
     twin.now, twin.scaled.saved = target.now, state
     decision, again = target.tick(last), twin.tick(last)
     assert again.replicas == decision.replicas

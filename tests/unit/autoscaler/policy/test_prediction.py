@@ -10,7 +10,7 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import IdleTimes
 from autoscaler.policy.sizer import MOST_DRAIN, Sizer
 from autoscaler.policy.startup import StartupTimes
-from tests.unit.autoscaler.policy.test_sizer import RATE, World, counts
+from tests.unit.autoscaler.policy.test_sizer import RATE, SizedService, counts
 
 
 @pytest.mark.parametrize("waiting", [0.0, 20.0])
@@ -18,7 +18,7 @@ from tests.unit.autoscaler.policy.test_sizer import RATE, World, counts
 def test_count_after_a_step_stays_near_its_need_when_no_start_finishes(
     before: float, after: float, waiting: float
 ) -> None:
-    world = World(ready=3)
+    world = SizedService(ready=3)
     counts(world, before, 1800)
     world.sizer.startup, world.startup = StartupTimes(), math.inf
     replicas = [world.tick(after, waiting=waiting * i).replicas for i in range(1440)]
@@ -28,9 +28,9 @@ def test_count_after_a_step_stays_near_its_need_when_no_start_finishes(
 
 
 def test_replicas_follow_the_load_alone_when_prediction_is_disabled() -> None:
-    world = World()
+    world = SizedService()
     world.sizer = Sizer(PolicyConfig(max_replicas=100, capacity=Capacity(RATE, 10.0), prediction="Disabled"))
-    twin = World()
+    twin = SizedService()
     for step in range(720):
         rate = 100.0 + 60.0 * math.sin(step / 40)
         twin.tick(rate)
@@ -46,7 +46,7 @@ def test_replicas_follow_the_load_alone_when_prediction_is_disabled() -> None:
 def test_no_replica_is_started_before_a_request_when_prediction_is_disabled(
     mode: Literal["Enabled", "Disabled"], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(0, ready=0)
+    world = SizedService(0, ready=0)
     world.sizer = Sizer(PolicyConfig(0, 10, capacity=Capacity(RATE, 10.0), prediction=mode))
     monkeypatch.setattr(IdleTimes, "prewarms", lambda *_: True)
     assert world.tick(0.0).reason == reason

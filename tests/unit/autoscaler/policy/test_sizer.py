@@ -16,7 +16,7 @@ START = 1_700_006_400.0
 RATE = 10.0
 
 
-class World:
+class SizedService:
     """A target that does what is decided; starts end after a time, or never."""
 
     def __init__(self, least: int = 1, most: int = 1000, ready: int = 1, startup: float = 30.0) -> None:
@@ -54,7 +54,7 @@ class World:
         return decision
 
 
-def counts(world: World, rate: float | None, seconds: float) -> list[int]:
+def counts(world: SizedService, rate: float | None, seconds: float) -> list[int]:
     return [world.tick(rate).replicas for _ in range(int(seconds / 5))]
 
 
@@ -75,7 +75,7 @@ def counts(world: World, rate: float | None, seconds: float) -> list[int]:
 def test_count_is_within_its_bounds_for_any_observation(
     least: int, more: int, startup: float, steps: list[tuple[float | None, float, float]]
 ) -> None:
-    world = World(least, least + more, least, startup)
+    world = SizedService(least, least + more, least, startup)
     for rate, seconds, waiting in steps:
         decision = world.tick(rate, seconds=seconds, waiting=waiting)
         assert least <= decision.replicas <= least + more
@@ -83,7 +83,7 @@ def test_count_is_within_its_bounds_for_any_observation(
 
 @pytest.mark.parametrize("least", [0, 1])
 def test_the_count_is_held_when_metrics_are_missing_for_ten_minutes(least: int) -> None:
-    world = World(least, ready=6)
+    world = SizedService(least, ready=6)
     before = counts(world, 45.0, 600)[-1]
     during = counts(world, None, 600)
     assert before >= 5
@@ -93,18 +93,18 @@ def test_the_count_is_held_when_metrics_are_missing_for_ten_minutes(least: int) 
 
 
 def test_count_never_reaches_zero_without_a_reading() -> None:
-    world = World(0, ready=3)
+    world = SizedService(0, ready=3)
     assert set(counts(world, None, 600)) == {3}
 
 
 def test_a_count_is_held_for_a_while_when_the_controller_has_just_started() -> None:
-    world = World(ready=20)
+    world = SizedService(ready=20)
     assert counts(world, 5.0, 120) == [20] * 24
     assert counts(world, 5.0, 120)[-1] == 1
 
 
 def test_a_count_is_held_for_a_while_when_the_clock_was_set_back() -> None:
-    world = World(ready=1)
+    world = SizedService(ready=1)
     assert counts(world, 190.0, 900)[-1] >= 19
     held = world.desired
     world.tick(5.0, seconds=-3600.0)
@@ -113,7 +113,7 @@ def test_a_count_is_held_for_a_while_when_the_clock_was_set_back() -> None:
 
 @pytest.mark.parametrize("waiting", [0.0, 1e5])
 def test_the_count_does_not_wind_up_when_replicas_never_become_ready(waiting: float) -> None:
-    world = World(ready=2, startup=math.inf)
+    world = SizedService(ready=2, startup=math.inf)
     decisions = [world.tick(60.0, waiting=waiting + 20.0 * i) for i in range(720)]
     for decision in decisions:
         assert decision.forecast is not None
@@ -125,7 +125,7 @@ def test_the_count_does_not_wind_up_when_replicas_never_become_ready(waiting: fl
 
 
 def test_the_count_changes_seldom_when_the_load_is_constant_with_noise() -> None:
-    world, noise = World(ready=10), np.random.default_rng(5)
+    world, noise = SizedService(ready=10), np.random.default_rng(5)
     replicas = [world.tick(float(noise.poisson(425)) / 5).replicas for _ in range(1440)][720:]
     assert sum(a != b for a, b in pairwise(replicas)) <= 30
     assert min(replicas) >= 8
@@ -133,7 +133,7 @@ def test_the_count_changes_seldom_when_the_load_is_constant_with_noise() -> None
 
 
 def test_the_need_is_reached_within_two_ticks_when_the_load_is_tenfold_in_one_step() -> None:
-    world = World(ready=3)
+    world = SizedService(ready=3)
     counts(world, 18.0, 1800)
     replicas = counts(world, 180.0, 300)
     assert replicas[1] >= 0.7 * 18, "a step is no reading alone: the rate that serves it in time"
@@ -144,7 +144,7 @@ def test_the_need_is_reached_within_two_ticks_when_the_load_is_tenfold_in_one_st
 def test_fewer_replicas_carry_the_same_noise_when_the_load_is_that_of_a_few() -> None:
     spare = []
     for replicas in (0.6, 30):
-        world, rng = World(), np.random.default_rng(4)
+        world, rng = SizedService(), np.random.default_rng(4)
         loads = replicas * RATE * np.exp(rng.normal(0, 0.5, 2000))
         decisions = [world.tick(load) for load in loads]
         spare.append(np.mean([d.forecast.upper / d.forecast.median for d in decisions[1000:] if d.forecast]))
@@ -152,7 +152,7 @@ def test_fewer_replicas_carry_the_same_noise_when_the_load_is_that_of_a_few() ->
 
 
 def test_rise_is_at_least_a_tenth_and_at_most_two_beyond_the_need() -> None:
-    world = World(ready=20)
+    world = SizedService(ready=20)
     counts(world, 180.0, 3600)
     replicas = counts(world, 180.0, 5)
     for rate in range(180, 400):
@@ -168,7 +168,7 @@ def test_a_small_fall_waits_for_twenty_minutes_when_a_large_one_is_answered_with
     after: float,
     falls: bool,  # noqa: FBT001 a parameter of the test
 ) -> None:
-    world = World(ready=20)
+    world = SizedService(ready=20)
     before = counts(world, 190.0, 4 * 3600)[-1]
     soon = counts(world, after, 300)[-1]
     later = counts(world, after, 1200)[-1]
@@ -177,13 +177,13 @@ def test_a_small_fall_waits_for_twenty_minutes_when_a_large_one_is_answered_with
 
 
 def test_a_need_beyond_the_maximum_is_forgotten_when_load_has_fallen() -> None:
-    world = World(most=10, ready=5)
+    world = SizedService(most=10, ready=5)
     assert counts(world, 300.0, 600)[-1] == 10
     assert counts(world, 20.0, 900)[-1] <= 4, "a count that may not rise renews no hold"
 
 
 def test_replicas_stay_when_the_clock_is_set_back_and_forth_an_hour() -> None:
-    world = World(ready=6)
+    world = SizedService(ready=6)
     counts(world, 45.0, 900)
     for jump in (-3600.0, 3600.0):
         world.now += jump
@@ -191,7 +191,7 @@ def test_replicas_stay_when_the_clock_is_set_back_and_forth_an_hour() -> None:
 
 
 def test_last_replica_is_removed_after_a_long_silence_and_returns_with_a_request() -> None:
-    world = World(0, ready=1)
+    world = SizedService(0, ready=1)
     counts(world, 5.0, 300)
     assert world.tick(0.0).replicas == 1
     assert counts(world, 0.0, 8 * 3600)[-1] == 0
@@ -199,10 +199,10 @@ def test_last_replica_is_removed_after_a_long_silence_and_returns_with_a_request
 
 
 def test_decisions_are_the_same_when_restored_from_json() -> None:
-    world, noise = World(ready=6), np.random.default_rng(5)
+    world, noise = SizedService(ready=6), np.random.default_rng(5)
     for _ in range(720):
         world.tick(float(noise.poisson(225)) / 5)
-    restored = World(ready=world.ready)
+    restored = SizedService(ready=world.ready)
     restored.sizer.restore(json.loads(json.dumps(world.sizer.state())))
     restored.now = world.now
     rates = [float(noise.poisson(225)) / 5 for _ in range(120)]

@@ -183,8 +183,10 @@ def test_share_is_relative_to_the_limits_of_the_container() -> None:
         },
     }
     where = ContainerKey("n", "p", "c")
-    before = {"local": usage.Reading(10, {where: ContainerUsage(cpu_seconds=1)})}
-    after = {"local": usage.Reading(20, {where: ContainerUsage(cpu_seconds=3, working_set=512, gpu_duty=40)})}
+    before = {"local": usage.NodeUsage(10, {where: ContainerUsage(cpu_seconds=1)})}
+    after = {
+        "local": usage.NodeUsage(20, {where: ContainerUsage(cpu_seconds=3, working_set=512, gpu_duty=40)})
+    }
     assert usage.share("cpu", [pod], before, after) == pytest.approx(0.4)
     assert usage.share("memory", [pod], {}, after) == 0.5
     assert usage.share("cpu", [pod], {}, after) is None

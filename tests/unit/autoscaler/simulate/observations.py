@@ -5,7 +5,7 @@ import numpy as np
 from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.simulate.policy import UTILISATION, Policy
-from autoscaler.simulate.policy_inputs import History, PolicyInputs
+from autoscaler.simulate.policy_inputs import LoadHistory, PolicyInputs
 
 START = 1_700_000_100.0
 """Unix seconds: the start of a minute, and of five."""
@@ -16,18 +16,20 @@ def terms(
     most: int = 1000,
     rate: float = 10.0,
     concurrency: float = 10.0,
-    history: History | None = None,
+    history: LoadHistory | None = None,
 ) -> PolicyInputs:
     """Return terms of replicas whose requests take a second."""
-    return PolicyInputs(Capacity(rate, concurrency), concurrency / rate, least, most, history or History())
+    return PolicyInputs(
+        Capacity(rate, concurrency), concurrency / rate, least, most, history or LoadHistory()
+    )
 
 
-def history(work: list[float], end: float = START, step: float = 60.0) -> History:
+def history(work: list[float], end: float = START, step: float = 60.0) -> LoadHistory:
     values = np.array(work)
-    return History(end, step, values, values)
+    return LoadHistory(end, step, values, values)
 
 
-class Service:
+class BaselineService:
     """A policy's world, moved by hand: replicas do as they are asked, and starts end when a test says so."""
 
     def __init__(self, policy: Policy, ready: int = 0) -> None:

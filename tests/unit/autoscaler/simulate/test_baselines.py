@@ -4,20 +4,20 @@ import pytest
 
 from autoscaler.observation import Replicas
 from autoscaler.simulate.baselines import BASELINES
-from autoscaler.simulate.baselines.measures import Highest, Startups, Window, quantile
+from autoscaler.simulate.baselines.measures import Highest, ReadingWindow, Startups, quantile
 from autoscaler.simulate.baselines.static import Static
-from tests.unit.autoscaler.simulate.observations import Service, history, terms
+from tests.unit.autoscaler.simulate.observations import BaselineService, history, terms
 
 
 def test_a_window_weighs_readings_by_their_span() -> None:
-    window = Window(60)
+    window = ReadingWindow(60)
     window.add(40, 40, 3)
     window.add(60, 20, 6)
     assert window.mean() == pytest.approx(4)
 
 
 def test_a_window_forgets_what_lies_before_it_even_within_a_reading() -> None:
-    window = Window(6)
+    window = ReadingWindow(6)
     window.add(5, 5, 12)
     window.add(10, 5, 0)
     assert window.mean() == pytest.approx(12 * 1 / 6)
@@ -26,7 +26,7 @@ def test_a_window_forgets_what_lies_before_it_even_within_a_reading() -> None:
 
 
 def test_filling_window_is_the_mean_of_its_readings() -> None:
-    window = Window(60)
+    window = ReadingWindow(60)
     assert window.mean() == 0
     window.add(5, 5, 7)
     assert window.mean() == pytest.approx(7)
@@ -54,16 +54,16 @@ def test_quantile_is_one_of_the_values() -> None:
 
 def test_static_replicas_take_the_peak_of_the_history_at_seventy_percent() -> None:
     policy = Static(terms(history=history([600.0, 42_000.0, 600.0])))
-    assert Service(policy).tick().replicas == 100
+    assert BaselineService(policy).tick().replicas == 100
 
 
 def test_static_replicas_without_a_history_are_the_maximum() -> None:
-    assert Service(Static(terms(most=30))).tick().replicas == 30
+    assert BaselineService(Static(terms(most=30))).tick().replicas == 30
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_keeps_within_bounds(name: str) -> None:
-    service = Service(BASELINES[name](terms(least=2, most=7)), ready=2)
+    service = BaselineService(BASELINES[name](terms(least=2, most=7)), ready=2)
     up = service.ticks(3600, 500, rate=500, usage=1)
     down = service.ticks(3600, 0, usage=0)
     assert set(up + down) <= set(range(2, 8))
@@ -73,7 +73,7 @@ def test_every_baseline_keeps_within_bounds(name: str) -> None:
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_holds_without_readings(name: str) -> None:
-    service = Service(BASELINES[name](terms(least=1, most=9)), ready=1)
+    service = BaselineService(BASELINES[name](terms(least=1, most=9)), ready=1)
     service.ticks(3600, 35, rate=35, usage=0.9)
     before = service.desired
     assert before > 1
@@ -83,7 +83,7 @@ def test_every_baseline_holds_without_readings(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["kpa", "kpa tuned", "keda", "wva", "ray", "seasonal naive", "last value"])
 def test_baselines_with_scale_to_zero_reach_zero_and_wake_for_held_requests(name: str) -> None:
-    service = Service(BASELINES[name](terms()), ready=1)
+    service = BaselineService(BASELINES[name](terms()), ready=1)
     service.ticks(600, 5, usage=0.5)
     service.ticks(3600, 0, usage=0)
     assert service.desired == 0
@@ -92,13 +92,13 @@ def test_baselines_with_scale_to_zero_reach_zero_and_wake_for_held_requests(name
 
 @pytest.mark.parametrize("name", ["hpa", "aibrix", "dynamo", "ahpa"])
 def test_baselines_without_scale_to_zero_keep_a_replica(name: str) -> None:
-    service = Service(BASELINES[name](terms()), ready=1)
+    service = BaselineService(BASELINES[name](terms()), ready=1)
     assert set(service.ticks(3600, 0, usage=0)) == {1}
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_decision_is_cheap(name: str) -> None:
-    service = Service(BASELINES[name](terms(history=history([600.0] * 1440))), ready=10)
+    service = BaselineService(BASELINES[name](terms(history=history([600.0] * 1440))), ready=10)
     service.ticks(600, 70)
     started = time.thread_time()
     ticks = 2000

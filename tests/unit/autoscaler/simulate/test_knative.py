@@ -1,18 +1,18 @@
 import pytest
 
 from autoscaler.simulate.baselines.knative import KPA_TUNED, Kpa, KpaConfig
-from tests.unit.autoscaler.simulate.observations import Service, terms
+from tests.unit.autoscaler.simulate.observations import BaselineService, terms
 
 
-def calm(policy: Kpa, ready: int, present: float) -> Service:
+def calm(policy: Kpa, ready: int, present: float) -> BaselineService:
     """Return a service after minutes of even load, out of the panic in which a decider begins."""
-    service = Service(policy, ready)
+    service = BaselineService(policy, ready)
     service.ticks(180, present)
     return service
 
 
 def test_decider_of_several_replicas_begins_in_panic_until_the_stable_window_ends() -> None:
-    service = Service(Kpa(terms()), ready=10)
+    service = BaselineService(Kpa(terms()), ready=10)
     reasons = [service.tick(35).reason for _ in range(40)]
     assert reasons.index("Stable") == 31  # the first tick more than 60 s after that of 2 s
 
@@ -66,17 +66,17 @@ def test_at_most_half_of_the_ready_replicas_go_at_once() -> None:
     counts = service.ticks(120, 0.7)
     steps = [after for before, after in zip([100, *counts], counts, strict=False) if after < before / 2 - 1]
     assert not steps
-    slow = Service(Kpa(terms(), KpaConfig(max_scale_down=1.25)), ready=100)
+    slow = BaselineService(Kpa(terms(), KpaConfig(max_scale_down=1.25)), ready=100)
     assert min(slow.ticks(64, 0)) == 80
 
 
 def test_scale_up_is_limited_to_a_thousand_times() -> None:
-    service = Service(Kpa(terms(most=5000)), ready=1)
+    service = BaselineService(Kpa(terms(most=5000)), ready=1)
     assert service.tick(70_000).replicas == 1000
 
 
 def test_replicas_that_start_are_asked_for_and_not_added_again() -> None:
-    service = Service(Kpa(terms()), ready=1)
+    service = BaselineService(Kpa(terms()), ready=1)
     assert {service.tick(70).replicas for _ in range(10)} == {10}
 
 
@@ -93,20 +93,20 @@ def test_zero_waits_for_the_grace_where_the_activator_was_not_in_the_path() -> N
 
 
 def test_a_replica_is_active_for_a_stable_window_before_it_goes() -> None:
-    service = Service(Kpa(terms()), ready=1)
+    service = BaselineService(Kpa(terms()), ready=1)
     counts = [service.tick(0).replicas for _ in range(40)]
     assert counts.index(0) == 30
 
 
 def test_the_tuned_one_keeps_the_last_replica_for_its_retention() -> None:
-    service = Service(Kpa(terms(), KPA_TUNED), ready=1)
+    service = BaselineService(Kpa(terms(), KPA_TUNED), ready=1)
     service.ticks(400, 5)
     counts = [service.tick(0).replicas for _ in range(700)]
     assert counts.index(0) * 2 == pytest.approx(300 + 900, abs=4)
 
 
 def test_request_in_the_retention_restarts_it() -> None:
-    service = Service(Kpa(terms(), KPA_TUNED), ready=1)
+    service = BaselineService(Kpa(terms(), KPA_TUNED), ready=1)
     service.ticks(400, 5)
     service.ticks(1000, 0)
     service.tick(1)
@@ -114,11 +114,11 @@ def test_request_in_the_retention_restarts_it() -> None:
 
 
 def test_starting_replica_is_not_removed() -> None:
-    service = Service(Kpa(terms()))
+    service = BaselineService(Kpa(terms()))
     service.tick(1)
     assert {service.tick(0).replicas for _ in range(100)} == {1}
 
 
 def test_a_first_request_starts_a_replica_at_once() -> None:
-    service = Service(Kpa(terms()))
+    service = BaselineService(Kpa(terms()))
     assert [service.tick(at).replicas for at in (0, 0, 1)] == [0, 0, 1]
