@@ -1,1 +1,1 @@
-"""Sizes services. Writes replicas through `/scale` alone; meets the other packages only through the API."""
+"""The autoscaler: writes replica counts, only through `/scale`; uses other packages only through the API."""

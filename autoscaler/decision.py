@@ -40,13 +40,13 @@ class Decision:
     needed: int = 0
     """Replicas that the load asks for, before hysteresis and bounds."""
     metric: str = ""
-    """The metric that asked for the most replicas."""
+    """The metric that needs the most replicas."""
     rate: float = 0.0
     """Work per second now."""
     capacity: float = 0.0
     """Work per second of one replica; 0: unknown."""
     backlog: float = 0.0
-    """Requests that wait beyond what the replicas work on."""
+    """Requests that wait beyond those in service."""
     startup: float = 0.0
     """Seconds that a start is expected to take, at a high quantile."""
     forecast: Band | None = None

@@ -25,7 +25,7 @@ class AutoscalerSettings(Section):
     stale_seconds: Interval = 15.0
     """Age of the last plausible reading from which the count is not reduced: three readings."""
     save_seconds: Interval = 300.0
-    """Between writes of what was learned of a target: this much is lost when the machine fails."""
+    """Between writes of the learned state of a target: at most this much is lost when the machine fails."""
     metrics_port: Port = 0
     """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/autoscaler.json`
     names."""

@@ -1,4 +1,4 @@
-"""The content of an Autoscaler's status, and when a change of it is worth a write. Values only. Pure."""
+"""The content of an Autoscaler's status, and the changes that are worth a write. Values only. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -70,7 +70,7 @@ class TargetState:
         return config.min_replicas == config.max_replicas and not config.schedules
 
     def configure(self, config: PolicyConfig) -> None:
-        """Size by `config` from now on; what was learned is kept."""
+        """Size by `config` from now on; learned state is kept."""
         if config == self.config:
             return
         self.config = config

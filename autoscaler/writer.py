@@ -34,7 +34,7 @@ class Writer:
         *,
         held: int,
     ) -> None:
-        """Write the count instead of `desired`, or emit an Event of it, as the condition `active` says.
+        """Write the count instead of `desired`, or emit an Event, by the condition `active`.
 
         In Observe mode too a replica starts while `held` requests wait at zero.
 

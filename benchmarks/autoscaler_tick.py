@@ -118,10 +118,10 @@ def measure(count: int) -> tuple[list[float], list[float], float]:
             observation = Observation(now, Replicas(desired[i], desired[i]), board.take(target))
             desired[i] = services[i].decide(observation).replicas
         decided = time.process_time()
-        if tick:  # the first one learns what each line of the page is about
+        if tick:  # the first tick caches the series of the page
             signals.append(read - began)
             decisions.append(decided - read)
-    assert statistics.fmean(desired) > 1, "nobody was asked"
+    assert statistics.fmean(desired) > 1, "no service was sized"
     return signals, decisions, resident_mib(os.getpid())
 
 

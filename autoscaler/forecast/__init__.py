@@ -1,1 +1,1 @@
-"""What load is to be expected: a mixture of forecasts with conformal intervals. Pure: no clock, no IO."""
+"""Load forecasts: a mixture with conformal intervals. Pure: no clock, no IO."""

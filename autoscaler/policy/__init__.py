@@ -1,1 +1,1 @@
-"""How many replicas a target should have: values and the moment in, a decision out. Pure."""
+"""The scaling policy: from an observation to a replica count. Pure."""

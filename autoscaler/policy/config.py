@@ -50,7 +50,7 @@ class Pace:
     percent_per_minute: int | None = None
     """Of the replicas; with both limits the larger change is allowed."""
     stabilization: float | None = None
-    """Seconds for which every decision must have asked for at least this change."""
+    """Seconds for which every decision must have needed at least this change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,23 +23,23 @@ from autoscaler.settings import DEFAULTS
 INTERVAL = 5.0
 """Seconds between decisions: as often as load is read."""
 DRAIN_STARTS = 0.33
-"""Start-up times in which a backlog is worked off once replicas are there: those for it cost their start,
-whatever it is, and all requests wait meanwhile."""
+"""Start-up times in which ready replicas drain a backlog: additional replicas cost their start-up time, and
+all requests wait until then."""
 SHORTEST_DRAIN = 10.0
 """Seconds: two decisions."""
 DRAIN_SECONDS = 15.0
 """Seconds for which replicas for a backlog are held: three readings."""
 MOST_DRAIN = 0.45
-"""Replicas for a backlog, over those for the load: a backlog that a slow start made does not go on asking."""
+"""Replicas for a backlog, relative to those for the load: slow starts do not wind up the count."""
 LEAST_DRAIN = 2.0
-"""Replicas that a backlog may ask for in any case: with few replicas a share of them is none."""
+"""Replicas that a backlog may always have: a share of few replicas is less than one."""
 QUEUE_SHARE = 0.6
-"""Of the risk: what chance alone may make wait, by the theory of queues. At loads of 1, 3 and 10 slots it
-asks for 3, 6 and 15; one more would cost more than its share of the requests is worth at this risk."""
+"""Share of the risk for random waits, by queueing theory. Loads of 1, 3 and 10 slots need 3, 6 and 15 slots;
+another slot would cost more than it saves at this risk."""
 FULL_REPLICAS = 10.0
-"""Replicas for the mean load from which the risk is the one configured. A replica more saves about the same
-share of the requests whatever their number, and costs the larger share of the replicas the fewer there are:
-the risk rises in proportion."""
+"""Replicas for the mean load from which the configured risk applies. An additional replica saves about the
+same share of the requests at any load, and is a larger share of fewer replicas: the risk rises in
+proportion."""
 MOST_RISK_FACTOR = 20.0
 """Of the risk: loads of less than half a replica differ in nothing that a second one would change."""
 EACH_READINGS = 50.0
@@ -62,30 +62,30 @@ SLOW_WINDOWS = 10.0
 MOST_HELD = 6 * 3600.0
 """Seconds of needs that are kept, for windows of any length up to it."""
 STALE_SECONDS = 60.0
-"""Seconds without a reading after which load counts as not known."""
+"""Seconds without a reading after which load is unknown."""
 START_STARTS = 2.0
-"""Start-up times for which the first replica may be on its way though nobody waits for it any more."""
+"""Start-up times for which the first replica may start after its last waiting request has gone."""
 TOLERANCE = 0.1
 """Of a replica: load beyond the last whole replica by less than this is not worth another."""
 
 
 SET_SECONDS = 120.0
-"""Seconds between the end of a reading and the start of the next from which on the clock was set: a reading
-tells of all the time since the last. Twice the time between decisions on an idle target, at which a request
+"""Seconds between the end of a reading and the start of the next from which the clock was set: a reading
+covers all the time since the last one. Twice the time between decisions on an idle target, at which a request
 may wait before its next reading."""
 SAME_MOMENT = 1.0
-"""Seconds between a reading and the decision on it for which the count of replicas is taken to be that of the
-reading."""
+"""Seconds between a reading and the decision on it for which the replicas of the decision count as those
+of the reading."""
 
 _NOT_ASKED = Capacity(1e12, 1e12)
-"""Of a replica that nobody has asked anything of: no load is none for it."""
+"""Capacity of a replica without any request: every load of zero is within it."""
 
 
 @dataclass(slots=True)
 class _Need:
     replicas: int
     lasting: int
-    """Without those that work off a backlog."""
+    """Replicas without those for a backlog."""
     reason: str
     message: str
     band: Band
@@ -107,7 +107,7 @@ class Sizer:
         unit = config.capacity.rate if config.capacity is not None else 1.0
         self.forecaster = Forecaster(unit, 1 - config.risk / 100, config.zone)
         self._risk_factor = 1.0
-        """Times the configured risk: what is accepted at the present number of replicas."""
+        """Factor of the configured risk at the current number of replicas."""
         self._held, self._drained = WindowMaximum(MOST_HELD), WindowMaximum(DRAIN_SECONDS)
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
@@ -175,7 +175,7 @@ class Sizer:
         )
 
     def _compose(self, observation: Observation, need: _Need) -> str:
-        """Raise the need to what the metrics with a target ask for, and return the metric that decides."""
+        """Raise the need to that of the metrics with a target, and return the deciding metric."""
         rate = max(need.band.upper, self.forecaster.last)
         demands = self.demands.of(observation, rate, self.capacity.best)
         need.demands = (
@@ -214,7 +214,7 @@ class Sizer:
             if self.capacity.value is not None:
                 self.forecaster.wait = max(self._service(self.capacity.value), WAIT)
         if load.start > self._ready_since - SAME_MOMENT:
-            # Between two counts of replicas, nobody knows which of them answered the requests of a reading.
+            # During a change of the count it is unknown which replicas answered the requests of a reading.
             self.capacity.learn(load, ready)
         self.forecaster.observe(load.end, load.seconds, load.work)
         self.idle.observe(load.start, load.end, _is_busy(load))
@@ -345,7 +345,7 @@ class Sizer:
         return self.config.zero.prewarm and self.config.prediction != "Disabled"
 
     def _unknown(self, observation: Observation, least: int, most: int, startup: float) -> Decision:
-        """Hold what is there; a request that waits at zero gets a replica."""
+        """Hold the count; a held request at zero gets a replica."""
         held = observation.load.held if observation.load is not None else 0
         desired = observation.replicas.desired
         demands = self.demands.of(observation, 0.0, 0.0)
@@ -391,11 +391,11 @@ class Sizer:
         return self.forecaster.history
 
     def take_fit(self, fitted: Fit | None) -> None:
-        """Forecast by what was fitted to the history from now on."""
+        """Use these regressions in forecasts from now on."""
         self.forecaster.take_fit(fitted)
 
     def state(self) -> dict[str, Any]:
-        """Return what was learned, for JSON."""
+        """Return the learned state for JSON."""
         return {
             "capacity": self.capacity.state(),
             "startup": self.startup.state(),
@@ -405,12 +405,12 @@ class Sizer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take what `state` returned."""
+        """Restore a result of `state`."""
         self.capacity.restore(state["capacity"])
         self.startup.restore(state["startup"])
         self.idle.restore(state["idle"])
         self.forecaster.restore(state["forecast"])
-        if "metrics" in state:  # what was kept before metrics learned has none
+        if "metrics" in state:  # absent in older states
             self.demands.restore(state["metrics"])
 
 

@@ -166,7 +166,7 @@ def _postponed(times: Floats, service: Floats, wait: float) -> Floats:
     starts = np.empty(len(times))
     ends: list[float] = []
     for request, (arrived, seconds) in enumerate(zip(times.tolist(), service.tolist(), strict=True)):
-        # Slots that ended before this arrival had nobody left to serve: they are closed.
+        # Slots that ended before this arrival had no request left: they are closed.
         while ends and ends[0] < arrived:
             heapq.heappop(ends)
         free = bool(ends) and ends[0] <= arrived + wait

@@ -1,4 +1,4 @@
-"""The models that start cold, a request each with its right answer, and what keeping them warm costs."""
+"""Models of the cold-start benchmark, a request with its right answer, and the cost of warm models."""
 
 import contextlib
 import importlib.util

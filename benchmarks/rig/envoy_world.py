@@ -72,7 +72,7 @@ class EnvoyWorld:
 async def world(
     change: Callable[[Json], None] = lambda _: None,
 ) -> AsyncIterator[tuple[EnvoyWorld, RunningEnvoy]]:
-    """Args: change: what is different in this bootstrap."""
+    """Args: change: edits the bootstrap."""
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
         gateway = EnvoyWorld(Path(root))
         async with listening(gateway.xds):

@@ -43,7 +43,7 @@ class Truth:
 
 
 def truth(rounds: Sequence[Sequence[Observation]]) -> Truth:
-    """Return what each spec does; how sure a mean is follows from all specs that are near the best.
+    """Return the truth of each spec; the standard error of a mean comes from all specs near the best.
 
     Args:
         rounds: of each, an observation of every spec, in the order of the space.

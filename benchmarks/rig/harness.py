@@ -31,7 +31,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Bar:
-    """`value` is the worse end of the interval; `bar` is what it is held against."""
+    """`value` is the worse end of the interval; `bar` is its bound."""
 
     what: str
     value: float

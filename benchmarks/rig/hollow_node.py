@@ -43,7 +43,7 @@ class HollowNode:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, pod: dict[str, object]) -> None:
-        """Say what the agent says of a Pod that starts and becomes ready."""
+        """Report a Pod that starts and becomes ready, as the agent does."""
         writer = StatusWriter(self._kube, pod)
         writing = asyncio.ensure_future(writer.run())
         spec = pod["spec"]

@@ -31,7 +31,7 @@ from serving.resources.names import INFERENCE_LABEL, STANDBY_LABEL
 HERE = Path(__file__).parent
 POLL_SECONDS = 0.2
 ZERO_SECONDS = 180.0
-"""Until a predictor that nobody asks has no replicas."""
+"""Seconds until a predictor without requests has no replicas."""
 LEAD_SECONDS = 3.0
 """In which the load's process gets ready."""
 ARM = "only"
@@ -101,7 +101,7 @@ class Lives:
         return sum(_within(start, end, life.created, life.gone) for life in self.found.values())
 
     def leaving_seconds(self, start: float, end: float) -> float:
-        """Return those of them in which a replica was already to end."""
+        """Return those with a terminating replica."""
         return sum(
             _within(start, end, life.leaving, life.gone)
             for life in self.found.values()
@@ -194,7 +194,7 @@ class ScalingWorld:
         )
 
     async def remove(self, name: str) -> None:
-        """Delete an Inference, and wait until nothing of it runs."""
+        """Delete an Inference, and wait until its processes have ended."""
         await self._kube.delete(kinds.INFERENCE, "default", name)
         await self.until_zero(name)
 
@@ -275,7 +275,7 @@ def _ready(deployment: Object) -> int:
 
 @asynccontextmanager
 async def _beside(work: Any) -> AsyncIterator[None]:
-    """Run something until the block ends; what goes wrong in it is raised there."""
+    """Run a coroutine until the block ends; its errors are raised there."""
     task = asyncio.ensure_future(work)
     try:
         yield
@@ -305,7 +305,7 @@ async def _load(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 @asynccontextmanager
 async def world(folder: Path, machine: Machine) -> AsyncIterator[ScalingWorld]:
-    """Give a product that runs; nothing of it is left afterwards."""
+    """Yield a running product, and remove it afterwards."""
     stack = Stack(DataDir(folder / "data"))
     try:
         await stack.start()

@@ -23,7 +23,7 @@ from tuner.specs.space import Space
 
 MODEL, SERVICE, GRID = "digits-forest", "digits", "grid"
 POLL_SECONDS = 0.5
-"""Seldom: every look takes time from what is measured."""
+"""Rarely: every poll takes CPU time from the measurement."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TuningWorld:
         self.space = Space.of(self.spec)
 
     async def deploy(self) -> None:
-        """Serve the model with what users give who do not measure."""
+        """Serve the model with resources that users choose without measurements."""
         version = {"modelName": SERVICE, "source": {"path": str(self._model)}}
         await self._kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, MODEL, version))
         resources = {"cpu": "1", "memory": "1Gi"}

@@ -31,7 +31,7 @@ async def until(
     seconds: float = READY_SECONDS,
     poll: float = POLL_SECONDS,
 ) -> Object:
-    """Return the object once this holds of it."""
+    """Return the object once `holds` is true of it."""
     deadline = clock.monotonic() + seconds
     while not holds(obj := await kube.get(kind, "default", name)):
         if clock.monotonic() > deadline:

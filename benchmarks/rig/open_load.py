@@ -43,5 +43,5 @@ async def main(url: str, moments: list[float]) -> None:
 
 
 if __name__ == "__main__":
-    gc.disable()  # a pause would be a wait that nobody caused
+    gc.disable()  # a collection would delay requests
     asyncio.run(main(sys.argv[1], json.load(sys.stdin)))

@@ -130,7 +130,7 @@ def nginx(folder: Path, core: str, port: int, name: str, body: str) -> Iterator[
 
 @contextlib.contextmanager
 def backends(folder: Path, body: str) -> Iterator[tuple[int, int]]:
-    """Two servers that cost a tenth of what any proxy does: nginx with a fixed body."""
+    """Two servers at a tenth of the cost of any proxy: nginx with a fixed body."""
     ports = (free_port(), free_port())
     text = "\n".join(BACKEND.format(port=port, body=body) for port in ports)
     with nginx(folder, LOAD_CORE, ports[0], "backends", text):

@@ -17,7 +17,7 @@ from tuner.settings import SearchSettings
 WINDOWS = 9
 """A trial knows its own noise as well as the spread of so many windows tells it."""
 TO_THE_END = replace(SearchSettings(), regret=0.0, hopeless=0.0)
-"""Spends its whole budget, as what is compared with it does."""
+"""Spends its whole budget, as the baselines do."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Run:
     """What would have been recommended after each trial."""
     observations: tuple[Observation, ...]
     stated_regret: float
-    """As the search said at its end."""
+    """The regret that the search reported at its end."""
 
 
 def play(

@@ -31,7 +31,7 @@ SPARSE_STARTUP = "60"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run; each worker makes the same list of services of it."""
+    """The runs; each worker derives the same list of services."""
 
     directory: Path
     startups: tuple[str, ...]

@@ -10,7 +10,7 @@ from autoscaler.simulate.policy_inputs import PolicyInputs
 
 OURS = "slipway"
 RISKS = (0.05, 0.2, 1.0, 2.5, 10.0)
-"""Percent: what is swept beside the default for the trade of cost against violations."""
+"""Percent: risks beside the default, for the trade of cost against violations."""
 HPA = "hpa"
 KPA_RETENTION = "kpa tuned"
 """Knative with a window of 300 s and a retention of 15 minutes."""

@@ -11,7 +11,7 @@ from rig.scaling import SPARSE_STARTUP, SWEPT_STARTUPS, Row
 from rig.scaling_policies import HPA, KPA_RETENTION, OURS
 
 KNOWING = ("oracle", "least", "static peak")
-"""They know the load beforehand: no bar compares with them, but for what the peak costs."""
+"""They know the load in advance: no bar compares with them, except the cost of the peak."""
 
 HALF = 0.5
 SMOOTH_VIOLATIONS, SMOOTH_COST = 0.1, 1.08
@@ -27,9 +27,9 @@ SAME_COST = 0.001
 """The same, for the relative difference of replica-hours."""
 
 NONE = 0.01
-"""Percent of violations, on the mean, that are taken for hardly any: nobody has to have half of less."""
+"""Mean percent of violations that counts as negligible: no policy must halve less."""
 SPARED = 0.4
-"""Of the static peak's replica-hours: where the oracle cannot do with that, nobody can halve them."""
+"""Share of the static peak's replica-hours: where the oracle needs more, no policy can halve them."""
 
 Cell = tuple[str, str]
 """A service and a start-up law."""

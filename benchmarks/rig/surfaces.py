@@ -45,7 +45,7 @@ class Surface:
     """The number of the bounds within the group."""
     problem: Problem
     log_objective: Floats
-    """(n,): natural logarithm, to be maximised; what does not boot has -inf."""
+    """(n,): natural logarithm, maximised; -inf for specs that do not boot."""
     margins: Floats
     """(n, constraints): log(value / bound)."""
     boots: np.ndarray

@@ -68,6 +68,6 @@ async def load(
     text = (await process.communicate())[0].decode()
     match = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", text)
     if match is None:
-        raise RuntimeError(f"wrk said nothing usable: {text}")
+        raise RuntimeError(f"unusable output of wrk: {text}")
     requests, micros, failed, p50, p99 = (int(x) for x in match.groups())
     return Load(1e6 * requests / micros, failed, p50 / 1000, p99 / 1000)

@@ -1,4 +1,4 @@
-"""The field's scaling policies, written anew from their sources with their defaults, to compare ours with.
+"""Other scaling policies with their defaults, reimplemented from their sources for comparison.
 
 Where a default depends on the workload, a target of 70 % of a replica's capacity is the same for all reactive
 policies. Each file names the source of its rules; each class is a `autoscaler.simulate.policy.Policy`. Pure.

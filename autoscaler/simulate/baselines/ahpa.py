@@ -25,7 +25,7 @@ SLOT = 5
 """Minutes of the day that share a quantile."""
 PERIODIC = 0.3
 """Correlation of the load with itself a day before, from which on a day counts as a period. Traces whose days
-look alike have 0.3 and more, those that do not 0.15 and less."""
+look alike have 0.3 and more, others 0.15 and less."""
 
 
 class Ahpa:
@@ -64,7 +64,7 @@ class Ahpa:
         return max(self._profile[slot % slots] for slot in range(first, last + 1))
 
     def _learn(self) -> None:
-        """Once a day tell whether days are alike; every five minutes take what has ended into the profile."""
+        """Compare the days once a day; add ended minutes to the profile every five minutes."""
         end = self._minutes.open
         if self._minutes.known < DAYS * DAY_MINUTES:
             return

@@ -61,7 +61,7 @@ class Dynamo:
         self._floor = 1
 
     def decide(self, observation: Observation) -> Decision:
-        """Return what the load asks for, but not less than the floor."""
+        """Return the need of the load, but at least the floor."""
         load, replicas = observation.load, observation.replicas
         if load is None:
             return asked(self._terms, replicas.desired, "NoData", least=1)
@@ -74,7 +74,7 @@ class Dynamo:
         return asked(self._terms, count, reason, least=1, work=self._ahead)
 
     def _count(self, load: Load) -> None:
-        """Every three minutes set the floor for those that come."""
+        """Set the floor for the next three minutes, every three minutes."""
         self._work += load.work
         self._seconds += load.seconds
         if self._seconds < THROUGHPUT_INTERVAL:

@@ -18,7 +18,7 @@ TOLERANCE = 0.1
 STABILISATION = 300.0
 """Seconds of which scaling down takes the highest recommendation."""
 UP_PODS = 4
-"""Replicas that may be added in 15 s, or as many as there are if that is more."""
+"""Replicas that may be added in 15 s, or the current count if that is more."""
 
 
 class Behaviour:
@@ -78,7 +78,7 @@ class Hpa:
         self._behaviour = Behaviour()
 
     def decide(self, observation: Observation) -> Decision:
-        """Return what the controller would ask for; without metrics it changes nothing."""
+        """Return the controller's count; without metrics it changes nothing."""
         replicas = observation.replicas
         current = replicas.desired
         usage = utilisation(observation, self._terms)

@@ -29,7 +29,7 @@ class Keda:
         self._poll_at = self._active_at = float("-inf")
 
     def decide(self, observation: Observation) -> Decision:
-        """Return what the scaler, or between its looks the HPA, would ask for."""
+        """Return the count of the scaler, or of the HPA between its polls."""
         now, load, current = observation.now, observation.load, observation.replicas.desired
         if load is None:
             return asked(self._terms, current, "ScalerError")

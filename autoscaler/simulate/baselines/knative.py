@@ -48,7 +48,7 @@ KPA_TUNED = KpaConfig(stable_window=300.0, retention=900.0)
 
 
 class Kpa:
-    """A reading stands for the time since the last; a window without readings leaves all as it is."""
+    """A reading covers the time since the last one; a window without readings keeps the count."""
 
     def __init__(self, terms: PolicyInputs, config: KpaConfig | None = None) -> None:
         self._terms = terms
@@ -65,7 +65,7 @@ class Kpa:
         self._begun = False
 
     def decide(self, observation: Observation) -> Decision:
-        """Return what Scale would, after the way to zero."""
+        """Return the count of Knative's `Scale`, after the rules of scale to zero."""
         now, ready, load = observation.now, observation.replicas.ready, observation.load
         if not self._begun:
             self._begin(now, ready)

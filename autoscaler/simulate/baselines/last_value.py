@@ -19,7 +19,7 @@ DELAY = 15.0
 
 
 class Level:
-    """Two exponential means of a rate: what it is, how it varies, and where it goes."""
+    """Two exponential means of a rate: level, variation and trend."""
 
     def __init__(self) -> None:
         self.value = 0.0

@@ -1,4 +1,4 @@
-"""What several baselines share: windows over readings, stabilisation, bounds, what they see of the load."""
+"""Shared parts of the baselines: windows over readings, stabilisation, bounds, and views of the load."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class Startups:
 
     def __init__(self, unknown: float = 60.0, kept: int = 20) -> None:
         self.seconds = unknown
-        """`unknown` until a start has ended: a minute is the middle of what images of models take."""
+        """`unknown` until a start has ended: a minute is a typical start of a model image."""
         self._seen: deque[float] = deque(maxlen=kept)
 
     def see(self, replicas: Replicas) -> None:

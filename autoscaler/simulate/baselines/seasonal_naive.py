@@ -1,4 +1,4 @@
-"""Seasonal-naive: what comes is what came a day ago, at its highest until replicas are ready."""
+"""Seasonal-naive: the load of a day ago, at its highest until replicas are ready."""
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
@@ -9,7 +9,7 @@ from autoscaler.simulate.baselines.sizing import TICK, Sizing
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 DAYS = 2
-"""Days that are kept: the day before, and the one that fills."""
+"""Stored days: the previous and the current one."""
 
 
 class SeasonalNaive:

@@ -17,7 +17,7 @@ KEEP = 600.0
 LEAST = 1e-3
 """Of a replica: a need that is no more than that counts as none, as means that fade never end."""
 TICK = 5.0
-"""Seconds between decisions: what readings take."""
+"""Seconds between decisions: those between readings."""
 
 
 class Sizing:
@@ -40,7 +40,7 @@ class Sizing:
         return max(replicas, 1) if now - self._busy_at < KEEP else replicas
 
     def _backlog(self, load: Load, ready: int) -> float:
-        """Return the replicas that work off what waits within the time to drain."""
+        """Return the replicas that drain the backlog within its time."""
         slots = self._terms.capacity.concurrency
         waits = max(load.in_flight - ready * slots, 0.0) + load.held
         return waits * self._terms.service_seconds / (slots * DRAIN)

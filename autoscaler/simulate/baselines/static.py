@@ -1,4 +1,4 @@
-"""A fixed number of replicas, sized for the peak of what is known: what is done without an autoscaler."""
+"""A fixed number of replicas, sized for the peak of the history, as without an autoscaler."""
 
 import math
 

@@ -13,7 +13,7 @@ from autoscaler.simulate.baselines.measures import Highest, asked, present
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 POLLING = 5.0
-"""Seconds between looks at what waits at zero; it looks every 100 ms, and readings come each 5 s."""
+"""Seconds between checks for held requests at zero; it checks every 100 ms, readings come every 5 s."""
 INTERVAL = 60.0
 """Seconds between optimisations: GLOBAL_OPT_INTERVAL."""
 PEAK = 60.0
@@ -54,7 +54,7 @@ class Wva:
         self._next = self._busy_at = float("-inf")
 
     def decide(self, observation: Observation) -> Decision:
-        """Return the target of the analyzer, or what zero asks for between its rounds."""
+        """Return the target of the analyzer, or the wake from zero between its rounds."""
         now, load, replicas = observation.now, observation.load, observation.replicas
         if self._busy_at == float("-inf"):
             self._busy_at = now

@@ -1,4 +1,4 @@
-"""One service made of one trace as it is, to show how a policy would have sized it. Pure.
+"""One service with the unchanged load of one trace, to show how a policy would have sized it. Pure.
 
 Unlike `scenarios`, nothing is multiplied. The last days are simulated, and the time before them is history.
 """

@@ -104,7 +104,7 @@ async def test_own_scale_up_with_a_lost_response_is_not_taken_for_another_writer
         api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"minReplicas": 1}})
         began = time.passed
         await until(lambda: replicas(api) < 5, "fewer")
-        assert time.passed - began <= 400.0, "a count that somebody else has raised is kept for ten minutes"
+        assert time.passed - began <= 400.0, "a count raised by another writer is kept for ten minutes"
 
 
 async def test_the_last_replica_stays_when_readings_stop_after_its_last_request(time: Time) -> None:

@@ -1,4 +1,4 @@
-"""What a real Prometheus answers, and what the autoscaler learns of it."""
+"""Range queries of a real Prometheus, and the backfill from them."""
 
 import asyncio
 from collections.abc import Iterator

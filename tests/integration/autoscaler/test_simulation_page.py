@@ -1,4 +1,4 @@
-"""The page of a simulation in a real browser: what its script does, and that it asks nobody for anything."""
+"""The page of a simulation in a real browser: its script, and no requests."""
 
 import json
 from collections.abc import Iterator

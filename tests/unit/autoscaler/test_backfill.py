@@ -1,4 +1,4 @@
-"""What a policy learns of the load of the past, and what of it a target takes."""
+"""Learning from past load, and the parts that a target takes over."""
 
 import pytest
 

@@ -65,7 +65,7 @@ def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> No
         assert page[f"slipway_autoscaler_{name}"] == [(WHO, value)], name
     info = {**WHO, "rule": "MaxReplicas", "metric": "PromQL/jobs"}
     assert page["slipway_autoscaler_decision_info"] == [(info, 1)]
-    assert "slipway_autoscaler_metric_value" not in page, "what is not measured has no value"
+    assert "slipway_autoscaler_metric_value" not in page, "an unmeasured metric has no value"
     assert page["slipway_autoscaler_decisions_total"] == [({"reason": "Load"}, 1)]
     assert page["slipway_autoscaler_tick_seconds_sum"] == [({}, 0.5)]
 

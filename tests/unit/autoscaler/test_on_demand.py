@@ -1,4 +1,4 @@
-"""To zero and back, as the Autoscaler controller does it with what gateways and the activator say."""
+"""Scale to zero and back by the Autoscaler controller, with counts of gateways and activator."""
 
 import asyncio
 import contextlib
@@ -94,7 +94,7 @@ async def test_held_request_at_zero_starts_one_replica() -> None:
         await until(lambda: replicas(api) == 1, "one replica")
         await until(lambda: reason(api) != "", "a reason")
         reported = api.find(kinds.AUTOSCALER)[0]["status"]["demand"]
-        assert reported == demand, "others' words were taken away"
+        assert reported == demand, "demands of other writers were removed"
 
 
 async def test_idle_replica_is_removed_on_time_without_a_request(

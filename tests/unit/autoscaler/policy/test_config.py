@@ -1,4 +1,4 @@
-"""From a spec to what the policy is given."""
+"""From a spec to the policy's configuration."""
 
 from typing import Any
 from zoneinfo import ZoneInfo

@@ -29,7 +29,7 @@ AROUND = dt.timedelta(hours=40)
 
 @cache
 def clock(zone: ZoneInfo, middle: dt.datetime) -> tuple[tuple[float, dt.datetime], ...]:
-    """Every minute around a moment, with what the clock shows."""
+    """Every minute around a moment, with its local time."""
     start = int((middle - AROUND).timestamp())
     moments = range(start, start + int(2 * AROUND.total_seconds()), 60)
     return tuple((float(moment), dt.datetime.fromtimestamp(moment, zone)) for moment in moments)
@@ -45,7 +45,7 @@ def comes(cron: Cron, wall: dt.datetime) -> bool:
 
 
 def expected(cron: Cron, zone: ZoneInfo, middle: dt.datetime) -> list[float]:
-    """Moments around `middle` at which it comes, by what the clock shows, minute by minute."""
+    """Moments around `middle` at which the expression matches the local time, minute by minute."""
     times = []
     before: dt.datetime | None = None
     for moment, shown in clock(zone, middle):

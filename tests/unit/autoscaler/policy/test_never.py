@@ -29,7 +29,7 @@ def reading(now: float, rate: float, **figures: float) -> Load:
 
 
 class ReadyTarget:
-    """A target whose replicas are ready at once, sized by what the controller keeps of it."""
+    """A target whose replicas are ready at once, sized by a TargetState."""
 
     def __init__(self, config: PolicyConfig, replicas: int) -> None:
         self.scaled = TargetState(config)
@@ -91,7 +91,7 @@ def test_count_is_within_its_bounds_for_any_figures(
     target = ReadyTarget(config, config.min_replicas)
     for (step, replicas), values in zip(steps, figures, strict=False):
         target.now += step
-        target.replicas = replicas  # somebody else has written
+        target.replicas = replicas  # another writer
         decisions = [
             None,
             reading(target.now, 20.0, **dict(zip(FIGURES, values, strict=True))),
@@ -299,5 +299,5 @@ def test_the_next_decision_is_the_same_when_state_was_saved_and_restored(
 
 
 def _without_end(state: dict[str, Any]) -> dict[str, Any]:
-    """Return what was learned without the time of the last reading, which a restart does not go on from."""
+    """Return learned state without the time of the last reading, which a restart ignores."""
     return state | {"forecast": state["forecast"] | {"end": None}}

@@ -1,4 +1,4 @@
-"""Where nothing is to be predicted, or what is ordered does not come, the count follows the load of now."""
+"""The count follows the current load without prediction, or without finished starts."""
 
 import math
 from typing import Literal
@@ -24,7 +24,7 @@ def test_count_after_a_step_stays_near_its_need_when_no_start_finishes(
     replicas = [world.tick(after, waiting=waiting * i).replicas for i in range(1440)]
     assert max(replicas) <= 2.5 * after / RATE
     assert max(replicas[720:]) <= (1 + MOST_DRAIN) * after / RATE + 1, "a longer wait asks for no more"
-    assert min(replicas[2:]) >= 0.9 * after / RATE, "what the load needs stays asked for"
+    assert min(replicas[2:]) >= 0.9 * after / RATE, "the need of the load is kept"
 
 
 def test_replicas_follow_the_load_alone_when_prediction_is_disabled() -> None:

@@ -17,7 +17,7 @@ RATE = 10.0
 
 
 class SizedService:
-    """A target that does what is decided; starts end after a time, or never."""
+    """A target that applies decisions; starts end after a time, or never."""
 
     def __init__(self, least: int = 1, most: int = 1000, ready: int = 1, startup: float = 30.0) -> None:
         self.sizer = Sizer(PolicyConfig(min_replicas=least, max_replicas=most, capacity=Capacity(RATE, 10.0)))
@@ -148,7 +148,7 @@ def test_fewer_replicas_carry_the_same_noise_when_the_load_is_that_of_a_few() ->
         loads = replicas * RATE * np.exp(rng.normal(0, 0.5, 2000))
         decisions = [world.tick(load) for load in loads]
         spare.append(np.mean([d.forecast.upper / d.forecast.median for d in decisions[1000:] if d.forecast]))
-    assert 1 < spare[0] < 0.8 * spare[1], "a replica more costs the larger share the fewer there are"
+    assert 1 < spare[0] < 0.8 * spare[1], "an additional replica is a larger share of fewer replicas"
 
 
 def test_rise_is_at_least_a_tenth_and_at_most_two_beyond_the_need() -> None:

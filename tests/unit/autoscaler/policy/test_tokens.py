@@ -1,4 +1,4 @@
-"""TokensPerSecond: arriving tokens over what one replica can do."""
+"""TokensPerSecond: arriving tokens over the capacity of one replica."""
 
 import json
 import math

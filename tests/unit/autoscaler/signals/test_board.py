@@ -1,4 +1,4 @@
-"""Counts of gateways become load: summed, over restarts, and without what cannot be believed."""
+"""Load from the counts of gateways: summed, across restarts, without implausible ones."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What is taken of an answer to a range query, whatever it is."""
+"""The values of any response to a range query."""
 
 import math
 

@@ -43,7 +43,7 @@ class BaselineService:
         return max(self.desired - self.ready, 0)
 
     def start(self, took: float = 60.0) -> None:
-        """Make what starts ready."""
+        """Make starting replicas ready."""
         self._started += [took] * self.starting
         self.ready = self.desired
 
@@ -55,7 +55,7 @@ class BaselineService:
         usage: float | None = None,
         read: bool = True,
     ) -> Decision:
-        """Let an interval pass with so many requests in the service, and do what the policy decides."""
+        """Pass an interval with this many requests in the service, and apply the decision."""
         seconds = self.policy.interval
         self.now += seconds
         work = (present if rate is None else rate) * seconds
@@ -70,7 +70,7 @@ class BaselineService:
         return decision
 
     def ticks(self, seconds: float, present: float = 0.0, **given: float) -> list[int]:
-        """Return the replicas that are asked for over a time, all starting at once."""
+        """Return the decided replicas over a time; all start at once."""
         counts = []
         for _ in range(round(seconds / self.policy.interval)):
             counts.append(self.tick(present, **given).replicas)

@@ -20,7 +20,7 @@ EXACT = around(30, jitter=0, failure_share=0)
 
 @dataclass
 class Planned:
-    """Asks for what it is given by time, and keeps what it sees."""
+    """Returns planned counts by time, and records its observations."""
 
     plan: list[tuple[float, int]]
     interval: float = 5.0

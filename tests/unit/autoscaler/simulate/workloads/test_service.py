@@ -1,4 +1,4 @@
-"""A service of one trace as it is."""
+"""A service with the unchanged load of one trace."""
 
 import numpy as np
 import pytest
