@@ -15,11 +15,20 @@ SECONDS = 30
 COMPUTING = (HERE / "tuner",)
 """Their tests search with numeric libraries for seconds, on a busy machine for half a minute: the limit of the
 suite and Python's own filter of warnings hold there."""
-SLOW = (
-    HERE / "autoscaler" / "forecast" / "test_forecaster.py",
-    HERE / "autoscaler" / "policy" / "test_latency.py",
+SLOW = tuple(
+    HERE / "autoscaler" / name
+    for name in (
+        "forecast/test_forecaster.py",
+        "policy/test_cron.py",
+        "policy/test_latency.py",
+        "policy/test_never.py",
+        "policy/test_schedules.py",
+        "policy/test_sizer.py",
+        "signals/test_exposition.py",
+    )
 )
-"""Files that play days of readings, for up to 16 s on a busy machine: only the limit of the suite holds there."""
+"""Properties over days of readings take 5 to 16 s, on a busy machine half a minute: only the limit of the suite
+holds there."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
