@@ -106,8 +106,10 @@ def keep(kind: Kind, old: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[st
     if version and version != old.get("resourceVersion"):
         raise status_errors.conflict(kind, old["name"], status_errors.STALE)
     if meta.get("uid", old.get("uid")) != old.get("uid"):
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old.get('uid')}"
-        raise status_errors.conflict(kind, old["name"], why)
+        reason = (
+            f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old.get('uid')}"
+        )
+        raise status_errors.conflict(kind, old["name"], reason)
     for field in ("name", "namespace"):
         if meta.get(field, old.get(field)) != old.get(field):
             raise status_errors.bad_request(

@@ -32,7 +32,7 @@ def python(function: str) -> list[str]:
 
 
 def spawn_shim(errors_path: Path, specification: bytes) -> tuple[int, socket.socket]:
-    """Start a shim in a session of its own and send it its specification.
+    """Start a shim in a new session, and send the specification to it.
 
     Returns its pidfd, and the connection that it closes after it has recorded the start.
     """

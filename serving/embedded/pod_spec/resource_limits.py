@@ -15,8 +15,8 @@ class ContainerLimits:
 
     cpu: Decimal | None = None
     memory: int | None = None
-    other: tuple[str, ...] = ()
-    """Limited resources that are not supported."""
+    unsupported: tuple[str, ...] = ()
+    """Other limited resources, which have no effect."""
 
 
 def limits(container: Mapping[str, Any]) -> ContainerLimits:

@@ -28,23 +28,23 @@ def parse(path: str) -> Address | None:
     """
     parts = _parts(path)
     if parts[:2] == ["api", "v1"]:
-        group, version, rest = "", "v1", parts[2:]
+        group, version, remaining = "", "v1", parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
-        group, version, rest = parts[1], parts[2], parts[3:]
+        group, version, remaining = parts[1], parts[2], parts[3:]
     else:
         return None
     namespace = None
-    if rest[:1] == ["namespaces"] and len(rest) > 2 and (group, version, rest[2]) in _BY_PATH:
-        namespace, rest = rest[1], rest[2:]
-    if not rest or len(rest) > 3 or "" in rest or namespace == "":
+    if remaining[:1] == ["namespaces"] and len(remaining) > 2 and (group, version, remaining[2]) in _BY_PATH:
+        namespace, remaining = remaining[1], remaining[2:]
+    if not remaining or len(remaining) > 3 or "" in remaining or namespace == "":
         return None
-    kind = _BY_PATH.get((group, version, rest[0]))
+    kind = _BY_PATH.get((group, version, remaining[0]))
     if kind is None or (namespace is not None and not kind.namespaced):
         return None
-    name = rest[1] if len(rest) > 1 else None
+    name = remaining[1] if len(remaining) > 1 else None
     if name is not None and kind.namespaced and namespace is None:
         return None
-    subresource = rest[2] if len(rest) > 2 else None
+    subresource = remaining[2] if len(remaining) > 2 else None
     if subresource is not None and not _has(kind, subresource):
         return None
     return Address(kind, namespace, name, subresource)

@@ -6,7 +6,7 @@ exit status durably. It does not know Pods or the API, imports little of the sta
 beside every replica), and does not need the agent after its start.
 
 In its run directory:
-    lock          held (flock) while it lives; whoever gets it knows that no shim writes here
+    lock          held (flock) while it lives; its holder knows that no shim writes here
     launch.json   written by the agent: {"nonce", ...}; a shim with another nonce is stale, and ends
     started.json  {"boot_id", "recorder": [pid, start time] of the shim, "process": [pid, start time]}
     exit.json     {"code", "signal", "oom", "error"}; written once, never changed

@@ -132,6 +132,6 @@ def not_enforced(requested: Sequence[ContainerLimits], missing: Mapping[str, str
     for resource, reason in sorted(missing.items()):
         if any(getattr(limit, resource) is not None for limit in requested):
             parts.append(f"{resource}: {reason}")
-    others = sorted({name for limit in requested for name in limit.other})
+    others = sorted({name for limit in requested for name in limit.unsupported})
     parts += [f"{name}: no such limit on one machine" for name in others]
     return "; ".join(parts)
