@@ -129,7 +129,7 @@ def _choices_with_results(evidence: Evidence) -> dict[Key, Choice]:
 
 
 def obstacle(results: Mapping[Key, Choice], count: int) -> Obstacle:
-    """Return the worst constraint of the nearest spec, which is the one with the least worst excess."""
+    """Return the worst constraint of the nearest spec: the spec whose worst excess is the least."""
     nearest = min(results.values(), key=lambda choice: max(_excesses(choice, count)))
     excesses = _excesses(nearest, count)
     reaches = [reach for k in range(count) if (reach := _reach(results, k, count)) is not None]

@@ -80,7 +80,7 @@ class TrialRow(ReportPart):
     name: str
     number: int
     purpose: Literal["Explore", "Confirm", "Baseline"]
-    spec: Annotated[int | None, Field(description="Index in the space; None for a spec outside of it.")]
+    spec: Annotated[int | None, Field(description="Index in the space; None outside the space.")]
     settings: list[Setting]
     phase: str
     reason: Reason
@@ -180,7 +180,9 @@ class Surface(ReportPart):
     y_ranks: list[int]
     mean: Annotated[list[list[float]], Field(description="Rows are y. Natural units.")]
     deviation: Annotated[list[list[float]], Field(description="Of the logarithm.")]
-    meets: Annotated[list[list[float]], Field(description="Probability that it runs and meets all.")]
+    meets: Annotated[
+        list[list[float]], Field(description="Probability of running and of meeting every constraint.")
+    ]
 
 
 class Curve(ReportPart):

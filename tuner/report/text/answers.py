@@ -31,12 +31,12 @@ def _recommended(report: Report, choice: Choice) -> str:
     if answer.kind == "Unfinished":
         return f"The search is still running; the best spec so far is {name}."
     if answer.current is not None and answer.current.settings == choice.settings:
-        return f"Keep {name}, today's spec: no measured spec is better."
+        return f"Keep {name}, which runs today: no measured spec is better."
     against = answer.against_current
     if answer.current and against and _has_caution(report, "CurrentBetter"):
         today = notation.spec(answer.current.settings)
         change = gain(report, against.factor)
-        return f"Keep {today}, today's spec: with the best spec of the space, {name}, {change}."
+        return f"Keep {today}, which runs today: with the best spec of the space, {name}, {change}."
     saving = _saving(report)
     return f"Run {name}: {saving}." if saving else f"Run {name}."
 
@@ -204,7 +204,7 @@ def against_current(report: Report) -> list[str]:
 
 
 def _today(report: Report, current: Choice) -> str:
-    today = f"Today's spec is {notation.spec(current.settings)}"
+    today = f"Today runs {notation.spec(current.settings)}"
     if current.cost_per_hour is not None:
         return f"{today}, which costs {figures.number(current.cost_per_hour)} per hour and replica."
     return f"{today}; its cost is unknown, as it lacks a limit." if report.question.prices else f"{today}."

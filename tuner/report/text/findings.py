@@ -83,7 +83,7 @@ def spent(report: Report) -> list[str]:
     sentences = [f"{figures.count(spent.trials, 'trial')} {verb} made{f' ({outcome})' if outcome else ''}."]
     sentences.append(_coverage(report))
     money = f" and cost {figures.number(spent.cost)}" if spent.cost else ""
-    sentences.append(f"The search spent {figures.duration(spent.seconds)}{money}.")
+    sentences.append(f"The search took {figures.duration(spent.seconds)}{money}.")
     if report.answer.choice is not None and spent.expected_regret < 1:
         best = "The recommended spec" if report.answer.kind == "Recommended" else "The best spec so far"
         sentences.append(f"{best} is {phrases.expected_regret(spent.expected_regret)}.")
