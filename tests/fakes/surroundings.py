@@ -20,7 +20,7 @@ NS = "default"
 
 
 class FakeProber(Prober):
-    """Answers at once; `sick` backends answer 503. `asked` lists the probed backends."""
+    """Answers at once; `sick` backends answer 503. `probed` lists the probed backends."""
 
     def __init__(self) -> None:
         self.sick: set[str] = set()

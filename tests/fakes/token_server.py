@@ -32,9 +32,9 @@ class TokenServer:
     denied: set[str] = field(default_factory=set)
     """Repositories that nobody may use."""
     lifetime: float = 300.0
-    said_lifetime: float | None = None
+    claimed_lifetime: float | None = None
     """Value of `expires_in`, if it differs from `lifetime`."""
-    asked: list[frozenset[str]] = field(default_factory=list)
+    issued_scopes: list[frozenset[str]] = field(default_factory=list)
     """The scopes of each issued token."""
     failures: list[int] = field(default_factory=list)
     """Statuses of the next responses, which issue no token."""
@@ -100,7 +100,7 @@ class TokenServer:
     def _answer(self, user: str, scopes: list[str], name: str) -> web.Response:
         if self.failures:
             return web.Response(status=self.failures.pop(0))
-        self.asked.append(frozenset(scopes))
+        self.issued_scopes.append(frozenset(scopes))
         access = []
         for scope in scopes:
             kind, _, target = scope.partition(":")
@@ -108,7 +108,7 @@ class TokenServer:
             allowed = [a for a in actions.split(",") if user or a == "pull"]
             if repository not in self.denied:
                 access.append({"type": kind, "name": repository, "actions": allowed})
-        body = {name: self._token(user, access), "expires_in": self.said_lifetime or self.lifetime}
+        body = {name: self._token(user, access), "expires_in": self.claimed_lifetime or self.lifetime}
         return web.json_response(body)
 
     def _token(self, user: str, access: list[dict[str, Any]]) -> str:
@@ -121,7 +121,7 @@ class TokenServer:
             "exp": int(now + self.lifetime),
             "nbf": int(now) - 10,
             "iat": int(now),
-            "jti": str(len(self.asked)),
+            "jti": str(len(self.issued_scopes)),
             "access": access,
         }
         signed = f"{_b64(json.dumps(header).encode())}.{_b64(json.dumps(claims).encode())}"

@@ -14,7 +14,7 @@ needs_kubectl = [
 ]
 
 
-class Space:
+class Kubectl:
     """kubectl in a namespace of its own."""
 
     def __init__(self, kubeconfig: Path, home: Path, namespace: str) -> None:

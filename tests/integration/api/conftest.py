@@ -10,7 +10,7 @@ import pytest
 
 from tests.objects.config_maps import MAPS
 from tests.rig.api_process import ApiProcess
-from tests.rig.kubectl import Space
+from tests.rig.kubectl import Kubectl
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def server(tmp_path: Path) -> Iterator[ApiProcess]:
 
 
 @pytest.fixture
-def kubectl(api_process: ApiProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
+def kubectl(api_process: ApiProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     home = tmp_path_factory.getbasetemp() / "home"
     home.mkdir(exist_ok=True)
-    space = Space(api_process.data_dir.kubeconfig, home, f"k-{uuid.uuid4().hex[:8]}")
+    space = Kubectl(api_process.data_dir.kubeconfig, home, f"k-{uuid.uuid4().hex[:8]}")
     space(
         "apply",
         "-f",

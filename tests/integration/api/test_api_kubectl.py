@@ -3,7 +3,7 @@
 import json
 import time
 
-from tests.rig.kubectl import Space, needs_kubectl
+from tests.rig.kubectl import Kubectl, needs_kubectl
 
 pytestmark = needs_kubectl
 
@@ -34,7 +34,7 @@ spec:
 """
 
 
-def test_a_repeated_apply_changes_nothing(kubectl: Space) -> None:
+def test_a_repeated_apply_changes_nothing(kubectl: Kubectl) -> None:
     for manifest, name in ((INFERENCE, "inference.slipway.dev/digits"), (DEPLOYMENT, "deployment.apps/web")):
         dry = kubectl("apply", "--dry-run=server", "-f", "-", stdin=manifest)
         assert dry == f"{name} created (server dry run)\n"
@@ -50,7 +50,7 @@ def test_a_repeated_apply_changes_nothing(kubectl: Space) -> None:
     assert kubectl("get", "inf", "digits", "-o", weights) == "80 20"
 
 
-def test_server_side_apply_works_and_reports_conflicts(kubectl: Space) -> None:
+def test_server_side_apply_works_and_reports_conflicts(kubectl: Kubectl) -> None:
     for _ in range(2):
         output = kubectl("apply", "--server-side", "-f", "-", stdin=INFERENCE)
         assert output == "inference.slipway.dev/digits serverside-applied\n"
@@ -60,7 +60,7 @@ def test_server_side_apply_works_and_reports_conflicts(kubectl: Space) -> None:
     assert "serverside-applied" in kubectl(*second_manager, "--force-conflicts", stdin=changed)
 
 
-def test_the_error_of_an_invalid_field_has_its_name_and_value(kubectl: Space) -> None:
+def test_the_error_of_an_invalid_field_has_its_name_and_value(kubectl: Kubectl) -> None:
     output = kubectl.fails("apply", "-f", "-", stdin=INFERENCE.replace("90", "-4"))
     assert "trafficWeight" in output
     assert "-4" in output
@@ -69,7 +69,7 @@ def test_the_error_of_an_invalid_field_has_its_name_and_value(kubectl: Space) ->
     assert "NotFound" in kubectl.fails("get", "inf", "digits")
 
 
-def test_get_supports_tables_yaml_selectors_and_chunks(kubectl: Space) -> None:
+def test_get_supports_tables_yaml_selectors_and_chunks(kubectl: Kubectl) -> None:
     for index in range(5):
         kubectl("apply", "-f", "-", stdin=INFERENCE.replace("digits", f"digits-{index}"))
     table = kubectl("get", "inferences").splitlines()
@@ -82,7 +82,7 @@ def test_get_supports_tables_yaml_selectors_and_chunks(kubectl: Space) -> None:
     assert kubectl.namespace in kubectl("get", "inf", "--all-namespaces")
 
 
-def test_watch_prints_a_row_for_every_change(kubectl: Space) -> None:
+def test_watch_prints_a_row_for_every_change(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=INFERENCE)
     watching = kubectl.start("get", "inf", "-w", "--no-headers", "-o", "custom-columns=N:.metadata.name")
     table = kubectl.start("get", "inf", "-w", "--no-headers")
@@ -100,7 +100,7 @@ def test_watch_prints_a_row_for_every_change(kubectl: Space) -> None:
             process.communicate()
 
 
-def test_describe_explain_patch_and_delete(kubectl: Space) -> None:
+def test_describe_explain_patch_and_delete(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=INFERENCE + "---" + DEPLOYMENT)
     assert "Traffic Weight" in kubectl("describe", "inf", "digits")
     assert "RollingUpdate" in kubectl("describe", "deployment", "web")
@@ -114,13 +114,13 @@ def test_describe_explain_patch_and_delete(kubectl: Space) -> None:
     assert "NotFound" in kubectl.fails("get", "inf", "digits")
 
 
-def test_scale_changes_replicas(kubectl: Space) -> None:
+def test_scale_changes_replicas(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
     assert "scaled" in kubectl("scale", "deployment/web", "--replicas=3")
     assert kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "3"
 
 
-def test_wait_ends_with_a_condition_and_with_a_deletion(kubectl: Space) -> None:
+def test_wait_ends_with_a_condition_and_with_a_deletion(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=INFERENCE)
     waiting = kubectl.start("wait", "--for=condition=Ready", "inf/digits", "--timeout=15s")
     condition = {
@@ -141,7 +141,7 @@ def test_wait_ends_with_a_condition_and_with_a_deletion(kubectl: Space) -> None:
     assert waiting.returncode == 0
 
 
-def test_cascade_orphan_keeps_the_dependents(kubectl: Space) -> None:
+def test_cascade_orphan_keeps_the_dependents(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=INFERENCE)
     uid = kubectl("get", "inf", "digits", "-o", "jsonpath={.metadata.uid}")
     child = {

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.rig.kubectl import Space, needs_kubectl
+from tests.rig.kubectl import Kubectl, needs_kubectl
 
 pytestmark = needs_kubectl
 _SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 
 
-def _stored(kubectl: Space, name: str) -> dict[str, Any]:
+def _stored(kubectl: Kubectl, name: str) -> dict[str, Any]:
     obj: dict[str, Any] = json.loads(kubectl("get", name, "-o", "json"))
     text = json.dumps(obj).replace(obj["metadata"]["uid"], "UID")
     obj = json.loads(text)
@@ -33,7 +33,7 @@ def _stored(kubectl: Space, name: str) -> dict[str, Any]:
         "run p --image=slipway.dev/runtimes/python --restart=Never --env=A=b --labels=x=y -- -c 'print(1)'",
     ],
 )
-def test_create_stores_the_same_as_its_yaml(kubectl: Space, command: str) -> None:
+def test_create_stores_the_same_as_its_yaml(kubectl: Kubectl, command: str) -> None:
     arguments = shlex.split(command)
     end = arguments.index("--") if "--" in arguments else len(arguments)
 
@@ -49,7 +49,7 @@ def test_create_stores_the_same_as_its_yaml(kubectl: Space, command: str) -> Non
     assert stored == _stored(kubectl, name)
 
 
-def test_create_reports_existing_namespaces_and_bad_values(kubectl: Space) -> None:
+def test_create_reports_existing_namespaces_and_bad_values(kubectl: Kubectl) -> None:
     name = f"{kubectl.namespace}-more"
     assert kubectl("create", "namespace", name) == f"namespace/{name} created\n"
     try:
@@ -64,7 +64,7 @@ def test_create_reports_existing_namespaces_and_bad_values(kubectl: Space) -> No
         kubectl("delete", "namespace", name)
 
 
-def test_a_deployment_is_exposed(kubectl: Space) -> None:
+def test_a_deployment_is_exposed(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "web", "--image=slipway.dev/runtimes/sklearn", "--port=8080")
     assert kubectl("expose", "deployment", "web", "--port=80", "--cluster-ip=None") == "service/web exposed\n"
     assert kubectl("get", "service", "web", "-o", "jsonpath={.spec.selector.app}") == "web"

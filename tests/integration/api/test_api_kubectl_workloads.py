@@ -11,7 +11,7 @@ import pytest
 
 from serving import clock
 from tests.rig.api_process import ApiProcess
-from tests.rig.kubectl import Space, needs_kubectl
+from tests.rig.kubectl import Kubectl, needs_kubectl
 from tests.rig.node_process import NodeProcess
 
 pytestmark = needs_kubectl
@@ -57,8 +57,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 
 
 @pytest.fixture
-def kubectl(machine: ApiProcess, tmp_path: Path) -> Iterator[Space]:
-    space = Space(machine.data_dir.kubeconfig, tmp_path, f"w-{uuid.uuid4().hex[:8]}")
+def kubectl(machine: ApiProcess, tmp_path: Path) -> Iterator[Kubectl]:
+    space = Kubectl(machine.data_dir.kubeconfig, tmp_path, f"w-{uuid.uuid4().hex[:8]}")
     space("create", "namespace", space.namespace)
     yield space
     space("delete", "namespace", space.namespace, "--timeout=30s")
@@ -71,11 +71,11 @@ def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
         time.sleep(0.05)
 
 
-def pods(kubectl: Space, label: str) -> list[str]:
+def pods(kubectl: Kubectl, label: str) -> list[str]:
     return kubectl("get", "pods", "-l", label, "-o", "name").split()
 
 
-def test_logs_support_follow_tail_and_limit(kubectl: Space) -> None:
+def test_logs_support_follow_tail_and_limit(kubectl: Kubectl) -> None:
     manifest = pod("talks", "for i in 1 2 3 4; do echo $i; sleep 0.2; done")
     assert kubectl("apply", "-f", "-", stdin=manifest) == "pod/talks created\n"
     assert kubectl("apply", "-f", "-", stdin=manifest) == "pod/talks unchanged\n"
@@ -89,7 +89,7 @@ def test_logs_support_follow_tail_and_limit(kubectl: Space) -> None:
     assert "nope" in kubectl.fails("logs", "talks", "-c", "nope")
 
 
-def test_log_lines_have_their_write_times(kubectl: Space) -> None:
+def test_log_lines_have_their_write_times(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=pod("dated", "echo early; sleep 2.5; printf 'la'; sleep 0.1; echo te"))
     kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/dated", "--timeout=15s")
     assert kubectl("logs", "-f", "dated", "--timestamps").count("Z ") == 2
@@ -105,7 +105,7 @@ def test_log_lines_have_their_write_times(kubectl: Space) -> None:
     assert kubectl("logs", "dated", "--since=1h") == "early\nlate\n"
 
 
-def test_the_previous_log_is_readable_when_a_container_has_crashed(kubectl: Space) -> None:
+def test_the_previous_log_is_readable_when_a_container_has_crashed(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=pod("crashes", "echo crashed; exit 3", "Always"))
     restarts = "jsonpath={.status.containerStatuses[0].restartCount}"
     wait_until(lambda: int(kubectl("get", "pod", "crashes", "-o", restarts) or 0) >= 1)
@@ -116,7 +116,7 @@ def test_the_previous_log_is_readable_when_a_container_has_crashed(kubectl: Spac
     assert "Restart Count" in described
 
 
-def test_deployments_support_rollout_scale_and_wait(kubectl: Space) -> None:
+def test_deployments_support_rollout_scale_and_wait(kubectl: Kubectl) -> None:
     manifest = deployment("web")
     assert "created" in kubectl("apply", "-f", "-", stdin=manifest)
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=20s")
@@ -138,7 +138,7 @@ def test_deployments_support_rollout_scale_and_wait(kubectl: Space) -> None:
     assert kubectl("get", "deployment", "web", "-o", revision) == "2"
 
 
-def test_a_repeated_server_side_apply_of_a_running_deployment_changes_nothing(kubectl: Space) -> None:
+def test_a_repeated_server_side_apply_of_a_running_deployment_changes_nothing(kubectl: Kubectl) -> None:
     apply = ("apply", "--server-side", "-f", "-")
     manifest = deployment("web")
     assert "serverside-applied (server dry run)" in kubectl(*apply, "--dry-run=server", stdin=manifest)
@@ -156,7 +156,7 @@ def test_a_repeated_server_side_apply_of_a_running_deployment_changes_nothing(ku
     assert "conflict" in output
 
 
-def test_delete_follows_the_cascade_option(kubectl: Space) -> None:
+def test_delete_follows_the_cascade_option(kubectl: Kubectl) -> None:
     for name in ("kept", "gone"):
         kubectl("apply", "-f", "-", stdin=deployment(name))
         kubectl("rollout", "status", f"deployment/{name}", "--timeout=20s")
@@ -173,7 +173,7 @@ def test_delete_follows_the_cascade_option(kubectl: Space) -> None:
     assert "NotFound" in kubectl.fails("get", kept)
 
 
-def test_jobs_support_apply_wait_logs_patch_and_delete(kubectl: Space) -> None:
+def test_jobs_support_apply_wait_logs_patch_and_delete(kubectl: Kubectl) -> None:
     manifest = job("train", "echo trained")
     assert kubectl("apply", "-f", "-", stdin=manifest) == "job.batch/train created\n"
     kubectl("wait", "--for=condition=Complete", "job/train", "--timeout=20s")
@@ -194,7 +194,7 @@ def test_jobs_support_apply_wait_logs_patch_and_delete(kubectl: Space) -> None:
     assert pods(kubectl, "job-name=again") == []
 
 
-def test_pod_watch_shows_each_state_and_immutable_fields_are_refused(kubectl: Space) -> None:
+def test_pod_watch_shows_each_state_and_immutable_fields_are_refused(kubectl: Kubectl) -> None:
     watching = kubectl.start("get", "pods", "-w", "--no-headers")
     try:
         time.sleep(0.5)  # kubectl lists first; the Pod may be in its list or an event

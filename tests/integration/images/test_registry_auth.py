@@ -104,7 +104,10 @@ async def test_push_without_a_valid_login_is_refused_with_the_reason(
 
 async def test_one_token_serves_a_whole_push(tokens: TokenServer, send: Send) -> None:
     await send()
-    assert len([scopes for scopes in tokens.asked if any(scope.endswith(",push") for scope in scopes)]) == 1
+    assert (
+        len([scopes for scopes in tokens.issued_scopes if any(scope.endswith(",push") for scope in scopes)])
+        == 1
+    )
 
 
 async def test_mount_requests_both_repositories_in_one_token(
@@ -114,7 +117,7 @@ async def test_mount_requests_both_repositories_in_one_token(
     second_push = await send(target.sibling("token/second").tagged("v1"), mount_from=["token/a"])
     assert second_push.bytes_uploaded == 0
     scopes_needed = {"repository:token/second:pull,push", "repository:token/a:pull"}
-    assert any(scopes_needed <= scopes for scopes in tokens.asked)
+    assert any(scopes_needed <= scopes for scopes in tokens.issued_scopes)
 
 
 async def test_layers_are_uploaded_when_the_other_repository_is_not_readable(
@@ -129,9 +132,9 @@ async def test_layers_are_uploaded_when_the_other_repository_is_not_readable(
 
 async def test_expired_tokens_are_renewed_during_a_push(tokens: TokenServer, send: Send) -> None:
     tokens.lifetime = 60.0
-    tokens.said_lifetime = 0.001
+    tokens.claimed_lifetime = 0.001
     await send()
-    assert len(tokens.asked) > 10
+    assert len(tokens.issued_scopes) > 10
 
 
 async def test_token_that_the_registry_rejects_is_renewed(
@@ -144,23 +147,23 @@ async def test_token_that_the_registry_rejects_is_renewed(
 ) -> None:
     async with Registry(secret(guarded.host)) as registry:
         await push(registry, store, built.digest, target)
-        tokens_before = len(tokens.asked)
+        tokens_before = len(tokens.issued_scopes)
         tokens.new_key()
         guarded.stop()
         guarded.start()
         assert await pull(registry, ModelStore(tmp_path / "other"), target) == built.digest
-    assert len(tokens.asked) == tokens_before + 1
+    assert len(tokens.issued_scopes) == tokens_before + 1
 
 
 async def test_pull_fails_after_one_retry_when_every_token_is_rejected(
     target: Reference, tokens: TokenServer, store: ModelStore
 ) -> None:
-    tokens.lifetime, tokens.said_lifetime = -3600.0, 300.0
+    tokens.lifetime, tokens.claimed_lifetime = -3600.0, 300.0
     async with Registry(secret(target.host), QUICK) as registry:
         with pytest.raises(errors.Permanent, match="not allowed to pull") as raised:
             await pull(registry, store, target)
     assert raised.value.reason == "Unauthorized"
-    assert len(tokens.asked) == 1
+    assert len(tokens.issued_scopes) == 1
 
 
 async def test_identity_token_is_exchanged(target: Reference, tokens: TokenServer, send: Send) -> None:
@@ -169,7 +172,7 @@ async def test_identity_token_is_exchanged(target: Reference, tokens: TokenServe
         "auths": {target.host: {"auth": base64.b64encode(b"<token>:").decode(), "identitytoken": "refresh"}}
     }
     await send(credentials=Credentials.from_secret(json.dumps(config).encode(), "pull"))
-    assert tokens.asked
+    assert tokens.issued_scopes
 
 
 async def test_request_to_a_busy_token_server_is_retried(tokens: TokenServer, send: Send) -> None:

@@ -147,7 +147,7 @@ async def test_additional_scopes_of_the_registry_are_requested(
         assert not await blobs.exists(registry, target, "sha256:" + "0" * 64)
     finally:
         await runner.cleanup()
-    assert tokens.asked == [{"repository:models/a:pull", "special:thing:use"}]
+    assert tokens.issued_scopes == [{"repository:models/a:pull", "special:thing:use"}]
 
 
 async def test_manifest_with_other_bytes_than_its_digest_is_refused(

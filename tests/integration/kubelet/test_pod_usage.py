@@ -17,7 +17,7 @@ from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
-from tests.rig.kubectl import Space, needs_kubectl
+from tests.rig.kubectl import Kubectl, needs_kubectl
 from tests.rig.node_process import (
     STARTS,
     NodeProcess,
@@ -176,7 +176,7 @@ async def test_kubectl_and_slipway_top_show_the_same_pod(
     labelled["metadata"]["labels"] = {"shown": "yes"}
     await kube.create(kinds.POD, labelled)
     await _counters(kube, "shown", 60 * MIB)
-    kubectl = Space(api_server.kubeconfig, tmp_path, NAMESPACE)
+    kubectl = Kubectl(api_server.kubeconfig, tmp_path, NAMESPACE)
     header, line = kubectl("top", "pod", "-l", "shown=yes").splitlines()
     assert header.split() == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
     name, cpu, memory = line.split()
