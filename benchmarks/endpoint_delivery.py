@@ -17,7 +17,7 @@ from serving import clock
 from serving.router.plan.service import Endpoint, GatewayService
 
 
-def one(n: int, *, more: bool = False, weight: int = 9000) -> GatewayService:
+def two_arms(n: int, *, more: bool = False, weight: int = 9000) -> GatewayService:
     """Return a service of two arms; with `more` the first arm has a second endpoint."""
     where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
     extra = [Endpoint("127.79.0.1", 8080)] if more else []
@@ -32,7 +32,7 @@ def inotify_instances(pid: int) -> int:
 
 
 async def measure(clusters: int, changes: int) -> dict[str, object]:
-    services = [one(n) for n in range(clusters // 2)]
+    services = [two_arms(n) for n in range(clusters // 2)]
     async with world() as (gateway, envoy):
         started = clock.monotonic()
         await gateway.serve(services)
@@ -41,12 +41,12 @@ async def measure(clusters: int, changes: int) -> dict[str, object]:
         cpu = process_seconds(envoy.pid)
         for n in range(1, changes + 1):
             started = clock.monotonic()
-            await gateway.serve([one(0, more=n % 2 == 1)])
+            await gateway.serve([two_arms(0, more=n % 2 == 1)])
             endpoint.append(1000 * (clock.monotonic() - started))
         cpu = process_seconds(envoy.pid) - cpu
         for n in range(1, changes + 1):
             started = clock.monotonic()
-            await gateway.serve([one(0, weight=9000 - 10 * n)])
+            await gateway.serve([two_arms(0, weight=9000 - 10 * n)])
             weight.append(1000 * (clock.monotonic() - started))
         return {
             "clusters": clusters,
@@ -66,7 +66,7 @@ async def main(*, quick: bool) -> None:
     changes = 10 if quick else 40
     results: dict[str, object] = {"user": os.geteuid()}
     results["stream"] = [await measure(size, changes) for size in sizes]
-    clusters = [c for n in range(sizes[-1] // 2) for c in one(n).clusters]
+    clusters = [c for n in range(sizes[-1] // 2) for c in two_arms(n).clusters]
     results["file"] = [await endpoint_file.measure(clusters[:size], changes) for size in sizes]
     report("endpoint_delivery", results, [])
 

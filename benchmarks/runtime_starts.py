@@ -41,7 +41,7 @@ def environment(tree: Path, digest: str, port: int) -> dict[str, str]:
     }
 
 
-def told(port: int, pid: int, since: float) -> Start:
+def start_of(port: int, pid: int, since: float) -> Start:
     """Wait until the runtime is ready; return its phases and the total, in milliseconds."""
     with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         while True:
@@ -61,7 +61,7 @@ def new_process(module: str, tree: Path, digest: str) -> Start:
     since = clock.monotonic()
     command = [sys.executable, "-m", module]
     with subprocess.Popen(command, env=environment(tree, digest, port), stderr=subprocess.DEVNULL) as process:
-        return told(port, process.pid, since)
+        return start_of(port, process.pid, since)
 
 
 def fork(template: subprocess.Popen[str], tree: Path, digest: str) -> Start:
@@ -69,7 +69,7 @@ def fork(template: subprocess.Popen[str], tree: Path, digest: str) -> Start:
     since = clock.monotonic()
     print(json.dumps(environment(tree, digest, port)), file=template.stdin, flush=True)
     assert template.stdout is not None
-    return told(port, int(template.stdout.readline()), since)
+    return start_of(port, int(template.stdout.readline()), since)
 
 
 def measure(trained: cold_models.Trained, folder: Path, starts: int) -> dict[str, object]:

@@ -66,7 +66,7 @@ def trials(space: Problem, seed: int) -> list[Observation]:
     return results
 
 
-def ask(space: Problem, seen: Sequence[Observation], earlier: Sequence[Earlier]) -> None:
+def decide_once(space: Problem, seen: Sequence[Observation], earlier: Sequence[Earlier]) -> None:
     """Decide, as in the middle of a search."""
     decision = decide(space, seen, (), Budget(1000), earlier, settings=SearchSettings(regret=0.0))
     assert isinstance(decision, Explore), decision
@@ -90,8 +90,8 @@ def main(rounds: int) -> None:
         seen = trials(space, 0)
         earlier = tuple(Earlier(f"e{i}", space, tuple(trials(space, i))) for i in range(1, EARLIER + 1))
 
-        cold = timed(partial(ask, space, seen, ()), rounds)
-        warm = timed(partial(ask, space, seen, earlier), max(1, rounds // 3))
+        cold = timed(partial(decide_once, space, seen, ()), rounds)
+        warm = timed(partial(decide_once, space, seen, earlier), max(1, rounds // 3))
         results[str(size)] = {"coldSeconds": cold, "warmSeconds": warm}
         if size in BARS:
             held.append(at_most(f"{size:,} specs, cold: processor seconds of a decision", cold, BARS[size]))

@@ -12,7 +12,7 @@ import math
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.hpa import SYNC, Hpa
-from autoscaler.simulate.baselines.measures import TARGET, Startups, asked, quantile
+from autoscaler.simulate.baselines.measures import TARGET, Startups, quantile, within_bounds
 from autoscaler.simulate.baselines.minutes import DAY_MINUTES, MINUTE, Minutes
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
@@ -52,7 +52,7 @@ class Ahpa:
         count = math.ceil(ahead / (TARGET * self._terms.capacity.rate) - 1e-9)
         if count <= reactive.replicas:
             return reactive
-        return asked(self._terms, count, "Proactive", least=1, work=ahead)
+        return within_bounds(self._terms, count, "Proactive", least=1, work=ahead)
 
     def _ahead(self, now: float) -> float:
         """Return the highest rate of the profile until replicas that are ordered now are ready."""

@@ -10,7 +10,7 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.measures import TARGET, Highest, ReadingWindow, asked, present
+from autoscaler.simulate.baselines.measures import TARGET, Highest, ReadingWindow, present, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 RESYNC = 10.0
@@ -53,11 +53,11 @@ class Apa:
         if load is not None and replicas.ready:
             self._usage.add(load.end, load.seconds, present(load) / replicas.ready)
         if load is None or replicas.ready == 0 or current == 0:
-            return asked(self._terms, current, "NoMetrics", least=1)
+            return within_bounds(self._terms, current, "NoMetrics", least=1)
         count = recommended(current, self._usage.mean() / self._target)
         highest = int(self._down.of(observation.now, count))
         if count > current:
-            return asked(self._terms, count, "ScaleUp", least=1)
-        return asked(
+            return within_bounds(self._terms, count, "ScaleUp", least=1)
+        return within_bounds(
             self._terms, min(current, highest), "ScaleDown" if highest < current else "Kept", least=1
         )

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.measures import asked
+from autoscaler.simulate.baselines.measures import within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 THROUGHPUT_INTERVAL = 180.0
@@ -64,14 +64,14 @@ class Dynamo:
         """Return the need of the load, but at least the floor."""
         load, replicas = observation.load, observation.replicas
         if load is None:
-            return asked(self._terms, replicas.desired, "NoData", least=1)
+            return within_bounds(self._terms, replicas.desired, "NoData", least=1)
         self._count(load)
         if replicas.starting or replicas.ready == 0:
-            return asked(self._terms, replicas.desired, "ScalingInProgress", least=1)
+            return within_bounds(self._terms, replicas.desired, "ScalingInProgress", least=1)
         change = _change(load.in_flight / (replicas.ready * self._terms.capacity.concurrency))
         count = max(replicas.ready + change, self._floor)
         reason = "Throughput" if count == self._floor else "Load"
-        return asked(self._terms, count, reason, least=1, work=self._ahead)
+        return within_bounds(self._terms, count, reason, least=1, work=self._ahead)
 
     def _count(self, load: Load) -> None:
         """Set the floor for the next three minutes, every three minutes."""

@@ -8,7 +8,7 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.measures import TARGET, Highest, asked, utilisation
+from autoscaler.simulate.baselines.measures import TARGET, Highest, utilisation, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 SYNC = 15.0
@@ -83,10 +83,10 @@ class Hpa:
         current = replicas.desired
         usage = utilisation(observation, self._terms)
         if usage is None or replicas.ready == 0 or current == 0:
-            return asked(self._terms, current, "NoMetrics", least=1)
+            return within_bounds(self._terms, current, "NoMetrics", least=1)
         recommended = of_utilisation(usage / self._target, current, replicas.ready, len(replicas.starting))
         count = self._behaviour.applied(observation.now, current, recommended)
-        return asked(self._terms, count, _reason(count, recommended, current), least=1)
+        return within_bounds(self._terms, count, _reason(count, recommended, current), least=1)
 
 
 def _reason(count: int, recommended: int, current: int) -> str:

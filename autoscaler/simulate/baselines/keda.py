@@ -8,7 +8,7 @@ many per replica as the other baselines aim at.
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.hpa import SYNC, Behaviour, of_total
-from autoscaler.simulate.baselines.measures import TARGET, asked, present
+from autoscaler.simulate.baselines.measures import TARGET, present, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 POLLING = 30.0
@@ -32,7 +32,7 @@ class Keda:
         """Return the count of the scaler, or of the HPA between its polls."""
         now, load, current = observation.now, observation.load, observation.replicas.desired
         if load is None:
-            return asked(self._terms, current, "ScalerError")
+            return within_bounds(self._terms, current, "ScalerError")
         total = present(load)
         if now >= self._poll_at:
             self._poll_at = now + POLLING
@@ -40,16 +40,16 @@ class Keda:
             if activated is not None:
                 return activated
         if current == 0:
-            return asked(self._terms, 0, "ScalerNotActive")
+            return within_bounds(self._terms, 0, "ScalerNotActive")
         count = self._behaviour.applied(now, current, of_total(total, self._target, current))
-        return asked(self._terms, count, "ScalerActive", least=1)
+        return within_bounds(self._terms, count, "ScalerActive", least=1)
 
     def _polled(self, now: float, total: float, current: int) -> Decision | None:
         if self._active_at == float("-inf"):
             self._active_at = now
         if total > 0:
             self._active_at = now
-            return asked(self._terms, 1, "Activated", least=1) if current == 0 else None
+            return within_bounds(self._terms, 1, "Activated", least=1) if current == 0 else None
         if self._terms.min_replicas == 0 and current > 0 and now - self._active_at > COOLDOWN:
-            return asked(self._terms, 0, "Deactivated")
+            return within_bounds(self._terms, 0, "Deactivated")
         return None

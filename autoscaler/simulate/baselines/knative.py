@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, asked, present
+from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, present, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TARGET_MIN = 0.01
@@ -73,7 +73,7 @@ class Kpa:
             self._add(load)
         end = self._stable.end
         if end is None or now - end > self._config.stable_window:
-            return asked(self._terms, observation.replicas.desired, "NoData")
+            return within_bounds(self._terms, observation.replicas.desired, "NoData")
         count = self._scale(now, ready)
         reason = "Stable" if self._panic_since is None else "Panic"
         self._see_proxy(now, ready)
@@ -83,7 +83,7 @@ class Kpa:
         if bounded == 0:
             return self._to_zero(now, observation.replicas.desired, ready)
         self._idle_since = None
-        return asked(self._terms, count, reason)
+        return within_bounds(self._terms, count, reason)
 
     def _begin(self, now: float, ready: int) -> None:
         """A decider that finds more than one replica ready begins in panic: it has no data yet."""
@@ -125,15 +125,15 @@ class Kpa:
         """Active for a stable window, then idle for the retention, and proxied for the grace."""
         if desired == 0:
             self._active_since = self._idle_since = None
-            return asked(self._terms, 0, "AtZero")
+            return within_bounds(self._terms, 0, "AtZero")
         if ready == 0:
-            return asked(self._terms, desired, "Activating")
+            return within_bounds(self._terms, desired, "Activating")
         if self._active_since is not None and now - self._active_since < self._config.stable_window:
-            return asked(self._terms, 1, "StillActive")
+            return within_bounds(self._terms, 1, "StillActive")
         if self._idle_since is None:
             self._active_since, self._idle_since = None, now
         idle = now - self._idle_since
         proxied = now - self._proxied_since if self._proxied_since is not None else 0.0
         if idle >= self._config.retention and max(idle, proxied) >= self._config.grace:
-            return asked(self._terms, 0, "ScaledToZero")
-        return asked(self._terms, desired, "Retained")
+            return within_bounds(self._terms, 0, "ScaledToZero")
+        return within_bounds(self._terms, desired, "Retained")

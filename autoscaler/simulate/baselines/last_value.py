@@ -4,7 +4,7 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.measures import Startups, asked, rate
+from autoscaler.simulate.baselines.measures import Startups, rate, within_bounds
 from autoscaler.simulate.baselines.sizing import TICK, Sizing
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
@@ -65,8 +65,8 @@ class LastValue:
         """Return the replicas for the rate ahead; without a new reading nothing changes."""
         self._startups.see(observation.replicas)
         if observation.load is None:
-            return asked(self._terms, observation.replicas.desired, "NoData")
+            return within_bounds(self._terms, observation.replicas.desired, "NoData")
         self._level.see(observation.load)
         ahead = self._level.ahead(self._startups.seconds + DELAY)
         count = self._sizing.replicas(observation, ahead)
-        return asked(self._terms, count, "Rate", work=self._level.value)
+        return within_bounds(self._terms, count, "Rate", work=self._level.value)

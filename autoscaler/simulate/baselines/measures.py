@@ -110,7 +110,7 @@ def utilisation(observation: Observation, terms: PolicyInputs) -> float | None:
     return min(rate(load) / (ready * terms.capacity.rate), 1.0)
 
 
-def asked(
+def within_bounds(
     terms: PolicyInputs, count: int, reason: str, *, least: int | None = None, work: float = 0.0
 ) -> Decision:
     """Return a decision within the bounds.

@@ -9,7 +9,7 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, asked, present
+from autoscaler.simulate.baselines.measures import TARGET, ReadingWindow, present, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 TICK = 5.0
@@ -42,10 +42,10 @@ class RayServe:
         target = replicas.desired
         if replicas.ready == 0:
             count = 1 if load is not None and present(load) > 0 else 0
-            return asked(self._terms, max(target, count), "ColdStart")
+            return within_bounds(self._terms, max(target, count), "ColdStart")
         desired = math.ceil(self._ongoing.mean() / self._target)
         desired = min(max(desired, self._terms.min_replicas), self._terms.max_replicas)
-        return asked(self._terms, *self._delayed(now, desired, target))
+        return within_bounds(self._terms, *self._delayed(now, desired, target))
 
     def _delayed(self, now: float, desired: int, target: int) -> tuple[int, str]:
         direction = (desired > target) - (desired < target)

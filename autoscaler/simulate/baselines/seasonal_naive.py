@@ -3,7 +3,7 @@
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
 from autoscaler.simulate.baselines.last_value import DELAY, Level
-from autoscaler.simulate.baselines.measures import Startups, asked
+from autoscaler.simulate.baselines.measures import Startups, within_bounds
 from autoscaler.simulate.baselines.minutes import DAY_MINUTES, MINUTE, Minutes
 from autoscaler.simulate.baselines.sizing import TICK, Sizing
 from autoscaler.simulate.policy_inputs import PolicyInputs
@@ -35,4 +35,4 @@ class SeasonalNaive:
         reason = "Yesterday"
         if rate is None:
             rate, reason = self._level.value, "LastValue"
-        return asked(self._terms, self._sizing.replicas(observation, rate), reason, work=rate)
+        return within_bounds(self._terms, self._sizing.replicas(observation, rate), reason, work=rate)

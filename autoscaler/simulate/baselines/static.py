@@ -4,7 +4,7 @@ import math
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.baselines.measures import TARGET, asked
+from autoscaler.simulate.baselines.measures import TARGET, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 
@@ -23,4 +23,4 @@ class Static:
 
     def decide(self, observation: Observation) -> Decision:  # noqa: ARG002 - a policy's signature
         """Return the same as ever."""
-        return asked(self._terms, self._replicas, "Static")
+        return within_bounds(self._terms, self._replicas, "Static")

@@ -9,7 +9,7 @@ delays: that is in its favour.
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation
-from autoscaler.simulate.baselines.measures import Highest, asked, present
+from autoscaler.simulate.baselines.measures import Highest, present, within_bounds
 from autoscaler.simulate.policy_inputs import PolicyInputs
 
 POLLING = 5.0
@@ -64,16 +64,16 @@ class Wva:
                 self._busy_at = now
         if replicas.desired == 0:
             waits = load is not None and load.held > 0
-            return asked(self._terms, int(waits), "ScaledFromZero" if waits else "AtZero")
+            return within_bounds(self._terms, int(waits), "ScaledFromZero" if waits else "AtZero")
         if now < self._next:
-            return asked(self._terms, replicas.desired, "BetweenRounds", least=1)
+            return within_bounds(self._terms, replicas.desired, "BetweenRounds", least=1)
         self._next = now + INTERVAL
         if self._terms.min_replicas == 0 and now - self._busy_at > RETENTION:
-            return asked(self._terms, 0, "ScaledToZero")
+            return within_bounds(self._terms, 0, "ScaledToZero")
         if load is None or replicas.starting or replicas.ready != replicas.desired:
-            return asked(self._terms, replicas.desired, "InTransition", least=1)
+            return within_bounds(self._terms, replicas.desired, "InTransition", least=1)
         change = step(replicas.ready, *self._peaks)
-        return asked(self._terms, replicas.ready + change, _REASONS[change], least=1)
+        return within_bounds(self._terms, replicas.ready + change, _REASONS[change], least=1)
 
     def _see(self, load: Load, ready: int) -> None:
         if ready == 0:

@@ -54,7 +54,7 @@ def lease(seconds: float) -> Object:
     return {"metadata": {"name": "slipway-gateway-local", "namespace": "default"}, "spec": spec}
 
 
-def said(reporter: str, in_flight: int = 0, last: float = 500) -> Object:
+def demand_of(reporter: str, in_flight: int = 0, last: float = 500) -> Object:
     return {"reporter": reporter, "inFlight": in_flight, "lastRequestTime": ago(last)}
 
 
@@ -89,7 +89,7 @@ async def controlled(
 
 
 async def test_held_request_at_zero_starts_one_replica() -> None:
-    demand = [said("gateway-local"), said("activator-local", 300)]
+    demand = [demand_of("gateway-local"), demand_of("activator-local", 300)]
     async with controlled((kinds.DEPLOYMENT, deployment(0)), (kinds.AUTOSCALER, autoscaler(*demand))) as api:
         await until(lambda: replicas(api) == 1, "one replica")
         await until(lambda: reason(api) != "", "a reason")
@@ -146,10 +146,10 @@ async def test_held_request_after_scale_to_zero_does_not_wait_for_the_next_tick(
     pages = FakePages("d")
     async with controlled(*objects, pages=pages) as api:
         await until(lambda: replicas(api) == 0, "no replica")
-        waiting = {"status": {"demand": [said("activator-local", 1)]}}
+        waiting = {"status": {"demand": [demand_of("activator-local", 1)]}}
         api.change(kinds.AUTOSCALER, "default", "a", waiting)
         await until(lambda: replicas(api) == 1, "one replica")
-        answered = {"status": {"demand": [said("activator-local")]}}
+        answered = {"status": {"demand": [demand_of("activator-local")]}}
         api.change(kinds.AUTOSCALER, "default", "a", answered)
         api.change(kinds.DEPLOYMENT, "default", "d", {"status": {"readyReplicas": 1}})
         await asyncio.sleep(0.1)

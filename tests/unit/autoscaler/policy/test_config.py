@@ -9,7 +9,7 @@ from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero, from_spec
 from serving import errors
 
 
-def one(**metric: Any) -> Metric:
+def metric_of(**metric: Any) -> Metric:
     (metric_config,) = from_spec({"metrics": [metric]}).metrics
     return metric_config
 
@@ -31,17 +31,17 @@ def test_a_spec_without_bounds_is_a_fixed_count_of_one() -> None:
 
 
 def test_a_latencys_target_is_in_seconds_and_its_percentile_99_where_none_is_given() -> None:
-    assert one(type="Latency", target="250ms") == Metric("Latency", "Latency", 0.25)
-    assert one(type="Latency", target="2s", percentile=95).percentile == 95
+    assert metric_of(type="Latency", target="250ms") == Metric("Latency", "Latency", 0.25)
+    assert metric_of(type="Latency", target="2s", percentile=95).percentile == 95
 
 
 @pytest.mark.parametrize("target", [50, "50"])
 def test_quoted_number_equals_the_number(target: int | str) -> None:
-    assert one(type="QPS", target=target).target == 50.0
+    assert metric_of(type="QPS", target=target).target == 50.0
 
 
 def test_metric_without_a_target_uses_the_capacity() -> None:
-    assert one(type="TokensPerSecond").target is None
+    assert metric_of(type="TokensPerSecond").target is None
 
 
 def test_metrics_of_one_type_differ_by_their_names() -> None:
@@ -50,12 +50,12 @@ def test_metrics_of_one_type_differ_by_their_names() -> None:
 
 
 def test_a_query_keeps_its_server() -> None:
-    metric = one(type="PromQL", name="", query="sum(x)", target=2, serverAddress="http://p:9090")
+    metric = metric_of(type="PromQL", name="", query="sum(x)", target=2, serverAddress="http://p:9090")
     assert (metric.name, metric.query, metric.server) == ("PromQL", "sum(x)", "http://p:9090")
 
 
 def test_utilization_names_its_resource() -> None:
-    assert one(type="Utilization", resource="gpu", target=80) == Metric(
+    assert metric_of(type="Utilization", resource="gpu", target=80) == Metric(
         "Utilization", "Utilization", 80.0, resource="gpu"
     )
 

@@ -16,25 +16,25 @@ def requests(*times_and_service: tuple[float, float]) -> Requests:
     return Requests(times, np.ones(len(times)), service)
 
 
-def one(slots: int = 1) -> Replica:
+def replica_of(slots: int = 1) -> Replica:
     return Replica(rate=1.0, concurrency=slots, service_seconds=1.0)
 
 
 def test_fluid_waits_for_earlier_arrivals() -> None:
-    plant = FluidPlant(flow(4, 0, 0, 0), one())
+    plant = FluidPlant(flow(4, 0, 0, 0), replica_of())
     plant.advance(4, 1)
     assert plant.waits().waits.tolist() == pytest.approx([1.5])
     assert plant.counts().finished == 4
 
 
 def test_a_fluid_does_not_wait_while_replicas_keep_up() -> None:
-    plant = FluidPlant(flow(*[2] * 10), one())
+    plant = FluidPlant(flow(*[2] * 10), replica_of())
     plant.advance(10, 2)
     assert plant.waits().waits.max() == 0
 
 
 def test_requests_wait_for_the_first_ready_replica() -> None:
-    plant = FluidPlant(flow(1, 1, 0, 0, 0, 0), one())
+    plant = FluidPlant(flow(1, 1, 0, 0, 0, 0), replica_of())
     plant.advance(3, 0)
     plant.advance(6, 2)
     waits = plant.waits()
@@ -43,7 +43,7 @@ def test_requests_wait_for_the_first_ready_replica() -> None:
 
 
 def test_fluid_drops_work_at_the_timeout() -> None:
-    plant = FluidPlant(flow(5, *[0] * 400), one())
+    plant = FluidPlant(flow(5, *[0] * 400), replica_of())
     plant.advance(401, 0)
     counts = plant.counts()
     assert (counts.dropped, counts.waiting, counts.finished) == (5, 0, 0)
@@ -57,14 +57,14 @@ def test_requests_in_a_slot_are_as_many_as_their_time_says() -> None:
 
 
 def test_slots_are_given_in_order_of_arrival() -> None:
-    plant = QueuePlant(requests((0, 3), (0.5, 1), (1, 1), (1.5, 1)), one(slots=2))
+    plant = QueuePlant(requests((0, 3), (0.5, 1), (1, 1), (1.5, 1)), replica_of(slots=2))
     plant.advance(10, 1)
     assert plant.waits().waits.tolist() == pytest.approx([0, 0, 0.5, 1.0])
     assert plant.counts().finished == 4
 
 
 def test_a_removed_replica_ends_what_it_has_begun_and_is_paid_for_it() -> None:
-    plant = QueuePlant(requests((0, 10), (0, 10), (4, 1)), one())
+    plant = QueuePlant(requests((0, 10), (0, 10), (4, 1)), replica_of())
     plant.advance(2, 2)
     plant.advance(4, 0)
     assert plant.draining == 4
@@ -74,7 +74,7 @@ def test_a_removed_replica_ends_what_it_has_begun_and_is_paid_for_it() -> None:
 
 
 def test_a_request_that_meets_no_replica_is_cold_and_held() -> None:
-    plant = QueuePlant(requests((1, 1), (2, 1)), one())
+    plant = QueuePlant(requests((1, 1), (2, 1)), replica_of())
     plant.advance(5, 0)
     assert (plant.counts().waiting, plant.counts().busy) == (2, 0)
     plant.advance(10, 1)
@@ -84,7 +84,7 @@ def test_a_request_that_meets_no_replica_is_cold_and_held() -> None:
 
 
 def test_queue_drops_requests_at_the_timeout() -> None:
-    plant = QueuePlant(requests((0, 1), (200, 1)), one())
+    plant = QueuePlant(requests((0, 1), (200, 1)), replica_of())
     for second in range(5, 400, 5):
         plant.advance(second, 0)
     assert (plant.counts().dropped, plant.counts().waiting) == (1, 1)
@@ -92,7 +92,7 @@ def test_queue_drops_requests_at_the_timeout() -> None:
 
 
 def test_queued_requests_count_with_their_wait_until_now() -> None:
-    plant = QueuePlant(requests((1, 1)), one())
+    plant = QueuePlant(requests((1, 1)), replica_of())
     plant.advance(8, 0)
     assert plant.waits().waits.tolist() == [7]
 
@@ -105,8 +105,8 @@ def test_queued_requests_count_with_their_wait_until_now() -> None:
 def test_every_arrival_is_accounted_for(counts: list[int], ready: list[int]) -> None:
     at = np.repeat(np.arange(len(counts)) + 0.25, counts)
     plants: list[Plant] = [
-        FluidPlant(flow(*counts), one()),
-        QueuePlant(Requests(at, np.ones(len(at)), np.ones(len(at))), one()),
+        FluidPlant(flow(*counts), replica_of()),
+        QueuePlant(Requests(at, np.ones(len(at)), np.ones(len(at))), replica_of()),
     ]
     for plant in plants:
         edges = np.linspace(0, len(counts), len(ready) + 1).astype(int).tolist()
