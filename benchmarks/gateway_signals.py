@@ -134,7 +134,7 @@ async def measure(way: str, active: int, readings: int, quiet: Used | None) -> t
         way: of `signals.WAYS`.
         active: services that have requests.
         readings: how many.
-        quiet: what is used without, where it is known; a sink cannot be told to wait.
+        quiet: the known use without readings; a sink cannot be paused.
     """
     with tempfile.TemporaryDirectory(prefix="slipway-signals-") as root:
         socket, begin = Path(root) / "signals.sock", asyncio.Event()

@@ -110,7 +110,7 @@ def running(core: str, port: int, *command: str) -> Iterator[int]:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process: asked first, and then not."""
+    """End a process: SIGTERM, then SIGKILL."""
     process.terminate()
     try:
         process.wait(10)

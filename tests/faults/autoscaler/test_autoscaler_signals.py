@@ -216,7 +216,9 @@ async def test_refused_scale_is_reported_and_the_count_applied_later(
     scaling = Refusing(error)
     monkeypatch.setattr(FakeKube, "patch", scaling.patch)
     async with running(api, pages):
-        await until(lambda: condition(api, "ScalingActive").get("reason") == "ScaleRefused", "it is said")
+        await until(
+            lambda: condition(api, "ScalingActive").get("reason") == "ScaleRefused", "the status reports it"
+        )
         refused = scaling.attempts
         await ticks(pages, 10)
         assert scaling.attempts > refused, "it is tried again"
@@ -230,7 +232,7 @@ async def test_refused_scale_is_reported_and_the_count_applied_later(
         assert str(error) in condition(api, "ScalingActive")["message"]
         scaling.error = None
         await until(lambda: replicas(api) == 3, "the minimum")
-        await until(lambda: condition(api, "ScalingActive")["status"] == "True", "it is said")
+        await until(lambda: condition(api, "ScalingActive")["status"] == "True", "the status reports it")
         assert len(autoscaler_status(api)["decisions"]) == 1
         assert not [r for r in caplog.records if r.levelname == "ERROR"], (
             "a refusal is no bug: no stack is logged"
@@ -277,7 +279,7 @@ async def test_two_controllers_decide_the_same_count_without_oscillation() -> No
     assert turns <= 5, counts  # controllers that undo each other turn at every tick, a hundred times
     assert max(counts) - min(counts) <= max(counts) / 2, counts  # the load of readings 10 ms apart is noisy
     assert condition(api, "ScalingActive")["status"] == "True", (
-        "they do not take each other for somebody else"
+        "the controllers do not report each other as another scaler"
     )
 
 
@@ -289,13 +291,15 @@ async def test_another_scaler_of_the_target_is_reported_and_not_overridden() -> 
     }
     api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
     async with running(api, pages):
-        await until(lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "it is said")
+        await until(
+            lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "the status reports it"
+        )
         assert condition(api, "ScalingActive")["status"] == "False"
         assert "theirs" in condition(api, "ScalingActive")["message"]
         await ticks(pages, 5)
         assert replicas(api) == 1
         api.documents.clear()
-        await until(lambda: replicas(api) == 2, "the minimum, once nobody else scales")
+        await until(lambda: replicas(api) == 2, "the minimum, once no other scaler writes")
 
 
 async def test_another_writer_of_the_count_is_reported_and_not_overridden() -> None:
@@ -306,7 +310,9 @@ async def test_another_writer_of_the_count_is_reported_and_not_overridden() -> N
             foreign_change = {"metadata": {"managedFields": None}, "spec": {"replicas": count}}
             api.change(kinds.DEPLOYMENT, NS, "d", foreign_change)
             await ticks(pages, 3)
-        await until(lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "it is said")
+        await until(
+            lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "the status reports it"
+        )
         api.change(kinds.DEPLOYMENT, NS, "d", {"spec": {"replicas": 1}})
         await ticks(pages, 5)
         assert replicas(api) == 1

@@ -153,4 +153,4 @@ async def test_held_request_after_scale_to_zero_does_not_wait_for_the_next_tick(
         api.change(kinds.AUTOSCALER, "default", "a", answered)
         api.change(kinds.DEPLOYMENT, "default", "d", {"status": {"readyReplicas": 1}})
         await asyncio.sleep(0.1)
-        assert replicas(api) == 1, "it was taken away before a reading said that nobody asks"
+        assert replicas(api) == 1, "it was removed before a reading without requests"

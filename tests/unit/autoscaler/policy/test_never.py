@@ -57,10 +57,10 @@ metrics = (
     Metric("PromQL/jobs", "PromQL", 1e-6),
 )
 configs = st.builds(
-    lambda least, more, capacity, asked, pace, prediction, idle: PolicyConfig(
+    lambda least, more, capacity, drawn, pace, prediction, idle: PolicyConfig(
         least,
         least + more,
-        metrics=tuple(asked),
+        metrics=tuple(drawn),
         up=pace,
         down=pace,
         zero=Zero(idle),

@@ -30,7 +30,7 @@ def history(work: list[float], end: float = START, step: float = 60.0) -> LoadHi
 
 
 class BaselineService:
-    """A policy's world, moved by hand: replicas do as they are asked, and starts end when a test says so."""
+    """A simulated service, stepped by a test: replicas follow decisions, and the test ends starts."""
 
     def __init__(self, policy: Policy, ready: int = 0) -> None:
         self.policy = policy
