@@ -12,29 +12,27 @@ import pytest
 HERE = Path(__file__).parent
 SECONDS = 30
 """A unit test takes milliseconds, on a machine busy with other work some seconds: one that takes this long hangs."""
-COMPUTING = (HERE / "tuner",)
-"""Their tests search with numeric libraries for seconds, on a busy machine for half a minute: the limit of the
-suite and Python's own filter of warnings hold there."""
 SLOW = tuple(
-    HERE / "autoscaler" / name
+    HERE / name
     for name in (
-        "forecast/test_forecaster.py",
-        "policy/test_cron.py",
-        "policy/test_latency.py",
-        "policy/test_never.py",
-        "policy/test_schedules.py",
-        "policy/test_sizer.py",
-        "signals/test_exposition.py",
+        "autoscaler/forecast/test_forecaster.py",
+        "autoscaler/policy/test_cron.py",
+        "autoscaler/policy/test_latency.py",
+        "autoscaler/policy/test_never.py",
+        "autoscaler/policy/test_schedules.py",
+        "autoscaler/policy/test_sizer.py",
+        "autoscaler/signals/test_exposition.py",
+        "tuner/load/level_search/test_highest_load.py",
     )
 )
-"""Properties over days of readings take 5 to 16 s, on a busy machine half a minute: only the limit of the suite
-holds there."""
+"""Properties over days of readings and simulated searches take 5 to 60 s, on a busy machine longer: only the limit of
+the suite holds there."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     limited_by_the_command_line = config.getoption("timeout") is not None  # `make fuzz` takes an hour
     for item in items:
-        if not item.path.is_relative_to(HERE) or any(map(item.path.is_relative_to, COMPUTING)):
+        if not item.path.is_relative_to(HERE):
             continue
         # Before the marks of the test, which may except a warning.
         item.add_marker(pytest.mark.filterwarnings("error"), append=False)
