@@ -1,15 +1,18 @@
-"""How a Status becomes an exception."""
+"""The exception of a Status."""
 
 from serving import errors
 
 
-def test_an_apply_that_does_not_fit_the_schema_is_invalid_though_a_cluster_answers_500() -> None:
-    said = "failed to create typed patch object (default/a; apps/v1, Kind=Deployment): .spec.x: field not declared in schema"
-    found = errors.from_status(500, {"message": said, "code": 500})
-    assert isinstance(found, errors.Invalid)
-    assert (found.code, str(found)) == (422, said)
+def test_a_schema_error_of_an_apply_is_invalid_when_a_cluster_answers_500() -> None:
+    message = (
+        "failed to create typed patch object (default/a; apps/v1, Kind=Deployment): "
+        ".spec.x: field not declared in schema"
+    )
+    error = errors.from_status(500, {"message": message, "code": 500})
+    assert isinstance(error, errors.Invalid)
+    assert (error.code, str(error)) == (422, message)
 
 
-def test_another_500_stays_what_it_is() -> None:
-    found = errors.from_status(500, {"message": "the disk is full", "reason": "InternalError"})
-    assert (type(found), found.code) == (errors.ApiError, 500)
+def test_another_500_remains_an_api_error_of_code_500() -> None:
+    error = errors.from_status(500, {"message": "the disk is full", "reason": "InternalError"})
+    assert (type(error), error.code) == (errors.ApiError, 500)

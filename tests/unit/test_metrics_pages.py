@@ -6,7 +6,7 @@ from serving import metrics
 from serving.data_dir import DataDir
 
 
-def test_pages_are_what_components_wrote_down_and_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+def test_pages_are_those_of_valid_records(tmp_path: Path) -> None:
     where = DataDir(tmp_path)
     assert metrics.pages(where.pages) == []
     where.pages.mkdir(parents=True)
@@ -14,8 +14,8 @@ def test_pages_are_what_components_wrote_down_and_what_cannot_be_read_is_none(tm
     where.metrics("activator").write_text('{"port": 4712}')
     where.metrics("node").write_text('{"por')
     where.metrics("other").write_text("[]")
-    found = metrics.pages(where.pages)
-    assert [(page.component, page.url) for page in found] == [
+    pages = metrics.pages(where.pages)
+    assert [(page.component, page.url) for page in pages] == [
         ("activator", "http://127.0.0.1:4712/metrics"),
         ("gateway", "http://127.0.0.1:4711/metrics"),
     ]

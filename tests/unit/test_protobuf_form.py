@@ -10,7 +10,7 @@ _numbers = st.integers(1, 2**29 - 1)
 
 
 @given(st.lists(st.tuples(_numbers, st.one_of(st.binary(max_size=300), st.integers(0, 2**64 - 1)))))
-def test_fields_are_read_back_as_they_were_written(fields: list[tuple[int, bytes | int]]) -> None:
+def test_fields_round_trip(fields: list[tuple[int, bytes | int]]) -> None:
     data = b"".join(
         protobuf.field(n, v) if isinstance(v, bytes) else protobuf.varint(n, v) for n, v in fields
     )
@@ -18,7 +18,7 @@ def test_fields_are_read_back_as_they_were_written(fields: list[tuple[int, bytes
 
 
 @given(_numbers, st.floats(allow_nan=False))
-def test_a_double_is_read_back(number: int, value: float) -> None:
+def test_a_double_round_trips(number: int, value: float) -> None:
     assert [(n, protobuf.real(v)) for n, v in protobuf.parts(protobuf.double(number, value))] == [
         (number, value)
     ]
@@ -30,7 +30,7 @@ def test_any_bytes_are_fields_or_malformed(data: bytes) -> None:
         list(protobuf.parts(data))
 
 
-def test_a_negative_number_is_two_complement_and_what_is_of_another_sort_is_refused() -> None:
+def test_integers_are_two_complement_and_another_type_is_malformed() -> None:
     assert protobuf.whole(2**64 - 1) == -1
     for read, wrong in (
         (protobuf.whole, b"1"),

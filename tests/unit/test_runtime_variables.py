@@ -8,7 +8,7 @@ from serving import errors, runtime_variables
 from serving.settings import RuntimeSettings
 
 
-def test_what_was_written_is_read() -> None:
+def test_written_variables_are_read_back() -> None:
     settings = replace(RuntimeSettings(), inline_seconds=0.5, waiting=7)
     assert runtime_variables.write(settings) == {
         "SLIPWAY_RUNTIMES__INLINE_SECONDS": "0.5",
@@ -32,7 +32,9 @@ def test_defaults_need_no_variable() -> None:
         ("SLIPWAY_RUNTIMES__QUUX", "1", "unknown setting"),
     ],
 )
-def test_a_wrong_variable_is_refused_with_name_rule_and_value(variable: str, text: str, message: str) -> None:
+def test_an_invalid_variable_is_refused_with_name_rule_and_value(
+    variable: str, text: str, message: str
+) -> None:
     with pytest.raises(errors.UserError) as refusal:
         runtime_variables.read({variable: text})
     assert str(refusal.value).startswith(f"{variable}: ")

@@ -1,4 +1,4 @@
-"""`slipway autoscale` as it is typed: on a small trace, against the real API, and against a gateway's page of metrics."""
+"""`slipway autoscale` on a small trace, against the real API and against a gateway's page of metrics."""
 
 import asyncio
 import contextlib
@@ -62,10 +62,10 @@ async def stored(kube: Kube, name: str = "digits-stable", **status: Any) -> Obje
     labels = {names.INFERENCE_LABEL: "digits", names.PREDICTOR_LABEL: "stable"}
     spec = {"scaleTargetRef": {"name": "digits-1"}, "minReplicas": 0, "maxReplicas": 9}
     body = {"metadata": {"name": name, "namespace": kube.namespace, "labels": labels}, "spec": spec}
-    made = await kube.create(kinds.AUTOSCALER, body)
+    autoscaler = await kube.create(kinds.AUTOSCALER, body)
     if status:
-        await kube.apply_status(kinds.AUTOSCALER, made, status)
-    return made
+        await kube.apply_status(kinds.AUTOSCALER, autoscaler, status)
+    return autoscaler
 
 
 DECIDED = {
@@ -95,7 +95,7 @@ async def test_status_lists_every_autoscaler_of_the_namespace(slipway: Slipway, 
     assert "14.2" in lines[1]
 
 
-async def test_status_and_explain_know_a_predictor_by_its_inference(slipway: Slipway, kube: Kube) -> None:
+async def test_status_and_explain_accept_a_predictor_of_an_inference(slipway: Slipway, kube: Kube) -> None:
     await stored(kube, **DECIDED)
     code, out, _ = await slipway("autoscale", "status", "digits/stable", "-o", "json")
     assert code == 0
@@ -106,14 +106,14 @@ async def test_status_and_explain_know_a_predictor_by_its_inference(slipway: Sli
     assert "That is 14.2 / 5 = 2.84 replicas" in out
 
 
-async def test_explain_of_one_that_has_decided_nothing_says_so(slipway: Slipway, kube: Kube) -> None:
+async def test_explain_reports_an_autoscaler_without_a_decision(slipway: Slipway, kube: Kube) -> None:
     await stored(kube)
     code, out, _ = await slipway("autoscale", "explain", "digits-stable")
     assert code == 0
     assert "has not decided anything yet" in out
 
 
-async def test_one_that_is_not_there_exits_with_3(slipway: Slipway) -> None:
+async def test_explain_of_a_missing_autoscaler_exits_with_3(slipway: Slipway) -> None:
     code, _, err = await slipway("autoscale", "explain", "nobody")
     assert code == 3
     assert "nobody" in err
@@ -122,7 +122,7 @@ async def test_one_that_is_not_there_exits_with_3(slipway: Slipway) -> None:
 async def test_watching_prints_a_line_at_each_change_until_it_is_interrupted(
     kube: Kube, api_server: DataDir
 ) -> None:
-    made = await stored(kube, **DECIDED)
+    autoscaler = await stored(kube, **DECIDED)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -139,7 +139,7 @@ async def test_watching_prints_a_line_at_each_change_until_it_is_interrupted(
     assert process.stdout is not None
     async with asyncio.timeout(30):
         first = (await process.stdout.readline()).decode()
-        await kube.apply_status(kinds.AUTOSCALER, made, {**DECIDED, "desiredReplicas": 4})
+        await kube.apply_status(kinds.AUTOSCALER, autoscaler, {**DECIDED, "desiredReplicas": 4})
         second = (await process.stdout.readline()).decode()
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
@@ -149,15 +149,15 @@ async def test_watching_prints_a_line_at_each_change_until_it_is_interrupted(
 
 @contextlib.asynccontextmanager
 async def gateway(rate: float) -> AsyncIterator[str]:
-    """Serve a page whose counter grows by `rate` a second; gives its URL."""
+    """Serve a page whose counter grows by `rate` a second; yields its URL."""
     begun = time.monotonic()
 
     async def page(request: web.Request) -> web.Response:
         count = 1000 + round(rate * (time.monotonic() - begun))
-        labels = f'namespace="{request.match_info["namespace"]}",inference="digits",predictor="stable",revision="digits-1"'
-        return web.Response(
-            text=f"# TYPE slipway_requests_received_total counter\nslipway_requests_received_total{{{labels}}} {count}\n"
-        )
+        namespace = request.match_info["namespace"]
+        labels = f'namespace="{namespace}",inference="digits",predictor="stable",revision="digits-1"'
+        name = "slipway_requests_received_total"
+        return web.Response(text=f"# TYPE {name} counter\n{name}{{{labels}}} {count}\n")
 
     app = web.Application()
     app.router.add_get("/{namespace}/metrics", page)
@@ -171,7 +171,7 @@ async def gateway(rate: float) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_what_was_recorded_of_a_predictor_can_be_simulated(
+async def test_a_recording_has_a_row_per_second_with_its_requests(
     slipway: Slipway, kube: Kube, tmp_path: Path
 ) -> None:
     await stored(kube)
@@ -189,7 +189,7 @@ async def test_what_was_recorded_of_a_predictor_can_be_simulated(
     assert [int(after[0]) - int(before[0]) for before, after in itertools.pairwise(rows)] == [1, 1, 1]
 
 
-async def test_a_recording_that_is_interrupted_keeps_what_it_has(
+async def test_an_interrupted_recording_has_complete_rows(
     kube: Kube, api_server: DataDir, tmp_path: Path
 ) -> None:
     await stored(kube)
@@ -219,7 +219,7 @@ async def test_a_recording_that_is_interrupted_keeps_what_it_has(
     assert all(line.count(",") == 1 for line in path.read_text().splitlines())
 
 
-async def test_recording_what_no_page_counts_is_refused_and_makes_no_file(
+async def test_a_recording_without_a_page_is_refused_and_creates_no_file(
     slipway: Slipway, kube: Kube, tmp_path: Path
 ) -> None:
     await stored(kube)
@@ -250,7 +250,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_simulating_makes_a_page_with_its_json_beside_it(
+def test_simulate_writes_a_page_and_its_json(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -265,7 +265,7 @@ def test_simulating_makes_a_page_with_its_json_beside_it(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_simulating_twice_with_one_seed_says_the_same(
+def test_simulate_prints_the_same_when_repeated_with_one_seed(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--trace", str(trace), "--policy", "hpa", "--min", "2", "--max", "6", "--seed", "3")
@@ -275,7 +275,7 @@ def test_simulating_twice_with_one_seed_says_the_same(
     assert "Between 2 and 6 replicas" in first[1]
 
 
-def test_simulating_with_an_unknown_policy_lists_those_there_are(
+def test_simulate_refuses_an_unknown_policy_with_the_known_policies(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = simulated(capsys, "--trace", str(trace), "--policy", "magic")
@@ -283,7 +283,7 @@ def test_simulating_with_an_unknown_policy_lists_those_there_are(
     assert "there is no policy magic; there are slipway, static, hpa, kpa" in err
 
 
-def test_simulating_nothing_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulate_without_a_source_names_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = simulated(capsys)
     assert code == 1
     assert "--trace FILE, or --prometheus URL with --query PROMQL" in err

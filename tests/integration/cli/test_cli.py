@@ -1,4 +1,4 @@
-"""The command line against a real embedded API: what is printed, and which code scripts get."""
+"""The command line against a real embedded API: its output and its exit codes."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ def manifest(tmp_path: Path, text: str) -> str:
     return str(file)
 
 
-def test_apply_says_created_then_unchanged_then_configured(slipway: Any, tmp_path: Path) -> None:
+def test_apply_prints_created_then_unchanged_then_configured(slipway: Any, tmp_path: Path) -> None:
     first = manifest(tmp_path, MODEL.replace("NAME", "mo1").replace("TEXT", "one"))
     assert slipway("apply", "-f", first) == (0, "model.slipway.dev/mo1 created\n", "")
     assert slipway("apply", "-f", first) == (0, "model.slipway.dev/mo1 unchanged\n", "")
@@ -86,12 +86,12 @@ def test_a_dry_run_changes_nothing(slipway: Any, tmp_path: Path) -> None:
     assert slipway("get", "model", "dry")[0] == 3
     assert slipway("apply", "-f", file)[0] == 0
     assert slipway("apply", "--dry-run", "-f", file)[1] == "model.slipway.dev/dry unchanged (dry run)\n"
-    other = manifest(tmp_path, MODEL.replace("NAME", "dry").replace("TEXT", "y"))
-    assert slipway("apply", "--dry-run", "-f", other)[1] == "model.slipway.dev/dry configured (dry run)\n"
+    changed = manifest(tmp_path, MODEL.replace("NAME", "dry").replace("TEXT", "y"))
+    assert slipway("apply", "--dry-run", "-f", changed)[1] == "model.slipway.dev/dry configured (dry run)\n"
     assert '"x"' in slipway("get", "model", "dry", "-o", "json")[1]
 
 
-def test_a_bad_document_is_named_and_the_good_one_beside_it_applied(slipway: Any, tmp_path: Path) -> None:
+def test_a_valid_document_is_applied_when_another_is_refused_by_name(slipway: Any, tmp_path: Path) -> None:
     bad = INFERENCE.replace("trafficWeight: 10", "trafficWeight: -3").replace("name: cli", "name: bad")
     file = manifest(tmp_path, bad + "---\n" + MODEL.replace("NAME", "beside").replace("TEXT", "x"))
     code, out, err = slipway("apply", "-f", file)
@@ -109,14 +109,12 @@ def test_an_unknown_field_is_refused_by_its_path(slipway: Any, tmp_path: Path) -
     assert "spec.framwork" in err
 
 
-def test_traffic_set_changes_only_the_arms_named_and_apply_does_not_undo_it(
-    slipway: Any, tmp_path: Path
-) -> None:
+def test_traffic_set_changes_named_arms_only_and_survives_an_apply(slipway: Any, tmp_path: Path) -> None:
     file = manifest(tmp_path, INFERENCE)
     assert slipway("apply", "-f", file)[0] == 0
     assert slipway("traffic", "set", "cli", "candidate=30")[0] == 0
-    found = json.loads(slipway("get", "inf", "cli", "-o", "json")[1])
-    assert [p["trafficWeight"] for p in found["spec"]["predictors"]] == [90, 30]
+    inference = json.loads(slipway("get", "inf", "cli", "-o", "json")[1])
+    assert [p["trafficWeight"] for p in inference["spec"]["predictors"]] == [90, 30]
     code, _, err = slipway("apply", "-f", file)
     assert code == 4
     assert 'spec.predictors[name="candidate"].trafficWeight is 30, the manifest has 10' in err
@@ -124,8 +122,8 @@ def test_traffic_set_changes_only_the_arms_named_and_apply_does_not_undo_it(
     assert "--force-conflicts" in err
     without = manifest(tmp_path, INFERENCE.replace(", trafficWeight: 10", ""))
     assert slipway("apply", "-f", without)[0] == 0
-    found = json.loads(slipway("get", "inf", "cli", "-o", "json")[1])
-    assert [p["trafficWeight"] for p in found["spec"]["predictors"]] == [90, 30]
+    inference = json.loads(slipway("get", "inf", "cli", "-o", "json")[1])
+    assert [p["trafficWeight"] for p in inference["spec"]["predictors"]] == [90, 30]
     file = manifest(tmp_path, INFERENCE)
     assert slipway("apply", "--force-conflicts", "-f", file)[0] == 0
     assert slipway("traffic", "set", "cli", "nobody=1")[::2] == (
@@ -149,8 +147,8 @@ def test_objects_print_as_json_yaml_and_names_also_without_a_kind(slipway: Any, 
     listed = json.loads(slipway("get", "-o", "json")[1])
     assert listed["kind"] == "List"
     assert "printed" in [item["metadata"]["name"] for item in listed["items"]]
-    one = yaml.safe_load(slipway("get", "inf/printed", "-o", "yaml")[1])
-    assert "managedFields" not in one["metadata"]
+    printed = yaml.safe_load(slipway("get", "inf/printed", "-o", "yaml")[1])
+    assert "managedFields" not in printed["metadata"]
     assert slipway("get", "inf", "printed", "-o", "name")[1] == "inference.slipway.dev/printed\n"
     wide = slipway("get", "mv", "-o", "wide")
     assert wide[0] == 0
@@ -166,11 +164,11 @@ def test_secrets_are_not_shown_by_describe(slipway: Any, tmp_path: Path) -> None
     assert "key: 8 characters" in out
 
 
-def test_nothing_found_is_said_on_standard_error_and_is_no_failure(slipway: Any) -> None:
+def test_an_empty_list_is_reported_on_standard_error_with_exit_code_0(slipway: Any) -> None:
     assert slipway("get", "jobs") == (0, "", "No resources found in namespace default.\n")
 
 
-def test_delete_waits_until_it_is_gone(slipway: Any, tmp_path: Path) -> None:
+def test_delete_waits_until_the_object_is_gone(slipway: Any, tmp_path: Path) -> None:
     file = manifest(tmp_path, MODEL.replace("NAME", "gone").replace("TEXT", "x"))
     slipway("apply", "-f", file)
     assert slipway("delete", "-f", file)[:2] == (0, "model.slipway.dev/gone deleted\n")
@@ -186,7 +184,7 @@ def test_describe_has_metadata_and_events(slipway: Any, tmp_path: Path) -> None:
     assert "Events:" in out
 
 
-def test_an_unknown_kind_or_option_is_refused_with_what_there_is(slipway: Any) -> None:
+def test_an_unknown_kind_is_refused_with_the_known_kinds_and_an_unknown_option_with_2(slipway: Any) -> None:
     code, _, err = slipway("get", "inferense")
     assert code == 1
     assert "inferences (inf)" in err

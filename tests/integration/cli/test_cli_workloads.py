@@ -1,4 +1,4 @@
-"""The command line on Pods that a real node agent runs: logs, tables, watches, descriptions."""
+"""The command line on Pods of a real node: logs, tables, watches, descriptions."""
 
 import asyncio
 import contextlib
@@ -47,8 +47,8 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
 
 async def delete_pods(where: DataDir) -> None:
     async with await connect(where.kubeconfig, component="test") as kube:
-        for found in (await kube.list(kinds.POD, NAMESPACE)).items:
-            await kube.delete(kinds.POD, NAMESPACE, found["metadata"]["name"])
+        for stored in (await kube.list(kinds.POD, NAMESPACE)).items:
+            await kube.delete(kinds.POD, NAMESPACE, stored["metadata"]["name"])
         deadline = time.monotonic() + 20
         while (await kube.list(kinds.POD, NAMESPACE)).items:
             assert time.monotonic() < deadline
@@ -60,9 +60,11 @@ def command(where: DataDir, *arguments: str) -> list[str]:
 
 
 def slipway(where: DataDir, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(command(where, *arguments), capture_output=True, text=True, check=False, timeout=60)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr
+    completed = subprocess.run(
+        command(where, *arguments), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "Traceback" not in completed.stderr
+    return completed.returncode, completed.stdout, completed.stderr
 
 
 @contextlib.contextmanager
@@ -94,9 +96,9 @@ async def run(
         return await until(kube, NAMESPACE, body["metadata"]["name"], holds)
 
 
-def test_logs_f_prints_what_comes_and_ends_with_the_pod(where: DataDir) -> None:
+def test_followed_logs_print_new_lines_and_end_with_the_pod(where: DataDir) -> None:
     body = pod(NAMESPACE, "last-words", LAST_WORDS, spec_restartPolicy="Never")
-    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/last-words") as logs:
         assert line(logs.stdout) == "first"
         assert slipway(where, "delete", "pod", "last-words", "--no-wait")[0] == 0
@@ -104,9 +106,9 @@ def test_logs_f_prints_what_comes_and_ends_with_the_pod(where: DataDir) -> None:
         assert (logs.wait(20), logs.stderr.read() if logs.stderr else "") == (0, "")
 
 
-def test_ctrl_c_ends_logs_f_with_130(where: DataDir) -> None:
+def test_followed_logs_exit_with_130_after_ctrl_c(where: DataDir) -> None:
     body = pod(NAMESPACE, "endless", "import time; print('on', flush=True); time.sleep(600)")
-    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/endless") as logs:
         assert line(logs.stdout) == "on"
         logs.send_signal(signal.SIGINT)
@@ -115,9 +117,9 @@ def test_ctrl_c_ends_logs_f_with_130(where: DataDir) -> None:
         assert logs.stderr.read() == ""
 
 
-def test_logs_have_times_and_can_be_cut_by_age(where: DataDir) -> None:
+def test_logs_have_timestamps_and_can_be_limited_by_age(where: DataDir) -> None:
     body = pod(NAMESPACE, "timed", "import time; print('on', flush=True); time.sleep(600)")
-    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/timed") as logs:
         assert line(logs.stdout) == "on"
     out = slipway(where, "logs", "pod/timed", "--timestamps", "--since", "1h")[1]
@@ -125,10 +127,10 @@ def test_logs_have_times_and_can_be_cut_by_age(where: DataDir) -> None:
     assert slipway(where, "logs", "pod/timed", "--since", "soon")[0] == 1
 
 
-def test_a_reader_that_goes_away_ends_logs_without_a_word(where: DataDir) -> None:
+def test_logs_end_silently_when_the_reader_closes_the_pipe(where: DataDir) -> None:
     script = "import time\nwhile True: print('x' * 1000, flush=True); time.sleep(0.01)"
     asyncio.run(
-        run(where, pod(NAMESPACE, "talks", script), lambda found: found["status"].get("phase") == "Running")
+        run(where, pod(NAMESPACE, "talks", script), lambda stored: stored["status"].get("phase") == "Running")
     )
     with going_on(where, "logs", "-f", "pod/talks") as logs:
         assert line(logs.stdout) == "x" * 1000
@@ -139,11 +141,11 @@ def test_a_reader_that_goes_away_ends_logs_without_a_word(where: DataDir) -> Non
         assert logs.stderr.read() == ""
 
 
-def test_logs_of_two_containers_are_the_firsts_and_a_wrong_one_is_refused_in_one_line(where: DataDir) -> None:
+def test_logs_are_of_the_first_container_and_an_unknown_container_is_refused(where: DataDir) -> None:
     body = pod(NAMESPACE, "two", "import time; print('one', flush=True); time.sleep(600)")
     second = {**body["spec"]["containers"][0], "name": "other"}
     body["spec"]["containers"].append(second)
-    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/two") as logs:
         assert line(logs.stdout) == "one"
         assert line(logs.stderr) == "container main of main, other; -c names another"
@@ -154,7 +156,7 @@ def test_logs_of_two_containers_are_the_firsts_and_a_wrong_one_is_refused_in_one
 
 def test_logs_previous_prints_the_run_before_the_last_restart(where: DataDir) -> None:
     body = pod(NAMESPACE, "again", SAYS_ITS_PID)
-    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/again") as logs:
         first = line(logs.stdout)
     os.kill(int(first), signal.SIGKILL)
@@ -162,16 +164,16 @@ def test_logs_previous_prints_the_run_before_the_last_restart(where: DataDir) ->
     async def restarted() -> None:
         async with await connect(where.kubeconfig, component="test") as kube:
             await until(
-                kube, NAMESPACE, "again", lambda found: main_status(found).get("restartCount", 0) == 1
+                kube, NAMESPACE, "again", lambda stored: main_status(stored).get("restartCount", 0) == 1
             )
 
     asyncio.run(restarted())
     assert slipway(where, "logs", "pod/again", "--previous") == (0, f"{first}\n", "")
 
 
-def test_logs_previous_of_a_pod_that_never_restarted_says_so(where: DataDir) -> None:
+def test_logs_previous_is_refused_when_the_pod_never_restarted(where: DataDir) -> None:
     body = pod(NAMESPACE, "once", "import time; time.sleep(600)")
-    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     code, out, err = slipway(where, "logs", "pod/once", "--previous")
     assert (code, out) == (6, "")
     assert "previous" in err
@@ -179,18 +181,19 @@ def test_logs_previous_of_a_pod_that_never_restarted_says_so(where: DataDir) -> 
 
 def test_describe_has_ages_restarts_and_the_agents_events(where: DataDir) -> None:
     body = pod(NAMESPACE, "told", "import time; time.sleep(600)")
-    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     code, out, _ = slipway(where, "describe", "pod", "told")
     assert code == 0
-    assert "s ago)" in next(each for each in out.splitlines() if each.startswith("CreationTimestamp:"))
+    (created,) = (row for row in out.splitlines() if row.startswith("CreationTimestamp:"))
+    assert "s ago)" in created
     events = out[out.index("Events:") :].splitlines()
     assert events[1].split() == ["TYPE", "REASON", "AGE", "FROM", "MESSAGE"]
     assert events[2].split()[0] == "Normal"
 
 
-def test_get_w_prints_what_is_there_and_then_each_change_below_the_same_columns(where: DataDir) -> None:
+def test_get_w_prints_existing_objects_and_then_changes_in_the_same_columns(where: DataDir) -> None:
     body = pod(NAMESPACE, "watched", "import time; time.sleep(600)")
-    asyncio.run(run(where, body, lambda found: found["status"].get("phase") == "Running"))
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "get", "pod", "watched", "-w") as watch:
         header, row = line(watch.stdout), line(watch.stdout)
         assert header.split()[:2] == ["NAME", "READY"]

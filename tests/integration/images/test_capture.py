@@ -270,8 +270,10 @@ def test_memory_does_not_grow_with_the_files(compression: str, tmp_path: Path) -
         file.truncate(200_000_000)
     program = (
         "import re, sys; from pathlib import Path\n"
-        "from serving.images.capture.build import capture; from serving.images.store.model_store import ModelStore\n"
-        "capture(Path(sys.argv[1]), ModelStore(Path(sys.argv[2])), repository='r', lineage={}, compression=sys.argv[3])\n"
+        "from serving.images.capture.build import capture\n"
+        "from serving.images.store.model_store import ModelStore\n"
+        "store = ModelStore(Path(sys.argv[2]))\n"
+        "capture(Path(sys.argv[1]), store, repository='r', lineage={}, compression=sys.argv[3])\n"
         "print(re.search('VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1])"
     )
     completed = subprocess.run(

@@ -1,4 +1,4 @@
-"""Pushed images are opened by programs that know nothing of this project."""
+"""Pushed images are opened by independent programs."""
 
 import filecmp
 import json
@@ -35,11 +35,11 @@ def run(*command: object, **environment: str) -> str:
     return completed.stdout
 
 
-def same_files(left: Path, right: Path) -> bool:
-    names = sorted(str(path.relative_to(left)) for path in left.rglob("*") if path.is_file())
+def same_files(a: Path, b: Path) -> bool:
+    names = sorted(str(path.relative_to(a)) for path in a.rglob("*") if path.is_file())
     return (
-        names == sorted(str(path.relative_to(right)) for path in right.rglob("*") if path.is_file())
-        and filecmp.cmpfiles(left, right, names, shallow=False)[0] == names
+        names == sorted(str(path.relative_to(b)) for path in b.rglob("*") if path.is_file())
+        and filecmp.cmpfiles(a, b, names, shallow=False)[0] == names
     )
 
 

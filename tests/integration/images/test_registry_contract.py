@@ -19,11 +19,11 @@ from tests.rig.registry_server import RegistryServer
 SMALL_CHUNKS = replace(DEFAULTS.registry, chunk_bytes=400_000)
 
 
-def same_tree(left: Path, right: Path) -> bool:
-    names = sorted(str(path.relative_to(left)) for path in left.rglob("*"))
-    assert names == sorted(str(path.relative_to(right)) for path in right.rglob("*"))
-    files = [name for name in names if (left / name).is_file()]
-    return filecmp.cmpfiles(left, right, files, shallow=False)[0] == files
+def same_tree(a: Path, b: Path) -> bool:
+    names = sorted(str(path.relative_to(a)) for path in a.rglob("*"))
+    assert names == sorted(str(path.relative_to(b)) for path in b.rglob("*"))
+    files = [name for name in names if (a / name).is_file()]
+    return filecmp.cmpfiles(a, b, files, shallow=False)[0] == files
 
 
 def blob_bytes(store: ModelStore, built: Built) -> int:
@@ -158,8 +158,8 @@ async def test_concurrent_writers_keep_each_others_referrers(
             referrers.add(registry, target, built.digest, documents[0]),
             referrers.add(stranger, target, built.digest, documents[1]),
         )
-    found = await referrers.find(registry, target, built.digest)
-    assert {f"test/{i}" for i in range(2)} <= {entry["artifactType"] for entry in found}
+    listed = await referrers.find(registry, target, built.digest)
+    assert {f"test/{i}" for i in range(2)} <= {entry["artifactType"] for entry in listed}
 
 
 @pytest.mark.usefixtures("pushed")

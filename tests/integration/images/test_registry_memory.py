@@ -21,21 +21,23 @@ def data(i):
     return (bytes([i]) * 1_048_576 for _ in range({SIZE} // 1_048_576))
 
 def digest(i):
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for part in data(i):
-        found.update(part)
-    return "sha256:" + found.hexdigest()
+        sha256.update(part)
+    return "sha256:" + sha256.hexdigest()
 
 async def main():
     target = Reference.parse(sys.argv[1])
-    wanted = {{i: Blob(digest(i), {SIZE}) for i in range(5)}}
+    blobs_ = {{i: Blob(digest(i), {SIZE}) for i in range(5)}}
     async with Registry(Credentials.none()) as registry:
         before = peak()
-        await transfers.in_parallel(4, lambda i: uploads.upload(registry, target, wanted[i], lambda: data(i)), wanted)
+        async def send(i):
+            await uploads.upload(registry, target, blobs_[i], lambda: data(i))
+        await transfers.in_parallel(4, send, blobs_)
         pushed = peak()
         async def fetch(i):
-            assert sum([len(piece) async for piece in blobs.chunks(registry, target, wanted[i])]) == {SIZE}
-        await transfers.in_parallel(4, fetch, wanted)
+            assert sum([len(piece) async for piece in blobs.chunks(registry, target, blobs_[i])]) == {SIZE}
+        await transfers.in_parallel(4, fetch, blobs_)
         print(pushed - before, peak() - pushed)
 asyncio.run(main())
 """

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def slipway(life: Life, api_server: DataDir, capsys: pytest.CaptureFixture[str]) -> Slipway:
-    """Runs the command line in a thread, beside the controllers."""
+    """Run the command line in a thread, beside the controllers."""
     shutil.copy(api_server.kubeconfig, life.data.kubeconfig)
 
     def run(arguments: tuple[str, ...]) -> int:
@@ -41,7 +41,7 @@ def slipway(life: Life, api_server: DataDir, capsys: pytest.CaptureFixture[str])
     return command
 
 
-async def test_an_mlflow_run_is_imported_from_a_copy_and_left_as_it_was(
+async def test_an_mlflow_run_is_imported_from_a_copy_and_not_changed(
     life: Life, slipway: Slipway, tmp_path: Path
 ) -> None:
     run = run_directory(tmp_path)
@@ -72,7 +72,7 @@ async def test_a_hugging_face_cache_is_imported_without_its_links(
     assert life.store.verify(status["digest"], deep=True)
 
 
-async def test_a_name_that_is_taken_and_a_directory_that_is_empty_are_refused(
+async def test_an_import_is_refused_when_the_version_exists_or_the_directory_is_empty(
     life: Life, slipway: Slipway, tmp_path: Path, files: Callable[..., str]
 ) -> None:
     path = files()
@@ -111,7 +111,7 @@ async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
     assert (code, out) == (0, f"modelversion.slipway.dev/copy-v1 ready: {image}@{digest}\n"), err
 
 
-async def test_a_changed_byte_in_the_store_is_found(
+async def test_verify_reports_a_changed_file_of_the_store(
     life: Life, slipway: Slipway, files: Callable[..., str]
 ) -> None:
     await life.version("v1", path=files())
@@ -123,7 +123,7 @@ async def test_a_changed_byte_in_the_store_is_found(
     assert (code, "model.joblib" in err) == (1, True)
 
 
-async def test_without_the_store_a_push_says_where_to_run_it(
+async def test_a_push_without_the_store_is_refused_with_a_remedy(
     life: Life, slipway: Slipway, api_server: DataDir, tmp_path: Path, files: Callable[..., str]
 ) -> None:
     await life.version("v1", path=files())
@@ -140,7 +140,7 @@ async def test_without_the_store_a_push_says_where_to_run_it(
 @pytest.mark.parametrize(
     "command", [("push", "v1", "127.0.0.1:1/models/digits"), ("verify", "v1")], ids=" ".join
 )
-async def test_another_users_store_is_named_as_such(
+async def test_a_store_of_another_user_is_reported(
     life: Life,
     slipway: Slipway,
     files: Callable[..., str],
@@ -157,12 +157,12 @@ async def test_another_users_store_is_named_as_such(
     assert (code, "belongs to the user of `slipway up`" in err) == (1, True)
 
 
-async def test_the_deletion_of_what_a_pull_could_not_fetch_is_quick(
+async def test_a_version_can_be_deleted_when_its_pull_failed(
     life: Life, slipway: Slipway, registry: RegistryServer
 ) -> None:
     code, _, err = await slipway("model", "pull", f"{registry.host}/models/nothing:v1")
     assert (code, "ImageNotFound" in err) == (1, True)
-    found: Any = await life.get(kinds.MODEL_VERSION, "nothing-v1")
-    assert found["status"]["phase"] == "Failed"
+    version: Any = await life.get(kinds.MODEL_VERSION, "nothing-v1")
+    assert version["status"]["phase"] == "Failed"
     await life.delete(kinds.MODEL_VERSION, "nothing-v1")
     await life.gone(kinds.MODEL_VERSION, "nothing-v1")

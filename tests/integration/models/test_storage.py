@@ -1,4 +1,4 @@
-"""Fetching from storages: fsspec's in-memory one, and one that fails as drivers do."""
+"""Fetching from storages: fsspec's memory storage, and a driver that fails on request."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ FILES = {"model.joblib": b"weights" * 1000, "deep/a.json": b"{}", "deep/b.json":
 
 
 class Flaky(MemoryFileSystem):  # type: ignore[misc]
-    """Counts what is read, and fails when told to."""
+    """Counts reads; `before` may fail them."""
 
     protocol = "flaky"
     store: ClassVar[dict[str, Any]] = {}
@@ -52,37 +52,37 @@ def fetch(into: Path) -> dict[str, bytes]:
 
 
 def failing(path: str, error: Exception) -> Callable[[str], None]:
-    def before(seen: str) -> None:
-        if seen.endswith(path):
+    def before(read_path: str) -> None:
+        if read_path.endswith(path):
             raise error
 
     return staticmethod(before)
 
 
-def test_all_files_are_fetched_and_said_how_far(tmp_path: Path) -> None:
-    said: list[str] = []
-    target = storage_download.fetch("flaky://bucket/digits", tmp_path, said.append)
+def test_all_files_are_fetched_and_progress_is_reported(tmp_path: Path) -> None:
+    progress: list[str] = []
+    target = storage_download.fetch("flaky://bucket/digits", tmp_path, progress.append)
     assert {str(p.relative_to(target)) for p in target.rglob("*") if p.is_file()} == set(FILES)
-    assert said[-1].startswith("fetched 0.0 MiB of 0.0 MiB")
+    assert progress[-1].startswith("fetched 0.0 MiB of 0.0 MiB")
 
 
-def test_one_file_is_a_source_too(tmp_path: Path) -> None:
+def test_a_single_file_is_a_valid_source(tmp_path: Path) -> None:
     target = storage_download.fetch("flaky://bucket/digits/model.joblib", tmp_path, lambda words: None)
     assert [p.name for p in target.iterdir()] == ["model.joblib"]
 
 
-def test_a_second_try_fetches_only_what_the_first_has_not(tmp_path: Path) -> None:
+def test_a_second_attempt_fetches_only_the_missing_files(tmp_path: Path) -> None:
     Flaky.before = failing("b.json", ConnectionResetError("cut"))
     with pytest.raises(errors.Temporary, match="cut") as raised:
         fetch(tmp_path)
     assert raised.value.reason == "SourceUnavailable"
-    had = set(Flaky.reads)  # whatever was under way beside the one that failed
+    fetched = set(Flaky.reads)  # files fetched beside the one that failed
     Flaky.before = staticmethod(lambda path: None)
     assert fetch(tmp_path) == FILES
-    assert all(Flaky.reads.count(name) == 1 for name in had), "fetched again"
+    assert all(Flaky.reads.count(name) == 1 for name in fetched), "fetched again"
 
 
-def test_what_has_changed_between_two_tries_is_fetched_again(tmp_path: Path, bucket: Flaky) -> None:
+def test_files_that_changed_between_two_attempts_are_fetched_again(tmp_path: Path, bucket: Flaky) -> None:
     assert fetch(tmp_path) == FILES
     bucket.pipe("/bucket/digits/model.joblib", b"others!" * 1000)
     bucket.rm("/bucket/digits/deep/b.json")
@@ -90,7 +90,7 @@ def test_what_has_changed_between_two_tries_is_fetched_again(tmp_path: Path, buc
     assert Flaky.reads.count("deep/a.json") == 1
 
 
-def test_files_that_change_meanwhile_are_tried_again(tmp_path: Path, bucket: Flaky) -> None:
+def test_files_that_change_during_the_fetch_are_a_temporary_error(tmp_path: Path, bucket: Flaky) -> None:
     def touch(path: str) -> None:
         if path.endswith("a.json"):
             bucket.pipe("/bucket/digits/model.joblib", b"others!" * 1000)
@@ -111,7 +111,7 @@ def test_files_that_change_meanwhile_are_tried_again(tmp_path: Path, bucket: Fla
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_a_driver_raises_is_said_as_a_reason_to_try_again(
+def test_an_error_of_a_driver_is_temporary_with_a_reason(
     tmp_path: Path, error: Exception, reason: str
 ) -> None:
     Flaky.before = failing("model.joblib", error)
@@ -121,7 +121,7 @@ def test_what_a_driver_raises_is_said_as_a_reason_to_try_again(
 
 
 @pytest.mark.parametrize("name", ["../out", "deep/../../out", ".wh.x"])
-def test_names_that_lead_out_are_refused(tmp_path: Path, bucket: Flaky, name: str) -> None:
+def test_names_outside_the_target_are_refused(tmp_path: Path, bucket: Flaky, name: str) -> None:
     path = f"/bucket/digits/{name}"
     Flaky.store[path] = Flaky.store["/bucket/digits/model.joblib"]
     with pytest.raises(errors.Permanent) as raised:

@@ -1,4 +1,4 @@
-"""ModelVersions from their source to their end, with the real API and a real store."""
+"""ModelVersions from their source to their deletion, with the real API and a real store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,9 @@ Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)
 
 
-async def test_a_path_becomes_ready_is_owned_by_its_model_and_is_its_latest(life: Life, files: Files) -> None:
+async def test_a_version_of_a_path_becomes_ready_and_the_latest_of_its_model(
+    life: Life, files: Files
+) -> None:
     await life.version("v1", path=files())
     status = await life.ready("v1")
     assert [file["path"] for file in status["files"]] == ["model.joblib"]
@@ -27,7 +29,7 @@ async def test_a_path_becomes_ready_is_owned_by_its_model_and_is_its_latest(life
     assert [(o["kind"], o["uid"]) for o in owners] == [("Model", model["metadata"]["uid"])]
 
 
-async def test_deletion_takes_the_image_that_no_other_version_has(life: Life, files: Files) -> None:
+async def test_deletion_removes_the_image_unless_another_version_has_it(life: Life, files: Files) -> None:
     for name, path in {"v1": files("a"), "v2": files("b")}.items():
         await life.version(name, path=path)
     digest = (await life.ready("v1"))["digest"]
@@ -40,9 +42,7 @@ async def test_deletion_takes_the_image_that_no_other_version_has(life: Life, fi
     assert not life.store.has(digest)
 
 
-async def test_deletion_waits_while_an_inference_or_a_node_uses_the_image_and_says_who(
-    life: Life, files: Files
-) -> None:
+async def test_deletion_waits_for_users_of_the_image_and_names_them(life: Life, files: Files) -> None:
     await life.version("v1", path=files())
     digest = (await life.ready("v1"))["digest"]
     await life.inference("inf", "v1")
@@ -66,7 +66,9 @@ async def test_deletion_waits_while_an_inference_or_a_node_uses_the_image_and_sa
     assert not life.store.has(digest)
 
 
-async def test_deleting_a_model_deletes_its_versions_and_it_stays_away(life: Life, files: Files) -> None:
+async def test_deletion_of_a_model_deletes_its_versions_and_no_new_model_is_created(
+    life: Life, files: Files
+) -> None:
     await life.version("v1", path=files())
     digest = (await life.ready("v1"))["digest"]
     await life.delete(kinds.MODEL, "digits")
@@ -75,7 +77,7 @@ async def test_deleting_a_model_deletes_its_versions_and_it_stays_away(life: Lif
     assert not life.store.has(digest)
 
 
-async def test_versions_that_a_deleted_model_leaves_behind_get_a_new_one(life: Life, files: Files) -> None:
+async def test_versions_get_a_new_model_when_theirs_is_deleted_without_them(life: Life, files: Files) -> None:
     await life.version("v1", path=files())
     await life.ready("v1")
     old = await life.get(kinds.MODEL, "digits")
@@ -89,21 +91,23 @@ async def test_versions_that_a_deleted_model_leaves_behind_get_a_new_one(life: L
     assert (await life.get(kinds.MODEL, "digits"))["metadata"]["uid"] != old["metadata"]["uid"]
 
 
-async def test_retention_keeps_the_newest_and_what_is_in_use(life: Life, files: Files) -> None:
+async def test_retention_keeps_the_newest_version_and_versions_in_use(life: Life, files: Files) -> None:
     await life.create(kinds.MODEL, "digits", {"retention": {"keep": 1}})
     await life.inference("inf", "v1")
     for number in (1, 2, 3):
         await life.version(f"v{number}", path=files(f"f{number}", model=f"weights {number}"))
         await life.ready(f"v{number}")
     await life.gone(kinds.MODEL_VERSION, "v2")
-    left = {v["metadata"]["name"] for v in (await life.kube.list(kinds.MODEL_VERSION, life.namespace)).items}
-    assert left == {"v1", "v3"}
+    versions = {
+        v["metadata"]["name"] for v in (await life.kube.list(kinds.MODEL_VERSION, life.namespace)).items
+    }
+    assert versions == {"v1", "v3"}
     await life.announced("digits", "VersionRetired")
     await life.delete(kinds.INFERENCE, "inf")
     await life.gone(kinds.MODEL_VERSION, "v1")
 
 
-async def test_a_storages_files_become_an_image_and_leave_nothing_behind(life: Life) -> None:
+async def test_files_of_a_storage_become_an_image_and_the_download_is_removed(life: Life) -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/life-bucket/digits/model.joblib", b"weights")
     memory.pipe("/life-bucket/digits/deep/config.json", b"{}")
@@ -124,13 +128,13 @@ async def test_a_storages_files_become_an_image_and_leave_nothing_behind(life: L
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_a_source_that_is_not_there_has_failed_with_its_name(
+async def test_a_version_fails_with_the_name_of_its_missing_source(
     life: Life, source: dict[str, str], reason: str, words: str
 ) -> None:
     await life.version("v1", **source)
-    said = await life.failed("v1")
-    assert said[0] == reason
-    assert words in said[1]
+    failure = await life.failed("v1")
+    assert failure[0] == reason
+    assert words in failure[1]
     await life.announced("v1", reason)
 
 
@@ -146,7 +150,7 @@ async def test_a_missing_driver_is_named(life: Life, monkeypatch: pytest.MonkeyP
     assert "no_such_driver" in message
 
 
-async def test_a_file_storage_is_read_where_it_lies(life: Life, files: Files, tmp_path: Path) -> None:
+async def test_the_lineage_of_a_file_uri_has_the_uri(life: Life, files: Files, tmp_path: Path) -> None:
     path = files("here")
     await life.version("v1", uri=f"file://{path}")
     lineage = (await life.ready("v1"))["lineage"]

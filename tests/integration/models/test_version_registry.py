@@ -1,4 +1,4 @@
-"""ModelVersions that go to and come from a registry: Debian's docker-registry."""
+"""ModelVersions that are pushed to and pulled from a registry: Debian's docker-registry."""
 
 import asyncio
 import base64
@@ -40,11 +40,11 @@ def encoded(**data: str) -> dict[str, str]:
 
 
 async def tagged(image: str) -> str:
-    """Return the digest that the registry has for a tag."""
+    """Return the digest of a tag in the registry."""
     async with Registry(Credentials.none()) as client:
-        found = await manifests.find(client, Reference.parse(image))
-        assert found is not None, image
-        return str(found.digest)
+        manifest = await manifests.find(client, Reference.parse(image))
+        assert manifest is not None, image
+        return str(manifest.digest)
 
 
 async def pushed(life: Life, registry: RegistryServer, path: str) -> Object:
@@ -54,7 +54,7 @@ async def pushed(life: Life, registry: RegistryServer, path: str) -> Object:
     return await life.ready("v1")
 
 
-async def test_a_built_version_is_pushed_under_its_name_and_named_by_its_digest(
+async def test_a_built_version_is_pushed_with_its_name_as_tag_and_referenced_by_digest(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     repository = f"{registry.host}/models/digits"
@@ -81,7 +81,7 @@ async def test_an_image_becomes_a_version_with_its_files_and_its_digest(
     assert life.store.verify(built["digest"], deep=True)
 
 
-async def test_an_image_that_cannot_become_a_version_is_not_kept(
+async def test_the_image_of_a_failed_version_is_removed(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     path = files()
@@ -98,23 +98,25 @@ async def test_an_image_that_cannot_become_a_version_is_not_kept(
     assert life.store.owners() == set()
 
 
-async def test_a_registry_that_is_away_is_waited_for_and_the_tries_are_counted(
+async def test_a_push_is_retried_and_counted_while_the_registry_is_away(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     registry.stop()
     await life.with_registry(registry.host)
     await life.version("v1", path=files())
     waiting = await life.until("v1", lambda v: v.get("status", {}).get("attempts", 0) >= 2)
-    said = conditions.find(waiting["status"]["conditions"], "Ready")
-    assert said is not None
-    assert (waiting["status"]["phase"], said["reason"]) == ("Building", "RegistryUnavailable")
-    assert "of 30, the next in" in said["message"]
+    ready = conditions.find(waiting["status"]["conditions"], "Ready")
+    assert ready is not None
+    assert (waiting["status"]["phase"], ready["reason"]) == ("Building", "RegistryUnavailable")
+    assert "of 30, the next in" in ready["message"]
     await life.announced("v1", "RegistryUnavailable")
     registry.start()
     assert (await life.ready("v1"))["attempts"] >= 2
 
 
-async def test_a_secret_that_comes_later_is_enough(life: Life, files: Files, tmp_path: Path) -> None:
+async def test_a_version_becomes_ready_when_its_secret_is_created_later(
+    life: Life, files: Files, tmp_path: Path
+) -> None:
     registry = RegistryServer.with_htpasswd(tmp_path / "locked").start()
     try:
         policy = {"registry": {"repository": f"{registry.host}/models/digits", "secretName": "login"}}
@@ -154,7 +156,7 @@ async def test_only_images_signed_by_a_trusted_key_become_versions(
     assert not life.store.has(bad["digest"])
 
 
-async def test_an_evicted_image_is_fetched_again_when_an_inference_wants_it(
+async def test_an_evicted_image_is_fetched_again_when_an_inference_uses_it(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     digest = (await pushed(life, registry, files()))["digest"]
@@ -169,7 +171,7 @@ async def test_an_evicted_image_is_fetched_again_when_an_inference_wants_it(
     assert life.store.evict(0) == []
 
 
-async def test_an_image_that_is_nowhere_else_is_said_to_be_lost(life: Life, files: Files) -> None:
+async def test_an_image_without_another_copy_is_reported_as_lost(life: Life, files: Files) -> None:
     await life.version("v1", path=files())
     digest = (await life.ready("v1"))["digest"]
     async with asyncio.timeout(20):
@@ -179,7 +181,7 @@ async def test_an_image_that_is_nowhere_else_is_said_to_be_lost(life: Life, file
     await life.announced("v1", "ImageLost")
 
 
-async def test_another_models_registry_is_sent_only_what_no_repository_has(
+async def test_layers_of_another_models_repository_are_mounted(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
     for name in ("base", "tuned"):
@@ -198,7 +200,7 @@ async def test_another_models_registry_is_sent_only_what_no_repository_has(
 
 @pytest.fixture
 async def silent() -> AsyncIterator[str]:
-    """The host of a registry that takes connections and never answers."""
+    """The host of a registry that accepts connections and never answers."""
     never = asyncio.Event()
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -217,7 +219,7 @@ async def test_a_deleted_version_does_not_wait_for_its_pull(life: Life, silent: 
     await life.gone(kinds.MODEL_VERSION, "v1")
 
 
-async def test_a_deleted_version_does_not_wait_for_its_push_and_takes_its_image_along(
+async def test_a_deleted_version_does_not_wait_for_its_push_and_its_image_is_removed(
     life: Life, files: Files, silent: str
 ) -> None:
     await life.with_registry(silent)
@@ -230,15 +232,15 @@ async def test_a_deleted_version_does_not_wait_for_its_push_and_takes_its_image_
     assert life.store.images() == []
 
 
-async def test_a_long_push_says_how_far_it_is(
+async def test_a_long_push_reports_its_progress(
     life: Life, files: Files, registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, held = ModelStore.read_blob, threading.Event()
+    read, released = ModelStore.read_blob, threading.Event()
 
     def slowly(store: ModelStore, digest: str) -> Iterator[bytes]:
         for chunk in read(store, digest):
             yield chunk
-            held.wait(10)
+            released.wait(10)
 
     monkeypatch.setattr(ModelStore, "read_blob", slowly)
     await life.with_registry(registry.host)
@@ -246,5 +248,5 @@ async def test_a_long_push_says_how_far_it_is(
     try:
         await life.until("v1", lambda v: "digits: sent " in str(v.get("status")))
     finally:
-        held.set()
+        released.set()
     await life.ready("v1")

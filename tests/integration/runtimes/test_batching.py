@@ -1,4 +1,4 @@
-"""Both runtimes as processes that gather requests: how often the model is called, and who gets which answer."""
+"""Batching in both runtimes, as processes: the calls of the model, and the answer of each request."""
 
 import asyncio
 import http.client
@@ -26,7 +26,7 @@ SKLEARN, PYTORCH = "serving.runtimes.sklearn.server", "serving.runtimes.torch.se
 URL = "/v2/models/digits/infer"
 CLIENTS, EACH = 32, 4
 PATIENT = "1000s"
-"""Longer than any test takes: a batch that goes was full."""
+"""Longer than any test takes: only full batches are predicted."""
 
 Start = Callable[..., Running]
 
@@ -52,7 +52,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def counting(tmp_path: Path, start: Start) -> Callable[..., tuple[Running, Path]]:
-    """Start a model that says how often it was called, and in which file; what starting cost is not in it."""
+    """Start a model that writes each call to a file; calls during the start are left out."""
 
     def begin(size: int, timeout: str) -> tuple[Running, Path]:
         file = tmp_path / "calls"
@@ -67,7 +67,7 @@ def counting(tmp_path: Path, start: Start) -> Callable[..., tuple[Running, Path]
 
 
 def answered(server: Running, *documents: Any) -> list[httpx.Response]:
-    """Ask all of them at once."""
+    """Send all requests at once."""
 
     async def ask() -> list[httpx.Response]:
         async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=DEADLINE) as client:
@@ -81,9 +81,9 @@ def value(response: httpx.Response) -> float:
     return float(response.json()["outputs"][0]["data"][0])
 
 
-@pytest.mark.parametrize(("size", "wanted"), [(1, CLIENTS * EACH), (CLIENTS, EACH)])
-async def test_clients_who_ask_at_once_cost_fewer_calls_where_requests_are_gathered(
-    counting: Callable[..., tuple[Running, Path]], size: int, wanted: int
+@pytest.mark.parametrize(("size", "expected"), [(1, CLIENTS * EACH), (CLIENTS, EACH)])
+async def test_simultaneous_requests_cost_fewer_calls_when_batched(
+    counting: Callable[..., tuple[Running, Path]], size: int, expected: int
 ) -> None:
     server, file = counting(size, PATIENT)
 
@@ -91,17 +91,17 @@ async def test_clients_who_ask_at_once_cost_fewer_calls_where_requests_are_gathe
         return [value(await client.post(URL, json=row(100 * person + n))) for n in range(EACH)]
 
     async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=DEADLINE) as client:
-        found = await asyncio.gather(*(keep_asking(client, person) for person in range(CLIENTS)))
-    assert found == [[1000.0 * person + 10 * n for n in range(EACH)] for person in range(CLIENTS)]
+        answers = await asyncio.gather(*(keep_asking(client, person) for person in range(CLIENTS)))
+    assert answers == [[1000.0 * person + 10 * n for n in range(EACH)] for person in range(CLIENTS)]
     calls = counting_estimator.calls(file)
-    assert sorted(one for call in calls for one in call) == sorted(
+    assert sorted(number for call in calls for number in call) == sorted(
         100 * person + n for person in range(CLIENTS) for n in range(EACH)
     )
-    assert len(calls) == wanted
+    assert len(calls) == expected
 
 
 def connected(server: Running, document: Any) -> socket.socket:
-    """Ask, and return the connection; the server has the request when it answers another that comes later."""
+    """Send a request and return its connection; the server has read it once it answers a later request."""
     host, port = server.address.split(":")
     body = orjson.dumps(document)
     client = socket.create_connection((host, int(port)), DEADLINE)
@@ -113,18 +113,18 @@ def passes(server: Running) -> None:
     httpx.get(f"http://{server.address}/v2/health/live", timeout=DEADLINE).raise_for_status()
 
 
-def test_a_client_that_goes_away_before_its_turn_is_not_predicted(
+def test_a_request_is_not_predicted_when_its_client_disconnects_first(
     counting: Callable[..., tuple[Running, Path]],
 ) -> None:
     server, file = counting(2, PATIENT)
     with connected(server, row(1)):
         passes(server)
     passes(server)
-    assert [value(one) for one in answered(server, row(2), row(3))] == [20, 30]
+    assert [value(response) for response in answered(server, row(2), row(3))] == [20, 30]
     assert sorted(*counting_estimator.calls(file)) == [2, 3]
 
 
-def test_sigterm_answers_what_waits_for_others_and_exits_0(
+def test_sigterm_answers_waiting_requests_and_exits_0(
     counting: Callable[..., tuple[Running, Path]],
 ) -> None:
     server, file = counting(32, PATIENT)
@@ -132,11 +132,11 @@ def test_sigterm_answers_what_waits_for_others_and_exits_0(
     passes(server)
     assert file.read_text() == ""
     server.process.send_signal(signal.SIGTERM)
-    for client, wanted in zip(clients, (10, 20, 30), strict=True):
+    for client, expected in zip(clients, (10, 20, 30), strict=True):
         with http.client.HTTPResponse(client) as response:
             response.begin()
             assert response.status == 200
-            assert orjson.loads(response.read())["outputs"][0]["data"] == [wanted]
+            assert orjson.loads(response.read())["outputs"][0]["data"] == [expected]
         client.close()
     assert server.process.wait(DEADLINE) == 0
     assert counting_estimator.calls(file) == [[1, 2, 3]]
@@ -161,16 +161,18 @@ def image(values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("framework", ["sklearn", "pytorch"])
-def test_full_batches_answer_as_single_requests_do(framework: str, tmp_path: Path, start: Start) -> None:
+def test_answers_of_full_batches_equal_those_of_single_requests(
+    framework: str, tmp_path: Path, start: Start
+) -> None:
     module = trained(tmp_path / "out", framework)
     server = start(module, SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT=PATIENT)
     images = digits.held_out()[0][:CLIENTS]
     wait_ready(server)
-    together = answered(server, *(image(one) for one in images))
+    together = answered(server, *(image(pixels) for pixels in images))
     wrong = answered(server, image(np.zeros(128)) | {"outputs": [{"name": "nothing"}]})
-    assert [one.status_code for one in wrong] == [400]
+    assert [response.status_code for response in wrong] == [400]
     (alone,) = answered(server, image(images))
-    assert [value(one) for one in together] == alone.json()["outputs"][0]["data"]
+    assert [value(response) for response in together] == alone.json()["outputs"][0]["data"]
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(DEADLINE) == 0
     assert "33 requests so far were answered by 5 predictions" in server.log.read_text()

@@ -59,7 +59,7 @@ def torch_model(out: Path) -> None:
     ("module", "make"),
     [("serving.runtimes.sklearn.server", sklearn_model), ("serving.runtimes.torch.server", torch_model)],
 )
-def test_a_fork_imports_nothing_has_threads_of_its_limit_and_its_own_random_numbers(
+def test_a_fork_imports_nothing_and_has_its_own_threads_and_random_numbers(
     module: str, make: object, tmp_path: Path
 ) -> None:
     assert callable(make)
@@ -75,8 +75,8 @@ def test_a_fork_imports_nothing_has_threads_of_its_limit_and_its_own_random_numb
         SLIPWAY_MODEL_SEALED=digest,
         SLIPWAY_SPAWNED="1795300651.25",
     )
-    asked(server)
-    asked(replace(server, port=server.port + 1))
+    use_every_endpoint(server)
+    use_every_endpoint(replace(server, port=server.port + 1))
     pid = server.process.pid
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         os.kill(int(child), signal.SIGTERM)
@@ -89,8 +89,8 @@ def test_a_fork_imports_nothing_has_threads_of_its_limit_and_its_own_random_numb
     assert reports[0]["random"] != reports[1]["random"]
 
 
-def asked(server: Running) -> None:
-    """Ask everything once."""
+def use_every_endpoint(server: Running) -> None:
+    """Call each endpoint once."""
     timing = wait_ready(server).headers["server-timing"]
     assert re.match(r"spawn;dur=\S+, import;dur=\S+, verify;dur=\S+, load;dur=\S+, warmup;dur=", timing)
     with httpx.Client(base_url=f"http://{server.address}") as client:

@@ -1,4 +1,4 @@
-"""Numeric libraries that were loaded with one thread, in a process that was forked since, compute with more."""
+"""Numeric libraries that were loaded with one thread compute with more threads in a fork."""
 
 import json
 import os
@@ -21,7 +21,7 @@ if sys.argv[1] == "torch":
 from serving.runtimes import threads
 
 def computing():
-    "Threads of this process that took part while it multiplied: new ones of other libraries spin at first, and sleep then."
+    "Number of threads that multiply; the first call lets threads of other libraries spin and fall asleep."
     multiply()
     before = used()
     multiply()
@@ -35,30 +35,31 @@ def multiply():
 
 def used():
     "CPU time by thread, in ticks (proc(5), stat's fields 14 and 15)."
-    stats = {path.name: (path / "stat").read_text().rpartition(")")[2].split() for path in Path("/proc/self/task").iterdir()}
+    tasks = Path("/proc/self/task").iterdir()
+    stats = {path.name: (path / "stat").read_text().rpartition(")")[2].split() for path in tasks}
     return {task: int(fields[11]) + int(fields[12]) for task, fields in stats.items()}
 
-one = computing()
+before_fork = computing()
 if os.fork() == 0:
     threads.raise_threads({"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"})
     with ThreadPoolExecutor(1, "model", threads.raise_openmp, ({"OMP_NUM_THREADS": "2"},)) as worker:
         pools = worker.submit(threadpoolctl.threadpool_info).result()
-    print(json.dumps([one, computing(), sorted({pool["num_threads"] for pool in pools})]), flush=True)
+    print(json.dumps([before_fork, computing(), sorted({pool["num_threads"] for pool in pools})]), flush=True)
     os._exit(0)
 os.wait()
 """
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_a_fork_and_its_worker_compute_with_the_threads_that_they_were_raised_to(library: str) -> None:
+def test_a_fork_and_its_worker_compute_with_the_raised_threads(library: str) -> None:
     if library == "torch":
         pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", SCRIPT, library],
         cwd=ROOT,
         env={**os.environ, **single},
         capture_output=True,
         check=True,
     )
-    assert json.loads(done.stdout) == [1, 2, [2]]
+    assert json.loads(completed.stdout) == [1, 2, [2]]

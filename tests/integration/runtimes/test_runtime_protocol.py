@@ -1,4 +1,4 @@
-"""Both runtimes as processes, spoken to by tritonclient as it comes and by raw HTTP: the same cases for both."""
+"""The protocol of both runtimes, as processes: by an unmodified tritonclient and by raw HTTP."""
 
 import gzip
 import http.client
@@ -49,8 +49,8 @@ def server(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def client(server: Running) -> Iterator[triton.InferenceServerClient]:
-    with triton.InferenceServerClient(server.address) as found:
-        yield found
+    with triton.InferenceServerClient(server.address) as triton_client:
+        yield triton_client
 
 
 def digits_input(images: np.ndarray, *, binary: bool = True) -> triton.InferInput:
@@ -108,7 +108,7 @@ def test_predictions_are_the_models_in_every_encoding(
     assert (answer["model_name"], answer["model_version"], answer["id"]) == ("digits", "digits-v1", "r1")
 
 
-def test_only_what_is_requested_is_returned(client: triton.InferenceServerClient) -> None:
+def test_only_requested_outputs_are_returned(client: triton.InferenceServerClient) -> None:
     images, _ = digits.held_out()
     result = client.infer(
         "digits", [digits_input(images[:2])], outputs=[triton.InferRequestedOutput("predict")]
@@ -133,10 +133,10 @@ def test_only_what_is_requested_is_returned(client: triton.InferenceServerClient
 def test_a_tensor_that_does_not_fit_is_refused_by_field_rule_and_value(
     client: triton.InferenceServerClient, tensor: np.ndarray, datatype: str, name: str, says: str
 ) -> None:
-    given = triton.InferInput(name, list(tensor.shape), datatype)
-    given.set_data_from_numpy(tensor)
+    input_ = triton.InferInput(name, list(tensor.shape), datatype)
+    input_.set_data_from_numpy(tensor)
     with pytest.raises(InferenceServerException, match=re.escape(says)) as caught:
-        client.infer("digits", [given])
+        client.infer("digits", [input_])
     assert caught.value.status() == "400"
 
 
@@ -196,7 +196,7 @@ def test_a_body_above_the_bound_is_refused_before_it_is_sent(server: Running) ->
     connection.close()
 
 
-def test_a_ready_server_says_what_its_start_was_made_of(server: Running) -> None:
+def test_a_ready_server_reports_the_phases_of_its_start(server: Running) -> None:
     answer = httpx.get(f"http://{server.address}/v2/health/ready")
     timing = dict(re.findall(r"(\w+);dur=([0-9.]+)", answer.headers["server-timing"]))
     assert list(timing) == ["import", "verify", "load", "warmup"]  # nobody said when it was spawned

@@ -91,14 +91,14 @@ def test_two_replicas_share_the_pages_of_their_weights(module: str, make: object
     name = make(tmp_path / "out")
     store = ModelStore(tmp_path / "store")
     digest = capture(tmp_path / "out", store, repository="r", lineage={}).digest
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", SCRIPT, module, store.tree(digest) / "models", digest, name],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         check=True,
         timeout=60,
     )
-    for held in json.loads(done.stdout):
-        assert held["Rss"] * 1024 > 0.95 * BYTES
-        assert held["Pss"] < 0.55 * held["Rss"]
-        assert held["Private_Dirty"] < 64
+    for memory in json.loads(completed.stdout):
+        assert memory["Rss"] * 1024 > 0.95 * BYTES
+        assert memory["Pss"] < 0.55 * memory["Rss"]
+        assert memory["Private_Dirty"] < 64

@@ -1,4 +1,4 @@
-"""The scikit-learn runtime as a process of its own: how it starts, what it refuses, how it ends."""
+"""The scikit-learn runtime as a process: its start, refusals and stop."""
 
 import signal
 import subprocess
@@ -42,11 +42,11 @@ def running(image: tuple[ModelStore, Built], tmp_path: Path) -> Running:
     return server
 
 
-def test_sigterm_finishes_what_is_in_flight_and_exits_0(running: Running) -> None:
+def test_sigterm_finishes_requests_in_flight_and_exits_0(running: Running) -> None:
     document = {"inputs": [{"name": "input", "datatype": "FP64", "shape": [1, 64], "data": [0.0] * 64}]}
     codes: list[int] = []
     failed: list[Exception] = []
-    told = threading.Event()
+    answered = threading.Event()
 
     def keep_asking() -> None:
         with httpx.Client(base_url=f"http://{running.address}") as session:
@@ -59,14 +59,14 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(running: Running) -> Non
                     failed.append(error)
                     return
                 codes.append(answer.status_code)
-                told.set()
+                answered.set()
                 if answer.headers.get("connection") == "close":
                     return
 
     callers = [threading.Thread(target=keep_asking) for _ in range(4)]
     for caller in callers:
         caller.start()
-    assert told.wait(20)
+    assert answered.wait(20)
     running.process.send_signal(signal.SIGTERM)
     for caller in callers:
         caller.join(20)
@@ -77,20 +77,20 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(running: Running) -> Non
 
 def test_readiness_fails_and_liveness_holds_while_stopping(running: Running) -> None:
     running.process.send_signal(signal.SIGTERM)
-    seen: set[tuple[int, int, str]] = set()
+    answers: set[tuple[int, int, str]] = set()
     while running.process.poll() is None:
         try:
             ready = httpx.get(f"http://{running.address}/v2/health/ready")
             live = httpx.get(f"http://{running.address}/v2/health/live")
         except httpx.TransportError:
             break
-        seen.add((ready.status_code, live.status_code, ready.headers.get("connection", "")))
+        answers.add((ready.status_code, live.status_code, ready.headers.get("connection", "")))
     assert running.process.wait(20) == 0
-    assert (503, 200, "close") in seen
+    assert (503, 200, "close") in answers
 
 
-def test_an_idle_connection_is_closed_by_who_opened_it_and_serves_until_then(running: Running) -> None:
-    """A gateway that has not heard may send a request in any moment: it must not meet a closed connection."""
+def test_an_idle_connection_serves_until_its_client_closes_it(running: Running) -> None:
+    """A gateway that does not know of the stop may send a request at any time."""
     settings = RuntimeSettings()
     with httpx.Client(base_url=f"http://{running.address}") as session:
         assert "connection" not in session.get("/v2/health/live").headers
@@ -114,7 +114,7 @@ def mounted(image: tuple[ModelStore, Built], tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("how", ["pickle", "manifest", "extra", "missing", "digest", "link"])
-def test_what_is_not_the_model_versions_is_refused_without_unpickling(
+def test_files_of_another_digest_are_refused_without_unpickling(
     how: str, image: tuple[ModelStore, Built], mounted: Path, tmp_path: Path
 ) -> None:
     _, built = image
@@ -144,7 +144,7 @@ def test_what_is_not_the_model_versions_is_refused_without_unpickling(
     assert not bomb.exists()
 
 
-def test_a_variable_that_is_missing_is_named_and_exits_2(
+def test_a_missing_variable_is_named_and_the_exit_code_is_2(
     image: tuple[ModelStore, Built], tmp_path: Path
 ) -> None:
     refused = start(image[1], tmp_path, tmp_path / "log", SLIPWAY_MODEL_DIGEST="")
@@ -164,13 +164,16 @@ def test_a_pickle_that_is_no_estimator_is_refused(tmp_path: Path) -> None:
     assert "UnsupportedModel: dict is not a scikit-learn estimator" in refused.log.read_text()
 
 
-def test_without_pytorch_its_runtime_ends_by_saying_what_to_install(tmp_path: Path) -> None:
+def test_the_torch_runtime_names_the_package_to_install_without_pytorch(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "model.pt2").write_bytes(b"program")
     store = ModelStore(tmp_path / "store")
     digest = capture(out, store, repository="r", lineage={}).digest
-    absent = "import sys; sys.modules['torch'] = None; from serving.runtimes.torch.server import main; sys.exit(main())"
+    absent = (
+        "import sys; sys.modules['torch'] = None; "
+        "from serving.runtimes.torch.server import main; sys.exit(main())"
+    )
     refused = runtime_process.start(["-c", absent], digest, store.tree(digest) / "models", tmp_path / "log")
     assert refused.process.wait(DEADLINE) == 1
     assert (
@@ -178,9 +181,14 @@ def test_without_pytorch_its_runtime_ends_by_saying_what_to_install(tmp_path: Pa
     )
 
 
-def test_importing_a_runtimes_module_imports_no_framework() -> None:
-    script = "import sys; from serving.runtimes.sklearn import server; from serving.runtimes.torch import server as other; print(*sys.modules)"
-    done = subprocess.run(
+def test_importing_a_runtime_imports_no_framework() -> None:
+    script = (
+        "import sys; import serving.runtimes.sklearn.server; import serving.runtimes.torch.server; "
+        "print(*sys.modules)"
+    )
+    completed = subprocess.run(
         [sys.executable, "-c", script], cwd=runtime_process.ROOT, capture_output=True, check=True
     )
-    assert not {b"numpy", b"torch", b"sklearn", b"uvicorn", b"uvloop", b"asyncio"} & set(done.stdout.split())
+    assert not {b"numpy", b"torch", b"sklearn", b"uvicorn", b"uvloop", b"asyncio"} & set(
+        completed.stdout.split()
+    )

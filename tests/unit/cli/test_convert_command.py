@@ -18,9 +18,11 @@ spec:
   objective: {type: maximize, objectiveMetricName: qps}
   maxNumTrials: 4
   tunableParameters:
-  - {category: resource, parameters: [{name: cpu, parameterType: discrete, feasibleSpace: {list: [500m, "2"]}}]}
+  - category: resource
+    parameters: [{name: cpu, parameterType: discrete, feasibleSpace: {list: [500m, "2"]}}]
   servicePodTemplate:
-    template: {spec: {containers: [{name: s, image: example/s, readinessProbe: {httpGet: {path: /, port: 8080}}}]}}
+    template:
+      spec: {containers: [{name: s, image: example/s, readinessProbe: {httpGet: {path: /, port: 8080}}}]}
 """
 Ended = tuple[int, str, str]
 
@@ -43,9 +45,9 @@ def test_converted_manifests_are_printed_and_losses_on_standard_error(
     file.write_text(MORPHLINGS + "---" + MORPHLINGS.replace("NAME", "other"))
     code, out, err = slipway("convert", "-f", str(file))
     assert code == 0
-    found = list(yaml.safe_load_all(out))
-    assert [one["metadata"]["name"] for one in found] == ["NAME", "other"]
-    assert {one["apiVersion"] for one in found} == {"slipway.dev/v1alpha1"}
+    manifests = list(yaml.safe_load_all(out))
+    assert [manifest["metadata"]["name"] for manifest in manifests] == ["NAME", "other"]
+    assert {manifest["apiVersion"] for manifest in manifests} == {"slipway.dev/v1alpha1"}
     first, _ = err.splitlines()
     assert first.startswith(f"{file} document 1: spec.servicePodTemplate.template.spec.containers[0].image: ")
 

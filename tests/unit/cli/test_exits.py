@@ -28,8 +28,8 @@ def test_an_unreachable_api_has_its_exit_code_and_a_hint() -> None:
 
 def test_every_broken_rule_is_printed_once_with_its_field() -> None:
     causes = [errors.Cause("spec.a", "must be positive, got -3"), errors.Cause("spec.b", "is required")]
-    said = words(errors.Invalid(422, "Invalid", "digits is invalid: [spec.a: ..., spec.b: ...]", causes))
-    assert said.splitlines() == [
+    message = words(errors.Invalid(422, "Invalid", "digits is invalid: [spec.a: ..., spec.b: ...]", causes))
+    assert message.splitlines() == [
         "digits is invalid",
         "  spec.a: must be positive, got -3",
         "  spec.b: is required",

@@ -23,14 +23,14 @@ HEAVY = SERVERS_AND_CLIENTS | NUMBERS | {"cryptography", "jinja2", "cel"}
 
 def imported(arguments: list[str], home: Path) -> set[str]:
     """Return the modules that a command line imports."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
         capture_output=True,
         text=True,
         check=True,
         env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
     )
-    return set(done.stderr.partition("MODULES")[2].split())
+    return set(completed.stderr.partition("MODULES")[2].split())
 
 
 def test_the_list_of_commands_imports_no_command(tmp_path: Path) -> None:

@@ -26,18 +26,18 @@ async def running(reconciler: Reconciler):
 
 async def test_key_added_many_times_is_reconciled_once() -> None:
     calls = 0
-    done = asyncio.Event()
+    reconciled = asyncio.Event()
 
     async def reconcile(key: Key) -> None:
         nonlocal calls
         calls += 1
-        done.set()
+        reconciled.set()
 
     reconciler = Reconciler("test", reconcile, FAST)
     for _ in range(10):
         reconciler.add(KEY)
     async with running(reconciler), asyncio.timeout(2):
-        await done.wait()
+        await reconciled.wait()
         await asyncio.sleep(0)
     assert calls == 1
 
@@ -76,38 +76,38 @@ async def test_key_added_during_its_reconciliation_is_reconciled_once_more() -> 
 )
 async def test_key_is_reconciled_again_when_it_fails(error: Exception) -> None:
     calls = 0
-    done = asyncio.Event()
+    reconciled = asyncio.Event()
 
     async def reconcile(key: Key) -> None:
         nonlocal calls
         calls += 1
         if calls < 4:
             raise error
-        done.set()
+        reconciled.set()
 
     reconciler = Reconciler("test", reconcile, FAST)
     reconciler.add(KEY)
     async with running(reconciler), asyncio.timeout(5):
-        await done.wait()
+        await reconciled.wait()
     assert calls == 4
 
 
 async def test_key_is_reconciled_again_when_requeue_is_requested() -> None:
     calls = 0
-    done = asyncio.Event()
+    reconciled = asyncio.Event()
 
     async def reconcile(key: Key) -> Result | None:
         nonlocal calls
         calls += 1
         if calls == 2:
-            done.set()
+            reconciled.set()
             return None
         return Result(requeue_after=0.001)
 
     reconciler = Reconciler("test", reconcile, FAST)
     reconciler.add(KEY)
     async with running(reconciler), asyncio.timeout(2):
-        await done.wait()
+        await reconciled.wait()
 
 
 async def test_reconciliation_of_a_key_cancels_its_timer() -> None:
@@ -130,12 +130,12 @@ async def test_reconciliation_of_a_key_cancels_its_timer() -> None:
 
 
 async def test_no_traceback_is_logged_when_the_api_forbids_a_write(caplog: pytest.LogCaptureFixture) -> None:
-    done = asyncio.Event()
+    reconciled = asyncio.Event()
 
     async def reconcile(key: Key) -> None:
-        if done.is_set():
+        if reconciled.is_set():
             return
-        done.set()
+        reconciled.set()
         raise errors.Forbidden(403, "Forbidden", "namespace a is being terminated")
 
     reconciler = Reconciler("test", reconcile, FAST)

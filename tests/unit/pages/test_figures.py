@@ -48,7 +48,7 @@ def test_percent_has_few_digits(share: float, text: str):
 
 
 @pytest.mark.parametrize("share", [1e-20, 1e-18, -1e-9])
-def test_a_share_that_nobody_tells_from_none_is_none(share: float):
+def test_a_negligible_share_is_zero(share: float):
     assert plain(figures.percent(share)) == "0 %"
 
 
@@ -62,8 +62,8 @@ def test_lists_have_an_and_before_the_last():
 
 @given(FINITE)
 def test_number_is_within_a_rounding_of_the_value(value: float):
-    written = float(figures.number(value).replace(",", ""))
-    assert math.isclose(written, value, rel_tol=0.006, abs_tol=1e-300)
+    parsed = float(figures.number(value).replace(",", ""))
+    assert math.isclose(parsed, value, rel_tol=0.006, abs_tol=1e-300)
 
 
 @given(st.floats())

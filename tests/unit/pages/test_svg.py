@@ -14,7 +14,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters
 
 
 @given(st.lists(POSITIVE, min_size=1, max_size=6), st.booleans())
-def test_a_scale_holds_all_its_values_and_keeps_their_order(values: list[float], log: bool):  # noqa: FBT001 given
+def test_a_scale_holds_all_its_values_and_keeps_their_order(values: list[float], log: bool):  # noqa: FBT001
     scale = Scale.around(values, 10, 110, log=log)
     places = [scale.at(value) for value in sorted(values)]
     assert places == sorted(places)
@@ -22,9 +22,9 @@ def test_a_scale_holds_all_its_values_and_keeps_their_order(values: list[float],
 
 
 @given(POSITIVE, POSITIVE, st.booleans())
-def test_ticks_are_a_few_and_inside(one: float, other: float, log: bool):  # noqa: FBT001 given
-    assume(max(one, other) / min(one, other) > 1.01)
-    scale = Scale.around([one, other], 0, 1, log=log)
+def test_ticks_are_a_few_and_inside(a: float, b: float, log: bool):  # noqa: FBT001
+    assume(max(a, b) / min(a, b) > 1.01)
+    scale = Scale.around([a, b], 0, 1, log=log)
     ticks = scale.ticks()
     assert 1 <= len(ticks) <= 17
     assert all(scale.low * (1 - 1e-9) <= tick <= scale.high * (1 + 1e-9) for tick in ticks)
@@ -42,7 +42,7 @@ def test_values_that_cannot_be_drawn_are_left_out_of_a_scale():
 
 
 @given(TEXT, TEXT)
-def test_whatever_is_written_is_text_and_never_markup(words: str, tip: str):
+def test_any_text_is_escaped(words: str, tip: str):
     drawn = svg.picture(words, svg.text(1, 2, words, "tick"), svg.dot(1, 2, "mark", tip))
     root = ET.fromstring(drawn)
     assert [child.tag for child in root] == ["text", "circle"]

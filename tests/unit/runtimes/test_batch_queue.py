@@ -16,13 +16,13 @@ STEPS = st.lists(st.one_of(ENTER, ENTER, LEAVE, TAKE, TAKE, DONE), max_size=60)
 
 @dataclass
 class Story:
-    """What was asked of a queue, and what it said."""
+    """A model of the queue: calls and the batches that it returned."""
 
     queue: BatchQueue
     now: float = 0.0
     entered: dict[int, tuple[int, str, float]] = field(default_factory=dict)
     waiting: list[int] = field(default_factory=list)
-    left: set[int] = field(default_factory=set)
+    cancelled: set[int] = field(default_factory=set)
     batches: list[tuple[int, ...]] = field(default_factory=list)
     busy: bool = False
 
@@ -39,7 +39,7 @@ class Story:
         self.queue.leave(ticket)
         if ticket in self.waiting:
             self.waiting.remove(ticket)
-            self.left.add(ticket)
+            self.cancelled.add(ticket)
 
     def take(self, later: int) -> None:
         self.now += later
@@ -78,14 +78,14 @@ class Story:
             self.done()
 
 
-def told(steps: list[tuple[str, int, str]], size: int, patience: int, room: int = 1000) -> Story:
+def played(steps: list[tuple[str, int, str]], size: int, patience: int, room: int = 1000) -> Story:
     story = Story(BatchQueue(size, float(patience), room))
-    for what, number, form in steps:
-        if what == "enter":
+    for action, number, form in steps:
+        if action == "enter":
             story.enter(number, form)
-        elif what == "leave":
+        elif action == "leave":
             story.leave(number)
-        elif what == "take":
+        elif action == "take":
             story.take(number)
         else:
             story.done()
@@ -96,10 +96,10 @@ def told(steps: list[tuple[str, int, str]], size: int, patience: int, room: int 
 def test_every_waiting_request_is_in_exactly_one_batch(
     steps: list[tuple[str, int, str]], size: int, patience: int, room: int
 ) -> None:
-    story = told(steps, size, patience, room)
+    story = played(steps, size, patience, room)
     story.finish()
     answered = [ticket for batch in story.batches for ticket in batch]
-    assert sorted(answered) == sorted(story.entered.keys() - story.left)
+    assert sorted(answered) == sorted(story.entered.keys() - story.cancelled)
     assert len(story.queue) == 0
 
 
@@ -107,7 +107,7 @@ def test_every_waiting_request_is_in_exactly_one_batch(
 def test_a_batch_has_one_form_and_at_most_its_size_or_one_request(
     steps: list[tuple[str, int, str]], size: int, patience: int
 ) -> None:
-    story = told(steps, size, patience)
+    story = played(steps, size, patience)
     story.finish()
     for batch in story.batches:
         assert len({story.entered[ticket][1] for ticket in batch}) == 1
@@ -118,7 +118,7 @@ def test_a_batch_has_one_form_and_at_most_its_size_or_one_request(
 def test_requests_of_one_form_are_answered_in_order(
     steps: list[tuple[str, int, str]], size: int, patience: int
 ) -> None:
-    story = told(steps, size, patience)
+    story = played(steps, size, patience)
     story.finish()
     for form in "ab":
         order = [t for batch in story.batches for t in batch if story.entered[t][1] == form]

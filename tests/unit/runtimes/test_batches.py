@@ -21,15 +21,15 @@ WANTED = st.none() | st.lists(
     st.builds(RequestedOutput, st.sampled_from(["predict", "probabilities"]), st.booleans()),
     min_size=1,
     max_size=2,
-    unique_by=lambda one: one.name,
+    unique_by=lambda output: output.name,
 ).map(tuple)
 REQUESTS = st.lists(st.tuples(ROWS, WANTED, st.booleans()), min_size=1, max_size=6)
 
 
 def request(
-    rows: object, wanted: tuple[RequestedOutput, ...] | None = None, *, binary: bool = False
+    rows: object, outputs: tuple[RequestedOutput, ...] | None = None, *, binary: bool = False
 ) -> InferenceRequest:
-    return InferenceRequest("", (Tensor("input", "FP64", np.array(rows, float)),), wanted, binary)
+    return InferenceRequest("", (Tensor("input", "FP64", np.array(rows, float)),), outputs, binary)
 
 
 def plain(answer: batches.Answer) -> list[tuple[str, str, list[object], bool]]:
@@ -38,18 +38,18 @@ def plain(answer: batches.Answer) -> list[tuple[str, str, list[object], bool]]:
 
 @given(REQUESTS)
 def test_parts_of_a_joined_answer_equal_separate_answers(
-    found: list[tuple[list[tuple[int, int]], tuple[RequestedOutput, ...] | None, bool]],
+    cases: list[tuple[list[tuple[int, int]], tuple[RequestedOutput, ...] | None, bool]],
 ) -> None:
-    requests = [request(rows, wanted, binary=binary) for rows, wanted, binary in found]
+    requests = [request(rows, outputs, binary=binary) for rows, outputs, binary in cases]
     answer = MODEL.infer(batches.joined(requests, MODEL))
     parts = batches.split(answer, requests, MODEL)
-    assert [plain(part) for part in parts] == [plain(MODEL.infer(one)) for one in requests]
+    assert [plain(part) for part in parts] == [plain(MODEL.infer(single)) for single in requests]
 
 
 def test_an_output_is_computed_only_when_a_request_asks_for_it() -> None:
     predict = (RequestedOutput("predict", binary=True),)
-    both = batches.joined([request([[1, 2]], predict), request([[3, 4]], predict)], MODEL)
-    assert both.outputs == (RequestedOutput("predict", binary=False),)
+    joined = batches.joined([request([[1, 2]], predict), request([[3, 4]], predict)], MODEL)
+    assert joined.outputs == (RequestedOutput("predict", binary=False),)
 
 
 class Two:
@@ -112,8 +112,8 @@ def test_an_invalid_request_is_refused_before_it_is_joined(wrong: InferenceReque
 def test_a_fixed_first_dimension_is_an_obstacle(
     inputs: tuple[int, ...], outputs: tuple[int, ...], named: str
 ) -> None:
-    found = batches.obstacle([Input("x", "FP32", inputs)], [Output("y", "FP32", outputs)])
-    assert found.startswith(named)
+    obstacle = batches.obstacle([Input("x", "FP32", inputs)], [Output("y", "FP32", outputs)])
+    assert obstacle.startswith(named)
 
 
 def test_a_model_with_open_first_dimensions_has_no_obstacle() -> None:

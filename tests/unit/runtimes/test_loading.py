@@ -40,12 +40,14 @@ def mounted(base: Path, content: dict[str, bytes]) -> tuple[Path, str]:
 
 def test_model_files_are_open_after_verification(image: tuple[Path, str]) -> None:
     models, digest = image
-    found = verify(models, digest, "", FILES)
-    assert bytes(found.program.data) == b"program"
-    assert Path(found.program.reopen_path).read_bytes() == b"program"
-    assert {name: bytes(file.data) for name, file in found.weights.items()} == {"weights.pt": b"many numbers"}
-    assert found.output.framework == "pytorch"
-    found.close()
+    model_files = verify(models, digest, "", FILES)
+    assert bytes(model_files.program.data) == b"program"
+    assert Path(model_files.program.reopen_path).read_bytes() == b"program"
+    assert {name: bytes(file.data) for name, file in model_files.weights.items()} == {
+        "weights.pt": b"many numbers"
+    }
+    assert model_files.output.framework == "pytorch"
+    model_files.close()
 
 
 @pytest.mark.parametrize("sealed", [True, False])
@@ -92,9 +94,9 @@ def test_an_image_is_refused_without_exactly_one_program(names: list[str], tmp_p
 
 def test_an_empty_program_is_opened(tmp_path: Path) -> None:
     models, digest = mounted(tmp_path, {"model.pkl": b""})
-    found = verify(models, digest, "", FILES)
-    assert found.program.data == b""
-    found.close()
+    model_files = verify(models, digest, "", FILES)
+    assert model_files.program.data == b""
+    model_files.close()
 
 
 @pytest.mark.parametrize("kind", ["link", "directory"])
@@ -120,10 +122,10 @@ def test_an_image_without_file_digests_is_opened_only_with_its_seal(image: tuple
         del layer["annotations"]
     manifest.write_text(json.dumps(document))
     digest = oci.digest_of(manifest.read_bytes())
-    found = verify(models, digest, digest, FILES)
-    assert bytes(found.program.data) == b"program"
-    assert found.output.framework == "pytorch"
-    found.close()
+    model_files = verify(models, digest, digest, FILES)
+    assert bytes(model_files.program.data) == b"program"
+    assert model_files.output.framework == "pytorch"
+    model_files.close()
     with pytest.raises(errors.Permanent, match="no node has checked its seal") as caught:
         verify(models, digest, "", FILES)
     assert caught.value.reason == "InvalidImage"

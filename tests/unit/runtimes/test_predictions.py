@@ -32,7 +32,7 @@ REFUSED, BROKEN = -1.0, -2.0
 
 @dataclass
 class Doubling:
-    """Gives twice what it takes; refuses one value, breaks at another, and takes no more than `most` rows."""
+    """Doubles its input; refuses one value, fails at another, and accepts at most `most` rows."""
 
     seconds: float = 0.0
     most: int = 1000
@@ -84,10 +84,12 @@ Make = Callable[..., BatchedPredictions]
 
 
 async def answers(gathered: BatchedPredictions, *requests: InferenceRequest) -> list[list[float] | Exception]:
-    asked = (gathered.infer(request, stays) for request in requests)
+    tasks = (gathered.infer(request, stays) for request in requests)
     async with asyncio.timeout(20):
-        found = await asyncio.gather(*asked, return_exceptions=True)
-    return [one if isinstance(one, Exception) else one[0][0].array.ravel().tolist() for one in found]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    return [
+        result if isinstance(result, Exception) else result[0][0].array.ravel().tolist() for result in results
+    ]
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -121,11 +123,11 @@ async def test_requests_that_arrive_during_a_prediction_are_the_next_batch(make:
     gathered = make(model, size=3)
     first = asyncio.create_task(answers(gathered, ask(1)))
     await until(lambda: model.calls == [[1]])
-    rest = [asyncio.create_task(answers(gathered, ask(value))) for value in (2, 3, 4, 5)]
+    later = [asyncio.create_task(answers(gathered, ask(value))) for value in (2, 3, 4, 5)]
     await waits(gathered, 4)
     model.may_go_on.set()
     assert await first == [[2]]
-    assert [await one for one in rest] == [[[4]], [[6]], [[8]], [[10]]]
+    assert [await task for task in later] == [[[4]], [[6]], [[8]], [[10]]]
     assert model.calls == [[1], [2, 3, 4], [5]]
 
 
@@ -150,9 +152,9 @@ async def test_an_idle_replica_waits_for_others_until_the_timeout(make: Make) ->
 async def test_an_invalid_request_is_refused_without_waiting(make: Make) -> None:
     model = Doubling()
     wrong = InferenceRequest("", (Tensor("x", "FP64", np.zeros((1, 2))),), None, binary=False)
-    (found,) = await answers(make(model, patience=PATIENT), wrong)
-    assert isinstance(found, errors.ApiError)
-    assert "inputs[0].shape" in str(found)
+    (error,) = await answers(make(model, patience=PATIENT), wrong)
+    assert isinstance(error, errors.ApiError)
+    assert "inputs[0].shape" in str(error)
     assert model.calls == []
 
 
@@ -164,9 +166,9 @@ async def test_a_failing_request_does_not_fail_its_batch(
     model = Doubling(seconds)
     model.may_go_on.set()
     gathered = make(model)
-    found = await answers(gathered, ask(1), ask(value), ask(3))
-    assert (found[0], found[2]) == ([2], [6])
-    assert isinstance(found[1], error)
+    results = await answers(gathered, ask(1), ask(value), ask(3))
+    assert (results[0], results[2]) == ([2], [6])
+    assert isinstance(results[1], error)
     assert model.calls == [[1, value, 3], [1], [value], [3]]
     await answers(gathered, ask(1), ask(2), ask(3))
     assert model.calls[-1] == [1, 2, 3]
@@ -200,17 +202,17 @@ async def test_batches_get_smaller_when_requests_fail_only_together(
 async def test_a_request_is_not_predicted_when_its_client_has_disconnected(make: Make) -> None:
     model = Doubling()
     gathered = make(model, size=2, patience=PATIENT)
-    left = asyncio.Event()
+    disconnect = asyncio.Event()
 
     async def leaves() -> dict[str, Any]:
-        await left.wait()
+        await disconnect.wait()
         return {"type": "http.disconnect"}
 
-    gone = asyncio.create_task(gathered.infer(ask(1), leaves))
+    task = asyncio.create_task(gathered.infer(ask(1), leaves))
     await waits(gathered, 1)
-    left.set()
+    disconnect.set()
     with pytest.raises(errors.ApiError, match="the client disconnected"):
-        await gone
+        await task
     assert await answers(gathered, ask(2), ask(3)) == [[4], [6]]
     assert model.calls == [[2, 3]]
 
@@ -218,10 +220,10 @@ async def test_a_request_is_not_predicted_when_its_client_has_disconnected(make:
 async def test_a_request_is_not_predicted_when_it_was_cancelled(make: Make) -> None:
     model = Doubling()
     gathered = make(model, size=2, patience=PATIENT)
-    gone = asyncio.create_task(gathered.infer(ask(1), stays))
+    task = asyncio.create_task(gathered.infer(ask(1), stays))
     await waits(gathered, 1)
-    gone.cancel()
-    await asyncio.wait([gone])
+    task.cancel()
+    await asyncio.wait([task])
     assert await answers(gathered, ask(2), ask(3)) == [[4], [6]]
     assert model.calls == [[2, 3]]
 
@@ -243,18 +245,18 @@ async def test_a_request_is_refused_with_retry_after_when_the_queue_is_full(make
     app = InferenceApp(model, ServedModel("tests", "m", "v", Startup(0.0)), SETTINGS, gathered)
     waiting = asyncio.create_task(answers(gathered, ask(1)))
     await waits(gathered, 1)
-    sent: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
         tensor = {"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [2]}
         return {"type": "http.request", "body": orjson.dumps({"inputs": [tensor]})}
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        messages.append(message)
 
     await app({"type": "http", "method": "POST", "path": "/v2/models/m/infer", "headers": []}, receive, send)
-    assert sent[0]["status"] == 503
-    assert dict(sent[0]["headers"])[b"retry-after"] == b"1"
-    assert b"1 requests already wait" in sent[1]["body"]
+    assert messages[0]["status"] == 503
+    assert dict(messages[0]["headers"])[b"retry-after"] == b"1"
+    assert b"1 requests already wait" in messages[1]["body"]
     app.drain()
     assert await waiting == [[2]]

@@ -47,17 +47,17 @@ def test_requests_are_not_batched_by_default(environment: dict[str, str]) -> Non
 
 
 def test_requests_are_batched_with_the_options_of_the_environment() -> None:
-    found = predicted(Model(-1, 4), SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT="2ms")
-    assert isinstance(found, predictions.BatchedPredictions)
-    assert (found._queue.size, found._queue.patience) == (8, 0.002)
+    predictor = predicted(Model(-1, 4), SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT="2ms")
+    assert isinstance(predictor, predictions.BatchedPredictions)
+    assert (predictor._queue.size, predictor._queue.patience) == (8, 0.002)
 
 
 def test_a_model_with_a_fixed_batch_predicts_each_request_and_warns_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert isinstance(predicted(Model(1, 64), SLIPWAY_BATCH_SIZE="8"), predictions.SinglePredictions)
-    (said,) = caplog.messages
-    assert said.startswith(
+    (warning,) = caplog.messages
+    assert warning.startswith(
         "SLIPWAY_BATCH_SIZE: each request is predicted by itself: input 'x' has shape [1, 64]"
     )
 

@@ -43,15 +43,15 @@ def request_of(name: str, datatype: str, array: np.ndarray, *, binary: bool) -> 
     return head + blob, str(len(head)) if binary else None
 
 
-def same(one: np.ndarray, two: np.ndarray) -> bool:
-    if one.dtype == object:
-        return one.shape == two.shape and one.ravel().tolist() == two.ravel().tolist()
-    return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.dtype == object:
+        return a.shape == b.shape and a.ravel().tolist() == b.ravel().tolist()
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 @given(arrays(text=False))
-def test_binary_tensors_round_trip_bit_for_bit(found: tuple[str, np.ndarray]) -> None:
-    datatype, array = found
+def test_binary_tensors_round_trip_bit_for_bit(typed_array: tuple[str, np.ndarray]) -> None:
+    datatype, array = typed_array
     body, length = request_of("x", datatype, array, binary=True)
     (tensor,) = protocol.decode(body, length).inputs
     assert (tensor.name, tensor.datatype) == ("x", datatype)
@@ -59,17 +59,17 @@ def test_binary_tensors_round_trip_bit_for_bit(found: tuple[str, np.ndarray]) ->
 
 
 @given(arrays(text=True))
-def test_json_tensors_round_trip(found: tuple[str, np.ndarray]) -> None:
-    datatype, array = found
+def test_json_tensors_round_trip(typed_array: tuple[str, np.ndarray]) -> None:
+    datatype, array = typed_array
     body, length = request_of("x", datatype, array, binary=False)
     (tensor,) = protocol.decode(body, length).inputs
     assert tensor.array.shape == array.shape
     assert tensor.array.ravel().tolist() == array.ravel().tolist()
 
 
-@given(arrays(text=True).filter(lambda found: found[1].size > 0))
-def test_nested_data_equals_flat_data(found: tuple[str, np.ndarray]) -> None:
-    datatype, array = found
+@given(arrays(text=True).filter(lambda typed_array: typed_array[1].size > 0))
+def test_nested_data_equals_flat_data(typed_array: tuple[str, np.ndarray]) -> None:
+    datatype, array = typed_array
     if datatype == "BYTES":
         array = np.vectorize(bytes.decode, otypes=[object])(array)
     nested = tensors.from_json("x", datatype, array.shape, array.tolist())
@@ -79,11 +79,11 @@ def test_nested_data_equals_flat_data(found: tuple[str, np.ndarray]) -> None:
 
 @given(st.lists(arrays(text=True), min_size=1, max_size=3), st.lists(st.booleans(), min_size=3, max_size=3))
 def test_responses_with_json_and_binary_tensors_are_readable(
-    found: list[tuple[str, np.ndarray]], binary: list[bool]
+    typed_arrays: list[tuple[str, np.ndarray]], binary: list[bool]
 ) -> None:
     outputs = [
         (Tensor(f"o{i}", datatype, array), flag)
-        for i, ((datatype, array), flag) in enumerate(zip(found, binary, strict=False))
+        for i, ((datatype, array), flag) in enumerate(zip(typed_arrays, binary, strict=False))
     ]
     body, length = protocol.encode(outputs, model="m", version="v", id_="7")
     size = len(body) if length is None else length
@@ -92,13 +92,13 @@ def test_responses_with_json_and_binary_tensors_are_readable(
     assert (length is not None) == any(flag for _, flag in outputs)
     as_request = json.dumps({"inputs": document["outputs"]}).encode()
     decoded = protocol.decode(as_request + body[size:], str(len(as_request)))
-    for tensor, (sent, _) in zip(decoded.inputs, outputs, strict=True):
-        assert tensor.array.ravel().tolist() == sent.array.ravel().tolist()
+    for tensor, (output, _) in zip(decoded.inputs, outputs, strict=True):
+        assert tensor.array.ravel().tolist() == output.array.ravel().tolist()
 
 
 @given(arrays(text=False).filter(lambda f: f[1].size > 0), st.data())
-def test_truncated_binary_is_refused_with_the_field(found: tuple[str, np.ndarray], data) -> None:
-    body, length = request_of("x", *found, binary=True)
+def test_truncated_binary_is_refused_with_the_field(typed_array: tuple[str, np.ndarray], data) -> None:
+    body, length = request_of("x", *typed_array, binary=True)
     cut = data.draw(st.integers(int(length or 0), len(body) - 1))
     with pytest.raises(errors.ApiError, match=r"inputs\[0\]\.parameters\.binary_data_size") as caught:
         protocol.decode(body[:cut], length)
@@ -170,7 +170,7 @@ def code_of(body: bytes, length: str | None) -> int:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         ({}, "inputs: must be a list of 1 to 64 tensors, got None"),
         (
@@ -236,10 +236,10 @@ def code_of(body: bytes, length: str | None) -> int:
         ),
     ],
 )
-def test_an_invalid_request_is_refused_with_field_rule_and_value(document: dict, said: str) -> None:
+def test_an_invalid_request_is_refused_with_field_rule_and_value(document: dict, message: str) -> None:
     with pytest.raises(errors.ApiError) as caught:
         protocol.decode(json.dumps(document).encode(), None)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.code == 400
 
 

@@ -18,7 +18,8 @@ def test_headers_have_the_phases_in_order_and_the_start_time() -> None:
     for phase, seconds in (("verify", 0.0005), ("import", 1.5), ("load", 0.02), ("warmup", 0.013)):
         report = startup.spent(report, phase, seconds)
     assert dict(report.headers()) == {
-        b"server-timing": b"spawn;dur=250.000, import;dur=1500.000, verify;dur=0.500, load;dur=20.000, warmup;dur=13.000",
+        b"server-timing": b"spawn;dur=250.000, import;dur=1500.000, verify;dur=0.500, load;dur=20.000, "
+        b"warmup;dur=13.000",
         b"x-slipway-started": b"1795300651.250000",
     }
 
@@ -43,10 +44,12 @@ def test_parts_of_a_phase_are_added(parts: list[tuple[str, float]], started: flo
     for phase, seconds in parts:
         report = startup.spent(report, phase, seconds)
     shown = dict(report.headers()).get(b"server-timing", b"").decode()
-    found = [(name, float(ms)) for name, ms in re.findall(r"(\w+);dur=([0-9.]+)", shown)]
-    assert [name for name, _ in found] == [name for name in startup.PHASES if name in {p for p, _ in parts}]
+    durations = [(name, float(ms)) for name, ms in re.findall(r"(\w+);dur=([0-9.]+)", shown)]
+    assert [name for name, _ in durations] == [
+        name for name in startup.PHASES if name in {p for p, _ in parts}
+    ]
     assert math.isclose(
-        sum(ms for _, ms in found), sum(s for _, s in parts) * 1000, rel_tol=1e-6, abs_tol=0.01
+        sum(ms for _, ms in durations), sum(s for _, s in parts) * 1000, rel_tol=1e-6, abs_tol=0.01
     )
 
 

@@ -54,7 +54,7 @@ def test_running_process_is_read_until_it_ends(tmp_path: Path) -> None:
     assert processes.read_running(path) is None
 
 
-async def test_end_of_a_process_is_awaited_at_most_so_long() -> None:
+async def test_wait_for_the_end_of_a_process_is_limited() -> None:
     child = await asyncio.create_subprocess_exec("sleep", "60")
     identity = processes.identity_of(child.pid)
     assert identity is not None

@@ -30,7 +30,7 @@ def scaler(**status: Any) -> Object:
     }
 
 
-def whole() -> Object:
+def decided_scaler() -> Object:
     return scaler(
         desiredReplicas=3,
         currentReplicas=3,
@@ -81,8 +81,8 @@ def whole() -> Object:
     )
 
 
-def explained(found: Object) -> str:
-    return explanation.explanation(found, NOW)
+def explained(autoscaler: Object) -> str:
+    return explanation.explanation(autoscaler, NOW)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def explained(found: Object) -> str:
     ],
 )
 def test_explanation_has_the_values_of_the_status(sentence: str) -> None:
-    assert sentence in explained(whole())
+    assert sentence in explained(decided_scaler())
 
 
 @pytest.mark.parametrize(
@@ -139,35 +139,33 @@ def test_explanation_has_learned_values_and_forecast_interval(capacity: Capacity
 
 
 def test_explanation_without_a_decision_says_so() -> None:
-    assert (
-        explained(scaler())
-        == "digits-stable wants deployment/digits-1 between 0 and 10 replicas, and has not decided anything yet."
-    )
+    expected = "digits-stable wants deployment/digits-1 between 0 and 10 replicas"
+    assert explained(scaler()) == f"{expected}, and has not decided anything yet."
 
 
-@pytest.mark.parametrize("field", sorted(whole()["status"]))
+@pytest.mark.parametrize("field", sorted(decided_scaler()["status"]))
 def test_explanation_is_possible_without_any_single_field(field: str) -> None:
-    lacking = whole()
+    lacking = decided_scaler()
     del lacking["status"][field]
     assert explained(lacking).startswith("digits-stable wants")
 
 
-@pytest.mark.parametrize("field", sorted(whole()["status"]["decision"]))
+@pytest.mark.parametrize("field", sorted(decided_scaler()["status"]["decision"]))
 def test_explanation_is_possible_without_any_part_of_the_decision(field: str) -> None:
-    lacking = whole()
+    lacking = decided_scaler()
     del lacking["status"]["decision"][field]
     assert explained(lacking).startswith("digits-stable wants")
 
 
 def test_explanation_names_the_limit_when_the_count_is_below_the_need() -> None:
-    bound = whole()
+    bound = decided_scaler()
     bound["status"]["decision"] |= {"needed": 14, "rule": "MaxReplicas"}
     bound["status"]["desiredReplicas"] = 10
     assert "The load asks for 14 replicas; the rule makes it 10." in explained(bound)
 
 
 def test_explanation_has_the_withheld_decision_when_observing() -> None:
-    observed = whole()
+    observed = decided_scaler()
     observed["spec"]["prediction"] = {"mode": "Observe"}
     assert "decisions are reported, and not applied" in explained(observed)
 
@@ -182,7 +180,7 @@ def test_explanation_has_the_problems() -> None:
 
 
 def test_row_has_the_numbers_of_the_decision() -> None:
-    assert summary.row(whole()) == [
+    assert summary.row(decided_scaler()) == [
         "digits-stable",
         "deployment/digits-1",
         0,

@@ -9,9 +9,9 @@ from tests.objects import simulations
 
 
 def test_default_policies_are_ours_its_risks_and_the_baselines() -> None:
-    found = [(contender.policy, contender.risk) for contender in chosen([], None)]
-    assert found[: 1 + len(RISKS)] == [(OURS, None), *((OURS, risk) for risk in RISKS)]
-    assert [policy for policy, _ in found[1 + len(RISKS) :]] == list(DEFAULT)
+    contenders = [(contender.policy, contender.risk) for contender in chosen([], None)]
+    assert contenders[: 1 + len(RISKS)] == [(OURS, None), *((OURS, risk) for risk in RISKS)]
+    assert [policy for policy, _ in contenders[1 + len(RISKS) :]] == list(DEFAULT)
 
 
 def test_named_policies_run_once_besides_ours() -> None:
@@ -30,7 +30,7 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ((3, 2, None, None, None, None, ""), "--max 2 is below --min 3"),
         ((0, 2, 0.0, None, None, None, ""), "--capacity 0 must be above 0"),
@@ -38,10 +38,10 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
     ],
 )
 def test_an_invalid_value_is_refused_with_its_option(
-    given: tuple[int, int, None, None, None, None, str], words: str
+    options: tuple[int, int, None, None, None, None, str], words: str
 ) -> None:
     with pytest.raises(errors.UserError, match=words):
-        wish(*given)
+        wish(*options)
 
 
 def test_text_has_a_row_for_every_policy_and_the_assumptions() -> None:

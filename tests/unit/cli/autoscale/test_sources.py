@@ -22,7 +22,7 @@ START, STEP = 1_700_000_040, 60
 class Prometheus(HTTPServer):
     """Answers ranges with two series that add up to the minute's number, but for one minute that has none."""
 
-    asked: list[dict[str, str]]
+    queries: list[dict[str, str]]
     refusal = ""
 
 
@@ -31,7 +31,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
-        self.server.asked.append(query)
+        self.server.queries.append(query)
         first, last = float(query["start"]), float(query["end"])
         moments = [first + STEP * i for i in range(int((last - first) / STEP) + 1)]
         numbers = [(moment, (moment - START) / STEP) for moment in moments if moment != START + 3 * STEP]
@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def prometheus() -> Iterator[Prometheus]:
     server = Prometheus(("127.0.0.1", 0), Handler)
-    server.asked = []
+    server.queries = []
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
@@ -76,8 +76,8 @@ def test_a_long_range_is_queried_in_parts_without_overlap(prometheus: Prometheus
     trace = sources.read(source(prometheus, MAX_POINTS + 9))
     assert isinstance(trace, BinTrace)
     assert trace.rates[-1] == MAX_POINTS + 9
-    assert len(prometheus.asked) == 2
-    assert float(prometheus.asked[1]["start"]) == float(prometheus.asked[0]["end"]) + STEP
+    assert len(prometheus.queries) == 2
+    assert float(prometheus.queries[1]["start"]) == float(prometheus.asked[0]["end"]) + STEP
 
 
 def test_an_error_of_prometheus_is_reported_with_its_message(prometheus: Prometheus) -> None:

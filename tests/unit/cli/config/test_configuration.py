@@ -60,20 +60,20 @@ def test_options_override_the_environment_which_overrides_the_file(data_dir: Dat
 @pytest.mark.parametrize("path", list(paths()))
 def test_a_setting_can_be_set_by_file_and_by_variable(data_dir: DataDir, path: str) -> None:
     setting = EVERY[path]
-    other = another(setting)
+    new_value = another(setting)
     *sections, name = path.split(".")
-    content: Any = {name: other}
+    content: Any = {name: new_value}
     for section in reversed(sections):
         content = {section: content}
     file = yaml.safe_dump(content)
-    for text, environment in ((file, {}), ("", {variable_of(path): str(other)})):
+    for text, environment in ((file, {}), ("", {variable_of(path): str(new_value)})):
         data_dir.config.write_text(text)
         try:
             configuration = load(data_dir, environment=environment).configuration
         except errors.UserError as error:
             assert "must be" in str(error)  # noqa: PT017 a rule between two settings, which names both
         else:
-            assert value_at(configuration, path) == other
+            assert value_at(configuration, path) == new_value
 
 
 def another(setting: SettingDescription) -> Any:
@@ -83,8 +83,8 @@ def another(setting: SettingDescription) -> Any:
     assert setting.least is not None
     assert setting.most is not None
     inside = [setting.default + 1, setting.default - 1, setting.default / 2]
-    other = next(value for value in inside if setting.least <= value <= setting.most)
-    return round(other) if setting.type == "integer" else float(other)
+    new_value = next(value for value in inside if setting.least <= value <= setting.most)
+    return round(new_value) if setting.type == "integer" else float(new_value)
 
 
 @pytest.mark.parametrize("path", [path for path, setting in EVERY.items() if setting.least is not None])

@@ -6,7 +6,7 @@ from rich.console import Console
 from serving.cli.demo.console import Story
 
 
-def told(*, terminal: bool) -> tuple[str, Story]:
+def output_of_a_story(*, terminal: bool) -> tuple[str, Story]:
     sink = io.StringIO()
     with Story(Console(file=sink, force_terminal=terminal, width=40)) as story:
         story.step("First [of] two")
@@ -18,7 +18,7 @@ def told(*, terminal: bool) -> tuple[str, Story]:
 
 
 def test_piped_lines_are_plain_and_never_wrapped() -> None:
-    text, _ = told(terminal=False)
+    text, _ = output_of_a_story(terminal=False)
     assert "\x1b" not in text
     assert "waiting" not in text
     assert text.splitlines()[1:] == [
@@ -31,13 +31,13 @@ def test_piped_lines_are_plain_and_never_wrapped() -> None:
 
 
 def test_a_terminal_shows_the_same_lines_and_a_spinner() -> None:
-    plain, _ = told(terminal=False)
-    text, _ = told(terminal=True)
+    plain, _ = output_of_a_story(terminal=False)
+    text, _ = output_of_a_story(terminal=True)
     assert "waiting" in text
-    seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "\n").splitlines()
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "\n").splitlines()
     for line in plain.splitlines():
-        assert line in seen
+        assert line in shown
 
 
 def test_a_failed_check_is_remembered() -> None:
-    assert told(terminal=False)[1].failed == ["this does not"]
+    assert output_of_a_story(terminal=False)[1].failed == ["this does not"]

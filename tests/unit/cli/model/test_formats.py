@@ -14,24 +14,24 @@ from tests.objects.foreign_models import MLMODEL, RUN_ID, cache, hugging_face, r
 
 @pytest.mark.parametrize("below", ["", "artifacts/model"])
 def test_an_mlflow_run_is_recognised_with_framework_metrics_and_inputs(tmp_path: Path, below: str) -> None:
-    found = formats.recognise(run_directory(tmp_path) / below)
-    assert (found.kind, found.framework, found.revision) == ("MLflow run", "sklearn", RUN_ID)
-    assert found.metrics == {"accuracy": 0.97, "val/loss_mean": 0.25}
-    assert found.inputs == ({"name": "input", "datatype": "FP64", "shape": [-1, 64]},)
-    assert [name for _, name in formats.files(found)] == ["MLmodel", "conda.yaml", "model.pkl"]
+    model = formats.recognise(run_directory(tmp_path) / below)
+    assert (model.kind, model.framework, model.revision) == ("MLflow run", "sklearn", RUN_ID)
+    assert model.metrics == {"accuracy": 0.97, "val/loss_mean": 0.25}
+    assert model.inputs == ({"name": "input", "datatype": "FP64", "shape": [-1, 64]},)
+    assert [name for _, name in formats.files(model)] == ["MLmodel", "conda.yaml", "model.pkl"]
 
 
 def test_an_mlflow_run_becomes_a_valid_slipway_json(tmp_path: Path) -> None:
-    found = formats.recognise(run_directory(tmp_path))
-    said = output_manifest.parse(json.dumps(importing.described(found, "sklearn")).encode())
-    assert (said.framework, said.source_revision, said.metrics["accuracy"]) == ("sklearn", RUN_ID, 0.97)
-    assert said.inputs[0].shape == (-1, 64)
+    model = formats.recognise(run_directory(tmp_path))
+    parsed = output_manifest.parse(json.dumps(importing.described(model, "sklearn")).encode())
+    assert (parsed.framework, parsed.source_revision, parsed.metrics["accuracy"]) == ("sklearn", RUN_ID, 0.97)
+    assert parsed.inputs[0].shape == (-1, 64)
 
 
 def test_a_pickle_is_renamed_to_the_name_that_the_runtime_loads(tmp_path: Path) -> None:
     text = MLMODEL.replace("pickled_model: model.pkl", "pickled_model: forest.pkl")
-    found = formats.recognise(run_directory(tmp_path, text, "forest.pkl"))
-    assert [name for _, name in formats.files(found)] == ["MLmodel", "conda.yaml", "model.pkl"]
+    model = formats.recognise(run_directory(tmp_path, text, "forest.pkl"))
+    assert [name for _, name in formats.files(model)] == ["MLmodel", "conda.yaml", "model.pkl"]
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_run_with_several_models_is_refused_with_their_names(tmp_path: Path) -
 
 
 def test_a_hugging_face_directory_is_recognised(tmp_path: Path) -> None:
-    found = formats.recognise(hugging_face(tmp_path / "tiny"))
-    assert (found.kind, found.framework, found.links_within) == (
+    model = formats.recognise(hugging_face(tmp_path / "tiny"))
+    assert (model.kind, model.framework, model.links_within) == (
         "Hugging Face directory",
         "transformers",
         None,
@@ -71,9 +71,9 @@ def test_a_hugging_face_directory_is_recognised(tmp_path: Path) -> None:
 @pytest.mark.parametrize("below", ["", "snapshots/abc123"])
 def test_links_are_followed_in_a_hugging_face_cache(tmp_path: Path, below: str) -> None:
     root = cache(tmp_path)
-    found = formats.recognise(root / below)
-    assert (found.framework, found.revision) == ("transformers", "abc123")
-    assert [(path.parent.name, name) for path, name in formats.files(found)] == [
+    model = formats.recognise(root / below)
+    assert (model.framework, model.revision) == ("transformers", "abc123")
+    assert [(path.parent.name, name) for path, name in formats.files(model)] == [
         ("blobs", "config.json"),
         ("blobs", "model.safetensors"),
     ]
@@ -105,7 +105,7 @@ def test_a_cache_is_refused_when_it_has_several_snapshots_and_no_main(tmp_path: 
 
 def test_other_directories_are_imported_as_files(tmp_path: Path) -> None:
     (tmp_path / "model.joblib").write_text("x")
-    found: Any = formats.recognise(tmp_path)
-    assert (found.kind, found.framework, found.root) == ("directory", "", tmp_path)
+    model: Any = formats.recognise(tmp_path)
+    assert (model.kind, model.framework, model.root) == ("directory", "", tmp_path)
     with pytest.raises(errors.UserError, match="not a directory"):
         formats.recognise(tmp_path / "model.joblib")

@@ -16,10 +16,10 @@ def version(name: str, created: int = 0, **status: Any) -> Object:
     return {"metadata": meta, "spec": {"modelName": "digits", "source": {"path": "/x"}}, "status": status}
 
 
-def ready(name: str, files: dict[str, tuple[str, int]], **more: Any) -> Object:
+def ready(name: str, files: dict[str, tuple[str, int]], **fields: Any) -> Object:
     listed = [{"path": path, "digest": digest, "size": size} for path, (digest, size) in files.items()]
     size = sum(size for _, size in files.values())
-    return version(name, phase="Ready", digest=f"sha256:{name}", size=size, files=listed, **more)
+    return version(name, phase="Ready", digest=f"sha256:{name}", size=size, files=listed, **fields)
 
 
 def test_a_list_shows_readiness_and_users_of_versions() -> None:
@@ -29,12 +29,12 @@ def test_a_list_shows_readiness_and_users_of_versions() -> None:
     }
     going = version("v0", 0, phase="Ready")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    found = [
+    versions = [
         version("v2", 2, phase="Ready", size=1_500_000, digest="sha256:" + "ab" * 32),
         version("v1", 1),
         going,
     ]
-    text = tables.text(*listing.rows(found, [inference], NOW, wide=False, namespaced=False))
+    text = tables.text(*listing.rows(versions, [inference], NOW, wide=False, namespaced=False))
     rows = [line.split() for line in text.splitlines()]
     assert rows[0][:4] == ["NAME", "MODEL", "PHASE", "SOURCE"]
     assert [row[0] for row in rows[1:]] == ["v0", "v1", "v2"]

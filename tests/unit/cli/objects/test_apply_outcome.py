@@ -6,11 +6,11 @@ from serving.cli.objects.apply import outcome
 
 
 def stored(
-    version: str = "1", replicas: int = 1, time: str = "2026-01-01T00:00:00Z", **more: Any
+    version: str = "1", replicas: int = 1, time: str = "2026-01-01T00:00:00Z", **fields: Any
 ) -> dict[str, Any]:
     owned = {"manager": "slipway", "operation": "Apply", "fieldsV1": {"f:spec": {}}, "time": time}
     meta = {"name": "a", "resourceVersion": version, "managedFields": [owned]}
-    return {"metadata": meta, "spec": {"replicas": replicas}, **more}
+    return {"metadata": meta, "spec": {"replicas": replicas}, **fields}
 
 
 def test_outcome_is_created_when_the_object_is_new() -> None:

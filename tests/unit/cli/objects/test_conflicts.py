@@ -15,22 +15,22 @@ def obj(weight: object) -> dict[str, object]:
 
 
 def test_a_conflict_shows_field_values_manager_and_command() -> None:
-    said = conflicts.words(conflict(), obj(50), obj(90))
-    assert 'spec.predictors[name="stable"].trafficWeight is 50, the manifest has 90' in said
-    assert "set by slipway-traffic (`slipway traffic set`)" in said
-    assert "leave these fields out" in said
-    assert "--force-conflicts" in said
+    message = conflicts.words(conflict(), obj(50), obj(90))
+    assert 'spec.predictors[name="stable"].trafficWeight is 50, the manifest has 90' in message
+    assert "set by slipway-traffic (`slipway traffic set`)" in message
+    assert "leave these fields out" in message
+    assert "--force-conflicts" in message
 
 
 def test_a_missing_path_shows_no_values() -> None:
-    said = conflicts.words(conflict(".spec.gone[3].x", "somebody"), obj(50), obj(90))
-    assert "spec.gone[3].x; set by somebody" in said
+    message = conflicts.words(conflict(".spec.gone[3].x", "somebody"), obj(50), obj(90))
+    assert "spec.gone[3].x; set by somebody" in message
 
 
 def test_values_are_looked_up_by_key_position_and_name() -> None:
-    found = {"a": [{"k": 1, "j": "x", "v": 7}, 5]}
-    assert conflicts.value(found, '.a[k=1,j="x"].v') == 7
-    assert conflicts.value(found, ".a[1]") == 5
+    document = {"a": [{"k": 1, "j": "x", "v": 7}, 5]}
+    assert conflicts.value(document, '.a[k=1,j="x"].v') == 7
+    assert conflicts.value(document, ".a[1]") == 5
 
 
 def test_only_conflicts_of_field_managers_have_fields() -> None:

@@ -19,7 +19,7 @@ def test_every_document_has_its_file_number_and_namespace(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: [", "one.yaml:2:1: not YAML"),
         ("- 1", "must be an object"),
@@ -30,11 +30,11 @@ def test_every_document_has_its_file_number_and_namespace(tmp_path: Path) -> Non
     ],
 )
 def test_a_document_that_is_not_an_object_is_refused_with_its_position(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(text + "\n")
-    with pytest.raises(errors.UserError, match=said):
+    with pytest.raises(errors.UserError, match=message):
         manifests.read([str(file)], HERE)
 
 

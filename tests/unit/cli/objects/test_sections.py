@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,14 +8,14 @@ from serving.resources import kinds, names
 NOW = datetime(2026, 1, 2, 10, 0, 0, tzinfo=UTC)
 
 
-def event(reason: str, last: str, **more: Any) -> dict[str, Any]:
+def event(reason: str, last: str, **fields: Any) -> dict[str, Any]:
     return {
         "type": "Normal",
         "reason": reason,
         "lastTimestamp": last,
         "message": "m",
         "source": {"component": "c"},
-    } | more
+    } | fields
 
 
 def pod(name: str, arm: str, **status: Any) -> dict[str, Any]:
@@ -45,9 +46,9 @@ def test_events_are_none_without_events() -> None:
 def test_replicas_show_waiting_reason_restarts_and_termination() -> None:
     waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 4, "ready": False}
     ready = {"state": {"running": {}}, "restartCount": 0, "ready": True}
-    gone = pod("c", "b", phase="Running", containerStatuses=[ready])
-    gone["metadata"]["deletionTimestamp"] = "2026-01-02T10:00:00Z"
-    pods = [gone, pod("a", "b", phase="Running", podIP="127.77.0.2", containerStatuses=[waiting])]
+    terminating = pod("c", "b", phase="Running", containerStatuses=[ready])
+    terminating["metadata"]["deletionTimestamp"] = "2026-01-02T10:00:00Z"
+    pods = [terminating, pod("a", "b", phase="Running", podIP="127.77.0.2", containerStatuses=[waiting])]
     lines = [line.split() for line in sections.replicas(pods, NOW).splitlines()]
     assert lines[0] == ["NAME", "ARM", "STATUS", "READY", "RESTARTS", "AGE", "IP"]
     assert lines[1] == ["a", "b", "CrashLoopBackOff", "0/1", "4", "3m", "127.77.0.2"]
@@ -55,10 +56,16 @@ def test_replicas_show_waiting_reason_restarts_and_termination() -> None:
 
 
 def test_conditions_show_their_transition_time() -> None:
-    found = [
+    conditions = [
         {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "2026-01-02T09:59:00Z"}
     ]
-    assert sections.conditions(found, NOW).splitlines()[1].split() == ["Ready", "True", "Ready", "60s", "N/A"]
+    assert sections.conditions(conditions, NOW).splitlines()[1].split() == [
+        "Ready",
+        "True",
+        "Ready",
+        "60s",
+        "N/A",
+    ]
 
 
 def test_a_start_from_zero_shows_the_duration_of_its_phases() -> None:
@@ -74,14 +81,15 @@ def test_a_start_from_zero_shows_the_duration_of_its_phases() -> None:
 
 
 def test_the_start_of_a_pod_is_a_table_of_phases() -> None:
-    message = '{"seen":10.0,"ready":10.05,"fetch":0,"verify":2.5,"spawn":20,"import":0,"load":7.5,"warmup":10,"probe":10}'
-    said = {"type": names.STARTED_CONDITION, "status": "True", "reason": "Zygote", "message": message}
+    durations = {"fetch": 0, "verify": 2.5, "spawn": 20, "import": 0, "load": 7.5, "warmup": 10, "probe": 10}
+    message = json.dumps({"seen": 10.0, "ready": 10.05, **durations})
+    started = {"type": names.STARTED_CONDITION, "status": "True", "reason": "Zygote", "message": message}
     ready = {"type": "Ready", "status": "True"}
-    pod = {"status": {"conditions": [ready, said]}}
+    pod = {"status": {"conditions": [ready, started]}}
     lines = [line.split() for line in sections.start(pod).splitlines()]
     assert lines[0] == ["PHASE", "MILLISECONDS", "SHARE"]
     assert ["spawn", "20.0", "40%"] in lines
     assert lines[-1][:3] == ["ready", "(zygote)", "50.0"]
     assert sections.without_start(pod["status"]["conditions"]) == [ready]
-    assert sections.start({"status": {"conditions": [{**said, "message": "no JSON"}]}}) == ""
+    assert sections.start({"status": {"conditions": [{**started, "message": "no JSON"}]}}) == ""
     assert sections.start({}) == ""

@@ -8,7 +8,7 @@ from serving.resources import names
 
 def _pod(name: str, *resources: dict[str, Any], arm: str = "") -> dict[str, Any]:
     labels = {names.INFERENCE_LABEL: "digits", names.PREDICTOR_LABEL: arm} if arm else {}
-    containers = [{"name": f"c{n}", "resources": given} for n, given in enumerate(resources)]
+    containers = [{"name": f"c{n}", "resources": requirements} for n, requirements in enumerate(resources)]
     return {
         "metadata": {"name": name, "namespace": "ns", "labels": labels},
         "spec": {"containers": containers},
@@ -61,5 +61,5 @@ def test_a_pod_without_usage_is_listed_with_its_requests() -> None:
 
 def test_rows_are_ordered_by_inference_arm_and_name() -> None:
     pods = [_pod("z", arm="b"), _pod("y", arm="a"), _pod("x", arm="b")]
-    _, found = top.rows(pods, [], namespaced=False)
-    assert [row[0] for row in found] == ["y", "x", "z"]
+    _, rows = top.rows(pods, [], namespaced=False)
+    assert [row[0] for row in rows] == ["y", "x", "z"]

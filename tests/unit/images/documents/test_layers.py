@@ -35,7 +35,8 @@ def test_layer_unpacks_to_the_files_it_was_built_from(tree: dict[str, bytes]) ->
     (layer,) = layers.plan(Entry(path, len(data)) for path, data in tree.items())
     with tarfile.open(fileobj=io.BytesIO(layer_tar(layer, tree)), mode="r:") as tar:
         members = tar.getmembers()
-        unpacked = {m.name: tar.extractfile(m).read() for m in members if m.isreg()}  # type: ignore[union-attr]
+        contents = {m.name: tar.extractfile(m) for m in members if m.isreg()}
+        unpacked = {name: file.read() for name, file in contents.items() if file is not None}
     assert unpacked == {f"models/{path}": data for path, data in tree.items()}
     assert {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in members} == {(0, 0, 0, "", "")}
     assert {m.mode for m in members if m.isdir()} == {0o755}

@@ -1,4 +1,4 @@
-"""Image references: what is one, and what a wrong one is told."""
+"""Image references: valid ones, and the errors of invalid ones."""
 
 import pytest
 from hypothesis import given
@@ -86,10 +86,10 @@ def test_text_of_a_reference_is_parsed_back(host: str, parts: list[str], tag: st
 @given(st.text(max_size=60) | st.from_regex(r"[a-z.:/@\[\]%]{0,40}", fullmatch=True))
 def test_any_text_is_parsed_or_refused_with_a_reason(text: str) -> None:
     try:
-        found = Reference.parse(text)
+        reference = Reference.parse(text)
     except errors.Permanent as error:
         if error.reason != "InvalidReference":
             raise
     else:
-        assert Reference.parse(str(found)) == found
-        assert ".." not in found.repository
+        assert Reference.parse(str(reference)) == reference
+        assert ".." not in reference.repository

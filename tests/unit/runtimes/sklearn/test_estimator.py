@@ -16,8 +16,8 @@ from serving.runtimes.sklearn.estimator import Estimator
 ROWS = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
 
 
-def ask(array: np.ndarray, datatype: str = "FP64", *wanted: str) -> InferenceRequest:
-    outputs = tuple(RequestedOutput(name, binary=False) for name in wanted) or None
+def ask(array: np.ndarray, datatype: str = "FP64", *output_names: str) -> InferenceRequest:
+    outputs = tuple(RequestedOutput(name, binary=False) for name in output_names) or None
     return InferenceRequest("", (Tensor("input", datatype, array),), outputs, binary=False)
 
 
@@ -44,8 +44,8 @@ def test_text_input_is_decoded() -> None:
     encoder = OneHotEncoder(handle_unknown="ignore")
     model = make_pipeline(encoder, LogisticRegression(C=100)).fit(words, [1, 0, 1])
     estimator = Estimator(model, OutputManifest(inputs=(Input("input", "BYTES", (-1, 1)),)))
-    sent = np.array([[b"blue"], [b"red"]], dtype=object)
-    ((tensor, _),) = estimator.infer(ask(sent, "BYTES", "predict"))
+    encoded = np.array([[b"blue"], [b"red"]], dtype=object)
+    ((tensor, _),) = estimator.infer(ask(encoded, "BYTES", "predict"))
     assert tensor.array.tolist() == [0, 1]
 
 

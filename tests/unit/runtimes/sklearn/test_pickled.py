@@ -103,10 +103,10 @@ def test_a_large_array_is_a_copy_on_write_view_of_the_file(order: Any, tmp_path:
 )
 def test_small_and_object_arrays_are_copied(values: Any, tmp_path: Path) -> None:
     joblib.dump(Table(values), tmp_path / "model.joblib")
-    found = load(tmp_path / "model.joblib").values
-    assert not isinstance(found, np.memmap)
-    assert (found == values).all()
-    assert found.dtype.isnative
+    loaded = load(tmp_path / "model.joblib").values
+    assert not isinstance(loaded, np.memmap)
+    assert (loaded == values).all()
+    assert loaded.dtype.isnative
 
 
 def test_the_number_of_mappings_of_a_model_is_bounded(
@@ -115,9 +115,9 @@ def test_the_number_of_mappings_of_a_model_is_bounded(
     monkeypatch.setattr(pickled, "MAP_FROM_BYTES", 1)
     monkeypatch.setattr(pickled, "MAP_AT_MOST", 3)
     joblib.dump(Table([np.full(10, i) for i in range(5)]), tmp_path / "model.joblib")
-    found = load(tmp_path / "model.joblib").values
-    assert [isinstance(array, np.memmap) for array in found] == [True, True, True, False, False]
-    assert [array[0] for array in found] == [0, 1, 2, 3, 4]
+    arrays = load(tmp_path / "model.joblib").values
+    assert [isinstance(array, np.memmap) for array in arrays] == [True, True, True, False, False]
+    assert [array[0] for array in arrays] == [0, 1, 2, 3, 4]
 
 
 def test_no_descriptor_is_open_after_the_model_is_deleted(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ print("pandas" in sys.modules, model.predict([[1.0, 0.0]]).tolist())
 
 
 def run(file: Path) -> list[str]:
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(file)], capture_output=True, text=True, check=True
     )
-    return done.stdout.splitlines()
+    return completed.stdout.splitlines()
 
 
 def test_a_model_of_arrays_imports_no_pandas(tmp_path: Path) -> None:

@@ -50,15 +50,15 @@ def load(directory: Path) -> files.Program:
         opened_files.close()
 
 
-def whole(net: Any, directory: Path) -> None:
+def write_in_one_file(net: Any, directory: Path) -> None:
     torch.export.save(exported(net), directory / "model.pt2")
 
 
-def apart(net: Any, directory: Path) -> None:
+def write_weights_apart(net: Any, directory: Path) -> None:
     files.save(exported(net), directory)
 
 
-@pytest.mark.parametrize("write", [whole, apart])
+@pytest.mark.parametrize("write", [write_in_one_file, write_weights_apart])
 def test_a_loaded_program_computes_the_same_as_the_network(
     write: Callable[[Any, Path], None], tmp_path: Path
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_loaded_program_computes_the_same_as_the_network(
 
 def test_separate_weights_are_mapped_and_not_in_the_program(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 300_000)
-    apart(Renamed(net), tmp_path)
+    write_weights_apart(Renamed(net), tmp_path)
     assert (
         (tmp_path / "model.pt2").stat().st_size
         < 100_000
@@ -104,17 +104,17 @@ def broken_archive(directory: Path) -> None:
 
 
 def weights_with_code(directory: Path) -> None:
-    apart(Net(), directory)
+    write_weights_apart(Net(), directory)
     torch.save({"kept": print}, directory / "weights.pt")
 
 
 def weights_of_another(directory: Path) -> None:
-    apart(Net(), directory)
+    write_weights_apart(Net(), directory)
     torch.save({"kept": torch.zeros(4)}, directory / "weights.pt")
 
 
 class Counting(torch.nn.Module):
-    """Takes what is no tensor."""
+    """Has an input that is not a tensor."""
 
     def forward(self, x: Any, times: Any) -> Any:
         return x * times
@@ -161,7 +161,7 @@ def test_a_gpu_that_pytorch_cannot_use_is_an_error(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
-@pytest.mark.parametrize("write", [whole, apart])
+@pytest.mark.parametrize("write", [write_in_one_file, write_weights_apart])
 def test_a_program_computes_the_same_on_the_gpu(write: Callable[[Any, Path], None], tmp_path: Path) -> None:
     net, rows = Net(), torch.rand(3, 4)
     write(net, tmp_path)
@@ -169,7 +169,7 @@ def test_a_program_computes_the_same_on_the_gpu(write: Callable[[Any, Path], Non
     program = files.load(opened_files, "cuda")
     opened_files.close()
     with torch.inference_mode():
-        found = program.call(rows)
-        assert found.device.type == "cuda"
-        assert torch.allclose(found.cpu(), net.eval()(rows), atol=1e-4)
+        output = program.call(rows)
+        assert output.device.type == "cuda"
+        assert torch.allclose(output.cpu(), net.eval()(rows), atol=1e-4)
     assert program.examples[0].device.type == "cpu"

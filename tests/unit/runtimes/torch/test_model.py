@@ -34,7 +34,7 @@ class Mixed(torch.nn.Module):
 
 
 class Giving(torch.nn.Module):
-    """Gives what it is told to."""
+    """Returns given outputs."""
 
     def __init__(self, give: Any) -> None:
         super().__init__()
@@ -69,10 +69,10 @@ ARRAYS = {
 }
 
 
-def ask(*wanted: str, **changed: np.ndarray) -> InferenceRequest:
-    given = tuple(Tensor(name, DATATYPES[name], array) for name, array in {**ARRAYS, **changed}.items())
+def ask(*outputs: str, **changed: np.ndarray) -> InferenceRequest:
+    inputs = tuple(Tensor(name, DATATYPES[name], array) for name, array in {**ARRAYS, **changed}.items())
     return InferenceRequest(
-        "", given, tuple(RequestedOutput(name, binary=True) for name in wanted) or None, binary=False
+        "", inputs, tuple(RequestedOutput(name, binary=True) for name in outputs) or None, binary=False
     )
 
 
@@ -85,11 +85,11 @@ def test_inputs_are_matched_by_argument_name_in_any_order() -> None:
     assert MODEL.outputs == (Output("output_0", "FP32", (-1, 3)), Output("output_1", "BOOL", (-1, 3)))
     (mean, _), (positive, _) = MODEL.infer(ask())
     with torch.inference_mode():
-        found = NET(
+        expected = NET(
             torch.from_numpy(ARRAYS["ids"]), torch.from_numpy(ARRAYS["weights"]), scale=torch.tensor([2.0])
         )
-    assert np.allclose(mean.array, found[0].numpy())
-    assert (positive.array == found[1].numpy()).all()
+    assert np.allclose(mean.array, expected[0].numpy())
+    assert (positive.array == expected[1].numpy()).all()
 
 
 def test_only_requested_outputs_are_returned_in_the_requested_form() -> None:
@@ -124,11 +124,11 @@ def test_missing_and_unknown_inputs_are_refused_by_name() -> None:
         errors.ApiError, match=r"inputs: must be ids, weights, scale, got \['scale', 'weights'\]"
     ):
         MODEL.infer(InferenceRequest("", request.inputs[:2], None, binary=False))
-    other = (*request.inputs[:2], Tensor("idz", "INT64", ARRAYS["ids"]))
+    inputs = (*request.inputs[:2], Tensor("idz", "INT64", ARRAYS["ids"]))
     with pytest.raises(
         errors.ApiError, match=r"inputs\[2\].name: must be 'ids' or 'weights' or 'scale', got 'idz'"
     ):
-        MODEL.infer(InferenceRequest("", other, None, binary=False))
+        MODEL.infer(InferenceRequest("", inputs, None, binary=False))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ JSON = st.recursive(
 
 @st.composite
 def inputs(draw: st.DrawFn) -> dict[str, Any]:
-    """One input that is nearly right, or nothing of the kind."""
+    """An almost valid input, or any JSON."""
     shape = draw(st.sampled_from([[2, 4], [1], [3, 4]]) | DIMENSIONS)
     count = int(np.prod(shape))
     numbers = st.lists(st.integers(-1, 10), min_size=count, max_size=count)
@@ -189,14 +189,14 @@ def answered(document: Any) -> list[Any] | errors.ApiError:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(inputs(), max_size=4), st.floats(-1e39, 1e39))
-def test_any_request_returns_outputs_or_a_400(given: list[Any], scale: float) -> None:
-    right = [
+def test_any_request_returns_outputs_or_a_400(inputs: list[Any], scale: float) -> None:
+    valid_inputs = [
         {"name": "scale", "datatype": "FP32", "shape": [1], "data": [scale]},
         {"name": "weights", "datatype": "FP32", "shape": [2, 4], "data": [0.5] * 8},
     ]
-    found = answered({"inputs": [*right, *given] if len(given) == 1 else given})
-    if isinstance(found, errors.ApiError):
-        assert found.code == 400
-        assert found.message
+    answer = answered({"inputs": [*valid_inputs, *inputs] if len(inputs) == 1 else inputs})
+    if isinstance(answer, errors.ApiError):
+        assert answer.code == 400
+        assert answer.message
     else:
-        assert [tensor.array.shape for tensor, _ in found] == [(2, 3), (2, 3)]
+        assert [tensor.array.shape for tensor, _ in answer] == [(2, 3), (2, 3)]

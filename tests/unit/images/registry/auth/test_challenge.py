@@ -9,7 +9,8 @@ WORD = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
 
 
 def test_bearer_with_several_scopes() -> None:
-    header = 'Bearer realm="https://a.example/token",service="r",scope="repository:x/y:pull,push repository:a:pull"'
+    scopes = "repository:x/y:pull,push repository:a:pull"
+    header = f'Bearer realm="https://a.example/token",service="r",scope="{scopes}"'
     (challenge,) = parse(header)
     assert challenge.scheme == "bearer"
     assert challenge.parameters["realm"] == "https://a.example/token"
