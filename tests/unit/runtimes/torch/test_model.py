@@ -166,7 +166,7 @@ JSON = st.recursive(
 
 @st.composite
 def inputs(draw: st.DrawFn) -> dict[str, Any]:
-    """An almost valid input, or any JSON."""
+    """An input whose fields are valid or random."""
     shape = draw(st.sampled_from([[2, 4], [1], [3, 4]]) | DIMENSIONS)
     count = int(np.prod(shape))
     numbers = st.lists(st.integers(-1, 10), min_size=count, max_size=count)
