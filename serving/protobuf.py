@@ -1,7 +1,6 @@
 """Protobuf's wire format: fields and their values, without any message type.
 
-Envoy's messages (`router/envoy/wire`) and those of Kubernetes
-(`embedded/apiserver/requests/kubernetes_protobuf`) add tables of fields. Encoding:
+`serving.embedded.apiserver.requests.kubernetes_protobuf` adds the table of Kubernetes' fields. Encoding:
 protobuf.dev/programming-guides/encoding.
 """
 
@@ -81,7 +80,7 @@ def text(value: Content) -> str:
     return content(value).decode()
 
 
-def whole(value: Content) -> int:
+def integer(value: Content) -> int:
     """Return a signed integer: two's complement in 64 bits.
 
     Raises:

@@ -12,7 +12,7 @@ import grpc
 
 from rig.envoy_world import EnvoyWorld, Json
 from serving import clock
-from serving.protobuf import content, field, parts, real, text, varint, whole
+from serving.protobuf import content, field, integer, parts, real, text, varint
 from serving.router.envoy import statistics
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
@@ -81,7 +81,7 @@ def _reported(message: bytes) -> tuple[str, int]:
         if number == 1:
             name = text(value)
         elif number == 2:
-            issued += sum(whole(count) for field, count in parts(content(value)) if field == 8)
+            issued += sum(integer(count) for field, count in parts(content(value)) if field == 8)
     return name, issued
 
 

@@ -31,9 +31,9 @@ def test_any_bytes_are_fields_or_malformed(data: bytes) -> None:
 
 
 def test_integers_are_two_complement_and_another_type_is_malformed() -> None:
-    assert protobuf.whole(2**64 - 1) == -1
+    assert protobuf.integer(2**64 - 1) == -1
     for read, wrong in (
-        (protobuf.whole, b"1"),
+        (protobuf.integer, b"1"),
         (protobuf.real, 1),
         (protobuf.real, b"1"),
         (protobuf.text, 1),

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from serving.embedded.apiserver import status_errors
-from serving.protobuf import Content, Malformed, content, parts, text, whole
+from serving.protobuf import Content, Malformed, content, integer, parts, text
 
 MAGIC = b"k8s\x00"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,7 +93,7 @@ def _micro_time(value: Content) -> str | None:
 
 
 def _moment(value: Content, precision: str) -> str | None:
-    numbers = {number: whole(part) for number, part in parts(content(value))}
+    numbers = {number: integer(part) for number, part in parts(content(value))}
     if not numbers:
         return None
     moment = _EPOCH + timedelta(seconds=numbers.get(1, 0), microseconds=numbers.get(2, 0) // 1000)
@@ -106,7 +106,7 @@ def _quantity(value: Content) -> str:
 
 def _int_or_string(value: Content) -> int | str:
     fields = dict(parts(content(value)))
-    return text(fields.get(3, b"")) if whole(fields.get(1, 0)) else whole(fields.get(2, 0))
+    return text(fields.get(3, b"")) if integer(fields.get(1, 0)) else integer(fields.get(2, 0))
 
 
 def _known_by_name(_: Content) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _known_by_name(_: Content) -> dict[str, Any]:
 
 _DECODERS: dict[str, Callable[[Content], Any]] = {
     "string": text,
-    "int": whole,
-    "bool": lambda value: whole(value) != 0,
+    "int": integer,
+    "bool": lambda value: integer(value) != 0,
     "bytes": lambda value: base64.b64encode(content(value)).decode(),
     "Time": _time,
     "MicroTime": _micro_time,
