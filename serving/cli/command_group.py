@@ -70,7 +70,7 @@ class LazyGroup(TyperGroup):
 
 
 def build(name: str, member: Command | Group, *, completion: bool = False) -> Any:
-    """Return the Typer command of a member of the table. This imports its module, but no member of a group."""
+    """Return the Typer command of a member of the table. Imports its module, but no member of a group."""
     app = typer.Typer(
         name=name, add_completion=completion, pretty_exceptions_enable=False, rich_markup_mode=None
     )

@@ -16,7 +16,7 @@ from serving.resources.kinds import Kind
 OWNER = "owner"
 """Index of the informers: the uid of the controlling owner."""
 LIFETIME_SECONDS = 30.0
-"""A watch that has not shown a write by then has missed it: its object came and went between two lists."""
+"""A write that no watch has shown by then was missed: its object existed only between two lists."""
 
 
 def owner_uids(obj: Object) -> Iterable[str]:
@@ -26,7 +26,7 @@ def owner_uids(obj: Object) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class _OwnWrite:
-    """The object after a write, or as it is while it terminates after a deletion."""
+    """The object after a write, or the terminating object after a deletion."""
 
     obj: Object
     is_deletion: bool

@@ -49,8 +49,8 @@ class WatchEvent(NamedTuple):
 class Kube:
     """One connection pool to one API server.
 
-    Every method raises a subclass of `errors.ApiError` for an error response, and `errors.Unavailable` if
-    none came: that request may or may not have been carried out.
+    Every method raises a subclass of `errors.ApiError` for an error response, and `errors.Unavailable`
+    without a response: the API may or may not have executed that request.
     """
 
     def __init__(self, configuration: Configuration, *, field_manager: str) -> None:
@@ -248,8 +248,8 @@ class Kube:
                 yield chunk
 
     async def stay_connected(self, is_needed: Callable[[], bool]) -> None:
-        """Keep a connection open while it is wanted, until cancelled: a handshake is most of the time of a
-        request.
+        """Keep a connection open while `is_needed` returns True, until cancelled: a handshake is most of the
+        time of a request.
         """
         while True:
             await asyncio.sleep(KEEP_SECONDS)
@@ -289,7 +289,7 @@ class Kube:
         """Send a request; raise `errors.Unavailable` if no response came or it broke off."""
         if self._session is None:
             self._session = self._rest._create_pool_manager()  # noqa: SLF001 documented
-        # By it a cluster's audit log, metrics and fair queueing tell components apart.
+        # A cluster's audit log, metrics and fair queueing distinguish components by the User-Agent.
         headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": self.field_manager}
         for auth in (await self._configuration.auth_settings()).values():
             headers[auth["key"]] = auth["value"]

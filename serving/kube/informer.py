@@ -78,7 +78,7 @@ class Informer:
         return self.items.get(Key(namespace, name))
 
     def has_seen(self, obj: Object) -> bool:
-        """Whether this copy is as new as an object of the API: it has the object, or what became of it.
+        """Whether this copy is as new as an object of the API: it has the object, or a later state.
 
         resourceVersions of one kind are compared as numbers, which the embedded API promises, and clusters do
         by KEP-5504.

@@ -50,7 +50,7 @@ class Reconciler:
             self._queue.put_nowait(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
-        """Reconcile the key after so many seconds, or at its earlier timer if it has one.
+        """Reconcile the key after a delay, or at its earlier timer if it has one.
 
         A reconcile that begins sooner cancels the timer, and asks for another if it still needs one.
         """

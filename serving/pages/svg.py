@@ -1,4 +1,4 @@
-"""Draws SVG: elements, scales with round ticks, the frame of a plot. Pure; knows no report.
+"""Draws SVG: elements, scales with round ticks, the frame of a plot. Pure; independent of reports.
 
 MarkupSafe escapes all content. Colours are CSS classes, as the page has light, dark and print styles.
 """

@@ -75,7 +75,7 @@ class BatchQueue:
         self.patience = 0.0
 
     def shrink(self, rows: int) -> None:
-        """Limit batches to half of `rows`, as a batch of so many rows failed."""
+        """Limit batches to half of `rows`, as a batch of that size failed."""
         self.size = max(1, min(self.size, rows) // 2)
 
     def _next(self) -> tuple[tuple[int, ...], bool]:

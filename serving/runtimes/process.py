@@ -2,7 +2,8 @@
 SIGTERM.
 
 Works alike in a new process and in one that was forked with everything imported: importing this module, or
-that of a runtime, reads no environment, starts no thread and opens nothing. Knows no framework.
+that of a runtime, reads no environment, starts no thread and opens nothing. Independent
+of frameworks.
 
 Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all
 required), SLIPWAY_MODEL_SEALED (see `loading`), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT

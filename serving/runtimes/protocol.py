@@ -1,7 +1,7 @@
 """Decodes requests and encodes responses of `/v2/models/.../infer`. Pure.
 
-Supports the JSON form and the binary tensor extension, also mixed (specifications: `tensors`); knows no
-model.
+Supports the JSON form and the binary tensor extension, also mixed (specifications: `tensors`).
+Independent of models.
 """
 
 import json

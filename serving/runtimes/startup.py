@@ -1,6 +1,6 @@
 """The phases of a start-up and their durations, which readiness answers report.
 
-Only `Stopwatch` reads the clock. Knows no model and no process.
+Only `Stopwatch` reads the clock. Independent of models and processes.
 """
 
 from collections.abc import Mapping

@@ -19,14 +19,14 @@ _SERIAL = itertools.count()
 def replace(
     path: Path, content: bytes, *, mode: int | None = None, synced: bool = False, tmp: Path | None = None
 ) -> None:
-    """Write a file at once: a reader finds the old content or the new one, whole.
+    """Replace a file atomically: a reader finds the old content or the new content, complete.
 
     Args:
         path: the file; its directory exists.
-        content: what it is to have.
-        mode: its exact permissions, which it has at every moment; None are those of the process's umask.
+        content: the new content.
+        mode: exact permissions, set before the file is visible; None: those of the process's umask.
         synced: whether the content is on the disk before it replaces the old one, so that a power cut leaves
-            either of them. That the new one survives needs `sync_directory` too.
+            one of the two. The new content survives for certain only after `sync_directory`.
         tmp: directory for the temporary file, on the same file system; None is the directory of the file.
     """
     with replacing(path, tmp) as temporary:

@@ -19,7 +19,7 @@ async def wait_for_exit(pidfd: int) -> None:
 
 
 async def has_ended_within(identity: ProcessIdentity, seconds: float) -> bool:
-    """Wait until exactly this process has ended, at most so many seconds; return whether it has."""
+    """Wait until exactly this process has ended, for at most `seconds`; return whether it has."""
     pidfd = processes.open_pidfd(identity)
     if pidfd is None:
         return True

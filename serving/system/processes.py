@@ -1,6 +1,6 @@
 """Processes by their identity (boot id, pid, start time), so that a recycled pid is never taken for ours.
 
-A pid alone says nothing after the process has died or the machine was restarted. Nothing here signals a
+A pid alone identifies no process after its exit or a restart of the machine. Nothing here signals a
 process whose identity does not match.
 """
 

@@ -1,1 +1,1 @@
-"""`slipway autoscale`: what the autoscaler does and why, and trying policies on recorded load."""
+"""`slipway autoscale`: decisions of the autoscaler with their reasons, and policies on recorded load."""

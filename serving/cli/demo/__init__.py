@@ -1,1 +1,1 @@
-"""`slipway demo`: the steps, its load, and what it shows."""
+"""`slipway demo`: its steps, load and output."""

@@ -46,7 +46,7 @@ class Story:
         self._progress.reset(self._task, description="")
 
     def doing(self, text: str) -> None:
-        """Show beside the spinner what the step waits for."""
+        """Show the awaited condition beside the spinner."""
         self._progress.update(self._task, description=text)
 
     def show(self, text: str) -> None:

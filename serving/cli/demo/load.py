@@ -47,7 +47,7 @@ def requests(url: str, model: str, seed: int) -> Iterator[tuple[Any, ...]]:
 
 
 def main() -> None:
-    """Send as many requests as each line of standard input says; exit at its end."""
+    """Send the number of requests in each line of standard input; exit at its end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True, help="HOST:PORT/NAMESPACE/NAME")
     parser.add_argument("--model", required=True)

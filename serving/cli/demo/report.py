@@ -8,8 +8,8 @@ from typing import NamedTuple
 from scipy.stats import binom
 
 CONFIDENCE = 0.999_999
-"""A correct split fails the demo once in a million runs. The demo is one of our tests; at 99.9 % it failed once in
-500 runs."""
+"""A correct split fails the demo once in a million runs. The demo is one of our tests; at 99.9 % it failed
+once in 500 runs."""
 
 
 class Row(NamedTuple):

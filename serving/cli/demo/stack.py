@@ -56,7 +56,7 @@ class Stack:
             await asyncio.sleep(POLL_SECONDS)
 
     async def end(self) -> None:
-        """Stop `up`, then what remains where it was killed, and remove the data."""
+        """Stop `up` and the components that it left, if it was killed, and remove the data."""
         if self._up is not None and self._up.returncode is None:
             self._up.terminate()
             with contextlib.suppress(TimeoutError):

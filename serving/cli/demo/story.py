@@ -1,6 +1,6 @@
 """The steps of `slipway demo`: from two training Jobs to weighted traffic, then to zero replicas and back.
 
-Uses what every user has: `slipway up` as a process, the API through its kubeconfig, and an unmodified
+Uses the tools of every user: `slipway up` as a process, the API through its kubeconfig, and an unmodified
 `tritonclient`. Every number is measured in this run; a failed check makes the exit code 1.
 """
 

@@ -38,12 +38,12 @@ MODULES = {
     "gateway": "serving.router.gateway",
     "activator": "serving.router.activator.process",
 }
-"""Each has `async def run(data_dir, settings)`, which runs until it is cancelled. The controllers of the other
+"""Each has `async def run(data_dir, settings)`, which runs until cancelled. The controllers of the other
 packages join `serving.controllers.run` here, as packages meet only in the API and at this edge."""
 
 COLLECT_AFTER = (50_000, 50, 100)
-"""Thresholds of the cycle collector. Components hold much JSON (objects, caches) without cycles; with Python's
-defaults the collector walks it again and again, an eighth of the API's time at 100 services."""
+"""Thresholds of the cycle collector. Components hold much JSON (objects, caches) without cycles; with
+Python's defaults the collector walks it again and again, an eighth of the API's time at 100 services."""
 
 ALREADY_RUNS = 75
 """Exit code where another process runs this component of this data directory (sysexits.h EX_TEMPFAIL)."""

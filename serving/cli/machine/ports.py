@@ -1,4 +1,4 @@
-"""Chooses the ports of `up`: by option, else those of running components, else last time's, else the defaults."""
+"""Chooses the ports of `up`: options, else those of running components, else the last, else the defaults."""
 
 import contextlib
 from typing import NamedTuple
@@ -22,7 +22,7 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
     """Return the ports, with free ones for 0, and store them for the next `up` of this directory.
 
     Raises:
-        errors.UserError: another program has a port, or a running component has another one than was given.
+        errors.UserError: another program has a port, or a running component has another port than the option.
     """
     last = _stored(data_dir)
     before = last or Ports(settings.api.port, settings.gateway.port)

@@ -199,7 +199,7 @@ async def _stop_or_force(
 
 
 async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
-    """Stop first what restarts things, then what is drained, and last the API, to which all report."""
+    """Stop controllers, gateway and activator first, then the node with its Pods, and last the API."""
     await keeper.stop("controllers", "gateway", "activator")
     await _cleanup("serving.router.gateway")(where, final)
     await keeper.stop("node")

@@ -1,1 +1,1 @@
-"""`slipway model`: model versions, their images, and importing what other tools wrote."""
+"""`slipway model`: model versions, their images, and imports of files of other tools."""

@@ -125,7 +125,7 @@ def _copy(foreign: ForeignModel, copy: Path) -> None:
 
 
 async def _sweep(kube: "Kube", where: DataDir) -> None:
-    """Remove copies of finished and of deleted versions; an interrupted import leaves its copy to the build."""
+    """Remove copies of finished and deleted versions; an interrupted import leaves its copy to the build."""
     for copy in where.imports.glob("*/*"):
         try:
             version = await kube.get(kinds.MODEL_VERSION, copy.parent.name, copy.name)

@@ -53,7 +53,7 @@ def capture(
         path: an absolute directory.
         store: gets the image.
         repository: the image's name without tag or digest.
-        lineage: what made the files; stored beside the image, never in it.
+        lineage: origin of the files; stored beside the image, never in it.
         framework: of the ModelVersion; must agree with `slipway.json` if both name one.
         within: no component of `path` below this directory may be a link: the volume's root for a Job's
             output.

@@ -206,7 +206,7 @@ class _Packer:
         return self._file_pool.submit(lambda: f"sha256:{file_hash.hexdigest()}")
 
     def _fill(self, file: BinaryIO, path: str, size: int) -> memoryview:
-        """Read so many bytes into the least recently used buffer."""
+        """Read `size` bytes into the least recently used buffer."""
         _finish(self._busy.popleft())
         self._buffers.rotate(-1)
         data = self._buffers[-1][:size]

@@ -1,1 +1,1 @@
-"""What an image consists of: its layers, its JSON documents and its signatures. Pure: bytes in, bytes out."""
+"""The parts of an image: layers, JSON documents and signatures. Pure: bytes in, bytes out."""

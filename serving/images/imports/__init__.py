@@ -1,3 +1,1 @@
-"""From the layers of an image that comes from outside to files in the model store. Nothing in them is
-trusted.
-"""
+"""Imports the layers of images of other builders into the model store. Their content is untrusted."""

@@ -1,8 +1,7 @@
-"""Reads a layer that comes from outside in one pass, with bounded memory. Nothing in it is trusted; writes
-nothing.
+"""Reads an untrusted layer in one pass, with bounded memory. Writes nothing.
 
-`tarfile` reads the headers, and at most so many bytes at once. All that it reads is also hashed apart from
-the files' bytes (the frame), which tells whether `layers.entries` reproduces the layer.
+`tarfile` reads the headers, with a limit on their size. All bytes but the content of files (the frame) are
+hashed separately: that hash shows whether `layers.entries` reproduces the layer.
 """
 
 import gzip

@@ -55,8 +55,8 @@ class Reference:
         if not _REPOSITORY.fullmatch(repository):
             raise _invalid(
                 text,
-                "the repository must be lower-case letters, digits and single `.`, `_`, `-`, `/` between them, "
-                f"got {repository!r}",
+                "the repository must be lower-case letters, digits and single `.`, `_`, `-`, `/` "
+                f"between them, got {repository!r}",
             )
         if len(host) + 1 + len(repository) > _MAX_NAME:
             raise _invalid(text, f"host and repository must have at most {_MAX_NAME} characters together")

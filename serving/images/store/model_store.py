@@ -239,7 +239,7 @@ class ModelStore:
         return sum(disk.size(self.tree(digest)) for digest in self.images()) + disk.size(self._contents.blobs)
 
     def evict(self, limit_bytes: int) -> list[str]:
-        """Remove the least recently used images until the store has at most so many bytes; return them.
+        """Remove the least recently used images until the store has at most `limit_bytes`; return them.
 
         Images with a pin or without an origin stay, even if the store then stays larger.
         """
