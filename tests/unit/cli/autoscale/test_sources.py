@@ -77,7 +77,7 @@ def test_a_long_range_is_queried_in_parts_without_overlap(prometheus: Prometheus
     assert isinstance(trace, BinTrace)
     assert trace.rates[-1] == MAX_POINTS + 9
     assert len(prometheus.queries) == 2
-    assert float(prometheus.queries[1]["start"]) == float(prometheus.asked[0]["end"]) + STEP
+    assert float(prometheus.queries[1]["start"]) == float(prometheus.queries[0]["end"]) + STEP
 
 
 def test_an_error_of_prometheus_is_reported_with_its_message(prometheus: Prometheus) -> None:
