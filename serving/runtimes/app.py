@@ -18,7 +18,7 @@ from serving.images.documents.output_manifest import Input
 from serving.runtimes import protocol
 from serving.runtimes.model import Model, Output
 from serving.runtimes.predictions import Predictions, Receive
-from serving.runtimes.startup import Startup
+from serving.runtimes.startup import StartupReport
 from serving.runtimes.tensors import bad
 from serving.settings import RuntimeSettings
 
@@ -50,7 +50,7 @@ class ServedModel:
     platform: str
     name: str
     version: str
-    startup: Startup
+    startup: StartupReport
     draining: bool = False
     """Set once, when the process begins to stop."""
     in_flight: int = field(default=0)

@@ -27,7 +27,7 @@ from serving import errors, runtime_variables
 from serving.resources import names
 from serving.resources.formats import duration
 from serving.runtimes import loading, threads
-from serving.runtimes.startup import Startup, Stopwatch
+from serving.runtimes.startup import StartupReport, Stopwatch
 from serving.settings import RuntimeSettings
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) ->
 
 
 def _serve(
-    model: Model, platform: str, startup: Startup, options: Options, settings: RuntimeSettings
+    model: Model, platform: str, startup: StartupReport, options: Options, settings: RuntimeSettings
 ) -> None:
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
 

@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.02
 _log = logging.getLogger(__name__)
 
 
-class _Server(uvicorn.Server):
+class _RuntimeServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         # uvicorn would stop at once, and then raise the signal again: the exit status would not be 0.
@@ -52,7 +52,7 @@ async def serve(
         timeout_keep_alive=3600,
         timeout_graceful_shutdown=round(settings.grace_seconds),
     )
-    server = _Server(config)
+    server = _RuntimeServer(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

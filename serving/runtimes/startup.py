@@ -15,7 +15,7 @@ listing the image; loading the model (with the imports of its pickle); its first
 
 
 @dataclass(frozen=True)
-class Startup:
+class StartupReport:
     """The phases so far."""
 
     started: float
@@ -30,7 +30,7 @@ class Startup:
         return (*timing, (names.STARTED_HEADER.encode(), f"{self.started:.6f}".encode()))
 
 
-def begun(started: float, spawned: str) -> Startup:
+def begun(started: float, spawned: str) -> StartupReport:
     """Return the start-up at the beginning of `main`.
 
     Args:
@@ -41,7 +41,7 @@ def begun(started: float, spawned: str) -> Startup:
         errors.UserError: `spawned` is not a number of seconds.
     """
     if not spawned:
-        return Startup(started)
+        return StartupReport(started)
     try:
         since = float(spawned)
     except ValueError:
@@ -49,10 +49,10 @@ def begun(started: float, spawned: str) -> Startup:
     if not 0 <= since < float("inf"):
         raise errors.UserError(f"{names.SPAWNED_ENV}: must be unix seconds, got {spawned!r}")
     # A wall clock may be set back in between; a duration is never negative.
-    return Startup(started, {"spawn": max(0.0, started - since)})
+    return StartupReport(started, {"spawn": max(0.0, started - since)})
 
 
-def spent(startup: Startup, phase: str, seconds: float) -> Startup:
+def spent(startup: StartupReport, phase: str, seconds: float) -> StartupReport:
     """Return the start-up with `seconds` added to a phase."""
     return replace(startup, seconds={**startup.seconds, phase: startup.seconds.get(phase, 0.0) + seconds})
 

@@ -42,7 +42,7 @@ SILENT_SECONDS = 5
 
 
 @dataclass(frozen=True)
-class Predictor:
+class CountedPredictor:
     """A predictor whose requests are counted."""
 
     namespace: str
@@ -171,7 +171,7 @@ def record(
     with_kube(target.kubeconfig, work)
 
 
-def _predictor(scaler: Object, namespace: str) -> Predictor:
+def _predictor(scaler: Object, namespace: str) -> CountedPredictor:
     labels = scaler["metadata"].get("labels") or {}
     inference, predictor = labels.get(names.INFERENCE_LABEL), labels.get(names.PREDICTOR_LABEL)
     if not inference or not predictor:
@@ -179,11 +179,11 @@ def _predictor(scaler: Object, namespace: str) -> Predictor:
             f"{scaler['metadata']['name']} sizes no predictor of an Inference: "
             "gateways do not count its requests"
         )
-    return Predictor(namespace, inference, predictor)
+    return CountedPredictor(namespace, inference, predictor)
 
 
 async def _record(
-    predictor: Predictor, places: Callable[[], dict[str, str]], out: Path, limit: float
+    predictor: CountedPredictor, places: Callable[[], dict[str, str]], out: Path, limit: float
 ) -> None:
     """Read once a second until the limit or Ctrl-C; the file keeps what was recorded."""
     stopped = asyncio.Event()
@@ -209,7 +209,7 @@ async def _record(
 async def _seconds(
     session: aiohttp.ClientSession,
     places: Callable[[], dict[str, str]],
-    predictor: Predictor,
+    predictor: CountedPredictor,
     counter: Counter,
     trace: Trace,
     stopped: asyncio.Event,
@@ -246,7 +246,7 @@ async def _seconds(
 
 
 async def _read(
-    session: aiohttp.ClientSession, places: Mapping[str, str], predictor: Predictor
+    session: aiohttp.ClientSession, places: Mapping[str, str], predictor: CountedPredictor
 ) -> dict[str, dict[str, float]]:
     """Return counts by revision of each page that answers."""
 
@@ -263,7 +263,7 @@ async def _read(
     return dict(answer for answer in answers if answer is not None)
 
 
-def counts(page: str, predictor: Predictor) -> dict[str, float]:
+def counts(page: str, predictor: CountedPredictor) -> dict[str, float]:
     """Return the requests that a predictor has received, by the labels of the samples.
 
     Raises:

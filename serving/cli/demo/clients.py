@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import orjson
 
-from serving.cli.demo.report import Row
+from serving.cli.demo.report import RequestResult
 
 PROCESSES = 2
 """Enough to have requests in flight at once, few enough to leave cores to the models."""
@@ -32,7 +32,7 @@ class Clients:
     def __init__(self) -> None:
         self._processes: list[asyncio.subprocess.Process] = []
         self._reading: list[asyncio.Task[None]] = []
-        self.rows: list[Row] = []
+        self.rows: list[RequestResult] = []
 
     async def add(self, *arguments: str) -> None:
         """Start one more process in a session of its own, so that Ctrl-C reaches this program alone."""
@@ -72,4 +72,4 @@ class Clients:
     async def _read(self, output: asyncio.StreamReader) -> None:
         async for line in output:
             if line.endswith(b"\n"):  # a killed process leaves half a line
-                self.rows.append(Row(*orjson.loads(line)))
+                self.rows.append(RequestResult(*orjson.loads(line)))

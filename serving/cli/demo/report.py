@@ -12,7 +12,7 @@ CONFIDENCE = 0.999_999
 once in 500 runs."""
 
 
-class Row(NamedTuple):
+class RequestResult(NamedTuple):
     """The result of one request.
 
     `at` is in monotonic seconds; `version` is the ModelVersion that answered, None after a failure; `correct`
@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmResult:
     """Results of one arm."""
 
     name: str
@@ -46,7 +46,9 @@ class Arm:
         return self.low <= self.share <= self.high
 
 
-def arms(rows: Sequence[Row], versions: Mapping[str, str], weights: Mapping[str, float]) -> list[Arm]:
+def arms(
+    rows: Sequence[RequestResult], versions: Mapping[str, str], weights: Mapping[str, float]
+) -> list[ArmResult]:
     """Return the results of each arm.
 
     Args:
@@ -63,7 +65,7 @@ def arms(rows: Sequence[Row], versions: Mapping[str, str], weights: Mapping[str,
         low, high = binom.interval(CONFIDENCE, total, expected) if total else (0, 0)
         times = [row.milliseconds for row in own] or [float("nan")]
         results.append(
-            Arm(
+            ArmResult(
                 name,
                 version,
                 len(own),
@@ -87,6 +89,6 @@ def percentile(values: Sequence[float], quantile: float) -> float:
     ]
 
 
-def failures(rows: Sequence[Row]) -> list[str]:
+def failures(rows: Sequence[RequestResult]) -> list[str]:
     """Return why requests failed."""
     return [str(row.correct) for row in rows if row.version is None]

@@ -14,8 +14,8 @@ from serving.cli.demo import scaling
 from serving.cli.demo.clients import Clients, started
 from serving.cli.demo.console import Story
 from serving.cli.demo.objects import NAMESPACE, WAIT_SECONDS, sample, until
-from serving.cli.demo.report import Arm, Row, arms, failures
-from serving.cli.demo.stack import Stack, command_name
+from serving.cli.demo.report import ArmResult, RequestResult, arms, failures
+from serving.cli.demo.stack import DemoStack, command_name
 from serving.cli.objects import lineage
 from serving.cli.output import tables
 from serving.data_dir import DataDir
@@ -32,7 +32,7 @@ AFTER_SHIFT = 2000
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 
-async def tell(story: Story, stack: Stack, *, keep: bool) -> None:
+async def tell(story: Story, stack: DemoStack, *, keep: bool) -> None:
     """Run all steps; the caller ends `stack`, also after a cancellation."""
     story.step(f"Starting `slipway up` on free ports, data in {stack.where.root}")
     story.doing("waiting for the API and the gateway")
@@ -57,7 +57,7 @@ async def _steps(story: Story, where: DataDir) -> None:
             await scaling.scale(story, kube, clients)
 
 
-def _next(story: Story, stack: Stack) -> None:
+def _next(story: Story, stack: DemoStack) -> None:
     """Print the next commands, which can be copied."""
     if story.failed:
         story.step(f"{len(story.failed)} checks failed")
@@ -111,8 +111,8 @@ async def _serve(story: Story, kube: Kube) -> None:
     pods = (await kube.list(kinds.POD, NAMESPACE, labels=f"{names.INFERENCE_LABEL}={NAME}")).items
     story.step("From a running replica back to what was trained: slipway describe pod NAME")
     steps = await lineage.of_pod(kube, pods[0])
-    story.show(tables.text(lineage.Step._fields, steps))
-    proven = {step.title: step.proof for step in steps}
+    story.show(tables.text(lineage.LineageStep._fields, steps))
+    proven = {step.what: step.proof for step in steps}
     complete = (
         proven.get("Image mounted") == proven.get("ModelVersion") and "File" in proven and "Job" in proven
     )
@@ -154,7 +154,7 @@ async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
     _judge(story, [row for row in rows if row.at > after], await _predictors(kube))
 
 
-def _judge(story: Story, rows: Sequence[Row], predictors: Sequence[Object]) -> None:
+def _judge(story: Story, rows: Sequence[RequestResult], predictors: Sequence[Object]) -> None:
     results = arms(
         rows,
         {p["name"]: p["modelVersion"] for p in predictors},
@@ -169,7 +169,7 @@ def _judge(story: Story, rows: Sequence[Row], predictors: Sequence[Object]) -> N
         story.check(f"{arm.name}'s share is what its weight says", holds=arm.as_expected)
 
 
-def _cells(arm: Arm) -> list[object]:
+def _cells(arm: ArmResult) -> list[object]:
     return [
         arm.name,
         arm.version,

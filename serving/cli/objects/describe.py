@@ -90,12 +90,12 @@ async def _lineage(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]:
             yield titled("Last start from zero, ms", wakes)
         for predictor in obj["spec"]["predictors"]:
             steps = await lineage.of_version(kube, meta["namespace"], predictor["modelVersion"])
-            yield titled(f"Lineage of {predictor['name']}", tables.text(lineage.Step._fields, steps))
+            yield titled(f"Lineage of {predictor['name']}", tables.text(lineage.LineageStep._fields, steps))
     elif kind is kinds.POD:
-        yield titled("Lineage", tables.text(lineage.Step._fields, await lineage.of_pod(kube, obj)))
+        yield titled("Lineage", tables.text(lineage.LineageStep._fields, await lineage.of_pod(kube, obj)))
     elif kind is kinds.MODEL_VERSION:
         steps = await lineage.of_version(kube, meta["namespace"], meta["name"])
-        yield titled("Lineage", tables.text(lineage.Step._fields, steps))
+        yield titled("Lineage", tables.text(lineage.LineageStep._fields, steps))
 
 
 async def _events(kube: "Kube", meta: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -14,64 +14,68 @@ _PLACES = {"path": "Path", "uri": "URI", "image": "Image"}
 """Fields of a lineage that locate files, with their titles here."""
 
 
-class Step(NamedTuple):
-    """One step of a lineage: its title (a kind or place), its name and the proof of its identity."""
+class LineageStep(NamedTuple):
+    """One step of a lineage, a row of its table: kind or place, name, and the proof of its identity."""
 
-    title: str
+    what: str
     name: str
     proof: str
 
 
-async def of_pod(kube: "Kube", pod: Mapping[str, Any]) -> list[Step]:
+async def of_pod(kube: "Kube", pod: Mapping[str, Any]) -> list[LineageStep]:
     """Return the lineage of a replica."""
     meta = pod["metadata"]
     labels = meta.get("labels") or {}
-    steps = [Step("Pod", meta["name"], f"uid {meta['uid']}")]
+    steps = [LineageStep("Pod", meta["name"], f"uid {meta['uid']}")]
     if names.INFERENCE_LABEL not in labels:
         return steps
     steps.append(
-        Step("Inference", labels[names.INFERENCE_LABEL], f"predictor {labels.get(names.PREDICTOR_LABEL, '')}")
+        LineageStep(
+            "Inference", labels[names.INFERENCE_LABEL], f"predictor {labels.get(names.PREDICTOR_LABEL, '')}"
+        )
     )
     version = (meta.get("annotations") or {}).get(names.MODEL_VERSION_ANNOTATION) or _env(
         pod, names.MODEL_VERSION_ENV
     )
     mounted = _mounted(pod)
     if mounted:
-        steps.append(Step("Image mounted", mounted.split("@")[0], mounted.partition("@")[2]))
+        steps.append(LineageStep("Image mounted", mounted.split("@")[0], mounted.partition("@")[2]))
     return steps + await of_version(kube, meta["namespace"], version) if version else steps
 
 
-async def of_version(kube: "Kube", namespace: str, name: str) -> list[Step]:
+async def of_version(kube: "Kube", namespace: str, name: str) -> list[LineageStep]:
     """Return the lineage of a ModelVersion."""
     try:
         version = await kube.get(kinds.MODEL_VERSION, namespace, name)
     except errors.NotFound:
-        return [Step("ModelVersion", name, "not found")]
+        return [LineageStep("ModelVersion", name, "not found")]
     status = version.get("status") or {}
-    steps = [Step("ModelVersion", name, status.get("digest") or f"phase {status.get('phase', 'Pending')}")]
+    steps = [
+        LineageStep("ModelVersion", name, status.get("digest") or f"phase {status.get('phase', 'Pending')}")
+    ]
     source = status.get("lineage") or {}
     if source.get("uid"):
         steps.append(await _job(kube, namespace, source))
     for field, title in _PLACES.items():
         if source.get(field):
             revision = source.get("sourceRevision") or "unknown"
-            steps.append(Step(title, source[field], f"revision {revision}"))
+            steps.append(LineageStep(title, source[field], f"revision {revision}"))
     steps += [
-        Step("File", file["path"], f"{file['digest']} ({file['size']} bytes)")
+        LineageStep("File", file["path"], f"{file['digest']} ({file['size']} bytes)")
         for file in status.get("files") or []
     ]
     return steps
 
 
-async def _job(kube: "Kube", namespace: str, source: Mapping[str, Any]) -> Step:
+async def _job(kube: "Kube", namespace: str, source: Mapping[str, Any]) -> LineageStep:
     proof = f"uid {source['uid']}"
     try:
         job = await kube.get(kinds.JOB, namespace, source["name"])
     except errors.NotFound:
-        return Step("Job", source["name"], f"{proof} (deleted since)")
+        return LineageStep("Job", source["name"], f"{proof} (deleted since)")
     if job["metadata"]["uid"] != source["uid"]:
-        return Step("Job", source["name"], f"{proof} (another Job has that name now)")
-    return Step("Job", source["name"], proof)
+        return LineageStep("Job", source["name"], f"{proof} (another Job has that name now)")
+    return LineageStep("Job", source["name"], proof)
 
 
 def _env(pod: Mapping[str, Any], name: str) -> str:

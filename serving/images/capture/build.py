@@ -69,7 +69,7 @@ def capture(
         if not set(stamps) - {MANIFEST_FILE}:
             raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
         output = _read_manifest(root, stamps, framework)
-        plan = layers.plan(layers.Entry(name, stamp.size) for name, stamp in stamps.items())
+        plan = layers.plan(layers.LayerEntry(name, stamp.size) for name, stamp in stamps.items())
         built = pack(root, stamps, plan, staging, compression)
         _check_unchanged(root, stamps)
         files = tuple(sorted((f for layer in built for f in layer.files), key=lambda f: f.path))

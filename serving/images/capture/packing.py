@@ -102,7 +102,7 @@ class _Packed:
     """A layer whose bytes were all read; threads may still hash and write them."""
 
     layer: Future[oci.BuiltLayer]
-    files: list[tuple[layers.Entry, Future[str]]]
+    files: list[tuple[layers.LayerEntry, Future[str]]]
 
     def built(self) -> oci.BuiltLayer:
         files = tuple(oci.File(entry.path, digest.result(), entry.size) for entry, digest in self.files)
@@ -161,7 +161,7 @@ class _Packer:
     def layer(self, layer: layers.LayerPlan, compression: str) -> _Packed:
         layer_hash = self._layer_hash(compression)
         headers = b""
-        files: list[tuple[layers.Entry, Future[str]]] = []
+        files: list[tuple[layers.LayerEntry, Future[str]]] = []
         for header, entry in layers.entries(layer):
             headers += header
             if entry is not None:
@@ -181,7 +181,7 @@ class _Packer:
         path = self._staging.path / f"layer-{next(self._numbers)}"
         return CompressedLayer(self._staging, path, self._opened.enter_context(path.open("xb", buffering=0)))
 
-    def _file(self, entry: layers.Entry, layer_hash: LayerHash, headers: bytes) -> Future[str]:
+    def _file(self, entry: layers.LayerEntry, layer_hash: LayerHash, headers: bytes) -> Future[str]:
         file_hash = hashlib.sha256()
         path = self._staging.file_path(entry.path)
         copy = disk.NewFile(path, entry.size, direct=entry.size >= layers.BIG_FILE)

@@ -51,7 +51,7 @@ class Layer:
 
     def plan(self) -> layers.LayerPlan:
         """Return the layer as `layers.entries` takes it."""
-        return layers.LayerPlan(tuple(layers.Entry(file.path, file.size) for file in self.files or ()))
+        return layers.LayerPlan(tuple(layers.LayerEntry(file.path, file.size) for file in self.files or ()))
 
 
 @dataclass(frozen=True)

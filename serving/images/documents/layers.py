@@ -29,7 +29,7 @@ _MAX_NAME = 255
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayerEntry:
     """One regular file: its path relative to the source, with `/`, and its size in bytes."""
 
     path: str
@@ -40,10 +40,10 @@ class Entry:
 class LayerPlan:
     """Files that share one tar, sorted by path."""
 
-    files: tuple[Entry, ...]
+    files: tuple[LayerEntry, ...]
 
 
-def plan(files: Iterable[Entry]) -> tuple[LayerPlan, ...]:
+def plan(files: Iterable[LayerEntry]) -> tuple[LayerPlan, ...]:
     """Group the files: one layer for all small files, then a layer per big file, in path order.
 
     If that were more than `MAX_LAYERS`, the smallest of the big files join the first layer.
@@ -106,7 +106,7 @@ def _parents(path: str) -> list[str]:
     return ["/".join(parts[: i + 1]) for i in range(len(parts))]
 
 
-def entries(layer: LayerPlan) -> Iterator[tuple[bytes, Entry | None]]:
+def entries(layer: LayerPlan) -> Iterator[tuple[bytes, LayerEntry | None]]:
     """Yield (header bytes, file) in archive order; the file is None for directories.
 
     After a file's header come its bytes and `padding(size)`; after the last entry comes `TRAILER`.

@@ -71,7 +71,7 @@ class RegistryResponse:
         return self.url.join(responses.address(str(self.url.host), text)) if text else None
 
 
-class _Body:
+class _PacedBody:
     """A request's body, which extends the time limit while the peer takes it fast enough."""
 
     def __init__(
@@ -212,7 +212,7 @@ class Registry:
             headers["Content-Length"] = str(sum(len(part) for part in request.body))
         with responses.mapped(request.target.host, seconds):
             async with asyncio.timeout(seconds) as limit:
-                body = _Body(request.body, limit, seconds, self.settings.slowest_bytes_per_second)
+                body = _PacedBody(request.body, limit, seconds, self.settings.slowest_bytes_per_second)
                 try:
                     return await self._session.request(
                         request.method,

@@ -25,7 +25,7 @@ from serving.images.documents import image, oci
 from serving.images.documents.image import hexadecimal
 from serving.images.store import disk, seal
 from serving.images.store.catalog import Catalog
-from serving.images.store.records import Records
+from serving.images.store.records import ImageRecords
 from serving.images.store.staging import Staging
 from serving.system import atomic_file, locks
 
@@ -38,7 +38,7 @@ class Contents:
         self.blobs = root / "blobs" / "sha256"
         self._trees = root / "trees"
         self._tmp = root / "tmp"
-        self.records = Records(root / "images", self._tmp)
+        self.records = ImageRecords(root / "images", self._tmp)
         self.catalog = Catalog(self._trees)
         for directory in (self.blobs, self._trees, self._tmp, self.records.root):
             directory.mkdir(parents=True, exist_ok=True)

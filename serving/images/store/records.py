@@ -20,7 +20,7 @@ from serving.system import atomic_file
 _MAX_NAME = 255
 
 
-class Records:
+class ImageRecords:
     """The directory `images` of a store; `tmp` is on the same file system."""
 
     def __init__(self, root: Path, tmp: Path) -> None:

@@ -15,7 +15,7 @@ STEPS = st.lists(st.one_of(ENTER, ENTER, LEAVE, TAKE, TAKE, DONE), max_size=60)
 
 
 @dataclass
-class Story:
+class QueueModel:
     """A model of the queue: calls and the batches that it returned."""
 
     queue: BatchQueue
@@ -78,51 +78,51 @@ class Story:
             self.done()
 
 
-def played(steps: list[tuple[str, int, str]], size: int, patience: int, room: int = 1000) -> Story:
-    story = Story(BatchQueue(size, float(patience), room))
+def played(steps: list[tuple[str, int, str]], size: int, patience: int, room: int = 1000) -> QueueModel:
+    queue_model = QueueModel(BatchQueue(size, float(patience), room))
     for action, number, form in steps:
         if action == "enter":
-            story.enter(number, form)
+            queue_model.enter(number, form)
         elif action == "leave":
-            story.leave(number)
+            queue_model.leave(number)
         elif action == "take":
-            story.take(number)
+            queue_model.take(number)
         else:
-            story.done()
-    return story
+            queue_model.done()
+    return queue_model
 
 
 @given(STEPS, st.integers(1, 8), st.integers(0, 3), st.integers(1, 6))
 def test_every_waiting_request_is_in_exactly_one_batch(
     steps: list[tuple[str, int, str]], size: int, patience: int, room: int
 ) -> None:
-    story = played(steps, size, patience, room)
-    story.finish()
-    answered = [ticket for batch in story.batches for ticket in batch]
-    assert sorted(answered) == sorted(story.entered.keys() - story.cancelled)
-    assert len(story.queue) == 0
+    queue_model = played(steps, size, patience, room)
+    queue_model.finish()
+    answered = [ticket for batch in queue_model.batches for ticket in batch]
+    assert sorted(answered) == sorted(queue_model.entered.keys() - queue_model.cancelled)
+    assert len(queue_model.queue) == 0
 
 
 @given(STEPS, st.integers(1, 8), st.integers(0, 3))
 def test_a_batch_has_one_form_and_at_most_its_size_or_one_request(
     steps: list[tuple[str, int, str]], size: int, patience: int
 ) -> None:
-    story = played(steps, size, patience)
-    story.finish()
-    for batch in story.batches:
-        assert len({story.entered[ticket][1] for ticket in batch}) == 1
-        assert len(batch) == 1 or sum(story.entered[ticket][0] for ticket in batch) <= size
+    queue_model = played(steps, size, patience)
+    queue_model.finish()
+    for batch in queue_model.batches:
+        assert len({queue_model.entered[ticket][1] for ticket in batch}) == 1
+        assert len(batch) == 1 or sum(queue_model.entered[ticket][0] for ticket in batch) <= size
 
 
 @given(STEPS, st.integers(1, 8), st.integers(0, 3))
 def test_requests_of_one_form_are_answered_in_order(
     steps: list[tuple[str, int, str]], size: int, patience: int
 ) -> None:
-    story = played(steps, size, patience)
-    story.finish()
+    queue_model = played(steps, size, patience)
+    queue_model.finish()
     for form in "ab":
-        order = [t for batch in story.batches for t in batch if story.entered[t][1] == form]
-        assert order == [ticket for ticket in story.entered if ticket in order]
+        order = [t for batch in queue_model.batches for t in batch if queue_model.entered[t][1] == form]
+        assert order == [ticket for ticket in queue_model.entered if ticket in order]
 
 
 def test_an_idle_replica_never_waits_without_patience() -> None:

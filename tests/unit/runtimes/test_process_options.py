@@ -21,7 +21,7 @@ REQUIRED = {
 }
 
 
-class Model:
+class ShapedModel:
     """Of one shape."""
 
     def __init__(self, *shape: int) -> None:
@@ -35,7 +35,7 @@ class Model:
         raise AssertionError("nothing is predicted here")
 
 
-def predicted(model: Model, **environment: str) -> predictions.Predictions:
+def predicted(model: ShapedModel, **environment: str) -> predictions.Predictions:
     chosen = process.options({**REQUIRED, **environment}, SETTINGS)
     with ThreadPoolExecutor(1) as worker:
         return process._predictions(model, chosen, SETTINGS, worker)
@@ -43,11 +43,11 @@ def predicted(model: Model, **environment: str) -> predictions.Predictions:
 
 @pytest.mark.parametrize("environment", [{}, {"SLIPWAY_BATCH_SIZE": "1", "SLIPWAY_BATCH_TIMEOUT": "2ms"}])
 def test_requests_are_not_batched_by_default(environment: dict[str, str]) -> None:
-    assert isinstance(predicted(Model(-1, 4), **environment), predictions.SinglePredictions)
+    assert isinstance(predicted(ShapedModel(-1, 4), **environment), predictions.SinglePredictions)
 
 
 def test_requests_are_batched_with_the_options_of_the_environment() -> None:
-    predictor = predicted(Model(-1, 4), SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT="2ms")
+    predictor = predicted(ShapedModel(-1, 4), SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT="2ms")
     assert isinstance(predictor, predictions.BatchedPredictions)
     assert (predictor._queue.size, predictor._queue.patience) == (8, 0.002)
 
@@ -55,7 +55,7 @@ def test_requests_are_batched_with_the_options_of_the_environment() -> None:
 def test_a_model_with_a_fixed_batch_predicts_each_request_and_warns_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert isinstance(predicted(Model(1, 64), SLIPWAY_BATCH_SIZE="8"), predictions.SinglePredictions)
+    assert isinstance(predicted(ShapedModel(1, 64), SLIPWAY_BATCH_SIZE="8"), predictions.SinglePredictions)
     (warning,) = caplog.messages
     assert warning.startswith(
         "SLIPWAY_BATCH_SIZE: each request is predicted by itself: input 'x' has shape [1, 64]"

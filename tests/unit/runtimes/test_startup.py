@@ -40,7 +40,7 @@ def test_an_invalid_spawn_time_is_refused_by_name(spawned: str) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(startup.PHASES), SECONDS)), SECONDS)
 def test_parts_of_a_phase_are_added(parts: list[tuple[str, float]], started: float) -> None:
-    report = startup.Startup(started)
+    report = startup.StartupReport(started)
     for phase, seconds in parts:
         report = startup.spent(report, phase, seconds)
     shown = dict(report.headers()).get(b"server-timing", b"").decode()

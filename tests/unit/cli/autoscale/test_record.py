@@ -7,10 +7,10 @@ import pytest
 
 from autoscaler.simulate.workloads.traces import BinTrace, parse
 from serving import errors
-from serving.cli.autoscale.record import HEADER, MEMBER_SECONDS, Counter, Predictor, Trace, counts
+from serving.cli.autoscale.record import HEADER, MEMBER_SECONDS, CountedPredictor, Counter, Trace, counts
 from serving.cli.autoscale.sources import text
 
-DIGITS = Predictor("default", "digits", "stable")
+DIGITS = CountedPredictor("default", "digits", "stable")
 PAGE = """\
 # HELP slipway_requests_received_total Requests that came.
 # TYPE slipway_requests_received_total counter

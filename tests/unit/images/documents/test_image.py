@@ -38,7 +38,7 @@ def changed(path: list[Any], value: Any) -> bytes:
 def test_own_layers_are_reproducible_unless_they_are_compressed() -> None:
     uncompressed, compressed = image.parse(own_manifest()), image.parse(own_manifest("zstd"))
     assert uncompressed.layers[0].is_reproducible
-    assert uncompressed.layers[0].plan() == layers.LayerPlan((layers.Entry("w", 3),))
+    assert uncompressed.layers[0].plan() == layers.LayerPlan((layers.LayerEntry("w", 3),))
     assert uncompressed.kept == {uncompressed.config.digest}
     assert not compressed.layers[0].is_reproducible
     assert compressed.kept == {compressed.config.digest, A}

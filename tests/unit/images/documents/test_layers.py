@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serving import errors
 from serving.images.documents import layers
-from serving.images.documents.layers import Entry
+from serving.images.documents.layers import LayerEntry
 from tests.objects.model_images import layer_tar
 
 NAMES = st.from_regex(r"[a-zé漢0-9_-][a-zé漢0-9._-]{0,150}", fullmatch=True)
@@ -32,7 +32,7 @@ TREES = st.dictionaries(PATHS, st.binary(max_size=1500), min_size=1, max_size=8)
 
 @given(TREES)
 def test_layer_unpacks_to_the_files_it_was_built_from(tree: dict[str, bytes]) -> None:
-    (layer,) = layers.plan(Entry(path, len(data)) for path, data in tree.items())
+    (layer,) = layers.plan(LayerEntry(path, len(data)) for path, data in tree.items())
     with tarfile.open(fileobj=io.BytesIO(layer_tar(layer, tree)), mode="r:") as tar:
         members = tar.getmembers()
         contents = {m.name: tar.extractfile(m) for m in members if m.isreg()}
@@ -45,21 +45,21 @@ def test_layer_unpacks_to_the_files_it_was_built_from(tree: dict[str, bytes]) ->
 
 @given(TREES, st.randoms())
 def test_layer_plan_is_independent_of_listing_order(tree: dict[str, bytes], random) -> None:
-    entries = [Entry(path, len(data)) for path, data in tree.items()]
+    entries = [LayerEntry(path, len(data)) for path, data in tree.items()]
     shuffled = random.sample(entries, len(entries))
     assert layers.plan(entries) == layers.plan(shuffled)
 
 
 @given(st.lists(st.integers(0, 3 * layers.BIG_FILE), min_size=1, max_size=150))
 def test_every_file_is_in_exactly_one_of_at_most_sixty_layers(sizes: list[int]) -> None:
-    entries = [Entry(f"f{i:03}", size) for i, size in enumerate(sizes)]
+    entries = [LayerEntry(f"f{i:03}", size) for i, size in enumerate(sizes)]
     planned = layers.plan(entries)
     assert sorted((e for layer in planned for e in layer.files), key=lambda e: e.path) == entries
     assert len(planned) <= layers.MAX_LAYERS
 
 
 def test_a_big_file_has_its_own_layer_and_small_ones_share_the_first() -> None:
-    big, small, second_small = Entry("b", layers.BIG_FILE), Entry("a", 10), Entry("c", 20)
+    big, small, second_small = LayerEntry("b", layers.BIG_FILE), LayerEntry("a", 10), LayerEntry("c", 20)
     assert layers.plan([big, small, second_small]) == (
         layers.LayerPlan((small, second_small)),
         layers.LayerPlan((big,)),
@@ -67,17 +67,17 @@ def test_a_big_file_has_its_own_layer_and_small_ones_share_the_first() -> None:
 
 
 def test_smallest_files_share_the_first_layer_when_too_many_are_big() -> None:
-    entries = [Entry(f"f{i:03}", layers.BIG_FILE + i) for i in range(100)]
+    entries = [LayerEntry(f"f{i:03}", layers.BIG_FILE + i) for i in range(100)]
     planned = layers.plan(entries)
     assert len(planned) == 60
     assert planned[0].files == tuple(entries[:41])
 
 
 def test_file_of_nine_gigabytes_has_a_valid_header() -> None:
-    ((_, _), (header, entry)) = layers.entries(layers.LayerPlan((Entry("w", 9 * 2**30),)))
+    ((_, _), (header, entry)) = layers.entries(layers.LayerPlan((LayerEntry("w", 9 * 2**30),)))
     with tarfile.open(fileobj=io.BytesIO(header + bytes(1024)), mode="r:") as tar:
         assert tar.next().size == 9 * 2**30  # type: ignore[union-attr]
-    assert entry == Entry("w", 9 * 2**30)
+    assert entry == LayerEntry("w", 9 * 2**30)
 
 
 @pytest.mark.parametrize(
@@ -100,5 +100,5 @@ def test_file_of_nine_gigabytes_has_a_valid_header() -> None:
 )
 def test_a_path_that_would_unpack_differently_is_refused_by_its_rule(paths: list[str], rule: str) -> None:
     with pytest.raises(errors.Permanent, match=re.escape(rule)) as caught:
-        layers.plan(Entry(path, 1) for path in paths)
+        layers.plan(LayerEntry(path, 1) for path in paths)
     assert caught.value.reason == "InvalidOutput"

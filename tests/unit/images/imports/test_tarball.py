@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from serving import errors
 from serving.images.documents import layers, oci
-from serving.images.documents.layers import Entry
+from serving.images.documents.layers import LayerEntry
 from serving.images.imports import tarball
 from tests.objects.model_images import layer_tar
 
 CONTENTS = {"a/empty": b"", "a/small": b"x", "big": bytes(range(256)) * 20, "désert/é": b"y" * 512}
-LAYER = layers.plan(Entry(path, len(data)) for path, data in CONTENTS.items())[0]
+LAYER = layers.plan(LayerEntry(path, len(data)) for path, data in CONTENTS.items())[0]
 TAR = layer_tar(LAYER, CONTENTS)
 
 

@@ -29,7 +29,7 @@ from serving.runtimes.sklearn import pickled
 IMAGES, LABELS = load_digits(return_X_y=True)
 
 
-class Table(BaseEstimator):
+class TableModel(BaseEstimator):
     """An estimator that is its array."""
 
     def __init__(self, values: Any = None) -> None:
@@ -81,7 +81,7 @@ def test_a_mapped_model_predicts_the_same(model: Any, tmp_path: Path) -> None:
 def test_a_large_array_is_a_copy_on_write_view_of_the_file(order: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.joblib"
     values = np.asarray(np.arange(300_000.0).reshape(3, -1), order=order)
-    joblib.dump(Table(values), path)
+    joblib.dump(TableModel(values), path)
     before = path.read_bytes()
     table = load(path)
     assert isinstance(table.values, np.memmap)
@@ -102,7 +102,7 @@ def test_a_large_array_is_a_copy_on_write_view_of_the_file(order: Any, tmp_path:
     ids=["small", "other byte order", "objects", "empty"],
 )
 def test_small_and_object_arrays_are_copied(values: Any, tmp_path: Path) -> None:
-    joblib.dump(Table(values), tmp_path / "model.joblib")
+    joblib.dump(TableModel(values), tmp_path / "model.joblib")
     loaded = load(tmp_path / "model.joblib").values
     assert not isinstance(loaded, np.memmap)
     assert (loaded == values).all()
@@ -114,14 +114,14 @@ def test_the_number_of_mappings_of_a_model_is_bounded(
 ) -> None:
     monkeypatch.setattr(pickled, "MAP_FROM_BYTES", 1)
     monkeypatch.setattr(pickled, "MAP_AT_MOST", 3)
-    joblib.dump(Table([np.full(10, i) for i in range(5)]), tmp_path / "model.joblib")
+    joblib.dump(TableModel([np.full(10, i) for i in range(5)]), tmp_path / "model.joblib")
     arrays = load(tmp_path / "model.joblib").values
     assert [isinstance(array, np.memmap) for array in arrays] == [True, True, True, False, False]
     assert [array[0] for array in arrays] == [0, 1, 2, 3, 4]
 
 
 def test_no_descriptor_is_open_after_the_model_is_deleted(tmp_path: Path) -> None:
-    joblib.dump(Table(np.arange(300_000.0)), tmp_path / "model.joblib")
+    joblib.dump(TableModel(np.arange(300_000.0)), tmp_path / "model.joblib")
     load(tmp_path / "model.joblib")
     gc.collect()
     opened = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
@@ -132,20 +132,20 @@ def test_no_descriptor_is_open_after_the_model_is_deleted(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("compress", ["gzip", "zlib", "xz", "bz2", "lzma"])
 def test_a_compressed_model_loads(compress: str, tmp_path: Path) -> None:
-    joblib.dump(Table(np.arange(300_000.0)), tmp_path / "model.joblib", compress=(compress, 1))
+    joblib.dump(TableModel(np.arange(300_000.0)), tmp_path / "model.joblib", compress=(compress, 1))
     assert (load(tmp_path / "model.joblib").values == np.arange(300_000.0)).all()
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_a_plain_pickle_loads(protocol: int, tmp_path: Path) -> None:
-    (tmp_path / "model.pkl").write_bytes(pickle.dumps(Table(np.arange(3.0)), protocol))
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(TableModel(np.arange(3.0)), protocol))
     assert load(tmp_path / "model.pkl").values.tolist() == [0.0, 1.0, 2.0]
 
 
 def test_the_opened_file_is_loaded_when_it_was_replaced(tmp_path: Path) -> None:
     path = tmp_path / "model.joblib"
-    joblib.dump(Table(np.full(300_000, 1.0)), path)
-    joblib.dump(Table(np.full(300_000, 2.0)), tmp_path / "other")
+    joblib.dump(TableModel(np.full(300_000, 1.0)), path)
+    joblib.dump(TableModel(np.full(300_000, 2.0)), tmp_path / "other")
     file = OpenFile(path)
     (tmp_path / "other").replace(path)
     assert pickled.estimator(VerifiedModel(file, {}, OutputManifest())).values[-1] == 1.0
