@@ -1,4 +1,4 @@
-"""Where components say that their metrics are."""
+"""The records of the addresses of components' metrics."""
 
 from pathlib import Path
 
