@@ -44,11 +44,11 @@ def demo(
 
 async def _until_signal(story: "Story", data_dir: Path | None, *, keep: bool) -> bool:
     """Run the steps to the end, or until a signal; then stop everything, which no signal interrupts."""
-    from serving.cli.demo.stack import DemoStack
+    from serving.cli.demo.stack import Stack
     from serving.cli.demo.story import tell
 
     root = data_dir or Path(tempfile.mkdtemp(prefix="slipway-demo-"))
-    stack = DemoStack(DataDir(root.absolute()))
+    stack = Stack(DataDir(root.absolute()))
     steps = asyncio.ensure_future(tell(story, stack, keep=keep))
     interrupted = False
 

@@ -17,7 +17,7 @@ STOP_SECONDS = 90.0
 POLL_SECONDS = 0.1
 
 
-class DemoStack:
+class Stack:
     """One `up` and its data directory."""
 
     def __init__(self, where: DataDir) -> None:

@@ -15,7 +15,7 @@ from serving.cli.demo.clients import Clients, started
 from serving.cli.demo.console import Story
 from serving.cli.demo.objects import NAMESPACE, WAIT_SECONDS, sample, until
 from serving.cli.demo.report import ArmResult, RequestResult, arms, failures
-from serving.cli.demo.stack import DemoStack, command_name
+from serving.cli.demo.stack import Stack, command_name
 from serving.cli.objects import lineage
 from serving.cli.output import tables
 from serving.data_dir import DataDir
@@ -32,7 +32,7 @@ AFTER_SHIFT = 2000
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 
-async def tell(story: Story, stack: DemoStack, *, keep: bool) -> None:
+async def tell(story: Story, stack: Stack, *, keep: bool) -> None:
     """Run all steps; the caller ends `stack`, also after a cancellation."""
     story.step(f"Starting `slipway up` on free ports, data in {stack.where.root}")
     story.doing("waiting for the API and the gateway")
@@ -57,7 +57,7 @@ async def _steps(story: Story, where: DataDir) -> None:
             await scaling.scale(story, kube, clients)
 
 
-def _next(story: Story, stack: DemoStack) -> None:
+def _next(story: Story, stack: Stack) -> None:
     """Print the next commands, which can be copied."""
     if story.failed:
         story.step(f"{len(story.failed)} checks failed")
