@@ -90,7 +90,7 @@ class FakeKube(Kube):
     def find(self, kind: Kind, namespace: str | None = None) -> list[Object]:
         """Return all objects of the kind, without failure; for asserts."""
         return [
-            copy.deepcopy(obj)
+            _copy(obj)
             for (plural, ns, _), obj in sorted(self.objects.items())
             if plural == kind.plural and namespace in (None, ns)
         ]
@@ -101,15 +101,15 @@ class FakeKube(Kube):
         created = self._new(kind, {**obj, "metadata": meta})
         id_ = _id(kind, created)
         assert id_ not in self.objects, f"{id_} exists already"
-        status = {"status": copy.deepcopy(obj["status"])} if "status" in obj else {}
-        meta = {**copy.deepcopy(meta), **created["metadata"]}
+        status = {"status": _copy(obj["status"])} if "status" in obj else {}
+        meta = {**_copy(meta), **created["metadata"]}
         return self._store(kind, id_, {**created, **status, "metadata": meta})
 
     def change(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
         """Merge-patch any part of an object as another client, without validation or failure."""
         id_ = (kind.plural, namespace, name)
         old = self._existing(kind, id_)
-        new = patches.merge(copy.deepcopy(old), patch)
+        new = patches.merge(_copy(old), patch)
         if new.get("spec") != old.get("spec"):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return self._replace(kind, id_, new)
@@ -123,7 +123,7 @@ class FakeKube(Kube):
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         await asyncio.sleep(0)
-        return copy.deepcopy(self._existing(kind, (kind.plural, namespace or "", name)))
+        return _copy(self._existing(kind, (kind.plural, namespace or "", name)))
 
     async def list(
         self,
@@ -188,7 +188,7 @@ class FakeKube(Kube):
                 )
                 raise status_errors.unprocessable(kind, id_[2], [cause])
             request = self._write_request(subresource=subresource)
-            return self._replace(kind, id_, write_path.update(kind, old, copy.deepcopy(obj), request).object)
+            return self._replace(kind, id_, write_path.update(kind, old, _copy(obj), request).object)
 
     async def patch(
         self,
@@ -203,8 +203,8 @@ class FakeKube(Kube):
         async with self._write(f"patch {kind.plural}/{name}"):
             id_ = (kind.plural, namespace or "", name)
             request = self._write_request(subresource=subresource)
-            old = copy.deepcopy(self._existing(kind, id_))
-            outcome = write_path.patch(kind, old, copy.deepcopy(patch), content_type, request)
+            old = _copy(self._existing(kind, id_))
+            outcome = write_path.patch(kind, old, _copy(patch), content_type, request)
             new = self._replace(kind, id_, outcome.object)
             return scale.to_scale(new) if subresource == "scale" else new
 
@@ -222,7 +222,7 @@ class FakeKube(Kube):
         async with self._write(f"apply {kind.plural}/{meta['name']}{suffix}"):
             namespace = meta.get("namespace", self.namespace) if kind.namespaced else None
             id_ = (kind.plural, namespace or "", meta["name"])
-            old = copy.deepcopy(self.objects.get(id_))
+            old = _copy(self.objects.get(id_))
             request = self._write_request(subresource=subresource, force=force, manager=manager)
             outcome = write_path.apply(kind, old, namespace, meta["name"], _sent(kind, obj), request)
             if old is None:
@@ -295,7 +295,7 @@ class FakeKube(Kube):
 
     def _replace(self, kind: Kind, id_: Id, replacement: Object) -> Object:
         if replacement == self.objects[id_]:
-            return copy.deepcopy(replacement)
+            return _copy(replacement)
         stored = self._store(kind, id_, replacement)
         if write_path.is_gone(kind, replacement):
             self._remove(kind, id_)
@@ -315,7 +315,7 @@ class FakeKube(Kube):
         stored = {**new, "metadata": {**new["metadata"], "resourceVersion": str(version)}}
         before, self.objects[id_] = self.objects.get(id_), stored
         self._publish(StoredChange(version, kind, id_[1], before, stored))
-        return copy.deepcopy(stored)
+        return _copy(stored)
 
     def _remove(self, kind: Kind, id_: Id) -> None:
         before = self._existing(kind, id_)
@@ -382,8 +382,13 @@ def _id(kind: Kind, obj: Object) -> Id:
     return kind.plural, meta.get("namespace", "") if kind.namespaced else "", meta["name"]
 
 
+def _copy(value: Any) -> Any:
+    """Return a copy as a client gets it, by JSON: much faster than `copy.deepcopy`."""
+    return orjson.loads(orjson.dumps(value))
+
+
 def _sent(kind: Kind, obj: Object) -> Object:
-    return {"apiVersion": kind.api_version, "kind": kind.kind, **copy.deepcopy(obj)}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **_copy(obj)}
 
 
 def _selector(kind: Kind, labels: str, fields: str) -> Callable[[Object], bool]:
@@ -395,11 +400,11 @@ def _events(change: StoredChange, selected: Callable[[Object], bool]) -> list[Wa
     """Return the watch events of a change; an object that stops matching the selector is DELETED."""
     before = change.before is not None and selected(change.before)
     if change.after is not None and selected(change.after):
-        return [WatchEvent("MODIFIED" if before else "ADDED", copy.deepcopy(change.after))]
+        return [WatchEvent("MODIFIED" if before else "ADDED", _copy(change.after))]
     if not before:
         return []
     assert change.before is not None
-    deleted = copy.deepcopy(change.before)
+    deleted = _copy(change.before)
     deleted["metadata"]["resourceVersion"] = str(change.version)
     return [WatchEvent("DELETED", deleted)]
 
