@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
+# Tests start hundreds of processes, and each would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test fuzz check lint bench test-cluster kubeconfig lock docs proto clean
 
