@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JOBS ?= 2
+# One more than the cores of CI: tests wait for processes, clocks and disks for a quarter of their time.
+JOBS ?= 3
 
 # Tests start hundreds of processes, and each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE

@@ -18,7 +18,6 @@ arrivals and start-up times; the bars on the simulator's error were set before i
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -26,26 +25,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+from rig import cold_models, compressed
+from rig.compressed import Shape
+from rig.foretold import Foretold, foretell
+from rig.harness import DATA, Bar, percentile, report
+from rig.live_scaling import Machine, Played, ScalingWorld, world
+
+from autoscaler.observation import Capacity
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.simulate.baselines.knative import Kpa
+from autoscaler.simulate.policy_inputs import PolicyInputs
+from autoscaler.simulate.workloads.workload import SHORTEST_WAIT
 from serving.objects import Object
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(
-    0, str(ROOT)
-)  # before this file's own directory, in which another file has the package's name
-
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from rig import cold_models, compressed  # noqa: E402
-from rig.compressed import Shape  # noqa: E402
-from rig.foretold import Foretold, foretell  # noqa: E402
-from rig.harness import Bar, percentile, report  # noqa: E402
-from rig.live_scaling import Machine, Played, ScalingWorld, world  # noqa: E402
-
-from autoscaler.observation import Capacity  # noqa: E402
-from autoscaler.policy.config import PolicyConfig  # noqa: E402
-from autoscaler.simulate.baselines.knative import Kpa  # noqa: E402
-from autoscaler.simulate.policy_inputs import PolicyInputs  # noqa: E402
-from autoscaler.simulate.workloads.workload import SHORTEST_WAIT  # noqa: E402
 
 MACHINE = Machine(slots=2, service=0.2, load=3.0)
 MOST = 10
@@ -268,8 +261,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default = Path(os.environ.get("SLIPWAY_DATA", ROOT.parent / "shared" / "data")) / "traces"
-    parser.add_argument("--traces", type=Path, default=default, help="directory of traces: .csv, .csv.gz")
+    parser.add_argument(
+        "--traces", type=Path, default=DATA / "traces", help="directory of traces: .csv, .csv.gz"
+    )
     parser.add_argument(
         "--trace", default="azure_llm_2023_conv", help="how the name of the trace's file begins"
     )

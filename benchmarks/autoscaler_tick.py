@@ -11,26 +11,21 @@ import math
 import os
 import random
 import statistics
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which `autoscaler` is a benchmark
+from rig.harness import Bar, report, resident_mib
 
-from rig.harness import Bar, report, resident_mib  # noqa: E402
-
-from autoscaler.forecast.fit import RECENT, SEASONAL, Fit  # noqa: E402
-from autoscaler.forecast.history import MOST  # noqa: E402
-from autoscaler.forecast.profile import BIN  # noqa: E402
-from autoscaler.observation import Capacity, Observation, Replicas  # noqa: E402
-from autoscaler.policy.config import PolicyConfig  # noqa: E402
-from autoscaler.signals.board import Board, Reading  # noqa: E402
-from autoscaler.signals.exposition import Parser, Target  # noqa: E402
-from autoscaler.target_state import TargetState  # noqa: E402
-from serving.router.envoy.statistics import BOUNDS_MS  # noqa: E402
-from serving.router.metrics.page import (  # noqa: E402
+from autoscaler.forecast.fit import RECENT, SEASONAL, Fit
+from autoscaler.forecast.history import MOST
+from autoscaler.forecast.profile import BIN
+from autoscaler.observation import Capacity, Observation, Replicas
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.signals.board import Board, Reading
+from autoscaler.signals.exposition import Parser, Target
+from autoscaler.target_state import TargetState
+from serving.router.envoy.statistics import BOUNDS_MS
+from serving.router.metrics.page import (
     ANSWERED,
     DURATION,
     GATEWAY,

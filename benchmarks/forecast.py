@@ -14,7 +14,6 @@ import argparse
 import math
 import resource
 import statistics
-import sys
 import time
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
@@ -22,20 +21,17 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rig import scaling
+from rig.harness import Bar, report
 
-import numpy as np  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from rig import scaling  # noqa: E402
-from rig.harness import Bar, report  # noqa: E402
-
-from autoscaler.forecast.fit import fit  # noqa: E402
-from autoscaler.forecast.forecaster import Forecaster  # noqa: E402
-from autoscaler.forecast.horizon import Horizon  # noqa: E402
-from autoscaler.simulate.workloads import scenarios  # noqa: E402
-from autoscaler.simulate.workloads.scenarios import Recipe  # noqa: E402
+from autoscaler.forecast.fit import fit
+from autoscaler.forecast.forecaster import Forecaster
+from autoscaler.forecast.horizon import Horizon
+from autoscaler.simulate.workloads import scenarios
+from autoscaler.simulate.workloads.scenarios import Recipe
 
 AHEAD = (30.0, 120.0)
 STEP = 5

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from rig import proxies
-from rig.harness import Bar, at_least, interval, report
+from rig.harness import ROOT, Bar, at_least, interval, report
 
 from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
@@ -42,7 +42,6 @@ MB = 1_000_000
 FILES, SMALL_FILES, SMALL_BYTES = 10, 50, 8_000
 BUILD_BAR, MEMORY_BAR_MB, UNCHANGED_BAR = 0.5, 100.0, 0.0
 CHUNK, DISK_CHUNK = 1024 * 1024, 4 * 1024 * 1024
-ROOT = Path(__file__).parents[1]
 BUILD = """
 import json, re, sys, time
 from pathlib import Path

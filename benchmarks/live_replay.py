@@ -12,17 +12,13 @@ here, and common to all trials there. `within` has no bar: live searches have.
 import argparse
 import math
 import os
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # small matrices; the other cores have searches of their own
 
@@ -32,7 +28,7 @@ from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
 from rig import recorded_trials  # noqa: E402
 from rig.grid_truth import Truth, truth  # noqa: E402
-from rig.harness import interval, report  # noqa: E402
+from rig.harness import ROOT, interval, report  # noqa: E402
 
 from serving.resources.experiment import ProfilingExperimentSpec  # noqa: E402
 from serving.resources.formats import quantity  # noqa: E402

@@ -17,31 +17,26 @@ import asyncio
 import contextlib
 import math
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import orjson
+import yaml
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rig import cold_models, recorded_trials
+from rig.grid_truth import Truth, truth
+from rig.harness import ROOT, SEED, Bar, report
+from rig.live_world import Search, TuningWorld
+
+from serving.cli.demo.stack import Stack
+from serving.data_dir import DataDir
+from serving.kube import connect
 from serving.objects import Object
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
-
-import orjson  # noqa: E402
-import yaml  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import Progress  # noqa: E402
-from rich.table import Table  # noqa: E402
-from rig import cold_models, recorded_trials  # noqa: E402
-from rig.grid_truth import Truth, truth  # noqa: E402
-from rig.harness import SEED, Bar, report  # noqa: E402
-from rig.live_world import Search, TuningWorld  # noqa: E402
-
-from serving.cli.demo.stack import Stack  # noqa: E402
-from serving.data_dir import DataDir  # noqa: E402
-from serving.kube import connect  # noqa: E402
-from serving.resources.experiment import Setting  # noqa: E402
-from serving.resources.trial import TrialStatus  # noqa: E402
+from serving.resources.experiment import Setting
+from serving.resources.trial import TrialStatus
 
 MOST_TRIALS = 20
 SHOWN = 10

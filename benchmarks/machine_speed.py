@@ -8,16 +8,11 @@ differences between Trials.
 import argparse
 import os
 import statistics
-import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
-
-from rich.console import Console  # noqa: E402
-from rich.progress import track  # noqa: E402
-from rig.harness import percentile, report  # noqa: E402
+from rich.console import Console
+from rich.progress import track
+from rig.harness import percentile, report
 
 PIECE = 10_000
 """Numbers summed in one piece: about a millisecond, so a span of a quarter second has hundreds."""

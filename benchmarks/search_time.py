@@ -6,14 +6,10 @@ same space, the most that a search uses.
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 

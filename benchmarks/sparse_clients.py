@@ -8,22 +8,16 @@ be enough, so hours are too few for clients with bursts.
 """
 
 import argparse
-import os
-import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from rig import scaling
+from rig.harness import DATA, Bar, report
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which `autoscaler` is a benchmark
-
-from rig import scaling  # noqa: E402
-from rig.harness import Bar, report  # noqa: E402
-
-from autoscaler.simulate.workloads import scenarios  # noqa: E402
-from autoscaler.simulate.workloads.load import Floats, Requests  # noqa: E402
+from autoscaler.simulate.workloads import scenarios
+from autoscaler.simulate.workloads.load import Floats, Requests
 
 STARTUP = 66.0
 """Seconds: the 90 % quantile of starts of a minute, give or take a tenth."""
@@ -49,8 +43,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default = Path(os.environ.get("SLIPWAY_DATA", ROOT.parent / "shared" / "data")) / "traces"
-    parser.add_argument("--traces", type=Path, default=default, help="directory of traces: .csv, .csv.gz")
+    parser.add_argument(
+        "--traces", type=Path, default=DATA / "traces", help="directory of traces: .csv, .csv.gz"
+    )
     parser.add_argument("--clients", type=int, default=12, help="of each trace of clients, at most")
     parser.add_argument("--days", type=float, default=7)
     parser.add_argument("--seed", type=int, default=0)

@@ -19,25 +19,21 @@ assumes it. `broken` is the share of windows that break the limit at the resulti
 
 import argparse
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which tuner.py has the package's name
+import numpy as np
+from rig import recorded_trials
+from rig.harness import report
+from rig.recorded_trials import LIMIT, LOAD, Window
 
-import numpy as np  # noqa: E402
-from rig import recorded_trials  # noqa: E402
-from rig.harness import report  # noqa: E402
-from rig.recorded_trials import LIMIT, LOAD, Window  # noqa: E402
-
-from tuner.constraints import bound_of  # noqa: E402
-from tuner.load.level_search import load_model, results  # noqa: E402
-from tuner.load.level_search.state import State  # noqa: E402
-from tuner.settings import DEFAULTS, LoadSettings  # noqa: E402
+from tuner.constraints import bound_of
+from tuner.load.level_search import load_model, results
+from tuner.load.level_search.state import State
+from tuner.settings import DEFAULTS, LoadSettings
 
 BATCH, CORES = "64", ("500m", "750m", "1")
 """Specs near the best; with fewer cores some trials break the limit at any load."""

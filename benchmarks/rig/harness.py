@@ -14,6 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
+"""The repository."""
+DATA = Path(os.environ.get("SLIPWAY_DATA", ROOT.parent / "shared" / "data"))
+"""The measured data: tables of services, and traces of load."""
 RESAMPLES = 2_000
 SEED = 20_261_121
 """Resampling is reproducible: the same samples give the same interval."""

@@ -13,7 +13,7 @@ from tuner.search.surrogate import Posterior, Prior, Surrogate
 OBJECTIVE = Prior(length=0.6, slope=0.6, noise=3e-3)
 MARGIN = Prior(length=0.8, slope=1.0, noise=1e-3)
 BOOTS = Prior(length=0.6, slope=0.5, noise=1e-2, noise_spread=1.0)
-"""Chosen on the services of the public tables (`benchmarks/tuner.py`)."""
+"""Chosen on the services of the public tables (`benchmarks/search_quality.py`)."""
 STEPS = 15
 """Iterations of the fit of hyperparameters: near the mode a prediction is as good, in a third of the time."""
 BOOT_SPREAD = 0.3

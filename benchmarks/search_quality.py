@@ -14,7 +14,6 @@ Kernels are a stress test, without bars.
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,8 +21,6 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which it has the package's name
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # small matrices; the other cores have searches of their own
 
@@ -31,7 +28,7 @@ from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
 from rich.table import Table  # noqa: E402
 from rig import replay, surfaces  # noqa: E402
-from rig.harness import report  # noqa: E402
+from rig.harness import DATA, report  # noqa: E402
 from rig.replay import Noisy  # noqa: E402
 from rig.scores import GROUPS, NEAR, SHARES, Result, Task, of_group, summary  # noqa: E402
 
@@ -113,9 +110,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default = Path(os.environ.get("SLIPWAY_DATA", ROOT.parent / "shared" / "data"))
     parser.add_argument(
-        "--data", type=Path, default=default, help="directory of tables, searched with its subdirectories"
+        "--data", type=Path, default=DATA, help="directory of tables, searched with its subdirectories"
     )
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))

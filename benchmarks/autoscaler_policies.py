@@ -15,15 +15,12 @@ has the simulator.
 import argparse
 import json
 import os
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # before this file's own directory, in which it has the package's name
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # small arrays; the other cores have runs of their own
 
@@ -31,7 +28,7 @@ from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
 from rich.table import Table  # noqa: E402
 from rig import scaling, scaling_policies, scaling_scores  # noqa: E402
-from rig.harness import machine, report  # noqa: E402
+from rig.harness import DATA, machine, report  # noqa: E402
 from rig.scaling import Plan, Row  # noqa: E402
 
 STARTUPS = ("5", "30", "60", "120", "300")
@@ -96,8 +93,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default = Path(os.environ.get("SLIPWAY_DATA", ROOT.parent / "shared" / "data")) / "traces"
-    parser.add_argument("--traces", type=Path, default=default, help="directory of traces: .csv, .csv.gz")
+    parser.add_argument(
+        "--traces", type=Path, default=DATA / "traces", help="directory of traces: .csv, .csv.gz"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--startup",
