@@ -1,8 +1,8 @@
 """Sets of fields as trees in the FieldsV1 notation of managedFields.
 
-A tree's keys are path elements: `f:NAME` is a map's member, `k:JSON` an item of a list-map by its key, `v:JSON` a
-member of a set. An empty tree below a key means the field itself; `.` means the field itself beside fields below it.
-An empty tree is the empty set. Trees are shared and must not be changed.
+A tree's keys are path elements: `f:NAME` is a map's member, `k:JSON` an item of a list-map by its key,
+`v:JSON` a member of a set. An empty tree below a key means the field itself; `.` means the field itself beside
+fields below it. An empty tree is the empty set. Trees are shared and must not be changed.
 https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
 """
 
@@ -44,28 +44,28 @@ def difference(before: Any, after: Any, schema: Schema) -> Difference:
     return Difference(added or EMPTY, removed or EMPTY, modified or EMPTY)
 
 
-def union(one: Tree, other: Tree) -> Tree:
+def union(first: Tree, second: Tree) -> Tree:
     """Return the fields of both sets."""
-    if not one or not other:
-        return one or other
-    both = {**one, **other, **{key: _union(one[key], other[key]) for key in one if key in other}}
+    if not first or not second:
+        return first or second
+    both = {**first, **second, **{key: _union(first[key], second[key]) for key in first if key in second}}
     return dict(sorted(both.items()))
 
 
-def intersection(one: Tree, other: Tree) -> Tree:
+def intersection(first: Tree, second: Tree) -> Tree:
     """Return the fields that are in both sets."""
-    common = {key: _intersection(one[key], other[key]) for key in one if key in other}
+    common = {key: _intersection(first[key], second[key]) for key in first if key in second}
     return {key: below for key, below in common.items() if below is not None}
 
 
-def without(one: Tree, other: Tree) -> Tree:
-    """Return the fields of one set that are not in the other."""
-    if one == other:
+def without(tree: Tree, excluded: Tree) -> Tree:
+    """Return the fields of a set that are not in the excluded set."""
+    if tree == excluded:
         return EMPTY
-    if one.keys().isdisjoint(other):
-        return one
-    left = {key: _without(below, other[key]) if key in other else below for key, below in one.items()}
-    return {key: below for key, below in left.items() if below is not None}
+    if tree.keys().isdisjoint(excluded):
+        return tree
+    rest = {key: _without(below, excluded[key]) if key in excluded else below for key, below in tree.items()}
+    return {key: below for key, below in rest.items() if below is not None}
 
 
 def paths(tree: Tree, above: Path = ()) -> Iterator[Path]:
@@ -82,8 +82,8 @@ def paths(tree: Tree, above: Path = ()) -> Iterator[Path]:
 def well_formed(tree: Mapping[str, Any]) -> Tree:
     """Return what a client sent as FieldsV1, without what is no tree."""
     trees = ((key, below) for key, below in tree.items() if isinstance(below, dict))
-    found = {key: LEAF if key == _ITSELF else well_formed(below) for key, below in trees}
-    return LEAF if found.keys() == {_ITSELF} else found
+    valid = {key: LEAF if key == _ITSELF else well_formed(below) for key, below in trees}
+    return LEAF if valid.keys() == {_ITSELF} else valid
 
 
 def describe(path: Path) -> str:
@@ -118,19 +118,21 @@ def _node(below: Tree, *, itself: bool) -> Tree | None:
     return {_ITSELF: LEAF, **below} if itself else below
 
 
-def _union(one: Tree, other: Tree) -> Tree:
-    below = union(children(one), children(other))
-    node = _node(below, itself=is_field(one) or is_field(other))
+def _union(first: Tree, second: Tree) -> Tree:
+    below = union(children(first), children(second))
+    node = _node(below, itself=is_field(first) or is_field(second))
     assert node is not None
     return node
 
 
-def _intersection(one: Tree, other: Tree) -> Tree | None:
-    return _node(intersection(children(one), children(other)), itself=is_field(one) and is_field(other))
+def _intersection(first: Tree, second: Tree) -> Tree | None:
+    below = intersection(children(first), children(second))
+    return _node(below, itself=is_field(first) and is_field(second))
 
 
-def _without(one: Tree, other: Tree) -> Tree | None:
-    return _node(without(children(one), children(other)), itself=is_field(one) and not is_field(other))
+def _without(tree: Tree, excluded: Tree) -> Tree | None:
+    below = without(children(tree), children(excluded))
+    return _node(below, itself=is_field(tree) and not is_field(excluded))
 
 
 class _Plan:
@@ -171,11 +173,11 @@ def _fields(value: Any, plan: _Plan) -> Tree:
         return dict(_member_fields(value, plan))
     if type(value) is not list or not plan.united:
         return LEAF
-    found: Tree = {}
+    tree: Tree = {}
     for item in value:
         element, node = element_of(item, plan.schema), _item_fields(item, plan.items)
-        found[element] = _union(found[element], node) if element in found else node
-    return dict(sorted(found.items())) if len(found) > 1 else found
+        tree[element] = _union(tree[element], node) if element in tree else node
+    return dict(sorted(tree.items())) if len(tree) > 1 else tree
 
 
 def _member_fields(value: dict[str, Any], plan: _Plan) -> Iterator[tuple[str, Tree]]:
@@ -191,7 +193,10 @@ def _item_fields(item: Any, plan: _Plan) -> Tree:
 
 
 def _difference(old: Any, new: Any, plan: _Plan) -> tuple[Tree | None, Tree | None, Tree | None]:
-    """Return the trees of the fields added, removed and modified between unequal values; None where there are none."""
+    """Return the trees of the fields added, removed and modified between unequal values.
+
+    None stands for a set without fields.
+    """
     if not _is_divided(old, plan) and not _is_divided(new, plan):
         return None, None, LEAF
     if not _is_divided(old, plan) or not _is_divided(new, plan) or type(old) is not type(new):

@@ -1,8 +1,8 @@
-"""Who owns which field: managedFields under server-side apply and under every other write.
+"""The owners of fields: managedFields under server-side apply and under every other write.
 
 https://kubernetes.io/docs/reference/using-api/server-side-apply/ ; the rules are those of
-sigs.k8s.io/structured-merge-diff/merge, with one difference: a map that loses its last owned field is removed with
-the defaults in it (there it would stay behind, and be refused as incomplete).
+sigs.k8s.io/structured-merge-diff/merge, with one difference: a map that loses its last owned field is removed
+with its defaults (there the map stays, and is refused as incomplete).
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,14 +56,14 @@ def owned_fields(obj: Mapping[str, Any], schema: Schema) -> Tree:
 
 
 def _without_system(tree: Tree) -> Tree:
-    found = {key: below for key, below in tree.items() if key not in _SYSTEM}
-    if _METADATA in found:
-        found[_METADATA] = {
-            key: below for key, below in found[_METADATA].items() if key not in _SYSTEM_METADATA
+    ownable = {key: below for key, below in tree.items() if key not in _SYSTEM}
+    if _METADATA in ownable:
+        ownable[_METADATA] = {
+            key: below for key, below in ownable[_METADATA].items() if key not in _SYSTEM_METADATA
         }
-        if not found[_METADATA]:
-            del found[_METADATA]
-    return found
+        if not ownable[_METADATA]:
+            del ownable[_METADATA]
+    return ownable
 
 
 def _difference(
@@ -80,9 +80,15 @@ def created(obj: Mapping[str, Any], schema: Schema, owner: Owner, now: str) -> l
 
 
 def updated(
-    entries: Sequence[Entry], old: Mapping[str, Any], new: Mapping[str, Any], schema: Schema, owner: Owner, *, now: str
-) -> list[Entry]:  # fmt: skip
-    """Return managedFields after a write other than apply: the writer owns what it changed, others lose it."""
+    entries: Sequence[Entry],
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    schema: Schema,
+    owner: Owner,
+    *,
+    now: str,
+) -> list[Entry]:
+    """Return managedFields after a write other than apply: the writer owns the fields that it changed alone."""
     difference = _difference(old, new, schema)
     changed = field_trees.union(difference.added, difference.modified)
     managers = _read(entries)
@@ -92,12 +98,18 @@ def updated(
 
 
 def applied(
-    entries: Sequence[Entry], live: dict[str, Any], config: dict[str, Any], schema: Schema, owner: Owner, *,
-    force: bool, now: str,
-) -> Applied:  # fmt: skip
+    entries: Sequence[Entry],
+    live: dict[str, Any],
+    config: dict[str, Any],
+    schema: Schema,
+    owner: Owner,
+    *,
+    force: bool,
+    now: str,
+) -> Applied:
     """Return the live object with the configuration applied by `owner`.
 
-    Fields that the owner named in its last apply and does not name now are removed, unless somebody else owns them.
+    A field of the owner's last apply that this configuration lacks is removed, unless another owner has it.
 
     Raises:
         errors.Conflict: another owner has another value, and `force` is not set.
@@ -107,10 +119,10 @@ def applied(
         before = Owner(UPDATE, "before-first-apply", "", owner.api_version)
         managers[before] = owned_fields(live, schema)
     last = managers.pop(owner, EMPTY)
-    wanted = owned_fields(config, schema)
+    desired = owned_fields(config, schema)
     result: dict[str, Any] = merging.merge(live, config, schema)
-    if unnamed := field_trees.without(last, wanted):
-        owned = wanted
+    if unnamed := field_trees.without(last, desired):
+        owned = desired
         for fields in managers.values():
             owned = field_trees.union(owned, fields)
         left = merging.remove(result, _released(unnamed, owned), schema) or {}
@@ -118,18 +130,18 @@ def applied(
     contenders = {
         other: fields
         for other, fields in managers.items()
-        if not (fields.keys().isdisjoint(wanted) and fields.keys().isdisjoint(last))
+        if not (fields.keys().isdisjoint(desired) and fields.keys().isdisjoint(last))
     }
     if contenders:  # otherwise nobody else has fields where the owner had or has some
         difference = _difference(live, result, schema)
-        changed = field_trees.intersection(field_trees.union(difference.added, difference.modified), wanted)
+        changed = field_trees.intersection(field_trees.union(difference.added, difference.modified), desired)
         conflicts = {other: field_trees.intersection(fields, changed) for other, fields in contenders.items()}
         if any(conflicts.values()) and not force:
             raise _conflict({other: fields for other, fields in conflicts.items() if fields})
         managers |= {
             other: _lose(fields, difference.removed, changed) for other, fields in contenders.items()
         }
-    return Applied(result, _write({**managers, owner: wanted}, entries, now))
+    return Applied(result, _write({**managers, owner: desired}, entries, now))
 
 
 def well_formed(entries: Sequence[Entry]) -> list[Entry]:
@@ -146,7 +158,10 @@ def _lose(fields: Tree, removed: Tree, changed: Tree) -> Tree:
 
 
 def _released(unnamed: Tree, owned: Tree) -> Tree:
-    """Return what to remove: of each field nobody owns the topmost parent, below the top level, with nothing owned in it."""
+    """Return the fields to remove.
+
+    Of each field without an owner: the topmost parent, below the top level, that has no owned field in it.
+    """
     released: Tree = {}
     for key, fields in unnamed.items():
         if key not in owned and field_trees.is_field(fields):
@@ -157,13 +172,13 @@ def _released(unnamed: Tree, owned: Tree) -> Tree:
 
 
 def _topmost(fields: Tree, owned: Tree) -> Tree:
-    found: Tree = {}
+    topmost: Tree = {}
     for key, below in field_trees.children(fields).items():
         if key not in owned:
-            found[key] = LEAF
+            topmost[key] = LEAF
         elif deeper := _topmost(below, owned[key]):
-            found[key] = deeper
-    return found
+            topmost[key] = deeper
+    return topmost
 
 
 def _read(entries: Sequence[Entry]) -> dict[Owner, Tree]:
@@ -173,9 +188,8 @@ def _read(entries: Sequence[Entry]) -> dict[Owner, Tree]:
 def _write(managers: Managers, before: Sequence[Entry], now: str) -> list[Entry]:
     """Return managedFields; an entry changes, and has a new time, only where its fields do."""
     known = {_owner_of(entry): entry for entry in before if entry}
-    nothing = not any(
-        managers.values()
-    )  # then an apply of nothing is kept, or the next would look like the first
+    # An apply of nothing is kept where nobody owns anything: the next apply would look like the first.
+    nothing = not any(managers.values())
     entries = []
     for owner in sorted(managers):
         fields, entry = managers[owner], known.get(owner)

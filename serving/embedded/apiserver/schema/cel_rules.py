@@ -1,7 +1,8 @@
-"""Rules between fields: the CEL expressions of `x-kubernetes-validations`, the same text that a cluster evaluates.
+"""Rules between fields: the CEL expressions of `x-kubernetes-validations`, as a cluster evaluates them.
 
 A rule that names `oldSelf` is a transition rule: it holds between two versions of the object, so it is not
-evaluated on create (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#transition-rules).
+evaluated on create (kubernetes.io, "Extend the Kubernetes API with CustomResourceDefinitions", transition
+rules).
 """
 
 import datetime as dt
@@ -18,8 +19,8 @@ from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.errors import Cause
 
-Asked = Literal["always", "when changed"]
-"""Of what is as it was, only rules between two versions are asked again."""
+Evaluated = Literal["always", "when changed"]
+"""Transition rules are evaluated at every write, other rules when their value has changed."""
 _OLD_SELF = re.compile(r"\boldSelf\b")
 
 
@@ -43,11 +44,11 @@ def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Caus
     if isinstance(value, dict):
         for key, item in value.items():
             below = schemas.child(schema, key)
-            asked = _asked(below) if below else None
-            before = old.get(key) if asked and isinstance(old, dict) else None
-            if below and asked and (item is not before or asked == "always"):
+            evaluated = _evaluated(below) if below else None
+            before = old.get(key) if evaluated and isinstance(old, dict) else None
+            if below and evaluated and (item is not before or evaluated == "always"):
                 yield from check(item, before, below, path + schemas.path_step(key))
-    elif isinstance(value, list) and _asked(schemas.items(schema)):
+    elif isinstance(value, list) and _evaluated(schemas.items(schema)):
         for index, item in enumerate(value):
             yield from check(item, _counterpart(item, old, schema), schemas.items(schema), f"{path}[{index}]")
 
@@ -59,7 +60,7 @@ def _broken(rule: dict[str, str], value: Any, old: Any) -> str:
             return ""
         names["oldSelf"] = old
     elif old == value:
-        return ""  # it held then: kube-apiserver does not ask again either (KEP-4008)
+        return ""  # the rule held then: kube-apiserver does not evaluate it again either (KEP-4008)
     message = rule.get("message") or f"failed rule: {rule['rule']}"
     try:
         return "" if _program(rule["rule"]).execute(cel.Context(names, _FUNCTIONS)) else message
@@ -68,7 +69,7 @@ def _broken(rule: dict[str, str], value: Any, old: Any) -> str:
 
 
 def _hours(moment: dt.datetime, zone: str = "UTC") -> int:
-    """CEL's `getHours` with a time zone, which the library lacks; -1 where there is no such zone (in CEL: an error)."""
+    """CEL's `getHours` with a time zone, which the library lacks; -1 for an unknown zone, an error in CEL."""
     try:
         return moment.astimezone(ZoneInfo(zone)).hour
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -84,18 +85,18 @@ def _program(expression: str) -> Any:
 
 
 @schemas.once
-def _asked(schema: Schema) -> Asked | None:
-    """Say when the rules here or below are asked, if there are any."""
+def _evaluated(schema: Schema) -> Evaluated | None:
+    """Return when the rules of a schema and of its parts are evaluated; None without rules."""
     rules = schema.get("x-kubernetes-validations") or ()
     below = [
         *(schema.get("properties") or {}).values(),
         schema.get("items"),
         schema.get("additionalProperties"),
     ]
-    found = {_asked(part) for part in below if isinstance(part, dict)}
-    if "always" in found or any(_OLD_SELF.search(rule["rule"]) for rule in rules):
+    parts = {_evaluated(part) for part in below if isinstance(part, dict)}
+    if "always" in parts or any(_OLD_SELF.search(rule["rule"]) for rule in rules):
         return "always"
-    return "when changed" if rules or "when changed" in found else None
+    return "when changed" if rules or "when changed" in parts else None
 
 
 def _counterpart(item: Any, old: Any, schema: Schema) -> Any:

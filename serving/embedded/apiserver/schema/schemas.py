@@ -63,8 +63,8 @@ def child(schema: Schema, key: str) -> Schema | None:
     """Return the schema below a map's key, or None where the key is unknown."""
     properties = schema.get("properties")
     if properties is not None and key in properties:
-        found: Schema = properties[key]
-        return found
+        below: Schema = properties[key]
+        return below
     values = schema.get("additionalProperties")
     if isinstance(values, dict):
         return values
@@ -73,8 +73,8 @@ def child(schema: Schema, key: str) -> Schema | None:
 
 def items(schema: Schema) -> Schema:
     """Return the schema of a list's items."""
-    found: Schema = schema.get("items") or ANY
-    return found
+    below: Schema = schema.get("items") or ANY
+    return below
 
 
 def map_keys(schema: Schema) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def path_step(key: str) -> str:
 
 
 def once(make: Callable[[Schema], T]) -> Callable[[Schema], T]:
-    """Keep what a function returns for each schema: they are shared, told apart by identity, and never change."""
+    """Cache the result of a function for each schema, by identity: schemas are shared and never change."""
     made: dict[int, tuple[Schema, T]] = {}
 
     def find(schema: Schema) -> T:

@@ -1,6 +1,6 @@
 """Validation of values against structural schemas: every broken rule, each with its full path.
 
-A schema is compiled once into nested functions that return the faults of a value with paths relative to it, so that
+A schema is compiled once into nested functions that return the faults of a value with paths relative to it, so
 a valid value costs neither paths nor messages.
 """
 
@@ -76,14 +76,14 @@ def check(value: Any, schema: Schema, mode: Mode = "complete") -> Sequence[Fault
 def causes(
     obj: dict[str, Any], schema: Schema, mode: Mode = "complete", *, unchanged: Container[str] = ()
 ) -> list[Cause]:
-    """Return what is wrong with an object, except in its unchanged members, which were valid before."""
+    """Return the broken rules of an object, except in its unchanged members, which were valid before."""
     changed = {key: value for key, value in obj.items() if key not in unchanged} if unchanged else obj
-    found = [fault.cause() for fault in check(changed, schema, mode)]
-    return [cause for cause in found if cause.field not in unchanged] if found else found
+    broken = [fault.cause() for fault in check(changed, schema, mode)]
+    return [cause for cause in broken if cause.field not in unchanged] if broken else broken
 
 
 def unknown_fields(faults: Sequence[Fault]) -> list[Cause]:
-    """Return the causes of those faults that are fields which the schema does not have."""
+    """Return the causes of the faults that are fields unknown to the schema."""
     return [fault.cause() for fault in faults if fault.explain is _unknown_field]
 
 
@@ -200,7 +200,7 @@ def _list(schema: Schema, mode: Mode) -> Check:
 
 
 def _uniqueness(schema: Schema, mode: Mode) -> Check | None:
-    """Return the check that the items of a set, or the keys of a list-map's items, differ; None for other lists."""
+    """Return the check that a set's items, or the keys of a list-map's items, differ; None for other lists."""
     if schema.get("x-kubernetes-list-type") == "set":
         return _check_set
     properties = schemas.items(schema).get("properties") or {}

@@ -16,15 +16,18 @@ _TEXT: Schema = {"type": "string"}
 _OPTIONS: Schema = {
     "type": "object",
     "properties": {
-        "apiVersion": _TEXT, "kind": _TEXT, "propagationPolicy": _TEXT, "orphanDependents": {"type": "boolean"},
+        "apiVersion": _TEXT,
+        "kind": _TEXT,
+        "propagationPolicy": _TEXT,
+        "orphanDependents": {"type": "boolean"},
         "gracePeriodSeconds": {"type": "integer", "minimum": 0},
         "preconditions": {"type": "object", "properties": {"uid": _TEXT, "resourceVersion": _TEXT}},
         "dryRun": {"type": "array", "items": _TEXT},
     },
-}  # fmt: skip
+}
 """metav1.DeleteOptions."""
 DEFAULT_GRACE_SECONDS = 30
-"""terminationGracePeriodSeconds where a Pod does not say, as Kubernetes."""
+"""Default of terminationGracePeriodSeconds, as on Kubernetes."""
 
 
 def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str) -> dict[str, Any] | None:
@@ -84,12 +87,15 @@ def _read(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_preconditions(kind: Kind, old: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    wanted = options.get("preconditions") or {}
+    preconditions = options.get("preconditions") or {}
     meta = old["metadata"]
-    for field, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        value = wanted.get(field)
-        if value is not None and value != meta.get(field):
-            why = f"Precondition failed: {what} in precondition: {value}, {what} in object meta: {meta.get(field)}"
+    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        expected = preconditions.get(field)
+        if expected is not None and expected != meta.get(field):
+            why = (
+                f"Precondition failed: {label} in precondition: {expected}, "
+                f"{label} in object meta: {meta.get(field)}"
+            )
             raise status_errors.conflict(kind, meta["name"], why)
 
 

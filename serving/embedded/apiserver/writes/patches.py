@@ -91,7 +91,7 @@ def _json_patched(kind: Kind, base: dict[str, Any], patch: Any) -> dict[str, Any
 
 
 def _check_operations(patch: list[Any]) -> None:
-    """Look at all of a patch before any of it is done: the library looks at `from` late, and not at its type."""
+    """Check all operations before the first is done: the library checks `from` late, and not its type."""
     jsonpatch.JsonPatch(patch)
     for index, operation in enumerate(patch):
         if operation["op"] in ("copy", "move") and not isinstance(operation.get("from"), str):

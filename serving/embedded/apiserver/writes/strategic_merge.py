@@ -99,11 +99,11 @@ def _merge_list(base: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
             raise status_errors.bad_request(
                 f"map: {status_errors.show(item)} does not contain declared merge key: {name}"
             )
-        found = [index for index, have in enumerate(out) if have.get(name) == item[name]]
+        matches = [index for index, have in enumerate(out) if have.get(name) == item[name]]
         if item.get(DIRECTIVE) == "delete":
             out = [have for have in out if have.get(name) != item[name]]
-        elif found:
-            out[found[0]] = merge(out[found[0]], item, schemas.items(schema))
+        elif matches:
+            out[matches[0]] = merge(out[matches[0]], item, schemas.items(schema))
         else:
             out.append(merge({}, item, schemas.items(schema)))
     return out

@@ -1,7 +1,7 @@
-"""The write path: what a write makes of a stored object. Takes JSON objects and a request, returns what to store.
+"""The write path: computes the object to store from the stored object and a write request. Pure.
 
-Nothing that is passed in is changed. A write that changes nothing returns an object equal to the old one. The store
-sets resourceVersion. Every refusal is an `errors.ApiError` whose causes name field, rule and value.
+Arguments are never changed. A write without a change returns an object equal to the old one. The store sets
+resourceVersion. Every refusal is an `errors.ApiError` whose causes name field, rule and value.
 """
 
 from collections.abc import Mapping
@@ -132,7 +132,7 @@ def delete(kind: Kind, old: Object, options: Mapping[str, Any], request: WriteRe
 
 
 def is_gone(kind: Kind, obj: Object) -> bool:
-    """Whether the store removes the object after a write: it is being deleted and nothing holds it any longer."""
+    """Whether the store removes the object after a write: deleted, and without finalizers or a grace period."""
     return deletion.is_finished(kind, obj)
 
 
@@ -227,7 +227,10 @@ def _read(kind: Kind, body: Any, request: WriteRequest, old: Object | None = Non
 
 
 def _in_scope(kind: Kind, old: Object, obj: Object, request: WriteRequest) -> Object:
-    """Return the new object with the old values of what this request may not write: a status write changes status only."""
+    """Return the new object with the old values of the fields that this request may not write.
+
+    A status write changes the status only, another write everything else.
+    """
     if request.options.subresource == "status":
         meta = dict(old["metadata"])
         if "managedFields" in obj["metadata"]:
@@ -242,9 +245,9 @@ def _in_scope(kind: Kind, old: Object, obj: Object, request: WriteRequest) -> Ob
 
 
 def _complete(kind: Kind, obj: Object, old: Object | None, *, valid: bool) -> None:
-    """Fill in defaults, check every rule and count the generation; changes `obj` itself, and nothing below it.
+    """Fill in defaults, check every rule and count the generation; changes `obj` itself, nothing below it.
 
-    An unchanged part has its defaults and was checked when it was written: only transition rules see it again.
+    An unchanged part has its defaults and was checked when it was written: only transition rules apply again.
 
     Args:
         kind: of the object.
@@ -292,9 +295,9 @@ def _unchanged(obj: Object, old: Object | None) -> frozenset[str]:
     return frozenset(same)
 
 
-def _is_same_json(one: Any, other: Any) -> bool:
+def _is_same_json(old: Any, new: Any) -> bool:
     """Whether two values are the same JSON: to Python `True == 1 == 1.0`, of which only one may be valid."""
-    return one is other or (one == other and orjson.dumps(one) == orjson.dumps(other))
+    return old is new or (old == new and orjson.dumps(old) == orjson.dumps(new))
 
 
 def _desired(obj: Object) -> Object:
