@@ -168,7 +168,7 @@ def opening(day: str, zone: ZoneInfo | None) -> float:
     rises = dt.datetime.fromisoformat(f"{day}T08:00").replace(tzinfo=BERLIN).timestamp()
     forecaster, step = Forecaster(1.0, SHARE, zone), 60.0
     noise = np.random.default_rng(4)
-    for end in np.arange(rises - 4 * DAY, rises - 59, step):
+    for end in np.arange(rises - 6 * DAY, rises - 59, step):
         hour = dt.datetime.fromtimestamp(end - 1, BERLIN).hour
         rate = 100.0 if 8 <= hour < 20 else 10.0
         forecaster.observe(float(end), step, float(noise.poisson(rate * step)))
