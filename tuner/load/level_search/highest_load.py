@@ -17,7 +17,8 @@ The claim of each reason:
 - CannotBeatBest: no load that meets the constraints gives `stop_below` requests per second. This follows from
   the windows' 95 % intervals and the assumption that concurrent requests do not speed each other up, so that
   n users give at most n/m times the throughput of m users; an open loop gives at most its rate. Or growth has
-  ended, and the interval of the expected throughput lies below.
+  ended, the interval of the expected throughput lies below, and no window both surely met the constraints and
+  reached it.
 """
 
 import math
@@ -98,20 +99,38 @@ def _early_end(state: State, verdicts: Sequence[LevelVerdict]) -> Finished | Non
 
 def _search_step(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | Finished:
     model = results.model_of(state, verdicts)
-    if model is None:
-        return _least_load_in_full(state, verdicts[0])
+    if model is None:  # no load is known to work
+        return _rest_of_window(state, verdicts[0]) or ended(state, verdicts[0].window, "Measured")
     level = _next_level(state, verdicts, model)
     if level is not None and len(state.windows) < state.settings.most_levels:
         return _new_window(state, level)
     expected = results.expected(state, verdicts, model)
     if expected.throughput.high < state.stop_below:
-        return ended(state, expected, "CannotBeatBest")
+        rival = _measured_rival(state, verdicts)
+        if rival is None:
+            return ended(state, expected, "CannotBeatBest")
+        return _rest_of_window(state, rival) or ended(state, expected, "Measured")
     level = expected.level
     return (
         _neighbour_window(state, verdicts, model, level)
         or _full_window(state, verdicts, level)
         or ended(state, expected, "Measured")
     )
+
+
+def _measured_rival(state: State, verdicts: Sequence[LevelVerdict]) -> LevelVerdict | None:
+    """Return the level with the most throughput of those that surely meet the constraints and reach the best.
+
+    The curves of few windows may exclude what a window has measured; a window is believed.
+    """
+    rivals = [
+        verdict
+        for verdict in verdicts
+        if verdict.works
+        and verdict.window.meets == "Yes"
+        and verdict.window.throughput.high >= state.stop_below
+    ]
+    return max(rivals, key=lambda verdict: verdict.rate, default=None)
 
 
 def _listed_level(state: State) -> MeasureLevel | Finished:
@@ -126,15 +145,15 @@ def _listed_level(state: State) -> MeasureLevel | Finished:
     return ended(state, results.result(state), "Measured")
 
 
-def _least_load_in_full(state: State, first: LevelVerdict) -> MeasureLevel | Finished:
-    """Give the least load a whole window, as no load is known to work."""
-    remaining = state.load.window_seconds - state.planned[first.index]
+def _rest_of_window(state: State, verdict: LevelVerdict) -> MeasureLevel | None:
+    """Return the window that makes the level's window a whole one; None if it is whole."""
+    remaining = state.load.window_seconds - state.planned[verdict.index]
     if remaining <= 0:
-        return ended(state, first.window, "Measured")
+        return None
     return (
         _extension(state, remaining)
-        if first.index == len(state.windows) - 1
-        else _new_window(state, first.level, full_length=True)
+        if verdict.index == len(state.windows) - 1
+        else _new_window(state, verdict.level, full_length=True)
     )
 
 

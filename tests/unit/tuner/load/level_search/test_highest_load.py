@@ -166,14 +166,11 @@ def test_search_ends_early_only_for_specs_that_cannot_win() -> None:
     assert set(reasons) == {"CannotBeatBest", "BreaksConstraint", "Measured"}, reasons
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the curve through 1, 2 and 3 users is above the measured p99 of 2 users"
-)
 def test_search_does_not_end_early_when_a_measured_load_beats_the_best() -> None:
     """Two users on two servers do not queue: their p99 is 1.26 service times of 1.5, at the full capacity."""
     target = QueueingTarget(steady_service(0.002), 2, seed=0)
     outcome = search(target, Load(window_seconds=4, max_level="64"), p99("3ms"), stop_below=750)
-    assert outcome.end.reason == "Measured"
+    assert (outcome.end.reason, outcome.result.level) == ("Measured", 2)
 
 
 @pytest.mark.parametrize(("limit", "capacity"), [("100ms", 54), ("200ms", 77)])
