@@ -152,7 +152,7 @@ def main() -> None:
         "--grid",
         type=int,
         choices=recorded_trials.GRIDS,
-        help="recorded one, of trials as they are made now; where it is not given, of those of before",
+        help="recorded grid of trials as they run now; without it, the grid of earlier trials",
     )
     grid = parser.parse_args().grid
     recorded_by_cores = trials(recorded_trials.GRIDS[grid] if grid else recorded_trials.BEFORE)

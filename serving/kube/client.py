@@ -78,7 +78,7 @@ class Kube:
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """Return the object."""
-        return await self._json("GET", kind.path(namespace, name))
+        return await self.request("GET", kind.path(namespace, name))
 
     async def list(
         self,
@@ -93,7 +93,7 @@ class Kube:
         items: list[Object] = []
         query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
         while True:
-            page = await self._json("GET", kind.path(namespace), query=query)
+            page = await self.request("GET", kind.path(namespace), query=query)
             items += page.get("items") or []
             meta = page["metadata"]
             query["continue"] = meta.get("continue") or ""
@@ -142,13 +142,13 @@ class Kube:
         """Create the object; raises AlreadyExists if the name is taken."""
         namespace = obj["metadata"].get("namespace", self.namespace) if kind.namespaced else None
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        return await self._json("POST", kind.path(namespace), body=body, query=self._write_query)
+        return await self.request("POST", kind.path(namespace), body=body, query=self._write_query)
 
     async def update(self, kind: Kind, obj: Object, *, subresource: str | None = None) -> Object:
         """Replace the object; raises Conflict if its resourceVersion is stale."""
         meta = obj["metadata"]
         path = kind.path(meta.get("namespace"), meta["name"], subresource)
-        return await self._json("PUT", path, body=obj, query=self._write_query)
+        return await self.request("PUT", path, body=obj, query=self._write_query)
 
     async def patch(
         self,
@@ -162,7 +162,9 @@ class Kube:
     ) -> Object:
         """Patch the object, by default with a merge patch."""
         path = kind.path(namespace, name, subresource)
-        return await self._json("PATCH", path, body=patch, content_type=content_type, query=self._write_query)
+        return await self.request(
+            "PATCH", path, body=patch, content_type=content_type, query=self._write_query
+        )
 
     async def apply(
         self,
@@ -180,7 +182,7 @@ class Kube:
             query["fieldManager"] = manager
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
         path = kind.path(meta.get("namespace"), meta["name"], subresource)
-        return await self._json("PATCH", path, body=body, content_type=APPLY_PATCH, query=query)
+        return await self.request("PATCH", path, body=body, content_type=APPLY_PATCH, query=query)
 
     async def apply_status(
         self, kind: Kind, obj: Object, status: Object, *, manager: str | None = None
@@ -211,27 +213,12 @@ class Kube:
         if uid:
             body["preconditions"] = {"uid": uid}
         try:
-            await self._json("DELETE", kind.path(namespace, name), body=body)
+            await self.request("DELETE", kind.path(namespace, name), body=body)
         except errors.NotFound:
             return
         except errors.Conflict:
             if not uid:
                 raise
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,
-        query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-    ) -> Object:
-        """Send any request; for the command line, which asks for Tables and dry runs."""
-        return await self._json(
-            method, path, body=body, query=query, content_type=content_type, accept=accept
-        )
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Return the body of any path: logs, discovery and the like."""
@@ -257,7 +244,7 @@ class Kube:
                 with suppress(errors.ApiError, errors.Unavailable):
                     await self.raw("/version")
 
-    async def _json(
+    async def request(
         self,
         method: str,
         path: str,
@@ -267,6 +254,7 @@ class Kube:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Object:
+        """Send a request and return its JSON answer; the command line asks for Tables and dry runs by it."""
         async with self._request(
             method, path, body=body, query=query, content_type=content_type, accept=accept
         ) as response:

@@ -52,6 +52,37 @@ def chromium(profile: Path) -> Iterator[WebDriver]:
         driver.quit()
 
 
+@contextmanager
+def emulated_width(driver: WebDriver, pixels: int) -> Iterator[None]:
+    """Give the screen this width, below 600 pixels that of a phone."""
+    metrics = {"width": pixels, "height": 800, "deviceScaleFactor": 1, "mobile": pixels < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        yield
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@contextmanager
+def emulated_scheme(driver: WebDriver, scheme: str) -> Iterator[None]:
+    """Let the reader prefer the colour scheme `light` or `dark`."""
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    try:
+        yield
+    finally:
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@contextmanager
+def scripts_disabled(driver: WebDriver) -> Iterator[None]:
+    driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        yield
+    finally:
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
 CONTRAST = """
 const linear = v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
 const lum = c => { const [r, g, b] = c.map(linear); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };

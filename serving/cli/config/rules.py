@@ -1,9 +1,30 @@
 """Rules between two settings, which no type of one setting can express. Pure."""
 
 import re
+from operator import attrgetter
 from typing import NamedTuple
 
 from serving.settings import Settings
+
+_BELOW = (
+    ("api.renew_before_days", "api.certificate_days"),
+    ("gateway.lease_renew_seconds", "gateway.lease_seconds"),
+    ("activator.deadline_seconds", "gateway.stream_idle_seconds"),
+)
+"""Settings that must be below another."""
+_AT_MOST = (
+    ("activator.held_per_backend", "activator.held"),
+    ("activator.bytes_per_backend", "activator.bytes"),
+    ("activator.body_bytes", "activator.bytes_per_backend"),
+    ("node.backoff_base_seconds", "node.backoff_cap_seconds"),
+    ("controllers.backoff_base_seconds", "controllers.backoff_cap_seconds"),
+    ("controllers.build_backoff_base_seconds", "controllers.build_backoff_cap_seconds"),
+    ("registry.backoff_base_seconds", "registry.backoff_cap_seconds"),
+    ("registry.piece_bytes", "registry.chunk_bytes"),
+    ("supervisor.restart_seconds", "supervisor.restart_cap_seconds"),
+    ("gateway.drain_seconds", "supervisor.stop_seconds"),
+)
+"""Settings that must not exceed another."""
 
 
 class BrokenRule(NamedTuple):
@@ -15,78 +36,19 @@ class BrokenRule(NamedTuple):
 
 def broken_rules(settings: Settings) -> list[BrokenRule]:
     """Return the rules between settings that these settings break."""
-    api, node, gateway, activator = settings.api, settings.node, settings.gateway, settings.activator
-    runtimes, controllers, registry = settings.runtimes, settings.controllers, settings.registry
-    stopping = runtimes.linger_seconds + runtimes.idle_seconds + runtimes.grace_seconds
+    value = {path: attrgetter(path)(settings) for rule in (*_BELOW, *_AT_MOST) for path in rule}
+    runtimes, node = settings.runtimes, settings.node
     checks = [
-        _below("api.renew_before_days", api.renew_before_days, "api.certificate_days", api.certificate_days),
-        _below(
-            "gateway.lease_renew_seconds",
-            gateway.lease_renew_seconds,
-            "gateway.lease_seconds",
-            gateway.lease_seconds,
-        ),
-        _below(
-            "activator.deadline_seconds",
-            activator.deadline_seconds,
-            "gateway.stream_idle_seconds",
-            gateway.stream_idle_seconds,
-        ),
-        _at_most("activator.held_per_backend", activator.held_per_backend, "activator.held", activator.held),
-        _at_most(
-            "activator.bytes_per_backend", activator.bytes_per_backend, "activator.bytes", activator.bytes
-        ),
-        _at_most(
-            "activator.body_bytes",
-            activator.body_bytes,
-            "activator.bytes_per_backend",
-            activator.bytes_per_backend,
-        ),
-        _at_most(
-            "node.backoff_base_seconds",
-            node.backoff_base_seconds,
-            "node.backoff_cap_seconds",
-            node.backoff_cap_seconds,
-        ),
-        _at_most(
-            "controllers.backoff_base_seconds",
-            controllers.backoff_base_seconds,
-            "controllers.backoff_cap_seconds",
-            controllers.backoff_cap_seconds,
-        ),
-        _at_most(
-            "controllers.build_backoff_base_seconds",
-            controllers.build_backoff_base_seconds,
-            "controllers.build_backoff_cap_seconds",
-            controllers.build_backoff_cap_seconds,
-        ),
-        _at_most(
-            "registry.backoff_base_seconds",
-            registry.backoff_base_seconds,
-            "registry.backoff_cap_seconds",
-            registry.backoff_cap_seconds,
-        ),
-        _at_most("registry.piece_bytes", registry.piece_bytes, "registry.chunk_bytes", registry.chunk_bytes),
-        _at_most(
-            "supervisor.restart_seconds",
-            settings.supervisor.restart_seconds,
-            "supervisor.restart_cap_seconds",
-            settings.supervisor.restart_cap_seconds,
-        ),
-        _at_most(
-            "gateway.drain_seconds",
-            gateway.drain_seconds,
-            "supervisor.stop_seconds",
-            settings.supervisor.stop_seconds,
-        ),
+        *(_below(path, value[path], limit, value[limit]) for path, limit in _BELOW),
+        *(_at_most(path, value[path], limit, value[limit]) for path, limit in _AT_MOST),
         _below(
             "runtimes.linger_seconds + idle_seconds + grace_seconds",
-            stopping,
+            runtimes.linger_seconds + runtimes.idle_seconds + runtimes.grace_seconds,
             "node.grace_seconds",
             node.grace_seconds,
         ),
         _pod_network(node.pod_network),
-        _url("controllers.prometheus", controllers.prometheus),
+        _url("controllers.prometheus", settings.controllers.prometheus),
     ]
     return [broken for broken in checks if broken is not None]
 

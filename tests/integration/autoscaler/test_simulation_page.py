@@ -105,34 +105,21 @@ def test_filter_keeps_changes_with_the_text(opened: WebDriver, report: Simulatio
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
 def test_page_fits_the_width_of_the_screen(opened: WebDriver, width: int) -> None:
-    opened.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-    try:
+    with browsers.emulated_width(opened, width):
         wide = opened.execute_script("return document.documentElement.scrollWidth")
-    finally:
-        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert wide <= width
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_to_its_background(opened: WebDriver, scheme: str) -> None:
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    try:
+    with browsers.emulated_scheme(opened, scheme):
         assert opened.execute_script(browsers.CONTRAST) == []
-    finally:
-        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def test_page_is_complete_without_its_script(opened: WebDriver, written: Path) -> None:
-    opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    try:
+    with browsers.scripts_disabled(opened):
         opened.get(written.as_uri())
         parts = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
         assert len(parts) > 1
         assert all(part.is_displayed() for part in parts)
         assert opened.find_element(By.ID, "change-table").is_displayed()
-    finally:
-        opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

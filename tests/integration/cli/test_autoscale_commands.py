@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +17,13 @@ from aiohttp import web
 from serving.cli import main
 from serving.cli.autoscale.sources import text
 from serving.data_dir import DataDir
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds, names
 from tests.objects import simulations
+from tests.rig.command_line import Ended, Slipway
 
-Ended = tuple[int, str, str]
-Slipway = Callable[..., Awaitable[Ended]]
 pytestmark = pytest.mark.timeout(90)
-_NUMBERS = itertools.count()
-
-
-@pytest.fixture
-async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
-    """A client whose namespace is new."""
-    namespace = f"autoscale-{next(_NUMBERS)}"
-    async with await connect(api_server.kubeconfig, component="test") as client:
-        await client.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
-        client.namespace = namespace
-        yield client
-
-
-@pytest.fixture
-def slipway(kube: Kube, api_server: DataDir, capsys: pytest.CaptureFixture[str]) -> Slipway:
-    """Runs the command line in a thread."""
-
-    def run(arguments: tuple[str, ...]) -> int:
-        with pytest.raises(SystemExit) as ended:
-            main.run([*arguments, "--kubeconfig", str(api_server.kubeconfig), "-n", kube.namespace])
-        return int(ended.value.code or 0)
-
-    async def command(*arguments: str) -> Ended:
-        capsys.readouterr()
-        code = await asyncio.to_thread(run, arguments)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return command
 
 
 async def stored(kube: Kube, name: str = "digits-stable", **status: Any) -> Object:

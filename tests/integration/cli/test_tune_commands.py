@@ -2,20 +2,18 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from serving.cli import main
 from serving.cli.tune import change
 from serving.data_dir import DataDir
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
 from tests.objects.tuned_experiments import (
@@ -26,42 +24,11 @@ from tests.objects.tuned_experiments import (
     recommendation,
     trial,
 )
+from tests.rig.command_line import Slipway
 from tuner.specs import rendering
 
-Ended = tuple[int, str, str]
-Slipway = Callable[..., Awaitable[Ended]]
 SPEC = ("500m", "512Mi", "16", "1")
 pytestmark = pytest.mark.timeout(60)
-_NUMBERS = itertools.count()
-
-
-@pytest.fixture
-async def kube(api_server: DataDir) -> AsyncIterator[Kube]:
-    """A client whose namespace is new."""
-    namespace = f"tune-{next(_NUMBERS)}"
-    async with await connect(api_server.kubeconfig, component="test") as found:
-        await found.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
-        found.namespace = namespace
-        yield found
-
-
-@pytest.fixture
-def slipway(kube: Kube, api_server: DataDir, capsys: pytest.CaptureFixture[str]) -> Slipway:
-    """Runs the command line in a thread."""
-
-    def run(arguments: tuple[str, ...]) -> int:
-        with pytest.raises(SystemExit) as ended:
-            main.run([*arguments, "--kubeconfig", str(api_server.kubeconfig), "-n", kube.namespace])
-        return int(ended.value.code or 0)
-
-    async def command(*arguments: str) -> Ended:
-        capsys.readouterr()
-        code = await asyncio.to_thread(run, arguments)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return command
 
 
 async def store(kube: Kube, kind: kinds.Kind, obj: Object) -> Object:
@@ -70,11 +37,11 @@ async def store(kube: Kube, kind: kinds.Kind, obj: Object) -> Object:
         "apiVersion": kind.api_version, "kind": kind.kind, **obj,
         "metadata": {**obj["metadata"], "namespace": kube.namespace},
     }  # fmt: skip
-    found = await kube.list(kind, kube.namespace, fields=f"metadata.name={obj['metadata']['name']}")
-    made = found.items[0] if found.items else await kube.create(kind, body)
+    existing = await kube.list(kind, kube.namespace, fields=f"metadata.name={obj['metadata']['name']}")
+    stored = existing.items[0] if existing.items else await kube.create(kind, body)
     if "status" in obj:
-        made = await kube.update(kind, {**made, "status": obj["status"]}, subresource="status")
-    return made
+        stored = await kube.update(kind, {**stored, "status": obj["status"]}, subresource="status")
+    return stored
 
 
 async def experiment_is(kube: Kube, **status: Any) -> None:
@@ -235,17 +202,17 @@ async def recommended(kube: Kube) -> None:
         kinds.INFERENCE,
         {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": [arm]}},
     )
-    said = experiment(phase="Succeeded", recommendation=recommendation(*SPEC))
-    await store(kube, kinds.PROFILING_EXPERIMENT, said)
-    tuning = change.of(said)
+    succeeded = experiment(phase="Succeeded", recommendation=recommendation(*SPEC))
+    await store(kube, kinds.PROFILING_EXPERIMENT, succeeded)
+    tuning = change.of(succeeded)
     source = rendering.source(tuning.spec.target, inference)
     template = rendering.pod(source, made, tuning.settings, tuning.prices).template
     await store(kube, kinds.TRIAL, measured(3, *SPEC, template=template))
 
 
 async def predictor(kube: Kube) -> Object:
-    found: Object = (await kube.get(kinds.INFERENCE, kube.namespace, "digits"))["spec"]["predictors"][0]
-    return found
+    first: Object = (await kube.get(kinds.INFERENCE, kube.namespace, "digits"))["spec"]["predictors"][0]
+    return first
 
 
 async def test_a_recommendation_is_shown_then_applied_then_there(kube: Kube, slipway: Slipway) -> None:
@@ -319,8 +286,8 @@ async def test_a_model_version_gets_a_manifest_that_can_be_applied(
 ) -> None:
     await recommended(kube)
     spec = experiment_spec(target={"modelVersion": "v1", "framework": "sklearn"})
-    said = experiment("fresh", spec=spec, phase="Succeeded", recommendation=recommendation(*SPEC))
-    await store(kube, kinds.PROFILING_EXPERIMENT, said)
+    succeeded = experiment("fresh", spec=spec, phase="Succeeded", recommendation=recommendation(*SPEC))
+    await store(kube, kinds.PROFILING_EXPERIMENT, succeeded)
     code, out, err = await slipway("tune", "apply", "fresh")
     assert (code, "a replica costs 0.0225 an hour" in err) == (0, True)
     file = tmp_path / "made.yaml"

@@ -1,23 +1,20 @@
 """`slipway model` against the real API, controllers, store and registry."""
 
-import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from serving.cli import main
 from serving.data_dir import DataDir
 from serving.images.store.contents import Contents
 from serving.resources import kinds
 from tests.objects.foreign_models import RUN_ID, cache, run_directory
+from tests.rig.command_line import Slipway, command_line
 from tests.rig.model_controllers import Life
 from tests.rig.registry_server import RegistryServer
 
-Ended = tuple[int, str, str]
-Slipway = Callable[..., Awaitable[Ended]]
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -25,20 +22,7 @@ pytestmark = pytest.mark.timeout(60)
 def slipway(life: Life, api_server: DataDir, capsys: pytest.CaptureFixture[str]) -> Slipway:
     """Run the command line in a thread, beside the controllers."""
     shutil.copy(api_server.kubeconfig, life.data.kubeconfig)
-
-    def run(arguments: tuple[str, ...]) -> int:
-        with pytest.raises(SystemExit) as ended:
-            main.run([*arguments, "--kubeconfig", str(life.data.kubeconfig), "-n", life.namespace])
-        return int(ended.value.code or 0)
-
-    async def command(*arguments: str) -> Ended:
-        capsys.readouterr()
-        code = await asyncio.to_thread(run, arguments)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return command
+    return command_line(life.data.kubeconfig, life.namespace, capsys)
 
 
 async def test_an_mlflow_run_is_imported_from_a_copy_and_not_changed(
@@ -124,15 +108,18 @@ async def test_verify_reports_a_changed_file_of_the_store(
 
 
 async def test_a_push_without_the_store_is_refused_with_a_remedy(
-    life: Life, slipway: Slipway, api_server: DataDir, tmp_path: Path, files: Callable[..., str]
+    life: Life,
+    capsys: pytest.CaptureFixture[str],
+    api_server: DataDir,
+    tmp_path: Path,
+    files: Callable[..., str],
 ) -> None:
     await life.version("v1", path=files())
     await life.ready("v1")
     elsewhere = tmp_path / "elsewhere" / "kubeconfig"
     elsewhere.parent.mkdir()
     shutil.copy(api_server.kubeconfig, elsewhere)
-    life.data.kubeconfig.unlink()
-    life.data = DataDir(elsewhere.parent)
+    slipway = command_line(elsewhere, life.namespace, capsys)
     code, _, err = await slipway("model", "push", "v1", "127.0.0.1:1/models/digits")
     assert (code, "run it on the machine" in err) == (1, True)
 

@@ -37,14 +37,14 @@ def replica(ready, go):
 
 def held(pid):
     "KiB of a process's mappings of the file."
-    found, counted = {}, False
+    kibibytes, counted = {}, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         key, *values = line.split()
         if not key.endswith(":"):
             counted = line.endswith("/" + name)
         elif counted and values[-1] == "kB":
-            found[key] = found.get(key, 0) + int(values[0])
-    return {key: found[key + ":"] for key in ("Rss", "Pss", "Private_Dirty")}
+            kibibytes[key] = kibibytes.get(key, 0) + int(values[0])
+    return {key: kibibytes[key + ":"] for key in ("Rss", "Pss", "Private_Dirty")}
 
 (ready_r, ready_w), (go_r, go_w) = os.pipe(), os.pipe()
 replicas = []

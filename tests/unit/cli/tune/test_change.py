@@ -33,23 +33,23 @@ def tuning() -> change.Tuning:
     return change.of(experiment(phase="Succeeded", recommendation=recommendation(*SPEC)))
 
 
-def source(found: Object) -> rendering.Source:
-    return rendering.source(tuning().spec.target, found)
+def source(deployed: Object) -> rendering.Source:
+    return rendering.source(tuning().spec.target, deployed)
 
 
-def measured(found: Object) -> Object:
-    template = rendering.pod(source(found), VERSION, tuning().settings, tuning().prices).template
+def measured(deployed: Object) -> Object:
+    template = rendering.pod(source(deployed), VERSION, tuning().settings, tuning().prices).template
     return trial(3, *SPEC, template=template)
 
 
-def applied(found: Object) -> tuple[Predictor, Predictor]:
-    before = source(found)
+def applied(deployed: Object) -> tuple[Predictor, Predictor]:
+    before = source(deployed)
     return before.predictor, rendering.tuned(before, tuning().settings)
 
 
 def test_the_patch_has_tuned_fields_only_and_tests_the_position() -> None:
-    found = inference()
-    name, *changes = change.operations(found, source(found), applied(found)[1])
+    deployed = inference()
+    name, *changes = change.operations(deployed, source(deployed), applied(deployed)[1])
     assert name == {"op": "test", "path": "/spec/predictors/1/name", "value": "candidate"}
     assert [(change["op"], change["path"]) for change in changes] == [
         ("add", "/spec/predictors/1/resources"),
@@ -61,12 +61,12 @@ def test_the_patch_has_tuned_fields_only_and_tests_the_position() -> None:
 
 
 def test_the_patch_is_empty_when_the_spec_is_applied_already() -> None:
-    found = inference()
-    after = applied(found)[1].model_dump(by_alias=True, exclude_none=True)
+    deployed = inference()
+    after = applied(deployed)[1].model_dump(by_alias=True, exclude_none=True)
     again = inference(**{key: after[key] for key in ("resources", "batching", "template")})
     assert change.operations(again, source(again), applied(again)[1]) == []
     assert change.diff(*applied(again)) == ""
-    change.check(tuning(), source(again), VERSION, measured(found))
+    change.check(tuning(), source(again), VERSION, measured(deployed))
 
 
 def test_the_diff_names_each_field_with_both_values() -> None:
@@ -123,8 +123,8 @@ def test_cost_is_compared_with_the_current_replica() -> None:
 
 def test_an_unknown_objective_is_not_shown() -> None:
     unknown = recommendation(*SPEC, objective=0.0, low=0.0, high=0.0)
-    found = change.of(experiment(phase="Succeeded", recommendation=unknown))
-    words = change.worth(found, source(inference()), VERSION)
+    tuned = change.of(experiment(phase="Succeeded", recommendation=unknown))
+    words = change.worth(tuned, source(inference()), VERSION)
     assert words.endswith("50% less; measured by digits-3")
 
 
@@ -136,8 +136,8 @@ def test_cost_of_a_replica_without_limits_is_unknown() -> None:
 def test_cost_is_not_compared_for_a_model_version() -> None:
     of_version = {**experiment(phase="Succeeded", recommendation=recommendation(*SPEC))}
     of_version["spec"] = {**of_version["spec"], "target": {"modelVersion": "v1", "framework": "sklearn"}}
-    found = change.of(of_version)
-    words = change.worth(found, rendering.source(found.spec.target, None), VERSION)
+    tuned = change.of(of_version)
+    words = change.worth(tuned, rendering.source(tuned.spec.target, None), VERSION)
     assert words.startswith("a replica costs 0.0225 an hour; ")
 
 

@@ -38,7 +38,7 @@ def test_an_experiment_is_pending_without_a_status() -> None:
 
 
 def test_a_running_experiment_shows_best_spec_and_stages_of_trials() -> None:
-    said = experiment(
+    running = experiment(
         phase="Running",
         specs=96,
         expectedRegret=0.123,
@@ -56,7 +56,7 @@ def test_a_running_experiment_shows_best_spec_and_stages_of_trials() -> None:
         startTime="2026-01-01T00:02:51Z",
         windows=[window(80.0, 0.05)],
     )
-    text = summary.status(said, [measured(1, *SPEC), measured(2, *SPEC), going], NOW)
+    text = summary.status(running, [measured(1, *SPEC), measured(2, *SPEC), going], NOW)
     first, best, now, words = text.split("\n\n")
     assert "2 of 20  3m12s of 30m  0.00213  12.3%" in first
     assert best.splitlines()[0].split() == [
@@ -91,13 +91,13 @@ def test_weights_of_earlier_experiments_are_shown() -> None:
 
 
 def test_an_unknown_regret_is_not_shown() -> None:
-    said = experiment(phase="Running", specs=96, expectedRegret=0.0)
-    assert cells(summary.status(said, [], NOW))[1][6] == "N/A"
-    assert cells(summary.status(said, [measured(1, *SPEC)], NOW))[1][6] == "0.0%"
+    running = experiment(phase="Running", specs=96, expectedRegret=0.0)
+    assert cells(summary.status(running, [], NOW))[1][6] == "N/A"
+    assert cells(summary.status(running, [measured(1, *SPEC)], NOW))[1][6] == "0.0%"
 
 
 def test_an_ended_experiment_shows_the_recommendation_and_no_running_trial() -> None:
-    said = experiment(
+    running = experiment(
         phase="Succeeded",
         specs=96,
         completionTime="2026-01-01T00:02:00Z",
@@ -105,7 +105,7 @@ def test_an_ended_experiment_shows_the_recommendation_and_no_running_trial() -> 
         recommendation=recommendation(*SPEC, trial="digits-9"),
         spentCost=0.5,
     )
-    text = summary.status(said, [trial(3, *SPEC)], NOW)
+    text = summary.status(running, [trial(3, *SPEC)], NOW)
     assert "RECOMMENDED" in text
     assert "digits-9" in text
     assert "digits-3" not in text
@@ -113,10 +113,10 @@ def test_an_ended_experiment_shows_the_recommendation_and_no_running_trial() -> 
 
 
 def test_a_failed_experiment_shows_its_reason() -> None:
-    said = experiment(
+    running = experiment(
         phase="Failed", conditions=[condition("False", "ConstraintNotMet", "none of 9 trials met it")]
     )
-    assert summary.status(said, [], NOW).endswith("\n\nConstraintNotMet: none of 9 trials met it")
+    assert summary.status(running, [], NOW).endswith("\n\nConstraintNotMet: none of 9 trials met it")
 
 
 def test_trials_are_listed_by_number_with_their_outcome() -> None:
@@ -154,12 +154,12 @@ def test_the_goal_names_the_percentile_of_a_latency_objective() -> None:
     assert summary.goal(spec).startswith("least p95 latency, ")
 
 
-def told(*states: tuple[dict[str, object], list[dict[str, object]]]) -> list[str]:
+def status_lines(*states: tuple[dict[str, object], list[dict[str, object]]]) -> list[str]:
     known: dict[str, str] = {}
     out: list[str] = []
-    for said, trials in states:
-        for line in lines.new(known, said, trials):
-            out.append(lines.text(line, said, NOW))
+    for experiment_state, trials in states:
+        for line in lines.new(known, experiment_state, trials):
+            out.append(lines.text(line, experiment_state, NOW))
             known[line.subject] = line.text
     return out
 
@@ -174,7 +174,7 @@ def test_each_change_is_one_line_with_its_own_time() -> None:
         conditions=[condition("True", "Recommended", "cpu=500m")],
     )
     starting, measuring = (trial(1, *SPEC, phase=phase) for phase in ("Starting", "Measuring"))
-    assert told(
+    assert status_lines(
         (experiment(), []),
         (running, []),
         (running, [starting]),
@@ -195,9 +195,14 @@ def test_each_change_is_one_line_with_its_own_time() -> None:
 
 def test_a_best_spec_without_an_objective_has_no_value() -> None:
     unknown = recommendation(*SPEC, trial="digits-1", objective=0.0, low=0.0, high=0.0)
-    assert told((experiment(phase="Running", best=unknown), []))[-1].endswith("  best so far: digits-1")
+    assert status_lines((experiment(phase="Running", best=unknown), []))[-1].endswith(
+        "  best so far: digits-1"
+    )
 
 
 def test_the_line_of_a_trial_that_did_not_run_has_its_message() -> None:
     dead = trial(1, *SPEC, phase="Failed", reason="OutOfMemory", message="killed at 256Mi")
-    assert told((experiment(phase="Running"), [dead]))[1] == "3m12s  digits-1 OutOfMemory: killed at 256Mi"
+    assert (
+        status_lines((experiment(phase="Running"), [dead]))[1]
+        == "3m12s  digits-1 OutOfMemory: killed at 256Mi"
+    )

@@ -194,9 +194,9 @@ def test_an_entry_changes_only_with_its_fields() -> None:
 def test_shared_fields_stay_until_the_last_owner_gives_up() -> None:
     config = {"metadata": {"labels": {"a": "b"}}}
     both = apply(apply(EMPTY, ANN, config), BOB, config, force=False)
-    one = apply(both, ANN, {})
-    assert one.object["metadata"]["labels"] == {"a": "b"}
-    assert "labels" not in apply(one, BOB, {}).object.get("metadata", {})
+    given_up = apply(both, ANN, {})
+    assert given_up.object["metadata"]["labels"] == {"a": "b"}
+    assert "labels" not in apply(given_up, BOB, {}).object.get("metadata", {})
 
 
 def test_a_map_that_loses_its_last_owned_field_goes_with_its_defaults() -> None:
