@@ -39,10 +39,9 @@ test: venv ## Lint, types, import contracts and all tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
-fuzz: venv ## New inputs for the API server, for some minutes; failing ones are kept in .hypothesis/fuzz
-	$(BIN)/python -m pytest -n $(JOBS) --hypothesis-profile fuzz --timeout 3600 \
-	  tests/unit/embedded/apiserver/writes/test_fuzzed_writes.py \
-	  tests/integration/api/test_api_fuzz.py tests/integration/api/test_api_documented.py
+fuzz: venv ## New inputs for every property test, many for the API server; failing ones stay in .hypothesis/fuzz
+	$(BIN)/python -m pytest -n $(JOBS) --hypothesis-profile fuzz --timeout 3600 -m hypothesis \
+	  tests/unit tests/integration/api
 
 lint: venv ## Ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check .

@@ -1,9 +1,11 @@
 """Fixtures for every suite."""
 
+import asyncio
+import inspect
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from hypothesis import settings
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.zygote import pool
@@ -11,9 +13,32 @@ from serving.kube import Kube, connect
 from tests.rig import fuzzing
 from tests.rig.api_process import ApiProcess
 
-settings.register_profile("busy", deadline=None)  # no deadline: a busy machine is slow
-settings.register_profile(fuzzing.PROFILE, deadline=None)
-settings.load_profile("busy")
+fuzzing.register_profiles()
+# A shell's background job ignores SIGINT, and so would each process that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Envoy outlives the gateway that started it.
+    strict = pytest.mark.filterwarnings("error", "ignore:subprocess [0-9]+ is still running:ResourceWarning")
+    for item in items:
+        item.add_marker(strict, append=False)  # before the marks of the test, which may except a warning
+
+
+@pytest.fixture(autouse=True)
+def _no_task_left_by_coroutines(request: pytest.FixtureRequest) -> None:
+    if inspect.iscoroutinefunction(getattr(request, "function", None)):
+        request.getfixturevalue("_no_task_left")
+
+
+@pytest.fixture
+async def _no_task_left() -> AsyncIterator[None]:
+    """Fail a test that leaves asyncio tasks behind."""
+    yield
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:  # those that are ending may end
+        _, left = await asyncio.wait(left, timeout=0.1)
+    assert not left, f"tasks left behind: {left}"
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ has just compared the image with its seal (`sealed`), as then they have not chan
 them. An image that other tools built lists no files: it is loaded by its seal alone, and refused without one.
 """
 
+import contextlib
 import hashlib
 import mmap
 import os
@@ -71,10 +72,13 @@ class OpenFile:
         return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
 
     def close(self) -> None:
-        """Close the descriptor and the mapping; mappings that a library has made stay."""
+        """Close the descriptor and the mapping, once; mappings that a library has made stay."""
+        if self._fd < 0:
+            return
         if isinstance(self.data, mmap.mmap):
             self.data.close()
         os.close(self._fd)
+        self._fd = -1
 
 
 @dataclass(frozen=True)
@@ -119,24 +123,25 @@ def verify(directory: Path, digest: str, sealed: str, model_files: ModelFiles) -
             f"got {sorted(digests)[:20]}",
         )
     always_hashed = {programs[0], names.MANIFEST_FILE}
-    open_files: dict[str, OpenFile] = {}
+    loaded: dict[str, OpenFile] = {}
     output = output_manifest.OutputManifest()
-    for path, expected in sorted(digests.items()):
-        is_loaded = path == programs[0] or path in model_files.weights
-        is_hashed = path in always_hashed or sealed != digest
-        if not (is_loaded or is_hashed):
-            continue
-        file = OpenFile(directory / path)
-        if is_hashed and expected is not None and file.digest() != expected:
-            raise errors.Permanent("DigestMismatch", f"{path}: must be {expected}, got {file.digest()}")
-        if path == names.MANIFEST_FILE:
-            output = output_manifest.parse(bytes(file.data))
-        if is_loaded:
-            open_files[path] = file
-        else:
-            file.close()
-    program = open_files.pop(programs[0])
-    return VerifiedModel(program, open_files, output)
+    with contextlib.ExitStack() as opened:
+        for path, expected in sorted(digests.items()):
+            is_loaded = path == programs[0] or path in model_files.weights
+            is_hashed = path in always_hashed or sealed != digest
+            if not (is_loaded or is_hashed):
+                continue
+            file = opened.enter_context(contextlib.closing(OpenFile(directory / path)))
+            if is_hashed and expected is not None and file.digest() != expected:
+                raise errors.Permanent("DigestMismatch", f"{path}: must be {expected}, got {file.digest()}")
+            if path == names.MANIFEST_FILE:
+                output = output_manifest.parse(bytes(file.data))
+            if is_loaded:
+                loaded[path] = file
+            else:
+                file.close()
+        opened.pop_all()
+    return VerifiedModel(loaded.pop(programs[0]), loaded, output)
 
 
 def _digests(directory: Path, document: bytes, *, sealed: bool) -> dict[str, str | None]:

@@ -35,9 +35,12 @@ class ProcessIdentity:
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:
-    """Return the identity of a running process; None where there is none, or it is a zombie."""
+    """Return the identity of a running process; None where there is none, or it is a zombie.
+
+    A process whose first thread has ended is no zombie until its other threads have: they hold its sockets.
+    """
     fields = procfs.stat(pid)
-    if fields is None or fields[procfs.STATE] in "ZX":
+    if fields is None or (fields[procfs.STATE] in "ZX" and int(fields[procfs.THREADS]) <= 1):
         return None
     return ProcessIdentity(procfs.boot_id(), pid, int(fields[procfs.START_TIME]))
 

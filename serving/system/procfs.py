@@ -7,6 +7,7 @@ import os
 STATE = 0
 """Index in `stat`; proc(5) has it as field 3."""
 PARENT = 1
+THREADS = 17
 START_TIME = 19
 """In clock ticks since boot."""
 

@@ -61,10 +61,10 @@ class FaultyProxy:
             try:
                 await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             finally:
+                upstream_writer.transport.abort()
                 for direction in directions:
                     direction.cancel()
                 await asyncio.gather(*directions, return_exceptions=True)
-                upstream_writer.transport.abort()
         except (OSError, asyncio.CancelledError):
             pass
         finally:

@@ -1,4 +1,4 @@
-"""Inputs of fuzzing tests: the same few in every run of the suite, many new ones in `make fuzz`."""
+"""Inputs of property tests: the same in every run of the suite, new ones in `make fuzz`, which keeps failing ones."""
 
 import os
 from pathlib import Path
@@ -6,30 +6,34 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-PROFILE = "fuzz"
+SUITE = "suite"
+"""Profile of the suite. Another run may fail only for another cause, never for another input."""
+FUZZ = "fuzz"
+"""Profile of `make fuzz`."""
 FACTOR = int(os.environ.get("SLIPWAY_FUZZ_FACTOR", "25"))
 """Number of examples in `make fuzz` for each example in the suite."""
 FAILURES = Path(".hypothesis") / "fuzz"
 """Failing inputs, which the next `make fuzz` tries first."""
 
 
-def fuzzed(examples: int) -> settings:
-    """Return the settings of a test that tries `examples` inputs in the suite."""
-    checks = list(HealthCheck)
-    if settings.get_current_profile_name() == PROFILE:
-        return settings(
-            max_examples=examples * FACTOR,
-            deadline=None,
-            derandomize=False,
-            database=DirectoryBasedExampleDatabase(FAILURES),
-            print_blob=True,
-            suppress_health_check=checks,
-        )
-    return settings(
-        max_examples=examples,
+def register_profiles() -> None:
+    """Register both profiles, without deadlines, as a busy machine is slow; load that of the suite."""
+    settings.register_profile(SUITE, deadline=None, derandomize=True, database=None)
+    settings.register_profile(
+        FUZZ,
         deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=checks,
+        derandomize=False,
+        database=DirectoryBasedExampleDatabase(FAILURES),
+        print_blob=True,
+    )
+    settings.load_profile(SUITE)
+
+
+def fuzzed(examples: int) -> settings:
+    """Return the settings of a test that tries `examples` inputs in the suite, and `FACTOR` times as many in a fuzz."""
+    checks = list(HealthCheck)
+    if settings.get_current_profile_name() == FUZZ:
+        return settings(max_examples=examples * FACTOR, suppress_health_check=checks)
+    return settings(
+        max_examples=examples, phases=[Phase.explicit, Phase.generate], suppress_health_check=checks
     )

@@ -22,6 +22,7 @@ from serving.router.plan.service import GatewayService, service_of
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
+from tests.rig.tcp_server import tcp_server
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -205,26 +206,21 @@ async def backend(
     seen = {"requests": 0, "active": 0}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                lines = head.split("\r\n")
-                headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:] if line)}
-                if length := int(headers.get("content-length", 0)):
-                    await reader.readexactly(length)
-                seen["requests"] += 1
-                seen["active"] += 1
-                if seconds:
-                    await asyncio.sleep(seconds)
-                path = lines[0].split(" ")[1]
-                body = orjson.dumps({"name": name, "path": path, "headers": headers})
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-                await writer.drain()
-                seen["active"] -= 1
-        writer.close()
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            lines = head.split("\r\n")
+            headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines[1:] if line)}
+            if length := int(headers.get("content-length", 0)):
+                await reader.readexactly(length)
+            seen["requests"] += 1
+            seen["active"] += 1
+            if seconds:
+                await asyncio.sleep(seconds)
+            path = lines[0].split(" ")[1]
+            body = orjson.dumps({"name": name, "path": path, "headers": headers})
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            await writer.drain()
+            seen["active"] -= 1
 
-    server = await asyncio.start_server(answer, address, port)
-    try:
+    async with tcp_server(answer, address, port, is_idle=lambda: seen["active"] == 0):
         yield seen
-    finally:
-        server.close()

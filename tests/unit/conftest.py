@@ -1,13 +1,13 @@
-"""Limits for unit tests: their time, warnings as errors, and no process or task left behind."""
+"""Limits for unit tests: their time, and no process or file descriptor left behind."""
 
-import asyncio
 import gc
-import inspect
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.rig import leaks
 
 HERE = Path(__file__).parent
 SECONDS = 30
@@ -34,8 +34,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not item.path.is_relative_to(HERE):
             continue
-        # Before the marks of the test, which may except a warning.
-        item.add_marker(pytest.mark.filterwarnings("error"), append=False)
         has_limit = limited_by_the_command_line or item.get_closest_marker("timeout") is not None
         if not has_limit and item.path not in SLOW:
             item.add_marker(pytest.mark.timeout(SECONDS))
@@ -50,32 +48,9 @@ def _no_garbage_of_other_tests() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that leaves child processes or asyncio tasks behind."""
-    if inspect.iscoroutinefunction(getattr(request, "function", None)):
-        request.getfixturevalue("_no_task_left")
-    before = _children()
+def _nothing_left() -> Iterator[None]:
+    """Fail a test that leaves child processes or file descriptors behind."""
+    before = leaks.snapshot()
     yield
-    left = _children() - before
-    assert not left, f"child processes left behind: {[_command(pid) for pid in left]}"
-
-
-@pytest.fixture
-async def _no_task_left() -> AsyncIterator[None]:
-    yield
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    if left:  # those that are ending may end
-        _, left = await asyncio.wait(left, timeout=0.1)
-    assert not left, f"tasks left behind: {left}"
-
-
-def _children() -> set[str]:
-    """Return the ids of the child processes, zombies included; none where /proc is missing."""
-    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
-
-
-def _command(pid: str) -> str:
-    try:
-        return f"{pid} {Path(f'/proc/{pid}/cmdline').read_text().replace(chr(0), ' ').strip() or 'zombie'}"
-    except OSError:
-        return pid
+    left = leaks.since(before)
+    assert not left, f"left behind: {left}"

@@ -70,7 +70,7 @@ class FaultyPrometheus:
 async def serving(server: FaultyPrometheus, port: int = 0) -> AsyncIterator[None]:
     app = web.Application()
     app.router.add_get("/api/v1/query_range", server.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"

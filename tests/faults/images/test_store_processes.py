@@ -51,7 +51,8 @@ def test_processes_share_a_store_without_conflict_or_leftovers(tmp_path: Path) -
         assert victim.stdout.readline() == b"next\n"
     victim.kill()
     for worker in workers:
-        assert worker.wait(100) == (-9 if worker is victim else 0)
+        with worker:
+            assert worker.wait(100) == (-9 if worker is victim else 0)
     final_store = ModelStore(store)
     for owner in final_store.owners():
         assert owner == str(workers.index(victim)), "a process that was not killed left a pin"

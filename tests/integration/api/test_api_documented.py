@@ -23,6 +23,7 @@ EXPECTED_CODES = {
 }
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("group_version", ["apis/slipway.dev/v1alpha1", "apis/discovery.k8s.io/v1"])
 def test_every_documented_operation_is_answered(client: httpx.Client, maps: str, group_version: str) -> None:
     document = client.get(f"/openapi/v3/{group_version}").json()

@@ -152,12 +152,11 @@ if __name__ == "__main__":
 
 
 def test_fitting_process_ends_when_its_parent_is_killed() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    assert is_alive(pid)
-    parent.kill()
-    parent.wait()
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_alive(pid)
+        parent.kill()
     asyncio.run(until(lambda: not is_alive(pid)))
 
 

@@ -69,18 +69,13 @@ def slipway(where: DataDir, *arguments: str) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def going_on(where: DataDir, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    # In the background of a script, Ctrl-C is ignored, and children inherit that.
-    process = subprocess.Popen(
-        ["env", "--default-signal=INT", *command(where, *arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(
+        command(where, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def line(stream: IO[str] | None) -> str:

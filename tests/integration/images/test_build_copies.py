@@ -1,5 +1,6 @@
 """A build writes all bytes in order, however slow a thread is, with and without direct writes."""
 
+import contextlib
 import errno
 import mmap
 import os
@@ -24,12 +25,12 @@ def buffer(data: bytes) -> memoryview:
 
 
 def copied(path: Path, *parts: bytes, direct: bool = True) -> bytes:
-    copy = disk.NewFile(path, sum(map(len, parts)), direct=direct)
-    offset = 0
-    for part in parts:
-        copy.write(buffer(part), offset)
-        offset += len(part)
-    copy.finish()
+    with contextlib.closing(disk.NewFile(path, sum(map(len, parts)), direct=direct)) as copy:
+        offset = 0
+        for part in parts:
+            copy.write(buffer(part), offset)
+            offset += len(part)
+        copy.finish()
     return path.read_bytes()
 
 

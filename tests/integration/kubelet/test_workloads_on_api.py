@@ -89,7 +89,9 @@ class Player:
         if "deletionTimestamp" in meta:
             body = {"gracePeriodSeconds": 0}
             path = kinds.POD.path(self._namespace, meta["name"])
-            await self._kube._json("DELETE", path, body={"apiVersion": "v1", "kind": "DeleteOptions", **body})
+            await self._kube.request(
+                "DELETE", path, body={"apiVersion": "v1", "kind": "DeleteOptions", **body}
+            )
             return
         if (pod.get("status") or {}).get("phase") not in (None, "Pending"):
             return

@@ -29,11 +29,10 @@ class LoadTarget:
 
 @pytest.fixture
 def target() -> Iterator[LoadTarget]:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, str(SOURCE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield LoadTarget(process)
-    finally:
-        process.kill()
-        process.wait()
+    ) as process:
+        try:
+            yield LoadTarget(process)
+        finally:
+            process.kill()

@@ -17,6 +17,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.rig.model_controllers import Life
 from tests.rig.registry_server import PASSWORD, USER, RegistryServer
+from tests.rig.tcp_server import tcp_server
 
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)
@@ -201,15 +202,12 @@ async def test_layers_of_another_models_repository_are_mounted(
 @pytest.fixture
 async def silent() -> AsyncIterator[str]:
     """The host of a registry that accepts connections and never answers."""
-    never = asyncio.Event()
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await never.wait()
-        writer.close()
+        await asyncio.Event().wait()
 
-    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        never.set()
+    async with tcp_server(hold) as port:
+        yield f"127.0.0.1:{port}"
 
 
 async def test_a_deleted_version_does_not_wait_for_its_pull(life: Life, silent: str) -> None:

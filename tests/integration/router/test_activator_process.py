@@ -20,6 +20,7 @@ from tests.fakes.kube import FakeKube
 from tests.rig.addresses import own
 from tests.rig.convergence import until
 from tests.rig.gateway import backend, endpoint_slice, in_background, route
+from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
 REPLICA = own(65)
@@ -183,7 +184,7 @@ async def test_idle_connection_is_closed_before_the_replica_would_close_it(tmp_p
         assert await reader.read() == b""
         closed.set()
 
-    async with activator_rig(tmp_path) as rig, await asyncio.start_server(answer, REPLICA, PORT):
+    async with activator_rig(tmp_path) as rig, tcp_server(answer, REPLICA, PORT):
         rig.ready()
         for _ in range(2):
             assert (await rig.ask())[0] == 200

@@ -17,6 +17,7 @@ from serving.settings import ActivatorSettings
 from tests.rig.addresses import own
 from tests.rig.convergence import until
 from tests.rig.gateway import backend as replica
+from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
 FIRST, SECOND, ABSENT = (Endpoint(own(n), PORT) for n in (60, 61, 62))
@@ -134,7 +135,7 @@ async def test_response_is_streamed_and_frees_its_permit_when_it_begins(tmp_path
 
     async with (
         backends_rig(tmp_path, permits=1) as rig,
-        await asyncio.start_server(stream, FIRST.address, PORT),
+        tcp_server(stream, FIRST.address, PORT),
     ):
         (backend := await rig.backend()).set_replicas([FIRST])
         connector = aiohttp.UnixConnector(str(tmp_path / "0"))
@@ -167,11 +168,10 @@ async def test_request_fails_after_a_few_attempts_when_no_replica_answers(
 
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.close()
 
     async with (
         backends_rig(tmp_path, attempts=3) as rig,
-        await asyncio.start_server(hang_up, FIRST.address, PORT),
+        tcp_server(hang_up, FIRST.address, PORT),
     ):
         (await rig.backend()).set_replicas([FIRST])
         status, _, body = await rig.ask(data=b"x")
@@ -250,7 +250,7 @@ async def test_slow_response_has_no_deadline_once_a_replica_has_the_request(
 
     async with (
         backends_rig(tmp_path, deadline_seconds=0.1) as rig,
-        await asyncio.start_server(slow, FIRST.address, PORT),
+        tcp_server(slow, FIRST.address, PORT),
     ):
         (await rig.backend()).set_replicas([FIRST])
         assert (await rig.ask())[0] == 200

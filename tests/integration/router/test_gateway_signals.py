@@ -20,6 +20,7 @@ from serving.router.metrics.labels import labels_of
 from serving.system import processes
 from tests.rig.addresses import own
 from tests.rig.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
+from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
 REPLICA, OTHER, NOBODY = own(71), own(72), own(73)
@@ -96,20 +97,15 @@ async def answering(status: Callable[[], bytes]) -> AsyncIterator[None]:
     """Run a replica that answers with this status, or hangs up if it is empty."""
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                if not (status_line := status()):
-                    break
-                writer.write(b"HTTP/1.1 %s\r\ncontent-length: 0\r\n\r\n" % status_line)
-                await writer.drain()
-        writer.close()
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            if not (status_line := status()):
+                break
+            writer.write(b"HTTP/1.1 %s\r\ncontent-length: 0\r\n\r\n" % status_line)
+            await writer.drain()
 
-    server = await asyncio.start_server(respond, REPLICA, PORT)
-    try:
+    async with tcp_server(respond, REPLICA, PORT):
         yield
-    finally:
-        server.close()
 
 
 async def test_page_without_requests_has_only_gateway_and_times(tmp_path: Path) -> None:
@@ -146,6 +142,7 @@ async def test_request_is_counted_on_arrival_and_its_response_at_the_end(tmp_pat
 async def test_request_waiting_for_a_connection_is_counted_as_received(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         full = stack.enter_context(socket.socket())
+        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         full.bind((REPLICA, PORT))
         full.listen(0)
         for _ in range(2):  # fills the backlog: the kernel does not answer the next one

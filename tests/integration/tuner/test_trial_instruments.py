@@ -9,6 +9,7 @@ from serving.resources.load import Load, RequestTemplate
 from serving.resources.trial import TrialSpec
 from tests.fakes import instruments
 from tests.fakes.kube import FakeKube
+from tests.rig.tcp_server import tcp_server
 from tuner.settings import LoadSettings
 from tuner.trials.instruments import RealInstruments
 
@@ -31,12 +32,10 @@ async def test_metadata_is_read_when_the_load_has_no_requests(load: Load, expect
             b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body)
         )
         await writer.drain()
-        writer.close()
 
     trial = instruments.trial("pe-1")
     spec = TrialSpec.model_validate(trial["spec"]).model_copy(update={"load": load})
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with tcp_server(answer) as port:
         real = RealInstruments(FakeKube(), LoadSettings())  # type: ignore[arg-type]
         plan = await real.plan(trial, spec, f"http://127.0.0.1:{port}")
     assert received == expected

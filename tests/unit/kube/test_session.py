@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from serving.kube.client import _session_options
+from tests.rig.tcp_server import tcp_server
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +30,8 @@ async def test_proxy_from_the_environment_is_used_with_its_login(
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
         writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
-        port = proxy.sockets[0].getsockname()[1]
+    async with tcp_server(refuse) as port:
         monkeypatch.setenv(f"{scheme}_proxy", f"http://ann:s%40cret@127.0.0.1:{port}")
         host = f"{scheme}://cluster.example:6443"
         async with aiohttp.ClientSession(**_session_options(host)) as session:

@@ -2,6 +2,8 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +36,29 @@ def test_zombie_is_not_alive() -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert not processes.is_alive(identity)
     child.wait()
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, platform, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("started", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # exit(2), of this thread alone
+"""
+
+
+def test_process_is_alive_until_its_last_thread_has_ended() -> None:
+    with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        identity = processes.identity_of(child.pid)
+        assert identity is not None
+        stat = Path(f"/proc/{child.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.001)
+        assert processes.is_alive(identity)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not processes.is_alive(identity)
 
 
 def test_identity_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.embedded.apiserver.writes import write_path
@@ -439,7 +439,6 @@ def has(node: Any, key: Any) -> bool:
     )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), ODD), min_size=1, max_size=3))
 def test_arbitrary_manifest_becomes_a_space_or_is_refused(changes: list[tuple[Any, Any]]) -> None:
     body = manifest()

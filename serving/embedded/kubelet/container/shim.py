@@ -87,15 +87,20 @@ class Log:
     def write(self, data: bytes) -> None:
         """Append; on a full disk the output is lost, not the replica."""
         if self._size and self._size + self._indexed + len(data) > self._limit:
-            os.close(self._fd)
+            self.close()
             os.replace(self._path, self._path + ".1")  # noqa: PTH105 as above
             with contextlib.suppress(OSError):
-                os.close(self._times)
                 os.replace(self._path + ".times", self._path + ".1.times")  # noqa: PTH105 as above
             self._open()
         self._index(self._size, time.clock_gettime_ns(time.CLOCK_REALTIME))
         with contextlib.suppress(OSError):
             self._size += os.write(self._fd, data)
+
+    def close(self) -> None:
+        """Close the log and its index."""
+        os.close(self._fd)
+        with contextlib.suppress(OSError):
+            os.close(self._times)
 
 
 def oom_kills(path: str | None) -> int:

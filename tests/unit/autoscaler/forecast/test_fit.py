@@ -84,7 +84,7 @@ def test_a_flash_crowd_changes_little_when_it_is_one_of_many_days(fitted: Fit) -
     assert path(crowded, before) == pytest.approx(path(fitted, before), abs=0.1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     levels=st.lists(
         st.sampled_from((-9.0, 0.0, 0.1, 3.0, 20.0)) | st.floats(-30, 30), min_size=72, max_size=500

@@ -30,7 +30,7 @@ def test_the_band_lies_at_the_load_when_that_is_constant(horizon: float) -> None
     assert 9 < band.lower <= band.median <= band.upper < 12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     readings=st.lists(
         st.tuples(

@@ -59,7 +59,7 @@ def test_restored_state_of_another_size_is_ignored() -> None:
     assert histogram.quantile(0.5) == before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(), max_size=60), st.floats(1, 1e4), st.floats(0.001, 0.999))
 def test_quantile_is_within_the_limits_for_any_errors(
     errors: list[float], memory: float, share: float
@@ -69,7 +69,7 @@ def test_quantile_is_within_the_limits_for_any_errors(
     assert histogram.quantile(share) <= histogram.quantile(min(share + 0.0005, 1.0)) + 1e-9
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.floats(-20, 20), min_size=1, max_size=60))
 def test_quantiles_are_the_same_when_restored_from_json(errors: list[float]) -> None:
     histogram, restored = of(errors, memory=50, prior=5.0), DecayedHistogram(50, 5.0)

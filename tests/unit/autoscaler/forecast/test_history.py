@@ -47,7 +47,7 @@ def test_history_keeps_two_weeks_of_a_longer_load() -> None:
     assert (len(history), history.levels[0], history.end) == (MOST, 500.0, 1000 + MOST + 500)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(-400, 5000), st.floats(-50, 50)), max_size=30))
 def test_a_history_is_bounded_and_the_same_when_restored_from_json(steps: list[tuple[int, float]]) -> None:
     history, index = History(), 10_000

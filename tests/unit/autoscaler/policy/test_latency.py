@@ -119,7 +119,7 @@ def test_replicas_are_fewer_again_when_an_outage_of_an_hour_is_over() -> None:
     assert counts[-1] <= before + 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     readings=st.lists(
         st.tuples(
@@ -150,7 +150,7 @@ def test_more_load_never_needs_fewer_replicas_after_any_learning(
     assert restored.capacity == target.capacity
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     percentile=st.none() | st.builds(Percentile, st.sampled_from((math.nan, math.inf, -1.0)), st.just(100.0)),
     rate=st.floats(0.0, 30.0),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoscaler.decision import Decision
@@ -77,7 +77,7 @@ configs = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     config=configs,
     figures=st.lists(st.lists(numbers, min_size=9, max_size=9), max_size=25),
@@ -109,7 +109,7 @@ def test_count_is_within_its_bounds_for_any_figures(
     json.dumps(target.scaled.state(), allow_nan=False)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     capacity=st.sampled_from((None, KNOWN)),
     faults=st.lists(
@@ -138,7 +138,7 @@ def test_no_replica_is_removed_when_readings_are_missing_or_absurd_for_ten_minut
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rate=st.floats(5.0, 500.0),
     ready=st.integers(0, 5),
@@ -157,7 +157,7 @@ def test_count_does_not_wind_up_at_any_load_when_no_replica_becomes_ready(
     assert max(late) <= late[0] + 1, "a longer wait asks for no more"
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     rate=st.floats(0.0, 900.0),
     ready=st.integers(0, 120),
@@ -176,7 +176,7 @@ def test_count_does_not_rise_after_ten_minutes_of_constant_load(
     assert math.ceil(rate / RATE - TOLERANCE) <= settled[-1] <= max(1.5 * rate / RATE + 2, least)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     rate=st.floats(1.0, 400.0),
     fallen=st.sampled_from((1.0, 0.5, 0.1)),
@@ -196,29 +196,32 @@ def test_no_replica_is_removed_at_once_when_the_clock_is_set(
         assert was_set >= unset
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     history=st.lists(st.tuples(rates, st.integers(1, 60)), min_size=1, max_size=6),
     less=rates,
     more=rates,
     ready=st.integers(0, 10),
+    prediction=st.sampled_from(("Enabled", "Disabled")),
 )
-def test_more_load_never_needs_fewer_replicas(
-    history: Sequence[tuple[float, int]], less: float, more: float, ready: int
+@example(history=[(0.0, 20), (44.0, 29), (246.0, 12)], less=44.0, more=64.0, ready=0, prediction="Enabled")
+def test_more_load_never_gets_fewer_replicas(
+    history: Sequence[tuple[float, int]], less: float, more: float, ready: int, prediction: str
 ) -> None:
+    """`needed` may be lower: a larger fall teaches the forecast a larger error, and an idle service keeps what it has.
+    The replicas, which are held for minutes, never show it."""
     less, more = min(less, more), max(less, more)
-    worlds = [SizedService(0, ready=ready), SizedService(0, ready=ready)]
+    worlds = [SizedService(0, ready=ready, prediction=prediction) for _ in range(2)]
     for rate, ticks in history:
         for world in worlds:
             for _ in range(ticks):
                 world.tick(rate)
     for _ in range(6):
         low, high = worlds[0].tick(less), worlds[1].tick(more)
-        assert low.needed <= high.needed
         assert low.replicas <= high.replicas
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     idle=st.sampled_from((None, 20.0, 300.0)),
     steps=st.lists(
@@ -248,7 +251,7 @@ def test_scale_to_zero_waits_for_idle_seconds(
             assert decision.replicas or not rate
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     config=configs,
     history=st.lists(st.tuples(st.none() | rates, st.integers(1, 40)), max_size=4),
@@ -270,7 +273,7 @@ def test_held_request_at_zero_gets_a_replica(
         assert target.decide(Load(end - seconds, end, arrived, arrived, 0, 0, held)).replicas >= 1
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     history=st.lists(st.tuples(rates, st.integers(1, 120)), min_size=1, max_size=5),
     last=st.sampled_from((0.3, 12.0, 44.0, 180.0)),

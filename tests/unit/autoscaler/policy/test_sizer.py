@@ -19,8 +19,18 @@ RATE = 10.0
 class SizedService:
     """A target that applies decisions; starts end after a time, or never."""
 
-    def __init__(self, least: int = 1, most: int = 1000, ready: int = 1, startup: float = 30.0) -> None:
-        self.sizer = Sizer(PolicyConfig(min_replicas=least, max_replicas=most, capacity=Capacity(RATE, 10.0)))
+    def __init__(
+        self,
+        least: int = 1,
+        most: int = 1000,
+        ready: int = 1,
+        startup: float = 30.0,
+        prediction: str = "Enabled",
+    ) -> None:
+        capacity = Capacity(RATE, 10.0)
+        self.sizer = Sizer(
+            PolicyConfig(min_replicas=least, max_replicas=most, capacity=capacity, prediction=prediction)
+        )
         self.now, self.startup = START, startup
         self.ready = self.desired = ready
         self.starting: list[float] = []
@@ -58,7 +68,7 @@ def counts(world: SizedService, rate: float | None, seconds: float) -> list[int]
     return [world.tick(rate).replicas for _ in range(int(seconds / 5))]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     least=st.integers(0, 3),
     more=st.integers(1, 20),

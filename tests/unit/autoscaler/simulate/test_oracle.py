@@ -35,7 +35,7 @@ def test_work_is_spread_over_the_wait_that_is_allowed() -> None:
     wait=st.floats(1, 5),
     rate=st.sampled_from([1.0, 7.0, 40.0]),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_part_of_a_flow_waits_too_long_with_any_schedule(
     counts: list[int], wait: float, rate: float
 ) -> None:
@@ -46,7 +46,7 @@ def test_no_part_of_a_flow_waits_too_long_with_any_schedule(
 
 
 @given(seed=st.integers(0, 1000), slots=st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_no_request_waits_too_long_with_any_schedule(seed: int, slots: int) -> None:
     requests, replica = crowd(seed, 200, 80, 6.0), Replica(slots / 6.0, slots, 6.0)
     schedules = of_requests(requests, replica, 4.0, 120, lean=True)

@@ -101,7 +101,7 @@ def test_queued_requests_count_with_their_wait_until_now() -> None:
     counts=st.lists(st.integers(0, 6), min_size=5, max_size=40),
     ready=st.lists(st.integers(0, 4), min_size=1, max_size=8),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_arrival_is_accounted_for(counts: list[int], ready: list[int]) -> None:
     at = np.repeat(np.arange(len(counts)) + 0.25, counts)
     plants: list[Plant] = [

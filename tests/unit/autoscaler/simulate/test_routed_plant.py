@@ -30,7 +30,7 @@ def drawn(count: int, seconds: float, seed: int) -> Requests:
     seed=st.integers(0, 1000),
     ready=st.lists(st.integers(0, 5), min_size=1, max_size=10),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_request_is_served_once_when_replicas_come_and_go(
     count: int, seed: int, ready: list[int]
 ) -> None:
@@ -52,7 +52,7 @@ def test_each_request_is_served_once_when_replicas_come_and_go(
     seed=st.integers(0, 1000),
     ready=st.lists(st.integers(0, 6), min_size=1, max_size=8),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_waits_are_never_shorter_than_in_a_shared_queue_without_removals(
     count: int, seed: int, ready: list[int]
 ) -> None:
@@ -64,7 +64,7 @@ def test_waits_are_never_shorter_than_in_a_shared_queue_without_removals(
 
 
 @given(count=st.integers(1, 150), seed=st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_waits_of_a_single_replica_are_those_of_a_shared_queue(count: int, seed: int) -> None:
     load, ready = drawn(count, 30.0, seed), [1] * 8
     routed, shared = played(RoutedPlant(load, REPLICA), ready, 5), played(QueuePlant(load, REPLICA), ready, 5)

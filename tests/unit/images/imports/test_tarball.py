@@ -1,7 +1,7 @@
 """Tars that we built are recognised by their frame; any other bytes are read or refused."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
@@ -21,7 +21,6 @@ def read(data: bytes, chunk_size: int = 1000) -> tuple[dict[str, bytes], tarball
     return {member.path: b"".join(tar.data(member.size)) for member in tar.members()}, tar
 
 
-@settings(deadline=None)  # in single bytes it takes a busy machine long
 @given(st.integers(1, 3000))
 def test_own_tar_is_recognised_by_its_frame_in_chunks_of_any_size(chunk_size: int) -> None:
     contents, tar = read(TAR, chunk_size)

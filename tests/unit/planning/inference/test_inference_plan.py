@@ -65,7 +65,7 @@ def ready(world: InferenceWorld) -> Object:
     return dict(conditions.find(world.inference["status"]["conditions"], "Ready") or {})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(predictors, st.lists(steps, max_size=30))
 def test_any_sequence_of_changes_keeps_traffic_served_and_reaches_the_spec(
     initial: list[Object], changes: list[Callable[[InferenceWorld], object]]
@@ -93,7 +93,7 @@ def test_any_sequence_of_changes_keeps_traffic_served_and_reaches_the_spec(
     assert world.now().route["spec"] == world.served
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(predictors)
 def test_plan_of_a_settled_inference_is_empty(initial: list[Object]) -> None:
     world = InferenceWorld(*initial)

@@ -124,7 +124,7 @@ def test_ready_event_names_the_revisions_proven_at_the_same_time() -> None:
     assert event.message == "all predictors are proven and routed; a: revision r1"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=6).filter(any))
 def test_traffic_percentages_of_the_arms_sum_to_a_hundred(weights: list[int]) -> None:
     world = settled(*(predictor(f"a{i}", "v1", weight) for i, weight in enumerate(weights)))

@@ -148,7 +148,9 @@ def test_the_opened_file_is_loaded_when_it_was_replaced(tmp_path: Path) -> None:
     joblib.dump(TableModel(np.full(300_000, 2.0)), tmp_path / "other")
     file = OpenFile(path)
     (tmp_path / "other").replace(path)
-    assert pickled.estimator(VerifiedModel(file, {}, OutputManifest())).values[-1] == 1.0
+    files = VerifiedModel(file, {}, OutputManifest())
+    assert pickled.estimator(files).values[-1] == 1.0
+    files.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x05no", b"nonsense"])

@@ -187,7 +187,7 @@ def answered(document: Any) -> list[Any] | errors.ApiError:
         return error
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(inputs(), max_size=4), st.floats(-1e39, 1e39))
 def test_any_request_returns_outputs_or_a_400(inputs: list[Any], scale: float) -> None:
     valid_inputs = [

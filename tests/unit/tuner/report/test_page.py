@@ -153,7 +153,7 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TEXTS)
 def test_hostile_texts_are_shown_as_text_and_never_as_markup(small: Object, benign: HtmlPage, hostile: str):
     rendered_page = HtmlPage(page.render(poisoned(small, hostile)))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -150,7 +150,6 @@ def test_every_spec_has_one_row(axes: list[tuple[str, list[int]]], data: st.Data
         assert places[index, column] == tuned_axis.positions[rank]
 
 
-@settings(deadline=None)
 @given(AXES)
 def test_specs_are_numbered_without_gap_or_repetition(axes: list[tuple[str, list[int]]]) -> None:
     space = space_of(axes)
@@ -385,7 +384,6 @@ QUANTITIES = st.from_regex(
 )
 
 
-@settings(deadline=None)  # a range may have 100,000 values
 @given(
     st.sampled_from(["resource", "batching", "env", "args"]),
     st.sampled_from(["cpu", "memory", "gpu.cores", "batchSize", "timeout", "X", "--x"])

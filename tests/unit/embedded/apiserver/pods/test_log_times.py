@@ -48,6 +48,7 @@ def test_lines_of_the_shim_have_times_after_rotation(tmp_path: Path) -> None:
     log = Log(str(path), 100)
     for number in range(9):
         log.write(b"line %d\n" % number)
+    log.close()
     older = path.with_name("0.log.1")
     all_times: list[int] = []
     for name in (older, path):

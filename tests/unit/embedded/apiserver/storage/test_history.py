@@ -129,7 +129,7 @@ def follow(seen: dict[ObjectKey, dict[str, Any]], event: Event | None, key: Obje
 
 
 TestListThenWatch = Writers.TestCase
-TestListThenWatch.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestListThenWatch.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def entry(version: int, colour: str) -> ObjectVersion:

@@ -126,7 +126,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(rollouts(), EVENTS)
 def test_floor_and_ceiling_hold_and_the_rollout_converges_from_any_state(
     rollout: RolloutSimulation, events
@@ -144,7 +144,7 @@ def test_floor_and_ceiling_hold_and_the_rollout_converges_from_any_state(
     assert not rollout.step()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rollouts(recreate=False), EVENTS)
 def test_bad_revision_never_takes_available_pods_below_the_floor(rollout: RolloutSimulation, events) -> None:
     rollout.broken = {"new"}

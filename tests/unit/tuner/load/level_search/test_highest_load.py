@@ -133,11 +133,12 @@ def test_search_ends_without_a_whole_window_when_the_spec_cannot_beat_the_best()
     )
 
 
+@pytest.mark.hypothesis
 def test_search_ends_early_only_for_specs_that_cannot_win() -> None:
     """The examples reach each end, as the property also holds for a search that never ends early."""
     reasons: Counter[str] = Counter()
 
-    @settings(max_examples=25, deadline=None, derandomize=True)
+    @settings(max_examples=25)
     @given(
         servers=st.integers(1, 8),
         milliseconds=st.floats(2, 40),
@@ -318,7 +319,7 @@ def test_busy_generator_is_noted() -> None:
     assert outcome.result.generator_limited
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(
     servers=st.integers(1, 12),
     milliseconds=st.floats(1, 300),

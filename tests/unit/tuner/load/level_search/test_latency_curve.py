@@ -33,7 +33,7 @@ def test_sharp_bend_is_two_asymptotes():
     assert grown[0] == pytest.approx([1, 1, 2, 10], rel=0.01)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(alone=st.floats(1e-3, 1), each=st.floats(1e-5, 1), at=st.floats(1, 64))
 def test_curve_is_found_when_windows_lie_on_it(alone: float, each: float, at: float):
     curve = latency_curve.through("closed", points(USERS, alone + each * USERS), PRIOR, near=at)

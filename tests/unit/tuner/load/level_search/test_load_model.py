@@ -75,7 +75,7 @@ def test_margin_is_that_of_another_window() -> None:
     assert level < model.highest(128, 0.0)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(limit=st.floats(1, 200), more=st.floats(1, 3), deviations=st.sampled_from([0.0, 2.5]))
 def test_highest_load_grows_with_the_limit(limit: float, more: float, deviations: float) -> None:
     low, high = (read(p99(f"{each:.3f}ms")).highest(128, deviations) for each in (limit, limit * more))
