@@ -69,7 +69,7 @@ async def download(
         await asyncio.shield(work)
     finally:
         await chunks.stop()
-        await asyncio.wait([work])
+        await _ended(work)
 
 
 async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], consume: Consumer) -> None:
@@ -87,7 +87,13 @@ async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], consume: C
         await asyncio.shield(work)
     finally:
         stopped.set()
-        await asyncio.wait([work])
+        await _ended(work)
+
+
+async def _ended(work: asyncio.Future[None]) -> None:
+    """Wait for the thread. After a cancellation its error, which the cancellation caused, is not reported."""
+    await asyncio.wait([work])
+    work.exception()
 
 
 def _interrupted() -> errors.Temporary:
