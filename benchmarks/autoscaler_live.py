@@ -27,11 +27,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from rig import cold_models, compressed
-from rig.compressed import Shape
-from rig.foretold import Foretold, foretell
+from rig import cold_models
 from rig.harness import DATA, Bar, percentile, report
-from rig.live_scaling import Machine, Played, ScalingWorld, world
+from rig.scaling import compressed
+from rig.scaling.compressed import Shape
+from rig.scaling.foretold import Foretold, foretell
+from rig.scaling.live_scaling import Machine, Played, ScalingWorld, world
 
 from autoscaler.observation import Capacity
 from autoscaler.policy.config import PolicyConfig

@@ -27,9 +27,9 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
 from rich.table import Table  # noqa: E402
-from rig import scaling, scaling_policies, scaling_scores  # noqa: E402
 from rig.harness import DATA, machine, report  # noqa: E402
-from rig.scaling import Plan, Row  # noqa: E402
+from rig.scaling import policies, runs, scores  # noqa: E402
+from rig.scaling.runs import Plan, Row  # noqa: E402
 
 STARTUPS = ("5", "30", "60", "120", "300")
 QUICK_STARTUPS = ("60",)
@@ -52,18 +52,18 @@ def main() -> None:
         lean=not options.quick,
         skipped=QUICK_SKIPPED if options.quick else (),
     )
-    unknown = set(plan.policies) - set(scaling_policies.registry())
+    unknown = set(plan.policies) - set(policies.registry())
     if unknown:
         raise SystemExit(
-            f"--policies: {', '.join(sorted(unknown))}; known are {', '.join(scaling_policies.registry())}"
+            f"--policies: {', '.join(sorted(unknown))}; known are {', '.join(policies.registry())}"
         )
     seeds = 1 if options.quick else options.seeds
-    services = scaling.services(plan)
+    services = runs.services(plan)
     if not services:
         raise SystemExit(f"--only: no service's name has {plan.only!r} in it")
     rows = _played(plan, len(services), seeds, options.jobs, console)
     _print(console, rows)
-    figures, bars = scaling_scores.bars(rows)
+    figures, bars = scores.bars(rows)
     for bar in bars:
         console.print(
             f"{'met   ' if bar.met else 'MISSED'} {bar.what}: {bar.value:.4g} (bar {bar.bar:g})",
@@ -74,9 +74,9 @@ def main() -> None:
         "seeds": seeds,
         "scoredDays": plan.days,
         "history": plan.history,
-        "means": scaling_scores.means(rows),
+        "means": scores.means(rows),
         **figures,
-        "byService": scaling_scores.figures(rows),
+        "byService": scores.figures(rows),
     }
     if options.out:
         line = {
@@ -119,15 +119,15 @@ def _options() -> argparse.Namespace:
 
 
 def _default_policies(quick: bool) -> Sequence[str]:  # noqa: FBT001 - from options
-    every = list(scaling_policies.registry())
-    return [name for name in every if name not in scaling_policies.swept()] if quick else every
+    every = list(policies.registry())
+    return [name for name in every if name not in policies.swept()] if quick else every
 
 
 def _played(plan: Plan, services: int, seeds: int, jobs: int, console: Console) -> list[Row]:
     rows: list[Row] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         futures = [
-            pool.submit(scaling.play, plan, service, seed)
+            pool.submit(runs.play, plan, service, seed)
             for service in range(services)
             for seed in range(seeds)
         ]
@@ -147,7 +147,7 @@ def _print(console: Console, rows: Sequence[Row]) -> None:
     places = dict.fromkeys(row.service for row in rows)
     for place in [*places, None]:
         chosen = [row for row in rows if place in (None, row.service)]
-        means = scaling_scores.means(chosen)
+        means = scores.means(chosen)
         table = Table(
             title=f"{place or 'all services, means'}: % late / replica-hours over the oracle's"
             " / % cold / actions an hour"

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from rig import cold_models, wrk
+from rig import cold_models
+from rig.data_plane import wrk
+from rig.data_plane.proxies import PROXY_CORE, free_port, stop, wait_listening
 from rig.harness import Bar, Interval, at_most, interval, process_seconds, report
-from rig.proxies import PROXY_CORE, free_port, stop, wait_listening
 
 from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.images.capture.build import capture

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rig import proxies
+from rig.data_plane import proxies
 from rig.harness import Bar, report
 
 from serving import clock, errors

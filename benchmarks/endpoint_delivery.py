@@ -9,8 +9,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from rig import endpoint_file
-from rig.envoy_world import service, world
+from rig.data_plane import endpoint_file
+from rig.data_plane.envoy_world import service, world
 from rig.harness import interval, percentile, process_seconds, report, resident_mib
 
 from serving import clock

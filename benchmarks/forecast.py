@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rig import scaling
 from rig.harness import Bar, report
+from rig.scaling import runs
 
 from autoscaler.forecast.fit import fit
 from autoscaler.forecast.forecaster import Forecaster
@@ -238,7 +238,7 @@ def main() -> None:
     days = 1 / 8 if options.quick else options.days
     recipes = [
         recipe
-        for recipe in scenarios.recipes(scaling.recorded(options.traces), days=days, clients=0)
+        for recipe in scenarios.recipes(runs.recorded(options.traces), days=days, clients=0)
         if "client" not in recipe.tags and options.only in recipe.name
     ]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:

@@ -14,10 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rig import proxies, wrk
-from rig.envoy_world import EnvoyWorld, service, world
+from rig.data_plane import proxies, wrk
+from rig.data_plane.envoy_world import EnvoyWorld, service, world
+from rig.data_plane.streams import streams
 from rig.harness import Bar, at_least, interval, median, report, resident_mib
-from rig.streams import streams
 
 from serving.router.plan.service import Endpoint, GatewayService
 

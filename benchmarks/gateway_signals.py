@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rig import signals
-from rig.envoy_world import EnvoyWorld, service, world
+from rig.data_plane import signals
+from rig.data_plane.envoy_world import EnvoyWorld, service, world
+from rig.data_plane.proxies import free_port
 from rig.harness import Bar, report, resident_mib
-from rig.proxies import free_port
 
 from serving import clock
 from serving.router.metrics.labels import Labels

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rig import proxies
+from rig.data_plane import proxies
 from rig.harness import ROOT, Bar, at_least, interval, report
 
 from serving.images.capture.build import capture

@@ -26,9 +26,9 @@ import numpy as np  # noqa: E402
 import yaml  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
-from rig import recorded_trials  # noqa: E402
-from rig.grid_truth import Truth, truth  # noqa: E402
 from rig.harness import ROOT, interval, report  # noqa: E402
+from rig.searches import recorded_trials  # noqa: E402
+from rig.searches.grid_truth import Truth, truth  # noqa: E402
 
 from serving.resources.experiment import ProfilingExperimentSpec  # noqa: E402
 from serving.resources.formats import quantity  # noqa: E402

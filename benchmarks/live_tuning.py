@@ -26,10 +26,11 @@ import yaml
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from rig import cold_models, recorded_trials
-from rig.grid_truth import Truth, truth
+from rig import cold_models
 from rig.harness import ROOT, SEED, Bar, report
-from rig.live_world import Search, TuningWorld
+from rig.searches import recorded_trials
+from rig.searches.grid_truth import Truth, truth
+from rig.searches.live_world import Search, TuningWorld
 
 from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir

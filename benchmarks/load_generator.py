@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
-from rig import proxies, wrk
+from rig.data_plane import proxies, wrk
 from rig.harness import at_least, at_most, interval, median, process_seconds, report
 
 from tuner.load.generator import Generator

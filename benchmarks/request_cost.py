@@ -19,8 +19,8 @@ from unittest import mock
 
 import orjson
 from gateway import BODY, arms, bystanders
-from rig import proxies
-from rig.envoy_world import EnvoyWorld
+from rig.data_plane import proxies
+from rig.data_plane.envoy_world import EnvoyWorld
 from rig.harness import report
 
 from serving.router.envoy import routes

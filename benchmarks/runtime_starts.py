@@ -16,8 +16,8 @@ from pathlib import Path
 
 import httpx
 from rig import cold_models
+from rig.data_plane.proxies import free_port
 from rig.harness import interval, process_seconds, report
-from rig.proxies import free_port
 
 from serving import clock
 from serving.embedded.kubelet.runtimes import RUNTIMES

@@ -27,10 +27,10 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 from rich.console import Console  # noqa: E402
 from rich.progress import track  # noqa: E402
 from rich.table import Table  # noqa: E402
-from rig import replay, surfaces  # noqa: E402
 from rig.harness import DATA, report  # noqa: E402
-from rig.replay import Noisy  # noqa: E402
-from rig.scores import GROUPS, NEAR, SHARES, Result, Task, of_group, summary  # noqa: E402
+from rig.searches import replay, surfaces  # noqa: E402
+from rig.searches.replay import Noisy  # noqa: E402
+from rig.searches.scores import GROUPS, NEAR, SHARES, Result, Task, of_group, summary  # noqa: E402
 
 from tuner.search import algorithms, transfer  # noqa: E402
 from tuner.search.problem import Earlier  # noqa: E402
@@ -43,7 +43,7 @@ def main() -> None:
     services = surfaces.load(options.data)
     if not services:
         raise SystemExit(
-            f"--data: no table of {options.data} has columns that are known; see rig/surfaces.py"
+            f"--data: no table of {options.data} has columns that are known; see rig/searches/surfaces.py"
         )
     seeds = 1 if options.quick else options.seeds
     if options.quick:

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from rig import scaling
 from rig.harness import DATA, Bar, report
+from rig.scaling import runs
 
 from autoscaler.simulate.workloads import scenarios
 from autoscaler.simulate.workloads.load import Floats, Requests
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two clients of each trace, one day")
     options = parser.parse_args()
     days, clients = (1.0, 2) if options.quick else (options.days, options.clients)
-    recipes = scenarios.recipes(scaling.recorded(options.traces), days=days, clients=clients)
+    recipes = scenarios.recipes(runs.recorded(options.traces), days=days, clients=clients)
     arrivals = [
         _arrivals(recipe.workload(options.seed).load, recipe.cut.seconds)
         for recipe in recipes

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rig import recorded_trials
 from rig.harness import report
-from rig.recorded_trials import LIMIT, LOAD, Window
+from rig.searches import recorded_trials
+from rig.searches.recorded_trials import LIMIT, LOAD, Window
 
 from tuner.constraints import bound_of
 from tuner.load.level_search import load_model, results

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from rig import proxies, wrk
+from rig.data_plane import proxies, wrk
 from rig.harness import Bar, at_most, interval, median, percentile, report
 
 from serving import clock, errors

@@ -11,7 +11,7 @@ from serving.data_dir import DataDir
 from serving.embedded.kubelet.zygote import pool
 from serving.kube import Kube, connect
 from tests.rig import fuzzing
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 fuzzing.register_profiles()
 # A shell's background job ignores SIGINT, and so would each process that a test starts and interrupts.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rig import proxies
+from rig.data_plane import proxies
 
 CONFIG = """version: 0.1
 log: {{level: error, accesslog: {{disabled: true}}}}

@@ -285,7 +285,7 @@ class ScalingSpec(Base):
             le=50,
             description="Percent of requests that may arrive while there is too little capacity: the"
             " trade-off between cost and violations. Lower is more expensive.",
-            # A cluster's API server cuts the bound to the integer 0 where the value is one (kube-openapi 1.36).
+            # For an integer a cluster's API server cuts the bound to the integer 0 (kube-openapi 1.36).
             json_schema_extra=rules(("self >= 0.001", "must be at least 0.001")),
         ),
     ] = None

@@ -13,7 +13,17 @@ import yaml
 from serving.kube import connect
 from serving.objects import Object
 from serving.resources import kinds, names
-from tests.rig.stack import NAMESPACE, LiveStack, deployed, light, pods, predictors, running, settled, until
+from tests.rig.servers.stack import (
+    NAMESPACE,
+    LiveStack,
+    deployed,
+    light,
+    pods,
+    predictors,
+    running,
+    settled,
+    until,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

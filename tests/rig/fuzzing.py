@@ -1,4 +1,4 @@
-"""Inputs of property tests: the same in every run of the suite, new ones in `make fuzz`, which keeps failing ones."""
+"""Inputs of property tests: the same in every run of the suite, new ones in `make fuzz`."""
 
 import os
 from pathlib import Path
@@ -30,7 +30,7 @@ def register_profiles() -> None:
 
 
 def fuzzed(examples: int) -> settings:
-    """Return the settings of a test that tries `examples` inputs in the suite, and `FACTOR` times as many in a fuzz."""
+    """Return the settings of a test with so many inputs in the suite, and `FACTOR` times as many in a fuzz."""
     checks = list(HealthCheck)
     if settings.get_current_profile_name() == FUZZ:
         return settings(max_examples=examples * FACTOR, suppress_health_check=checks)

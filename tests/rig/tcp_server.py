@@ -13,7 +13,7 @@ async def tcp_server(
 ) -> AsyncIterator[int]:
     """Serve each connection with `answer`, and close it at the end of `answer`; yield the port.
 
-    At the end the server stops to listen, waits until it is idle, for a second at most, and closes what is open.
+    At the end the server stops listening, waits until it is idle (one second at most), and closes the rest.
     """
     tasks: set[asyncio.Task[None]] = set()
 

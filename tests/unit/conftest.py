@@ -11,7 +11,7 @@ from tests.rig import leaks
 
 HERE = Path(__file__).parent
 SECONDS = 30
-"""A unit test takes milliseconds, on a machine busy with other work some seconds: one that takes this long hangs."""
+"""A unit test takes milliseconds, on a busy machine some seconds: a longer one hangs."""
 SLOW = tuple(
     HERE / name
     for name in (
@@ -25,8 +25,7 @@ SLOW = tuple(
         "tuner/load/level_search/test_highest_load.py",
     )
 )
-"""Properties over days of readings and simulated searches take 5 to 60 s, on a busy machine longer: only the limit of
-the suite holds there."""
+"""Properties over days of readings and simulated searches take 5 to 60 s: only the limit of the suite holds."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,9 +13,9 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
-from tests.rig.api_process import ApiProcess
 from tests.rig.model_controllers import Life, control
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.api_process import ApiProcess
+from tests.rig.servers.registry_server import RegistryServer
 
 pytestmark = pytest.mark.timeout(90)
 _PROGRAM = """

@@ -9,8 +9,8 @@ from pathlib import Path
 from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
-from tests.rig.killable import Killable
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.killable import Killable
+from tests.rig.servers.registry_server import RegistryServer
 
 PROGRAM = """
 from serving.images.registry import Credentials, Reference, Registry, pull

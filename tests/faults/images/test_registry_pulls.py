@@ -14,9 +14,9 @@ from serving.images.capture.build import Built, capture
 from serving.images.registry import Credentials, Reference, Registry, pull, push
 from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS, RegistrySettings
-from tests.rig.api_process import free_port
 from tests.rig.faulty_proxy import FaultyProxy
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.api_process import free_port
+from tests.rig.servers.registry_server import RegistryServer
 
 SETTINGS = replace(
     DEFAULTS.registry,

@@ -16,7 +16,7 @@ from serving.images.registry import Credentials, Reference, Registry, blobs, upl
 from serving.settings import DEFAULTS, RegistrySettings
 from tests.fakes.registry import FakeRegistry
 from tests.rig.faulty_proxy import FaultyProxy
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.registry_server import RegistryServer
 
 SETTINGS = replace(
     DEFAULTS.registry, backoff_base_seconds=0.01, backoff_cap_seconds=0.05, chunk_bytes=300_000

@@ -14,7 +14,7 @@ from serving.kube import Kube
 from serving.resources import kinds
 from serving.settings import DEFAULTS
 from serving.system import processes
-from tests.rig.node_process import (
+from tests.rig.servers.node_process import (
     SERVER,
     STARTS,
     NodeProcess,

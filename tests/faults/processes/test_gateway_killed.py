@@ -13,7 +13,7 @@ from serving import clock
 from serving.router.envoy.process import EnvoyProcess
 from serving.router.gateway import _keep_alive
 from tests.rig.addresses import own
-from tests.rig.gateway import GatewayRig, backend, endpoint_slice, route, settings_for_test
+from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, route, settings_for_test
 
 STABLE = own(3)
 ROUTES = [route("digits", [("stable", 10_000)])]
@@ -23,7 +23,7 @@ STARTER = """
 import asyncio, sys
 from pathlib import Path
 from dataclasses import replace
-from tests.rig.gateway import GatewayRig, settings_for_test
+from tests.rig.servers.gateway import GatewayRig, settings_for_test
 from tests.faults.processes.test_gateway_killed import ROUTES, SLICES
 async def main():
     settings = settings_for_test()

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rig import stack as stacks
-from tests.rig.stack import LiveStack
+from tests.rig.servers import stack as stacks
+from tests.rig.servers.stack import LiveStack
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.system import processes
-from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, LiveStack, light, predictors, settled, until
+from tests.rig.servers import stack as stacks
+from tests.rig.servers.stack import NAMESPACE, LiveStack, light, predictors, settled, until
 
 pytestmark = pytest.mark.slow
 

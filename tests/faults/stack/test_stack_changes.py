@@ -13,8 +13,8 @@ from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from serving.system import processes
 from tests.programs.light_replica import LINES
-from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, LiveStack, SteadyLoad, light, predictors, settled, until
+from tests.rig.servers import stack as stacks
+from tests.rig.servers.stack import NAMESPACE, LiveStack, SteadyLoad, light, predictors, settled, until
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from serving.resources.experiment import Prices
 from serving.resources.inference import Predictor
 from serving.resources.trial import FINISHED
 from serving.system import processes
-from tests.rig import stack as stacks
-from tests.rig.stack import NAMESPACE, LiveStack, light, until, version, write_model
+from tests.rig.servers import stack as stacks
+from tests.rig.servers.stack import NAMESPACE, LiveStack, light, until, version, write_model
 from tuner.specs import rendering
 from tuner.specs.rendering import Source
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.objects.config_maps import MAPS
-from tests.rig.api_process import ApiProcess
 from tests.rig.kubectl import Kubectl
+from tests.rig.servers.api_process import ApiProcess
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 
 @pytest.mark.parametrize("token", ["x", "wrong", "é"])

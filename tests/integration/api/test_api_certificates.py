@@ -12,7 +12,7 @@ import yaml
 from cryptography import x509
 
 from tests.objects.config_maps import MAPS, config_map, events
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 
 @pytest.fixture

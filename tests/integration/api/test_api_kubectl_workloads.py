@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from serving import clock
-from tests.rig.api_process import ApiProcess
 from tests.rig.kubectl import Kubectl, needs_kubectl
-from tests.rig.node_process import NodeProcess
+from tests.rig.servers.api_process import ApiProcess
+from tests.rig.servers.node_process import NodeProcess
 
 pytestmark = needs_kubectl
 STAYS = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"

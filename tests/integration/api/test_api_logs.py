@@ -5,7 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 
 def test_logs_are_followed_across_rotation_until_the_container_ends(server: ApiProcess) -> None:

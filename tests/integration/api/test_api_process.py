@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from tests.objects.config_maps import MAPS, config_map, events
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 
 def test_acknowledged_writes_survive_sigkill_under_concurrent_writers(server: ApiProcess) -> None:

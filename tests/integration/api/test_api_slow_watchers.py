@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.objects.config_maps import MAPS, config_map, events
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 PATH = MAPS.format("default")
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 
 from tests.objects.config_maps import MAPS, config_map, events
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 
 def test_a_watch_delivers_every_write_of_concurrent_writers_once(client: httpx.Client, maps: str) -> None:

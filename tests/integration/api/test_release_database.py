@@ -13,7 +13,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.resources import kinds
 from tests.objects.config_maps import MAPS, config_map, events
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 RELEASES = sorted((Path(__file__).parents[2] / "golden" / "releases").iterdir())
 PATH = MAPS.format("team")

@@ -21,7 +21,7 @@ from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.objects import deployments
 from tests.rig.convergence import QUICK, kill, until
-from tests.rig.prometheus_server import prometheus as running
+from tests.rig.servers.prometheus_server import prometheus as running
 
 NS = "default"
 HOURS = 6

@@ -11,8 +11,8 @@ from autoscaler.signals import prometheus
 from serving import errors, metrics
 from serving.data_dir import DataDir
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
-from tests.rig.prometheus_server import check
-from tests.rig.prometheus_server import prometheus as running
+from tests.rig.servers.prometheus_server import check
+from tests.rig.servers.prometheus_server import prometheus as running
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "autoscaling.md"
 

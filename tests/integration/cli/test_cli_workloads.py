@@ -16,8 +16,8 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
-from tests.rig.api_process import ApiProcess
-from tests.rig.node_process import NodeProcess, main_status, pod, until
+from tests.rig.servers.api_process import ApiProcess
+from tests.rig.servers.node_process import NodeProcess, main_status, pod, until
 
 NAMESPACE = "default"
 

@@ -189,7 +189,7 @@ async def test_describe_lists_the_trials(kube: Kube, slipway: Slipway) -> None:
 
 
 async def recommended(kube: Kube) -> None:
-    """Store an Inference of a version that is ready, and an experiment on it that has ended with a recommendation."""
+    """Store an Inference of a ready version, and an ended experiment on it with a recommendation."""
     version = {
         "apiVersion": "slipway.dev/v1alpha1", "kind": "ModelVersion", "metadata": {"name": "v1"},
         "spec": {"modelName": "digits", "source": {"path": "/x"}},

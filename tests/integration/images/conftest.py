@@ -9,7 +9,7 @@ import pytest
 from serving.images.capture.build import Built, capture
 from serving.images.registry import Credentials, Pushed, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.registry_server import RegistryServer
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from serving import errors
 from serving.images.capture.build import Built
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push
 from serving.images.store.model_store import ModelStore
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.registry_server import RegistryServer
 
 
 def program(name: str) -> str:

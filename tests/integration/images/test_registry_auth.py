@@ -18,7 +18,7 @@ from serving.images.registry.auth.docker_config import DockerConfig
 from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS
 from tests.fakes.token_server import TokenServer
-from tests.rig.registry_server import PASSWORD, USER, RegistryServer
+from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
 
 QUICK = replace(DEFAULTS.registry, backoff_base_seconds=0.01, chunk_bytes=200_000)
 

@@ -14,7 +14,7 @@ from serving.images.documents import image, oci
 from serving.images.registry import Credentials, Reference, Registry, manifests, pull, push, referrers
 from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.registry_server import RegistryServer
 
 SMALL_CHUNKS = replace(DEFAULTS.registry, chunk_bytes=400_000)
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from serving.settings import DEFAULTS
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.registry_server import RegistryServer
 
 ROOT = Path(__file__).parents[3]
 SIZE = 40 * 1024 * 1024

@@ -16,7 +16,7 @@ from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from tests.objects.model_images import write_trained
-from tests.rig.node_process import (
+from tests.rig.servers.node_process import (
     NodeProcess,
     agent,
     is_ready,
@@ -27,7 +27,7 @@ from tests.rig.node_process import (
     until,
     until_gone,
 )
-from tests.rig.registry_server import PASSWORD, USER, RegistryServer
+from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
 
 NAMESPACE = "default"
 READS = "import os; print(open(os.environ['D'] + '/slipway.json').read())"

@@ -20,8 +20,8 @@ from serving.embedded.pod_spec import gpu_limits
 from serving.kube import Kube, connect
 from serving.resources import kinds
 from tests.programs import mps_control
-from tests.rig import node_process
-from tests.rig.node_process import agent, log_of, main_status, phase, pod, until
+from tests.rig.servers import node_process
+from tests.rig.servers.node_process import agent, log_of, main_status, phase, pod, until
 
 NAMESPACE = "default"
 LIMITS = {"limits": {"nvidia.com/gpu": "1"}}

@@ -11,7 +11,7 @@ from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, connect
 from serving.resources import kinds
-from tests.rig.node_process import (
+from tests.rig.servers.node_process import (
     SERVER,
     STARTS,
     NodeProcess,

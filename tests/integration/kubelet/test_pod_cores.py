@@ -10,7 +10,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources import kinds, names
-from tests.rig.node_process import (
+from tests.rig.servers.node_process import (
     STARTS,
     NodeProcess,
     agent,

@@ -18,7 +18,7 @@ from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from tests.rig.kubectl import Kubectl, needs_kubectl
-from tests.rig.node_process import (
+from tests.rig.servers.node_process import (
     STARTS,
     NodeProcess,
     agent,

@@ -22,7 +22,7 @@ from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.kube import Kube
 from serving.resources import kinds, names
 from serving.system import processes
-from tests.rig.node_process import (
+from tests.rig.servers.node_process import (
     PYTHON,
     SCRIPT,
     NodeProcess,
@@ -180,7 +180,7 @@ async def test_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) 
 
 
 async def test_phases_of_a_forked_start_are_reported_and_add_up(kube: Kube, node: NodeProcess) -> None:
-    script = "from tests.rig.node_process import SERVER; exec(SERVER)"
+    script = "from tests.rig.servers.node_process import SERVER; exec(SERVER)"
     readiness = {"httpGet": {"path": "/", "port": 8080}}
     stored = await start(kube, "timed", script, readinessProbe=readiness, ports=[{"containerPort": 8080}])
     started = next(c for c in stored["status"]["conditions"] if c["type"] == names.STARTED_CONDITION)

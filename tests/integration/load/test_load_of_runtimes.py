@@ -18,7 +18,8 @@ from serving.images.store.model_store import ModelStore
 from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.training import digits
-from tests.rig import addresses, runtime_process
+from tests.rig import addresses
+from tests.rig.servers import runtime_process
 from tuner.load import requests
 from tuner.load.generator import Generator
 from tuner.load.level_search import highest_load

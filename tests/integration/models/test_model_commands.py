@@ -13,7 +13,7 @@ from serving.resources import kinds
 from tests.objects.foreign_models import RUN_ID, cache, run_directory
 from tests.rig.command_line import Slipway, command_line
 from tests.rig.model_controllers import Life
-from tests.rig.registry_server import RegistryServer
+from tests.rig.servers.registry_server import RegistryServer
 
 pytestmark = pytest.mark.timeout(60)
 

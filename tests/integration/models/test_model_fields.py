@@ -8,7 +8,7 @@ import pytest
 
 from serving.objects import Object
 from serving.resources import kinds
-from tests.rig.api_process import ApiProcess
+from tests.rig.servers.api_process import ApiProcess
 
 PEM = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQ==\n-----END PUBLIC KEY-----\n"
 Post = Callable[[kinds.Kind, Object], httpx.Response]

@@ -16,7 +16,7 @@ from serving.images.store.model_store import ModelStore
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.rig.model_controllers import Life
-from tests.rig.registry_server import PASSWORD, USER, RegistryServer
+from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
 from tests.rig.tcp_server import tcp_server
 
 Files = Callable[..., str]

@@ -19,7 +19,7 @@ from serving.settings import RuntimeSettings, Settings
 from tests.fakes.kube import FakeKube
 from tests.rig.addresses import own
 from tests.rig.convergence import until
-from tests.rig.gateway import backend, endpoint_slice, in_background, route
+from tests.rig.servers.gateway import backend, endpoint_slice, in_background, route
 from tests.rig.tcp_server import tcp_server
 
 PORT = 8080

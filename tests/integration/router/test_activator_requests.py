@@ -16,7 +16,7 @@ from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 from tests.rig.addresses import own
 from tests.rig.convergence import until
-from tests.rig.gateway import backend as replica
+from tests.rig.servers.gateway import backend as replica
 from tests.rig.tcp_server import tcp_server
 
 PORT = 8080

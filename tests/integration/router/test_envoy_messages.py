@@ -18,7 +18,7 @@ from serving.router.plan.route_table import RouteTable
 from serving.router.plan.service import service_of
 from serving.settings import GatewaySettings
 from tests.rig.envoy_json import as_json, decoded, message_in, parsed
-from tests.rig.gateway import endpoint_slice, gateway_rig, replaced, route
+from tests.rig.servers.gateway import endpoint_slice, gateway_rig, replaced, route
 
 SETTINGS = GatewaySettings(upstream_idle_seconds=7.25, retry_budget_percent=12.5)
 PROTOCOL_MESSAGES = {

@@ -12,7 +12,7 @@ from serving import errors
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
 from serving.router.xds.server import Rejected
 from tests.rig.addresses import own
-from tests.rig.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
+from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 
 STABLE, CANDIDATE = own(0), own(1)
 SLICES = [endpoint_slice("digits-stable", [STABLE]), endpoint_slice("digits-candidate", [CANDIDATE])]

@@ -16,7 +16,7 @@ from serving.settings import Settings
 from tests.fakes.kube import FakeKube
 from tests.rig.addresses import own
 from tests.rig.convergence import until
-from tests.rig.gateway import backend, endpoint_slice, in_background, route, settings_for_test
+from tests.rig.servers.gateway import backend, endpoint_slice, in_background, route, settings_for_test
 
 STABLE = own(4)
 

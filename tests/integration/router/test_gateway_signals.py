@@ -19,7 +19,7 @@ from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
 from serving.system import processes
 from tests.rig.addresses import own
-from tests.rig.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
+from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 from tests.rig.tcp_server import tcp_server
 
 PORT = 8080

@@ -16,7 +16,7 @@ from serving.router.activator.request_queue import QueueTotals
 from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import ActivatorSettings
 from tests.rig.addresses import own
-from tests.rig.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
+from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 
 PORT = 8080
 REPLICA, OTHER = own(63), own(64)

@@ -17,7 +17,7 @@ from serving.planning.inference import traffic
 from serving.resources.names import ARM_HEADER
 from tests.reference.xxh64 import xxh64
 from tests.rig.addresses import own
-from tests.rig.gateway import GatewayRig, endpoint_slice, gateway_rig, route
+from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
 ARMS = {"stable": own(0), "candidate": own(1), "third": own(2)}
 SLICES = [endpoint_slice(f"digits-{arm}", [address]) for arm, address in ARMS.items()]

@@ -19,8 +19,8 @@ from serving.images.store.model_store import ModelStore
 from serving.training import digits
 from tests.programs import counting_estimator
 from tests.programs.counting_estimator import CountingEstimator, row
-from tests.rig import runtime_process
-from tests.rig.runtime_process import DEADLINE, Running, wait_ready
+from tests.rig.servers import runtime_process
+from tests.rig.servers.runtime_process import DEADLINE, Running, wait_ready
 
 SKLEARN, PYTORCH = "serving.runtimes.sklearn.server", "serving.runtimes.torch.server"
 URL = "/v2/models/digits/infer"

@@ -12,8 +12,8 @@ import pytest
 
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from tests.rig import runtime_process
-from tests.rig.runtime_process import DEADLINE, Running, wait_ready
+from tests.rig.servers import runtime_process
+from tests.rig.servers.runtime_process import DEADLINE, Running, wait_ready
 
 DOCUMENT = {"inputs": [{"name": "input", "datatype": "FP64", "shape": [1, 64], "data": [0.0] * 64}]}
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.rig.runtime_process import ROOT
+from tests.rig.servers.runtime_process import ROOT
 
 SCRIPT = """
 import json, os, sys

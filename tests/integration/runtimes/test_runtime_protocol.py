@@ -15,8 +15,8 @@ from tritonclient.utils import InferenceServerException
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
 from serving.training import digits
-from tests.rig import runtime_process
-from tests.rig.runtime_process import Running, wait_ready
+from tests.rig.servers import runtime_process
+from tests.rig.servers.runtime_process import Running, wait_ready
 
 MODULES = {"sklearn": "serving.runtimes.sklearn.server", "pytorch": "serving.runtimes.torch.server"}
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from tests.rig.runtime_process import ROOT
+from tests.rig.servers.runtime_process import ROOT
 
 ROWS = 2048
 BYTES = ROWS * 1024 * 8

@@ -15,8 +15,8 @@ from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.settings import RuntimeSettings
 from serving.training import digits
-from tests.rig import runtime_process
-from tests.rig.runtime_process import DEADLINE, Running, wait_ready
+from tests.rig.servers import runtime_process
+from tests.rig.servers.runtime_process import DEADLINE, Running, wait_ready
 
 
 def start(built: Built, models: Path, log: Path, **changed: str) -> Running:

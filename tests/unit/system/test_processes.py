@@ -42,7 +42,7 @@ FIRST_THREAD_ENDS = """
 import ctypes, platform, threading, time
 threading.Thread(target=time.sleep, args=(60,)).start()
 print("started", flush=True)
-ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # exit(2), of this thread alone
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # this thread ends
 """
 
 

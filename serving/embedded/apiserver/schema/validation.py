@@ -200,7 +200,7 @@ def _list(schema: Schema, mode: Mode) -> Check:
 
 
 def _uniqueness(schema: Schema, mode: Mode) -> Check | None:
-    """Return the check that a set's items, or the keys of a list-map's items, differ; None for other lists."""
+    """Return the check that a set's items, or the keys of a list-map's items, differ; else None."""
     if schema.get("x-kubernetes-list-type") == "set":
         return _check_set
     properties = schemas.items(schema).get("properties") or {}

@@ -132,7 +132,7 @@ def delete(kind: Kind, old: Object, options: Mapping[str, Any], request: WriteRe
 
 
 def is_gone(kind: Kind, obj: Object) -> bool:
-    """Whether the store removes the object after a write: deleted, and without finalizers or a grace period."""
+    """Whether the store removes the object after a write: deleted, without finalizers and grace period."""
     return deletion.is_finished(kind, obj)
 
 

@@ -208,8 +208,8 @@ def test_no_replica_is_removed_at_once_when_the_clock_is_set(
 def test_more_load_never_gets_fewer_replicas(
     history: Sequence[tuple[float, int]], less: float, more: float, ready: int, prediction: str
 ) -> None:
-    """`needed` may be lower: a larger fall teaches the forecast a larger error, and an idle service keeps what it has.
-    The replicas, which are held for minutes, never show it."""
+    """`needed` may be lower: a larger fall teaches the forecast a larger error, and an idle service keeps its
+    replicas. The replicas, which are held for minutes, never show it."""
     less, more = min(less, more), max(less, more)
     worlds = [SizedService(0, ready=ready, prediction=prediction) for _ in range(2)]
     for rate, ticks in history:

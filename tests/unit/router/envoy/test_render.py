@@ -12,7 +12,7 @@ from serving.router.plan.route_table import RoutePlan, RouteTable
 from serving.router.plan.service import Cluster, service_of
 from serving.settings import GatewaySettings
 from tests.rig.envoy_json import decoded
-from tests.rig.gateway import endpoint_slice, replaced, route
+from tests.rig.servers.gateway import endpoint_slice, replaced, route
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "router"
 SETTINGS = GatewaySettings()

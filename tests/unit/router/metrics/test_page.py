@@ -7,7 +7,7 @@ from serving.router.envoy import statistics
 from serving.router.envoy.statistics import BOUNDS_MS, Statistics
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.metrics.page import EnvoyCounts, RequestCounts
-from tests.rig.gateway import route
+from tests.rig.servers.gateway import route
 
 A, B = "default/digits-a/8080", "team/other-b/9000"
 LABELS = Labels("default", "digits", "a", "digits-a")

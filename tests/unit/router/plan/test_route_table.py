@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from serving.router.plan.route_table import RoutePlan, RouteTable
 from serving.router.plan.service import GatewayService, service_of
-from tests.rig.gateway import endpoint_slice, replaced, route
+from tests.rig.servers.gateway import endpoint_slice, replaced, route
 
 
 def service_named(

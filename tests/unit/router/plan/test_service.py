@@ -2,7 +2,7 @@ from typing import Any
 
 from serving.planning.apportionment import RING_UNITS
 from serving.router.plan.service import Cluster, service_of
-from tests.rig.gateway import endpoint_slice, route
+from tests.rig.servers.gateway import endpoint_slice, route
 
 
 def plan_one(route_: dict[str, Any], **slices: list[dict[str, Any]]) -> Any:

@@ -15,7 +15,7 @@ from serving.router.plan.service import GatewayService, service_of
 from serving.router.xds.server import LONGEST_ROUTES_PAUSE, DeltaXdsServer, Rejected
 from serving.settings import GatewaySettings
 from tests.fakes.envoy import FakeAdmin, FakeEnvoy
-from tests.rig.gateway import endpoint_slice, replaced, route
+from tests.rig.servers.gateway import endpoint_slice, replaced, route
 
 Arms = dict[str, tuple[int, bool]]
 """Per arm: its weight in tenths, and whether a replica is ready."""

@@ -12,7 +12,7 @@ import httpx
 
 from tests.rig import addresses
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEADLINE = 60.0
 HOST = addresses.own(70)
 _PORTS = itertools.count(20_000, 10)

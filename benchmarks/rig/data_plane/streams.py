@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import time
 
-from rig.envoy_world import service, world
+from rig.data_plane.envoy_world import service, world
+from rig.data_plane.proxies import free_port
 from rig.harness import percentile, process_seconds, resident_mib
-from rig.proxies import free_port
 from serving.router.plan.service import Endpoint
 
 EVERY_SECONDS = 0.5

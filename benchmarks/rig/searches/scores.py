@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import beta, hypergeom
 
-from rig import replay, surfaces
 from rig.harness import Bar, Interval, at_least, interval, median
-from rig.replay import Noisy, Run
+from rig.searches import replay, surfaces
+from rig.searches.replay import Noisy, Run
 from tuner.search.problem import Earlier
 
 SHARES = (0.05, 0.1, 0.2)

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from rig.proxies import LOAD_CORE
+from rig.data_plane.proxies import LOAD_CORE
 
 CONNECTIONS = 64
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from rig.proxies import free_port
+from rig.data_plane.proxies import free_port
 from serving.data_dir import DataDir
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap

@@ -18,7 +18,7 @@ from autoscaler.simulate.startup import Startup, around, fleet
 from autoscaler.simulate.workloads import scenarios, traces
 from autoscaler.simulate.workloads.scenarios import Recipe
 from autoscaler.simulate.workloads.workload import Workload
-from rig import scaling_policies
+from rig.scaling import policies
 
 FLEET = "fleet"
 """The start-up law that a production fleet has; other laws are named by their seconds."""
@@ -124,7 +124,7 @@ def play(plan: Plan, service: int, seed: int) -> list[Row]:
             for policy, score in knowing(workload, known).items()
         ]
         for policy in _policies(plan, recipe, name):
-            played, timed = _timed(workload, startup, scaling_policies.registry()[policy], seed, limit)
+            played, timed = _timed(workload, startup, policies.registry()[policy], seed, limit)
             rows.append(
                 Row(
                     recipe.name,
@@ -164,9 +164,7 @@ def _startups(plan: Plan, recipe: Recipe) -> tuple[str, ...]:
 
 def _policies(plan: Plan, recipe: Recipe, startup: str) -> tuple[str, ...]:
     """Return the policies: other risks than the default only where they are compared."""
-    swept = (
-        set() if startup in SWEPT_STARTUPS and "client" not in recipe.tags else set(scaling_policies.swept())
-    )
+    swept = set() if startup in SWEPT_STARTUPS and "client" not in recipe.tags else set(policies.swept())
     return tuple(name for name in plan.policies if name not in swept)
 
 

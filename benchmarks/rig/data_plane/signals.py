@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import grpc
 
-from rig.envoy_world import EnvoyWorld, Json
+from rig.data_plane.envoy_world import EnvoyWorld, Json
 from serving import clock
 from serving.protobuf import content, field, integer, parts, real, text, varint
 from serving.router.envoy import statistics

@@ -11,7 +11,7 @@ from serving.resources.load import Load
 from serving.resources.trial import Estimate, LatencyAt, TrialStatus
 from serving.resources.trial import Window as Measured
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 BEFORE = DATA / "trial_windows.csv.gz"
 """Of trials whose result was one of their windows."""
 GRIDS = {number: DATA / f"live_grid_{number}.csv.gz" for number in (1, 2)}

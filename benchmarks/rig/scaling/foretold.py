@@ -15,7 +15,7 @@ from autoscaler.simulate.signals import Signals
 from autoscaler.simulate.startup import Startup
 from autoscaler.simulate.workloads.load import Replica, Requests
 from autoscaler.simulate.workloads.workload import Workload
-from rig.live_scaling import Machine, Played
+from rig.scaling.live_scaling import Machine, Played
 from serving import clock
 
 TICK = 5.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rig.surfaces import Surface
+from rig.searches.surfaces import Surface
 from tuner.search import algorithms, transfer
 from tuner.search.decide import SearchStep
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend

@@ -47,7 +47,7 @@ async def main():
 asyncio.run(main())
 """
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PYTHON = "slipway.dev/runtimes/python"
 SCRIPT = "slipway.dev/runtimes/script"
 """Equal to `PYTHON` for the arguments of the tests, and can be forked."""

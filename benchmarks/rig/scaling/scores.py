@@ -7,8 +7,8 @@ from typing import Any
 
 from autoscaler.simulate.scores import Scores
 from rig.harness import Bar, Interval, interval
-from rig.scaling import SPARSE_STARTUP, SWEPT_STARTUPS, Row
-from rig.scaling_policies import HPA, KPA_RETENTION, OURS
+from rig.scaling.policies import HPA, KPA_RETENTION, OURS
+from rig.scaling.runs import SPARSE_STARTUP, SWEPT_STARTUPS, Row
 
 KNOWING = ("oracle", "least", "static peak")
 """They know the load in advance: no bar compares with them, except the cost of the peak."""

@@ -25,7 +25,7 @@ from serving.resources import conditions, kinds, names
 from serving.system import processes
 from serving.system.processes import ProcessIdentity
 
-PROGRAMS = Path(__file__).parents[1] / "programs"
+PROGRAMS = Path(__file__).parents[2] / "programs"
 NAMESPACE = "default"
 LABEL_STEP = 100
 """The labels of the n-th model begin at n times this, so that a label identifies its model."""

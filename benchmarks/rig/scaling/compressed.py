@@ -8,7 +8,7 @@ import numpy as np
 from autoscaler.simulate.workloads import arrivals
 from autoscaler.simulate.workloads.load import Floats
 from autoscaler.simulate.workloads.traces import BinTrace, ClientTrace, Trace
-from rig import scaling
+from rig.scaling import runs
 
 HOUR = 3600.0
 PEAK_SECONDS = 10
@@ -42,7 +42,7 @@ def trace(directory: Path, name: str) -> Trace:
     """Return the trace whose file name begins with `name`; raise SystemExit without one."""
     if not directory.is_dir():
         raise SystemExit(f"--traces: {directory} is not there")
-    matches = [recorded for known, recorded in scaling.recorded(directory).items() if known.startswith(name)]
+    matches = [recorded for known, recorded in runs.recorded(directory).items() if known.startswith(name)]
     if not matches:
         raise SystemExit(f"--trace: no file of {directory} begins with {name}")
     return matches[0]

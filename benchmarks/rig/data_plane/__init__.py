@@ -1,0 +1,1 @@
+"""Envoy with plans set directly, other proxies, and load on them."""

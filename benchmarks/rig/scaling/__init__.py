@@ -1,0 +1,1 @@
+"""Scaling policies on recorded load: simulated, and live on this machine."""

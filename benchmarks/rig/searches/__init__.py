@@ -1,0 +1,1 @@
+"""Searches of the tuner: replayed on measured surfaces, and live on this machine."""
