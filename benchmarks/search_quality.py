@@ -5,7 +5,7 @@ of repeated measurements, and those that do not boot count. Constants of the sea
 of the project and are the same for any other table.
 
 The ratio of a run is the true value of the recommended spec over the optimum, 0 if it breaks a bound. The
-optimum is that of the smoothed surface (`rig.surfaces`), because single points far above their neighbours are
+optimum is that of the smoothed surface (`rig.searches.surfaces`), because single points far above their neighbours are
 probably measurement errors; `raw` takes them for the truth. `5 %`, `10 %` and `20 %` are separate runs with
 that share of the space as budget, including start, failures and confirmations. A warm start learns from
 searches of the other services only. Violations are of one further measurement of the recommended spec.
@@ -49,47 +49,18 @@ def main() -> None:
     if options.quick:
         services = [surface for surface in services if surface.group != "kernels"][::3]
     noise = surfaces.deviations(options.data)
+    noisy = [Noisy(surface, seed, noise) for surface in services for seed in range(seeds)]
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         run = partial(_all, pool, console)
-        cold = run(
-            "cold",
-            [
-                Task("slipway", share, Noisy(surface, seed, noise))
-                for surface in services
-                for seed in range(seeds)
-                for share in SHARES
-            ],
-        )
+        cold = run("cold", [Task("slipway", share, each) for each in noisy for share in SHARES])
         known = _earlier(cold)
         warm = run(
             "warm",
-            [Task("slipway warm", share, noisy, earlier) for noisy, earlier in known for share in SHARES],
+            [Task("slipway warm", share, each, earlier) for each, earlier in known for share in SHARES],
         )
-        others = run(
-            "baselines",
-            [
-                Task(name, SHARES[-1], Noisy(surface, seed, noise))
-                for name in algorithms.ALGORITHMS
-                for surface in services
-                for seed in range(seeds)
-            ],
-        )
-        seeds_stopped = range(max(1, seeds // 4))
-        stopped = run(
-            "stopping",
-            [
-                *(
-                    Task("stopping", 2 * SHARES[-1], Noisy(surface, seed, noise))
-                    for surface in services
-                    for seed in seeds_stopped
-                ),
-                *(
-                    Task("stopping warm", 2 * SHARES[-1], noisy, earlier)
-                    for noisy, earlier in known
-                    if noisy.seed in seeds_stopped
-                ),
-            ],
-        )
+        baselines = [Task(name, SHARES[-1], each) for name in algorithms.ALGORITHMS for each in noisy]
+        others = run("baselines", baselines)
+        stopped = run("stopping", _stopping(noisy, known, max(1, seeds // 4)))
     every = [*cold, *warm, *others]
     for group in GROUPS:
         _print(console, group, [surface for surface in every if surface.task.noisy.surface.group == group])
@@ -104,6 +75,17 @@ def main() -> None:
         },
         bars,
     )
+
+
+def _stopping(
+    noisy: Sequence[Noisy], known: Sequence[tuple[Noisy, tuple[Earlier, ...]]], seeds: int
+) -> list[Task]:
+    """Return searches of twice the budget that may stop early, cold and warm, with the first seeds."""
+    budget = 2 * SHARES[-1]
+    return [
+        *(Task("stopping", budget, each) for each in noisy if each.seed < seeds),
+        *(Task("stopping warm", budget, each, earlier) for each, earlier in known if each.seed < seeds),
+    ]
 
 
 def _options() -> argparse.Namespace:

@@ -8,6 +8,7 @@ STATE = 0
 """Index in `stat`; proc(5) has it as field 3."""
 PARENT = 1
 THREADS = 17
+"""Number of threads that have not ended; 1 in a zombie."""
 START_TIME = 19
 """In clock ticks since boot."""
 

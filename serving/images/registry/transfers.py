@@ -91,7 +91,7 @@ async def local(threads: ThreadPoolExecutor, chunks: Iterable[bytes], consume: C
 
 
 async def _ended(work: asyncio.Future[None]) -> None:
-    """Wait for the thread. After a cancellation its error, which the cancellation caused, is not reported."""
+    """Wait for the thread, and read its error: asyncio logs an error that nobody has read."""
     await asyncio.wait([work])
     work.exception()
 

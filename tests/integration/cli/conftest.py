@@ -1,4 +1,4 @@
-"""The command line in a new namespace of the session's API server."""
+"""A new namespace of the session's API server for each test, and the command line in it."""
 
 import itertools
 from collections.abc import AsyncIterator

@@ -119,9 +119,9 @@ def _search_step(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel
 
 
 def _measured_rival(state: State, verdicts: Sequence[LevelVerdict]) -> LevelVerdict | None:
-    """Return the level with the most throughput of those that surely meet the constraints and reach the best.
+    """Return the fastest measured level that surely meets the constraints and reaches `stop_below`, or None.
 
-    The curves of few windows may exclude what a window has measured; a window is believed.
+    A curve through few windows may lie above the latency that one of them has measured.
     """
     rivals = [
         verdict
