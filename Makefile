@@ -24,7 +24,10 @@ $(STAMP): requirements.lock pyproject.toml
 	  { echo "Slipway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing $$(grep -c '^[a-z].*==' requirements.lock) pinned packages into $(VENV) (once, some minutes) ..."
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@{ $(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock 2>&1; \
+	  echo "exit $$?"; } | tee $(VENV)/install.log | awk \
+	  '/^Collecting/ { printf "."; fflush() } /^Installing/ { printf "\nwriting the packages"; fflush() } END { print "" }'
+	@tail -n 1 $(VENV)/install.log | grep -qx 'exit 0' || { tail -n 20 $(VENV)/install.log >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
