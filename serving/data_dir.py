@@ -66,6 +66,10 @@ class DataDir:
         """Process identity of a component."""
         return self.run / f"{component}.json"
 
+    def liveness(self, component: str) -> Path:
+        """Unix socket on which a component answers while its event loop runs."""
+        return self.run / f"{component}.sock"
+
     @property
     def ports(self) -> Path:
         """The latest ports, which the next `up` uses again."""
@@ -134,6 +138,16 @@ class DataDir:
     def autoscaler(self) -> Path:
         """The autoscaler's state of each target."""
         return self.root / "autoscaler"
+
+    @property
+    def user_ids(self) -> Path:
+        """The user ids that Pods and load generators have had: see `serving.system.user_ids`."""
+        return self.run / "user_ids"
+
+    @property
+    def pod_sockets(self) -> Path:
+        """The Unix sockets of Pods, `ADDRESS:PORT` each, where only this user may enter."""
+        return self.root / "sockets"
 
     def pod_volume(self, pod_uid: str, volume: str) -> Path:
         """An emptyDir of a Pod."""

@@ -75,9 +75,6 @@ class NodeSettings(Section):
 
     name: str = "local"
     """Name of the Node object."""
-    run_as: str = "nobody"
-    """User of replicas and Jobs when the agent runs as root: it can read neither the token nor the data
-    directory."""
     pod_network: str = "127.77"
     """First two octets of Pod addresses; each Pod has its own 127.77.y.z."""
     log_bytes: Bytes = 10 * 1024 * 1024
@@ -308,6 +305,13 @@ class SupervisorSettings(Section):
     poll_seconds: Interval = 0.1
     """Between checks of the components: an adopted component is no child process, so its end sends no
     signal."""
+    ask_seconds: Interval = 1.0
+    """Between questions to a component's event loop."""
+    hang_seconds: Interval = 5.0
+    """Silence of an event loop from which its component counts as hung, and is replaced: twenty times the
+    longest pause of a loaded one."""
+    start_seconds: Interval = 60.0
+    """Longest time from a component's start to its first answer; imports take a second."""
     ready_seconds: Interval = 60.0
     """Longest wait until the API and the gateway answer; ten times what a slow laptop needs."""
     log_bytes: Bytes = 10 * 1024 * 1024

@@ -39,6 +39,11 @@ ZYGOTE_ANNOTATION = "slipway.dev/zygote"
 CPUSET_ANNOTATION = "slipway.dev/cpus"
 """On a Pod: the processor cores for its processes, such as `0` or `0,2`. Only on one machine; a cluster has
 its static CPU manager."""
+SOCKET_PORT_ANNOTATION = "slipway.dev/socket-port"
+"""On a Pod: the containerPort whose requests come by a Unix socket that only the gateway may enter. The node
+passes it to the container as sd_listen_fds(3) describes. Only on one machine; empty for none."""
+UNIX_PROTOCOL = "slipway.dev/unix"
+"""appProtocol of an EndpointSlice's port that is reached by the Unix socket of the Pod's address."""
 GPU_ANNOTATION = "slipway.dev/gpu"
 """On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), the
 `mechanism`, and `enforcedIf`: the conditions under which the share is enforced."""

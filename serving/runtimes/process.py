@@ -7,8 +7,8 @@ of frameworks.
 
 Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all
 required), SLIPWAY_MODEL_SEALED (see `loading`), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT
-(8080), SLIPWAY_BATCH_SIZE (1: rows in one prediction), SLIPWAY_BATCH_TIMEOUT (0ms: longest wait of a request
-for others).
+(8080), LISTEN_FDS and LISTEN_PID (a socket in place of host and port), SLIPWAY_BATCH_SIZE (1: rows in one
+prediction), SLIPWAY_BATCH_TIMEOUT (0ms: longest wait of a request for others).
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from serving.resources.formats import duration
 from serving.runtimes import loading, threads
 from serving.runtimes.startup import StartupReport, Stopwatch
 from serving.settings import RuntimeSettings
+from serving.system import descriptors
 
 if TYPE_CHECKING:
+    import socket
     from concurrent.futures import Executor
 
     from serving.images.documents.output_manifest import OutputManifest
@@ -66,6 +68,8 @@ class Options:
     sealed: str
     host: str
     port: int
+    listeners: int
+    """Sockets that the process has been passed, sd_listen_fds(3); with one, host and port are not used."""
     batch_size: int
     """Rows in one prediction; 1 where each request has its own."""
     batch_timeout: float
@@ -113,6 +117,7 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
     batch_size = environment.get(names.BATCH_SIZE_ENV) or "1"
     if not batch_size.isdecimal() or int(batch_size) < 1:
         raise errors.UserError(f"{names.BATCH_SIZE_ENV}: must be a number of 1 or more, got {batch_size!r}")
+    passed = environment.get("LISTEN_FDS", "0") if environment.get("LISTEN_PID") == str(os.getpid()) else "0"
     try:
         batch_timeout = duration.seconds(environment.get(names.BATCH_TIMEOUT_ENV) or "0ms")
     except ValueError as error:
@@ -125,6 +130,7 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
         sealed=environment.get(names.MODEL_SEALED_ENV, ""),
         host=environment.get("HOST") or "127.0.0.1",
         port=int(port),
+        listeners=int(passed),
         batch_size=int(batch_size),
         batch_timeout=batch_timeout,
     )
@@ -186,8 +192,19 @@ def _serve(
     served = ServedModel(platform, options.name, options.version, startup)
     with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
         app = InferenceApp(model, served, settings, _predictions(model, options, settings, worker))
+        listener = listen(options, settings.backlog)
         _log.info("%s version %s, %s", options.name, options.version, options.digest)
-        uvloop.run(serve(app, served, settings, options.host, options.port))
+        uvloop.run(serve(app, served, settings, listener))
+
+
+def listen(options: Options, backlog: int) -> socket.socket:
+    """Return the socket that the process has been passed, or a new one at its host and port."""
+    import socket  # noqa: PLC0415 imported in `_loaded`
+
+    if options.listeners:
+        return socket.socket(fileno=descriptors.FIRST_PASSED)
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    return socket.create_server((options.host, options.port), family=family, backlog=backlog)
 
 
 def _predictions(model: Model, options: Options, settings: RuntimeSettings, worker: Executor) -> Predictions:

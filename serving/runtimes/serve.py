@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Iterator
 
 import uvicorn
@@ -31,13 +32,11 @@ class _RuntimeServer(uvicorn.Server):
 
 
 async def serve(
-    app: InferenceApp, served: ServedModel, settings: RuntimeSettings, host: str, port: int
+    app: InferenceApp, served: ServedModel, settings: RuntimeSettings, listener: socket.socket
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain."""
+    """Serve until SIGTERM or SIGINT, then drain. The listener is closed with the server."""
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         http="httptools",
         loop="uvloop",
         ws="none",
@@ -58,7 +57,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     stopping = asyncio.create_task(_stop_when(stop, server, app, served, settings))
-    await server.serve()
+    await server.serve(sockets=[listener])
     stopping.cancel()
 
 

@@ -137,7 +137,9 @@ def _render(
             "resources.gpu.mechanism: dra; a trial makes no ResourceClaimTemplate: tune with another"
             " mechanism, such as mps",
         )
-    annotations = {**rendered.template["metadata"]["annotations"], names.ZYGOTE_ANNOTATION: "disabled"}
+    # The load generator reaches the replica by its address.
+    own = {names.ZYGOTE_ANNOTATION: "disabled", names.SOCKET_PORT_ANNOTATION: ""}
+    annotations = {**rendered.template["metadata"]["annotations"], **own}
     template = {"metadata": {"annotations": annotations}, "spec": rendered.template["spec"]}
     return template, costing.amounts(template["spec"]["containers"], predictor.resources)
 

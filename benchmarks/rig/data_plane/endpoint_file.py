@@ -30,7 +30,7 @@ def _encoded(cluster: Cluster) -> bytes:
     message = clusters.cluster(cluster, DEFAULTS.gateway)
     message.ClearField("type")
     message.ClearField("eds_cluster_config")
-    assignment = clusters.load_assignment(cluster, "")
+    assignment = clusters.load_assignment(cluster, clusters.SocketFolders("", ""))
     inside = message.SerializeToString() + field(33, assignment.SerializeToString())
     return field(1, type_url(type(message)).encode()) + field(2, inside)
 

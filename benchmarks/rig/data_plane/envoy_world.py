@@ -13,6 +13,7 @@ from rig.data_plane.proxies import free_port
 from serving.data_dir import DataDir
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
@@ -44,7 +45,7 @@ class EnvoyWorld:
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
         self.xds = DeltaXdsServer(self.data_dir.gateway, self.admin)
         self.table = RouteTable()
-        self.renderer = Renderer(self.settings.gateway, str(self.data_dir.activator))
+        self.renderer = Renderer(self.settings.gateway, SocketFolders.of(self.data_dir))
 
     @property
     def port(self) -> int:

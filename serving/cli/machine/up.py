@@ -227,6 +227,8 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
     print(f"  gateway   http://{final.gateway.host}:{final.gateway.port}")
     print(f"  api       https://{final.api.host}:{final.api.port}")
     print(f"  kubectl   export KUBECONFIG={where.kubeconfig}")
+    if os.geteuid() != 0:
+        print("  isolation none: containers run as this user, and are not kept apart (docs/security.md)")
     print(f"  logs      {where.logs}", flush=True)
 
 

@@ -10,6 +10,7 @@ from serving.embedded.kubelet.node import Node, discover
 from serving.embedded.kubelet.pod.runner import PodRunner
 from serving.embedded.kubelet.records import pods
 from serving.embedded.kubelet.runtimes import RUNTIMES, LocalRuntime
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.embedded.workloads.run import run_workloads
 from serving.kube import Informer, Watches, connect_eventually
 from serving.objects import Object
@@ -94,8 +95,8 @@ async def run(data_dir: DataDir, settings: Settings, runtimes: Mapping[str, Loca
     async with await connect_eventually(data_dir.kubeconfig, component="node") as kube:
         node = discover(data_dir, settings, kube, runtimes)
         for pod in pods(data_dir.pods):
-            if address := pod.info.get("ip"):
-                node.addresses.take(pod.path.name, address)
+            if identity := PodIdentity.recorded(pod.info):
+                node.identities.take(identity)
         port = node.metrics.serve(data_dir, node.cgroups.layout, settings.node.metrics_port)
         log.info("metrics at http://127.0.0.1:%d/metrics", port)
         agent = Agent(node)

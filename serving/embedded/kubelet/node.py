@@ -9,19 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import serving
-from serving import errors, runtime_variables
+from serving import runtime_variables
 from serving.data_dir import DataDir
 from serving.embedded.event_queue import EventQueue
 from serving.embedded.kubelet.container.image_volumes import ImageVolumes
 from serving.embedded.kubelet.devices.mps import Mps, directory_of
 from serving.embedded.kubelet.metrics import NodeMetrics
-from serving.embedded.kubelet.pod.addresses import Addresses
+from serving.embedded.kubelet.pod.identities import Identities
 from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
 from serving.embedded.kubelet.runtimes import LocalRuntime
 from serving.embedded.kubelet.zygote.pool import ZygotePool
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
+from serving.system.user_ids import SYSTEM_USER, UserIds
 
 LAUNCHES_AT_ONCE = 4
 """The most containers that are started at a time; more would compete for the processor."""
@@ -31,12 +32,12 @@ LAUNCHES_AT_ONCE = 4
 class Jail:
     """The isolation of containers where the agent runs as root."""
 
-    uid: int
-    gid: int
     cover: tuple[str, ...]
     """Directories that containers see empty: homes that their user must not enter, and the data directory."""
     keep: tuple[str, ...]
     """Directories of the interpreter and its environment, read-only in containers, at their own paths."""
+    user_ids: UserIds
+    """The ids of the Pods' users."""
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Node:
     kube: Kube
     events: EventQueue
     cgroups: Cgroups
-    addresses: Addresses
+    identities: Identities
     jail: Jail | None
     runtimes: Mapping[str, LocalRuntime]
     """The local runtimes, by image."""
@@ -77,41 +78,35 @@ def _closed_ancestor(path: str) -> str | None:
     return None
 
 
-def jail(data_dir: DataDir, user: str) -> Jail | None:
+def jail(data_dir: DataDir) -> Jail | None:
     """Return the isolation of containers; None for an ordinary user, who cannot isolate them.
 
     Raises:
-        errors.Permanent: `user` is root or does not exist.
+        errors.Permanent: this user namespace has no user ids for Pods.
     """
     if os.geteuid() != 0:
         return None
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError as error:
-        raise errors.Permanent("NoSuchUser", f"settings.node.run_as: there is no user {user!r}") from error
-    if entry.pw_uid == 0:
-        raise errors.Permanent("RootUser", "settings.node.run_as must not be root")
     keep = interpreter_paths()
     homes = {pwd.getpwuid(0).pw_dir, str(data_dir.root.resolve())}
     homes |= {closed for path in keep if (closed := _closed_ancestor(path))}
-    return Jail(entry.pw_uid, entry.pw_gid, tuple(sorted(homes - {"/"})), keep)
+    return Jail(tuple(sorted(homes - {"/"})), keep, UserIds(data_dir.user_ids))
 
 
 def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, LocalRuntime]) -> Node:
     """Return this machine as a node."""
     cgroups = detect()
-    confinement = jail(data_dir, settings.node.run_as)
+    confinement = jail(data_dir)
     return Node(
         data_dir=data_dir,
         settings=settings.node,
         kube=kube,
         events=EventQueue(EventRecorder(kube, "node")),
         cgroups=cgroups,
-        addresses=Addresses(settings.node.pod_network),
+        identities=Identities(settings.node.pod_network, confinement.user_ids if confinement else None),
         jail=confinement,
         runtimes=runtimes,
         zygotes=ZygotePool(data_dir.zygotes, cgroups, runtimes),
         images=ImageVolumes(kube, ModelStore(data_dir.models, settings.store), settings.registry),
-        mps=Mps(directory_of(data_dir), (confinement.uid, confinement.gid) if confinement else None),
+        mps=Mps(directory_of(data_dir), SYSTEM_USER if confinement else None),
         runtime_variables=runtime_variables.write(settings.runtimes),
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import serving
 from serving import clock
 from serving.embedded.pod_spec.environment import BASE
-from serving.system import processes
+from serving.system import descriptors, namespaces, processes
 
 _ROOT = str(Path(next(iter(serving.__path__))).parent)
 _CALL = (
@@ -31,21 +31,34 @@ def python(function: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _CALL.format(function), _ROOT]
 
 
-def spawn_shim(errors_path: Path, specification: bytes) -> tuple[int, socket.socket]:
+def spawn_shim(
+    errors_path: Path, specification: bytes, listeners: Sequence[int], *, isolated: bool
+) -> tuple[int, socket.socket]:
     """Start a shim in a new session, and send the specification to it.
 
-    Returns its pidfd, and the connection that it closes after it has recorded the start.
+    Args:
+        errors_path: file for what the shim itself writes to its standard error.
+        specification: of the container.
+        listeners: sockets for the container; the caller closes them.
+        isolated: make the shim the first process of a new PID namespace; needs root.
+
+    Returns:
+        Its pidfd, and the connection that it closes after it has recorded the start.
     """
     connection, shim_end = socket.socketpair()
     try:
         with shim_end, open(errors_path, "wb") as errors_file:  # noqa: PTH123 for its descriptor
-            pid = _spawn(python("main"), shim_end.fileno(), errors_file.fileno(), {"PATH": os.defpath})
+            arguments = (python("main"), shim_end.fileno(), errors_file.fileno(), {"PATH": os.defpath})
+            if isolated:
+                with namespaces.NewPidNamespace():
+                    pid = _spawn(*arguments)
+            else:
+                pid = _spawn(*arguments)
     except OSError:
         connection.close()
         raise
     with contextlib.suppress(BrokenPipeError):
-        connection.sendall(specification)
-        connection.shutdown(socket.SHUT_WR)
+        descriptors.send(connection.fileno(), specification, listeners)
     return os.pidfd_open(pid), connection
 
 

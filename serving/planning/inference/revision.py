@@ -92,7 +92,11 @@ def render(
     template: Object = {
         "metadata": {
             "labels": labels,
-            "annotations": {**own.metadata.annotations, names.MODEL_VERSION_ANNOTATION: version},
+            "annotations": {
+                **_socket_port(framework),
+                **own.metadata.annotations,
+                names.MODEL_VERSION_ANNOTATION: version,
+            },
         },
         "spec": {
             "volumes": [
@@ -133,12 +137,20 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
             "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
             # Loading a model may take minutes; until then neither of the other probes counts.
             "startupProbe": _probe(_READY_PATH, periodSeconds=1, failureThreshold=300),
-            "livenessProbe": _probe("/v2/health/live", periodSeconds=10, failureThreshold=3),
+            # A replica that hangs is replaced within 15 s: three failures and the grace take 13 s at most.
+            "livenessProbe": _probe(
+                "/v2/health/live", periodSeconds=3, failureThreshold=3, terminationGracePeriodSeconds=2
+            ),
         }
     limits = predictor.resources.model_dump(exclude_none=True, exclude={"gpu"})
     if limits:
         container["resources"] = {"requests": limits, "limits": dict(limits)}
     return container
+
+
+def _socket_port(framework: str) -> dict[str, str]:
+    """Return the annotation of Pods of Slipway's runtimes, which take a passed socket."""
+    return {} if framework == "custom" else {names.SOCKET_PORT_ANNOTATION: str(names.RUNTIME_PORT)}
 
 
 def _batching(batching: BatchingSpec | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from serving import clock, errors
+from serving.router.activator.connector import host_of
 from serving.router.activator.request_queue import BODY_TOO_LARGE, QueueTotals, Refusal, RequestQueue
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
@@ -237,7 +238,7 @@ class HeldBackend:
     async def _send(self, request: web.BaseRequest, body: bytes, replica: Endpoint) -> aiohttp.ClientResponse:
         return await self._session.request(
             request.method,
-            URL(f"http://{replica.address}:{replica.port}{request.raw_path}", encoded=True),
+            URL(f"http://{host_of(replica)}{request.raw_path}", encoded=True),
             headers=_forwarded(request.headers, drop=_BODY_HEADERS),
             data=body or None,
             allow_redirects=False,

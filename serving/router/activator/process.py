@@ -11,6 +11,7 @@ import logging
 import os
 import resource
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -21,6 +22,7 @@ from serving.kube import Informer, Key, Kube, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.router.activator import wake
+from serving.router.activator.connector import ReplicaConnector
 from serving.router.activator.demand import DemandReporter, WaitingRequests
 from serving.router.activator.forwarding import STOPPING, HeldBackend, Listener, RequestObserver
 from serving.router.activator.metrics import ActivatorMetrics
@@ -56,7 +58,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _allow_many_files()
     async with (
-        connections(settings) as session,
+        connections(settings, data_dir.pod_sockets) as session,
         await connect_eventually(data_dir.kubeconfig, component="activator") as kube,
     ):
         activator = Activator(kube, session, data_dir, settings)
@@ -66,10 +68,10 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
             await activator.run()
 
 
-def connections(settings: Settings) -> aiohttp.ClientSession:
-    """Return the client session for requests to replicas."""
+def connections(settings: Settings, sockets: Path) -> aiohttp.ClientSession:
+    """Return the client session for requests to replicas, of which some have Unix sockets in `sockets`."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=settings.activator.idle_seconds),
+        connector=ReplicaConnector(sockets, limit=0, keepalive_timeout=settings.activator.idle_seconds),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.gateway.connect_timeout_seconds),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),

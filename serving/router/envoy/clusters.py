@@ -1,12 +1,14 @@
 """Envoy's clusters, and their endpoints as separate resources (docs/decisions/envoy-configuration.md)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from google.protobuf.wrappers_pb2 import UInt32Value
 
+from serving.data_dir import DataDir
 from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy.resource import duration, pack
-from serving.router.plan.service import Cluster
+from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import GatewaySettings
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -55,25 +57,40 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
     )
 
 
-def load_assignment(cluster: Cluster, activator_folder: str) -> envoy.ClusterLoadAssignment:
+@dataclass(frozen=True)
+class SocketFolders:
+    """The folders of Unix sockets to which Envoy connects."""
+
+    activator: str
+    """The activator's: `Cluster.socket`."""
+    pods: str
+    """The Pods': `Endpoint.socket`."""
+
+    @classmethod
+    def of(cls, data_dir: DataDir) -> "SocketFolders":
+        """Return the folders of an installation."""
+        return cls(str(data_dir.activator), str(data_dir.pod_sockets))
+
+
+def load_assignment(cluster: Cluster, folders: SocketFolders) -> envoy.ClusterLoadAssignment:
     """Return a cluster's endpoints: its replicas and, with lower priority, the activator if it is on demand.
 
     The activator gets requests while there is no replica, and requests that no replica accepted (see
     `routes`).
-
-    Args:
-        cluster: the cluster.
-        activator_folder: the folder of the activator's sockets.
     """
-    replicas = [
-        envoy.Address(socket_address=envoy.SocketAddress(address=e.address, port_value=e.port))
-        for e in cluster.endpoints
-    ]
+    replicas = [_address(endpoint, folders.pods) for endpoint in cluster.endpoints]
     localities = [_locality(replicas)] if replicas or cluster.on_demand else []
     if cluster.on_demand:
-        socket = envoy.Address(pipe=envoy.Pipe(path=f"{activator_folder}/{cluster.socket}"))
+        socket = envoy.Address(pipe=envoy.Pipe(path=f"{folders.activator}/{cluster.socket}"))
         localities.append(_locality([socket], priority=1))
     return envoy.ClusterLoadAssignment(cluster_name=cluster.name, endpoints=localities)
+
+
+def _address(endpoint: Endpoint, folder: str) -> envoy.Address:
+    if endpoint.unix:
+        return envoy.Address(pipe=envoy.Pipe(path=f"{folder}/{endpoint.socket}"))
+    tcp = envoy.SocketAddress(address=endpoint.address, port_value=endpoint.port)
+    return envoy.Address(socket_address=tcp)
 
 
 def _locality(addresses: Sequence[envoy.Address], priority: int = 0) -> envoy.LocalityLbEndpoints:

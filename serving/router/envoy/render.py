@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from serving.router.envoy import clusters, routes, weights
 from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.resource import NO_ENDPOINTS, Resource, encoded_resource, resource
 from serving.router.envoy.weights import Weights
 from serving.router.plan.route_table import RoutePlan
@@ -50,10 +51,10 @@ class ResourceChanges:
 class Renderer:
     """Renders changes of a plan, and keeps the encoded parts of all services."""
 
-    def __init__(self, settings: GatewaySettings, activator_folder: str) -> None:
-        """Args: activator_folder: the folder of the activator's sockets."""
+    def __init__(self, settings: GatewaySettings, folders: SocketFolders) -> None:
+        """Args: folders: those of the sockets to which Envoy connects."""
         self._settings = settings
-        self._activator_folder = activator_folder
+        self._folders = folders
         self._not_found = NO_SERVICE.format(domain=settings.domain)
         self._services: dict[str, _ServiceParts] = {}
         self._probes: dict[str, tuple[bytes, str]] = {}
@@ -102,7 +103,7 @@ class Renderer:
         return _configuration("private", entries, NO_BACKEND), dependencies
 
     def _cluster(self, cluster: Cluster) -> tuple[Resource, Resource]:
-        endpoints = resource(clusters.load_assignment(cluster, self._activator_folder))
+        endpoints = resource(clusters.load_assignment(cluster, self._folders))
         return (
             resource(clusters.cluster(cluster, self._settings)),
             endpoints

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
-from serving.resources.names import SERVICE_NAME_LABEL
+from serving.resources.names import SERVICE_NAME_LABEL, UNIX_PROTOCOL
 from serving.router.plan.ring import add_unweighted, reassign_unready
 
 NOTHING_PROVEN = "no revision of this service has been proven yet"
@@ -29,6 +29,13 @@ class Endpoint:
 
     address: str
     port: int
+    unix: bool = False
+    """Whether it is reached by a Unix socket, not by TCP."""
+
+    @property
+    def socket(self) -> str:
+        """The file name of its Unix socket, among the sockets of this machine's Pods."""
+        return f"{self.address}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,7 @@ def replicas_of(backend: Object, slices: Sequence[Object]) -> dict[Endpoint, str
     """Return the ready replicas of a backend with the names of their Pods, empty where unknown."""
     port = int(backend["port"])
     return {
-        Endpoint(address, _target_port(item, port)): (endpoint.get("targetRef") or {}).get("name", "")
+        Endpoint(address, *_target(item, port)): (endpoint.get("targetRef") or {}).get("name", "")
         for item in slices
         for endpoint in item.get("endpoints") or []
         if (endpoint.get("conditions") or {}).get("ready") is not False
@@ -179,13 +186,18 @@ def service_of_slice(item: Object) -> str:
     return f"{meta.get('namespace')}/{(meta.get('labels') or {}).get(SERVICE_NAME_LABEL, '')}"
 
 
-def _target_port(item: Object, service_port: int) -> int:
-    """Return the port of an EndpointSlice's replicas.
+def _target(item: Object, service_port: int) -> tuple[int, bool]:
+    """Return the port of an EndpointSlice's replicas, and whether it is reached by a Unix socket.
 
     A slice lists target ports: a Service with one port may map it, one with several is matched by number.
     """
-    ports = [int(port["port"]) for port in item.get("ports") or [] if port.get("port")]
-    return ports[0] if len(ports) == 1 else service_port
+    unix = {
+        int(port["port"]): port.get("appProtocol") == UNIX_PROTOCOL
+        for port in item.get("ports") or []
+        if port.get("port")
+    }
+    number = next(iter(unix)) if len(unix) == 1 else service_port
+    return number, unix.get(number, False)
 
 
 def _percentages(arms: Sequence[str], ring: Sequence[ClusterSegment]) -> tuple[tuple[str, float], ...]:

@@ -63,7 +63,7 @@ def test_mps_daemon_is_started_once_and_found_by_another_agent(machine: Path) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_mps_daemon_runs_as_the_user_of_the_containers(machine: Path) -> None:
-    access = Mps(machine / "mps", (65534, 65534), machine).access()
+    access = Mps(machine / "mps", 65534, machine).access()
     assert (machine / "mps" / "pipe" / "control").read_text().split()[0] == "65534"
     assert access.env == {"CUDA_MPS_PIPE_DIRECTORY": gpu_limits.PIPES}
     assert {mount.target for mount in access.mounts} == {gpu_limits.PIPES, "/dev/shm"}

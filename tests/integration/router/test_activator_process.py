@@ -87,7 +87,7 @@ async def activator_rig(root: Path, **status: Any) -> AsyncIterator[ActivatorRig
     api.add(kinds.AUTOSCALER, {"metadata": meta, "spec": {"scaleTargetRef": target}, "status": status})
     rig.route()
     rig.data_dir.activator.mkdir()
-    async with connections(Settings()) as session:
+    async with connections(Settings(), rig.data_dir.pod_sockets) as session:
         rig.activator = Activator(api.client("activator"), session, rig.data_dir, Settings())
         async with in_background(rig.activator.run()):
             await until(rig.socket().exists)

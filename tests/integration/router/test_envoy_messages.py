@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy import weights
+from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer, ResourceChanges
 from serving.router.envoy.resource import encoded_resource, resource
 from serving.router.plan.route_table import RouteTable
@@ -42,7 +43,7 @@ def changes_with_every_field() -> ResourceChanges:
     services = [f"{name}-{arm}" for name in ("digits", "plain") for arm in "ab"]
     slices = {service: [endpoint_slice(service, ["127.77.0.2"])] for service in services}
     plan = replaced(RouteTable(), [service_of(item, slices) for item in routes])
-    changes = Renderer(SETTINGS, "/activator").render(plan)
+    changes = Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(plan)
     clusters = {}
     for name, item in changes.clusters.items():
         assert item is not None

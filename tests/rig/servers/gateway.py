@@ -14,6 +14,7 @@ import orjson
 from serving.data_dir import DataDir
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.process import EnvoyProcess
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
@@ -134,7 +135,7 @@ class GatewayRig:
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
         self.xds = DeltaXdsServer(self.data_dir.gateway, self.admin)
         self.table = RouteTable()
-        self.renderer = Renderer(settings.gateway, str(self.data_dir.activator))
+        self.renderer = Renderer(settings.gateway, SocketFolders.of(self.data_dir))
         self._around = contextlib.AsyncExitStack()
 
     @property

@@ -9,6 +9,7 @@ import orjson
 
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.spawning import python
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
 
 
@@ -20,8 +21,15 @@ class RunningContainer:
     pod_uid: str
     container: Object
     """As in the Pod's spec."""
-    address: str
+    identity: PodIdentity
     pid: int
+
+    def socket(self, port: int) -> Path | None:
+        """Return the Unix socket of a port; None where the container listens by TCP."""
+        identity = self.identity
+        if identity.socket is None or port != identity.socket_port:
+            return None
+        return self.node.data_dir.pod_sockets / identity.socket
 
     def environment(self) -> dict[str, str]:
         """Return the environment with which its main process was started."""
@@ -30,7 +38,7 @@ class RunningContainer:
 
 
 async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
-    """Run a command in the container's cgroups and mount namespace, as its user; return the exit status.
+    """Run a command in the container's cgroups and namespaces, as its user; return the exit status.
 
     Raises:
         TimeoutError: the command took longer than `timeout` seconds, and was killed.
@@ -43,7 +51,7 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
         "pid": target.pid,
         "cgroups": target.node.cgroups.paths(target.pod_uid, target.container["name"]),
         "cores": sorted(os.sched_getaffinity(target.pid)),
-        "user": [target.node.jail.uid, target.node.jail.gid] if target.node.jail else None,
+        "user": target.identity.user,
     }
     process = await asyncio.create_subprocess_exec(
         *python("run_inside"),

@@ -1,10 +1,11 @@
 """Starts a container: specifies its process, and forks a zygote or executes a shim for it."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import normpath
@@ -24,11 +25,16 @@ from serving.embedded.kubelet.zygote.client import ForkedProcess, ForkRequest
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
 from serving.embedded.pod_spec import cpuset, environment, gpu_limits, resource_limits, volume_mounts
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.objects import Object
 from serving.resources import names
+from serving.system import sockets
 
 log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+"""Connections that wait for a container that does not accept them yet, as uvicorn's."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class Launch:
     run: RunDirectory
     specification: dict[str, Any]
     """The specification for the shim, without the cgroups and the nonce."""
+    socket: Path | None = None
+    """The Unix socket on which the container listens, if it is passed one."""
     fetch: float = 0.0
     """Seconds of fetching its images."""
     verify: float = 0.0
@@ -64,7 +72,9 @@ class Started:
     """Why a container that could be forked was executed; else empty."""
 
 
-async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory, address: str) -> Launch:
+async def prepare(
+    node: Node, pod: Object, container: Object, run: RunDirectory, identity: PodIdentity
+) -> Launch:
     """Make a container's volumes, and return its launch.
 
     Raises:
@@ -73,12 +83,12 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
     """
     meta = pod["metadata"]
     maps, secrets = environment.references(container)
-    volumes_ = await volumes.of_container(node, pod, container)
+    volumes_ = await volumes.of_container(node, pod, container, identity.user)
     try:
         env = environment.environment(
             pod,
             container,
-            ip=address,
+            ip=identity.address,
             node=node.settings.name,
             maps=await volumes.config_maps(node, meta["namespace"], maps),
             secrets=await volumes.secrets(node, meta["namespace"], secrets),
@@ -109,12 +119,24 @@ async def prepare(node: Node, pod: Object, container: Object, run: RunDirectory,
         "log": str(node.data_dir.pod_log(meta["uid"], container["name"], run.index)),
         "log_bytes": node.settings.log_bytes,
         "cores": sorted(cpuset.requested(meta) or ()),
-        "user": [node.jail.uid, node.jail.gid] if node.jail else None,
+        "user": identity.user,
         "view": _view(node, run, mounts) if node.jail else None,
     }
     fetch = sum(image.fetch for image in volumes_.images)
     verify = sum(image.verify for image in volumes_.images)
-    return Launch(node, pod, container, run, specification, fetch, verify)
+    ports = {port["containerPort"] for port in container.get("ports") or []}
+    listens = identity.socket is not None and identity.socket_port in ports
+    socket_path = node.data_dir.pod_sockets / str(identity.socket) if listens else None
+    return Launch(
+        node,
+        pod,
+        container,
+        run,
+        {**specification, "listeners": int(listens)},
+        socket_path,
+        fetch,
+        verify,
+    )
 
 
 def _view(node: Node, run: RunDirectory, mounts: Sequence[volume_mounts.Mount]) -> dict[str, Any]:
@@ -148,22 +170,43 @@ def start(launch: Launch, **details: Any) -> Started:
     run, node = launch.run, launch.node
     request = _request_fork(launch)
     nonce = run.begin(**details)  # while the zygote forks
-    if node.jail is not None:
-        os.chown(run.tmp, node.jail.uid, node.jail.gid)
+    user = launch.specification["user"]
+    if user is not None:
+        os.chown(run.tmp, user, user)
     log_path = Path(launch.specification["log"])
     log_path.parent.mkdir(parents=True, exist_ok=True)
     log_path.touch(0o600)  # a client may read the log before the shim opens it
     limits, remark = resource_limits.limits(launch.container), ""
-    try:
-        if request is not None:
-            return _start_forked(launch, request.result(), limits, nonce)
-    except errors.Temporary as error:
-        remark = str(error)
-        if error.reason == "ZygoteStuck":
-            node.zygotes.check(launch.zygote)
-    specification = _complete(launch, _create_cgroups(launch, limits), nonce, join=True)
-    pidfd, connection = spawn_shim(run.path / "recorder.err", specification)
-    return Started(pidfd, connection, forked=False, remark=remark)
+    with _listeners(launch.socket) as listeners:
+        try:
+            if request is not None:
+                return _start_forked(launch, request.result(), limits, nonce, listeners)
+        except errors.Temporary as error:
+            remark = str(error)
+            if error.reason == "ZygoteStuck":
+                node.zygotes.check(launch.zygote)
+        specification = _complete(launch, _create_cgroups(launch, limits), nonce, join=True)
+        isolated = node.jail is not None
+        pidfd, connection = spawn_shim(run.path / "recorder.err", specification, listeners, isolated=isolated)
+        return Started(pidfd, connection, forked=False, remark=remark)
+
+
+@contextlib.contextmanager
+def _listeners(path: Path | None) -> Iterator[list[int]]:
+    """Yield the sockets to pass to the container; afterwards it alone has them.
+
+    A socket that nobody has refuses connections, so the gateway sends the request elsewhere. Only this user can
+    make another at the path.
+    """
+    if path is None:
+        yield []
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, sockets.short_path(path) as address:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        yield [listener.fileno()]
 
 
 def _request_fork(launch: Launch) -> ForkRequest | None:
@@ -180,7 +223,9 @@ def _request_fork(launch: Launch) -> ForkRequest | None:
         return None
 
 
-def _start_forked(launch: Launch, process: ForkedProcess, limits: ContainerLimits, nonce: str) -> Started:
+def _start_forked(
+    launch: Launch, process: ForkedProcess, limits: ContainerLimits, nonce: str, listeners: Sequence[int]
+) -> Started:
     """Make a forked process the shim of the run.
 
     Raises:
@@ -196,7 +241,7 @@ def _start_forked(launch: Launch, process: ForkedProcess, limits: ContainerLimit
     except (ValueError, OSError) as error:
         process.dismiss()
         raise errors.Temporary("NotForked", str(error)) from error
-    process.send(specification)
+    process.send(specification, listeners)
     return Started(process.pidfd, process.connection, forked=True)
 
 

@@ -1,77 +1,47 @@
-"""Isolates a container from the machine: cgroups, processor cores, a private view of the files, another user.
+"""Isolates a container: cgroups, processor cores, a private view of files and processes, a user of its own.
 
-Runs in the forked child of the shim, before exec (or before a zygote's child runs its program). Standard
-library only. The specification has every mount; a step that fails raises OSError, and is never skipped.
+Runs in the forked child of the shim, before exec (or before a zygote's child runs its program); the shim is
+the first process of the container's PID namespace. Standard library only. The specification has every mount;
+a step that fails raises OSError, and is never skipped.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import stat
+
+from serving.system import namespaces
+from serving.system.namespaces import (
+    MS_BIND,
+    MS_MOVE,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REC,
+    MS_REMOUNT,
+)
 
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:
     from typing import Any
 
-# <linux/mount.h>, <linux/sched.h>, <linux/prctl.h>
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32
-MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 4096, 8192, 16384, 1 << 18
-CLONE_NEWNS = 0x00020000
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, operation: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), operation)
-
-
-def _prctl(option: int, value: int) -> None:
-    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
-
-
-def become_subreaper() -> None:
-    """Become the parent of the container's orphans, so that none escapes."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with(parent: int | None) -> None:
-    """Let the kernel kill this process when `parent`, its parent, ends; None revokes it."""
-    _prctl(PR_SET_PDEATHSIG, 0 if parent is None else signal.SIGKILL)
-    if parent is not None and os.getppid() != parent:
-        os._exit(0)
-
-
-def be_inspectable() -> None:
-    """Own this process's entries in /proc, which root owns after a change of user, as after an exec."""
-    _prctl(PR_SET_DUMPABLE, 1)
-
-
-def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
-    _check(
-        _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]),
-        f"mount on {target}",
-    )
-
 
 def _tmpfs(target: str, options: str = "mode=755,size=1m") -> None:
-    _mount("slipway", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
+    namespaces.mount("slipway", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
 
 
 def _bind(fd: int, target: str, *, read_only: bool) -> None:
     """Bind the file of an O_PATH descriptor of this mount namespace, even if it is covered."""
-    _mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
+    namespaces.mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
     flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if read_only else 0)
-    _mount("none", target, None, flags)
+    namespaces.mount("none", target, None, flags)
 
 
 def _rebind(fd: int, target: str) -> None:
-    _mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
+    namespaces.mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
 
 
 def _place(target: str, *, directory: bool) -> None:
@@ -106,7 +76,7 @@ def _new_root() -> None:
     _tmpfs("/tmp")  # noqa: S108 it is moved
     _copy_entries(fds, "/tmp")  # noqa: S108 as above
     os.chdir("/tmp")  # noqa: S108 as above
-    _mount(".", "/", None, MS_MOVE)
+    namespaces.mount(".", "/", None, MS_MOVE)
     os.chroot(".")
     os.chdir("/")
     for fd in fds.values():
@@ -141,11 +111,12 @@ def _mount_point(target: str, writable: set[str], *, directory: bool) -> None:
         writable.add(target)
 
 
-def _view(view: dict[str, Any], uid: int, gid: int) -> None:
-    """Build the container's private view of the files: see `launch._view`."""
-    _check(_libc.unshare(CLONE_NEWNS), "unshare")
-    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+def _view(view: dict[str, Any], user: int) -> None:
+    """Build the container's private view of files and processes: see `launch._view`."""
     mounts = view["mounts"]
+    shares_memory = any(mount["target"] == "/dev/shm" for mount in mounts)  # noqa: S108 a mount point
+    namespaces.unshare(namespaces.CLONE_NEWNS | (0 if shares_memory else namespaces.CLONE_NEWIPC))
+    namespaces.mount("none", "/", None, MS_REC | MS_PRIVATE)
     opened = {
         path: os.open(path, os.O_PATH | os.O_CLOEXEC)
         for path in {view["tmp"], *view["keep"], *(m["source"] for m in mounts if m["source"])}
@@ -165,15 +136,16 @@ def _view(view: dict[str, Any], uid: int, gid: int) -> None:
     for path in view["hide"]:
         if os.path.isdir(path):  # noqa: PTH112 as above
             _tmpfs(path)
-    shares_memory = any(mount["target"] == "/dev/shm" for mount in mounts)  # noqa: S108 as above
     if os.path.isdir("/dev/shm") and not shares_memory:  # noqa: PTH112, S108 as above
         _tmpfs("/dev/shm", "mode=1777")  # noqa: S108 as above
     writable: set[str] = set(covered)
     for mount in mounts:
-        _volume(mount, opened, writable, uid, gid)
+        _volume(mount, opened, writable, user)
+    # The processes of the container's PID namespace. Last, as /proc/self/fd names the descriptors above.
+    namespaces.mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
-def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[str], uid: int, gid: int) -> None:
+def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[str], user: int) -> None:
     target = mount["target"]
     if mount["files"] is None:
         fd = opened[mount["source"]]
@@ -187,10 +159,10 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[str], u
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400)
         os.write(fd, bytes.fromhex(content))
-        os.fchown(fd, uid, gid)
+        os.fchown(fd, user, user)
         os.fchmod(fd, mode)
         os.close(fd)
-    _mount("none", target, None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    namespaces.mount("none", target, None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def enter(spec: dict[str, Any]) -> None:
@@ -201,17 +173,27 @@ def enter(spec: dict[str, Any]) -> None:
     if spec["user"] is not None:
         with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
             file.write("0")
-        _view(spec["view"], *spec["user"])
+        _view(spec["view"], spec["user"])
     _drop(spec)
 
 
 def join(spec: dict[str, Any]) -> None:
-    """Enter the running container of `spec["pid"]`; the caller executes next."""
+    """Enter the running container of `spec["pid"]`; the caller executes next.
+
+    A process cannot change its PID namespace. So this function forks, and returns in the child; this process
+    ends with the child's exit status.
+    """
     os.umask(0o022)
     _join(spec["cgroups"])
     if spec["user"] is not None:
-        handle = os.open(f"/proc/{spec['pid']}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-        _check(_libc.setns(handle, CLONE_NEWNS), "setns")
+        namespaces.join(spec["pid"], ("pid", "ipc", "mnt"))
+        parent = os.pidfd_open(os.getpid())
+        child = os.fork()
+        if child:
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            os._exit(code if code >= 0 else 128 - code)
+        namespaces.die_with(parent)
+        os.close(parent)
     _drop(spec)
 
 
@@ -238,10 +220,10 @@ def _drop(spec: dict[str, Any]) -> None:
     if spec["cores"]:
         os.sched_setaffinity(0, spec["cores"])
     if spec["user"] is not None:
-        uid, gid = spec["user"]
+        user = spec["user"]
         os.setgroups([])
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
-    _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1)
+    namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.chdir(spec["cwd"])

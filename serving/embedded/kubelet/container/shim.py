@@ -13,11 +13,15 @@ In its run directory:
 The mtimes of the last two are the times of the start and of the end. The specification has secrets, so it is
 JSON on a socket and never a file. The shim closes the socket when the start is recorded, which the agent
 awaits.
+
+Where the agent runs as root, the shim is the first process of the container's PID namespace, so that the
+kernel kills the container's processes with the shim. Process ids in records are those of the machine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -26,7 +30,7 @@ import sys
 import time
 
 from serving.embedded.kubelet.container import sandbox
-from serving.system import atomic_file, locks, procfs
+from serving.system import atomic_file, descriptors, locks, namespaces, procfs
 
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:
@@ -122,31 +126,50 @@ def _execute(spec: dict[str, Any]) -> NoReturn:
     os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 its purpose
 
 
+def _listen_on(listeners: list[int], env: dict[str, str]) -> None:
+    """Make the passed sockets the container's descriptors from 3 on, as sd_listen_fds(3) expects them."""
+    if not listeners:
+        return
+    # First out of the way: one of the numbers may be another socket's, or that of the specification.
+    moved = [
+        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, descriptors.FIRST_PASSED + len(listeners)) for fd in listeners
+    ]
+    for number, fd in enumerate(moved, descriptors.FIRST_PASSED):
+        os.dup2(fd, number)
+    env["LISTEN_FDS"], env["LISTEN_PID"] = str(len(listeners)), str(os.getpid())
+
+
 class PendingProcess:
     """The container's process before it has its specification, and the shim's ends of its pipes.
 
     It can be forked before its run is known, and gets its specification only after its identity has been
     recorded. In the container's own process `pid` is 0, `spec` is set, and the constructor returns after
-    `run_program` has returned.
+    `run_program` has returned. In the shim, `pid` is the process's id in the shim's PID namespace, and
+    `machine_pid` its id on the machine.
     """
 
     def __init__(self, run_program: Callable[[dict[str, Any]], None]) -> None:
         """Fork. The child calls `run_program` in its sandbox; an exception there is the start error."""
         self.output, output = os.pipe()
         self.start_error, start_error = os.pipe()
-        spec_reader, self.spec_writer = os.pipe()
+        spec_reader, self.spec_writer = descriptors.pair()
         self.wakeup, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self.spec: dict[str, Any] = {}
+        pid_reader, pid_writer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
+            os.write(pid_writer, str(namespaces.machine_pid()).encode())
+            os.close(pid_writer)
             os.close(self.spec_writer)
             self._wait(spec_reader, output, start_error, run_program)
             return
-        for fd in (output, start_error, spec_reader):
+        for fd in (output, start_error, spec_reader, pid_writer):
             os.close(fd)
+        self.machine_pid = int(os.read(pid_reader, 32))
+        os.close(pid_reader)
 
     def _wait(
         self, spec_reader: int, output: int, start_error: int, run_program: Callable[[dict[str, Any]], None]
@@ -155,12 +178,13 @@ class PendingProcess:
         devnull = os.open(os.devnull, os.O_RDWR)
         for source, target in ((devnull, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
-        raw = b"".join(iter(lambda: os.read(spec_reader, CHUNK), b""))
+        raw, passed = descriptors.receive(spec_reader)
         if not raw:
             os._exit(0)
         self.spec = json.loads(raw)
         try:
             os.setsid()
+            _listen_on(passed, self.spec["env"])
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
@@ -194,9 +218,14 @@ def descendants(root: int) -> list[int]:
 def kill_all(kill_file: str | None, groups: list[str]) -> bool:
     """SIGKILL every living process of the container; return whether there was one.
 
-    A process that has left its parent (setsid, double fork) is in the cgroup; without a cgroup it is a child
-    of the shim, which is a subreaper.
+    They are the other processes of the shim's PID namespace. Without a namespace of its own, a process that has
+    left its parent (setsid, double fork) is in the cgroup, or a child of the shim, which is a subreaper.
     """
+    if namespaces.is_first_process():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+            return True
+        return False
     pids = set(descendants(os.getpid()))
     for group in groups:
         with contextlib.suppress(OSError), open(f"{group}/cgroup.procs") as file:  # noqa: PTH123 as above
@@ -255,7 +284,11 @@ def _finish(spec: dict[str, Any], output: int, log: Log) -> None:
             log.write(data)
 
 
-def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> None:
+def _recorded(pid: int) -> list[int]:
+    return [pid, procfs.start_time(pid)]
+
+
+def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listeners: list[int]) -> None:
     directory = spec["directory"]
     log = Log(spec["log"], spec["log_bytes"])
     oom_kills_before = oom_kills(spec["oom"])
@@ -264,15 +297,17 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> Non
         "started.json",
         {
             "boot_id": procfs.boot_id(),
-            "recorder": [os.getpid(), procfs.start_time(os.getpid())],
-            "process": [process.pid, procfs.start_time(process.pid)],
+            "recorder": _recorded(namespaces.machine_pid()),
+            "process": _recorded(process.machine_pid),
         },
     )
     os.close(agent)
     if spec["stamp"]:
         spec["env"][spec["stamp"]] = f"{time.clock_gettime(time.CLOCK_REALTIME):.6f}"
-    with contextlib.suppress(BrokenPipeError), open(process.spec_writer, "wb") as pipe:  # noqa: PTH123 an fd
-        pipe.write(json.dumps(spec).encode())
+    with contextlib.suppress(OSError):
+        descriptors.send(process.spec_writer, json.dumps(spec).encode(), listeners)
+    for fd in (process.spec_writer, *listeners):
+        os.close(fd)
     start_error = os.read(process.start_error, 4096).decode(errors="replace")  # ends when the program runs
     status = _copy_output(process.pid, process.output, process.wakeup, log)
     _finish(spec, process.output, log)
@@ -305,10 +340,10 @@ def main() -> None:
     """Run one container by executing its program; return at its end."""
     block_stop_signals()
     process = PendingProcess(_execute)
-    spec = json.loads(sys.stdin.buffer.read())
+    raw, listeners = descriptors.receive(0)
     agent = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    supervise(spec, process, agent)
+    supervise(json.loads(raw), process, agent, listeners)
 
 
 def block_stop_signals() -> None:
@@ -316,13 +351,14 @@ def block_stop_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
 
-def supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> None:
+def supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listeners: list[int]) -> None:
     """Run one container to its end. Return at once if another shim or a verdict was first.
 
     Args:
         spec: the specification that `launch.start` sends.
         process: becomes the container.
         agent: the descriptor to close when the start is recorded, or before.
+        listeners: the sockets that are passed to the container; the shim keeps none of them.
     """
     if locks.try_lock(f"{spec['directory']}/lock") is None:
         return
@@ -333,10 +369,10 @@ def supervise(spec: dict[str, Any], process: PendingProcess, agent: int) -> None
     except FileNotFoundError:
         return
     os.chdir("/")
-    sandbox.become_subreaper()
+    namespaces.prctl(namespaces.PR_SET_CHILD_SUBREAPER, 1)  # the parent of orphans, so that none escapes
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
         file.write("-900")
-    _supervise(spec, process, agent)
+    _supervise(spec, process, agent, listeners)
 
 
 def run_inside() -> None:

@@ -14,6 +14,7 @@ from serving.embedded.kubelet.node import Node
 from serving.embedded.pod_spec.volume_mounts import Mount, keyed_files, kind_of
 from serving.objects import Object
 from serving.resources import kinds
+from serving.system import user_ids
 
 DEFAULT_MODE = 0o400
 """Mode of files of Secrets and ConfigMaps, which the container's user owns."""
@@ -44,7 +45,7 @@ async def secrets(node: Node, namespace: str, names: Iterable[str]) -> dict[str,
     return data
 
 
-def directory(node: Node, uid: str, volume: Object) -> str:
+def directory(node: Node, uid: str, volume: Object, user: int | None) -> str:
     """Make an emptyDir or hostPath volume if it is missing; return its directory or file.
 
     Raises:
@@ -55,25 +56,40 @@ def directory(node: Node, uid: str, volume: Object) -> str:
         path = node.data_dir.pod_volume(uid, volume["name"])
         if not path.is_dir():
             path.mkdir(parents=True, mode=0o700)
-            _chown(node, path)
+            _chown(path, user)
         return str(path)
-    return _host_path(node, normpath(volume["hostPath"]["path"]), volume["hostPath"].get("type", ""))
+    return _host_path(node, normpath(volume["hostPath"]["path"]), volume["hostPath"].get("type", ""), user)
 
 
-def _host_path(node: Node, text: str, kind: str) -> str:
+def _host_path(node: Node, text: str, kind: str, user: int | None) -> str:
     path = Path(text)
     if kind == "DirectoryOrCreate" and not path.exists():
         path.mkdir(parents=True, mode=0o755)
-        _chown(node, path)
+        _chown(path, user)
     fits = {"": path.exists(), "File": path.is_file()}.get(kind, path.is_dir())
     if not fits:
         raise errors.Temporary("CreateContainerConfigError", f"hostPath {text}: is no {kind or 'file'}")
+    if node.jail is not None and kind == "DirectoryOrCreate":
+        _inherit(node, path, user)
     return text
 
 
-def _chown(node: Node, path: Path) -> None:
-    if node.jail is not None:
-        os.chown(path, node.jail.uid, node.jail.gid)
+def _inherit(node: Node, path: Path, user: int | None) -> None:
+    """Give a Pod the directory that `DirectoryOrCreate` made for a Pod without processes: a Job's last attempt."""
+    owner = path.stat().st_uid
+    if node.jail is None or user is None or owner == user or owner not in node.jail.user_ids:
+        return
+    if owner in user_ids.in_use():
+        return
+    for directory, _, files in os.walk(path):
+        for name in (".", *files):
+            if (entry := Path(directory, name)).lstat().st_uid == owner:
+                os.lchown(entry, user, user)
+
+
+def _chown(path: Path, user: int | None) -> None:
+    if user is not None:
+        os.chown(path, user, user)
 
 
 @dataclass(frozen=True)
@@ -84,7 +100,7 @@ class Volumes:
     images: tuple[MountedImage, ...]
 
 
-async def of_container(node: Node, pod: Object, container: Object) -> Volumes:
+async def of_container(node: Node, pod: Object, container: Object, user: int | None) -> Volumes:
     """Make the volumes of a container, and return its mounts.
 
     Raises:
@@ -103,7 +119,7 @@ async def of_container(node: Node, pod: Object, container: Object) -> Volumes:
             images.append(await node.images.mount(pod, volume))
             mounts.append(Mount(target, images[-1].path, read_only=True))
         else:
-            source = directory(node, pod["metadata"]["uid"], volume)
+            source = directory(node, pod["metadata"]["uid"], volume, user)
             mounts.append(Mount(target, source, bool(mount.get("readOnly"))))
     return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))
 

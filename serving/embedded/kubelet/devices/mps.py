@@ -1,8 +1,8 @@
 """Shares the GPU of this machine by NVIDIA's MPS: starts its control daemon, one per data directory.
 
-Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon runs as the user of
-the containers: clients of another user would wait until those of the first are gone. It outlives the agent,
-and ends with `slipway down`.
+Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon and all its clients have
+one user: clients of another user would wait until those of the first are gone. It outlives the agent, and ends
+with `slipway down`.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def end(data_dir: DataDir) -> None:
     directory = directory_of(data_dir)
     if directory.is_dir():
         owner = directory.lstat()
-        user = None if owner.st_uid == os.geteuid() else (owner.st_uid, owner.st_gid)
+        user = None if owner.st_uid == os.geteuid() else owner.st_uid
         Mps(directory, user).send("quit")
 
 
@@ -58,9 +58,9 @@ class MpsAccess:
 class Mps:
     """The daemon; the first container with a GPU starts it, which blocks for seconds."""
 
-    def __init__(self, directory: Path, user: tuple[int, int] | None, devices: Path = Path("/dev")) -> None:
-        """`user` is the containers' (uid, gid); None for this process's own."""
-        self._directory, self._user, self._devices = directory, user, devices
+    def __init__(self, directory: Path, user: int | None, devices: Path = Path("/dev")) -> None:
+        """`user` is the user id, and the group id, of its clients; None for those of this process."""
+        self._directory, self.user, self._devices = directory, user, devices
         self._lock = threading.Lock()
 
     def access(self) -> MpsAccess:
@@ -77,7 +77,7 @@ class Mps:
             if self.send(PING) is None:
                 self._start()
         pipes = str(self._directory / "pipe")
-        if self._user is None:
+        if self.user is None:
             return MpsAccess({gpu_limits.PIPES_ENV: pipes}, ())
         mounts = (
             Mount(gpu_limits.PIPES, pipes, read_only=False),
@@ -86,12 +86,12 @@ class Mps:
         return MpsAccess({gpu_limits.PIPES_ENV: gpu_limits.PIPES}, mounts)
 
     def _make_directories(self) -> None:
-        owner = os.geteuid() if self._user is None else self._user[0]
+        owner = os.geteuid() if self.user is None else self.user
         for directory in (self._directory, self._directory / "pipe", self._directory / "log"):
             try:
                 directory.mkdir(mode=0o700)
-                if self._user is not None:
-                    os.chown(directory, *self._user)
+                if self.user is not None:
+                    os.chown(directory, self.user, self.user)
             except FileExistsError:
                 status = directory.lstat()
                 if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner:
@@ -129,7 +129,6 @@ class Mps:
             gpu_limits.PIPES_ENV: str(self._directory / "pipe"),
             "CUDA_MPS_LOG_DIRECTORY": str(self._directory / "log"),
         }
-        uid, gid = self._user or (None, None)
         return subprocess.run(
             command,
             input=stdin,
@@ -138,9 +137,9 @@ class Mps:
             text=True,
             timeout=SECONDS,
             check=False,
-            user=uid,
-            group=gid,
-            extra_groups=None if uid is None else [],
+            user=self.user,
+            group=self.user,
+            extra_groups=None if self.user is None else [],
             cwd="/",
             start_new_session=True,
         )

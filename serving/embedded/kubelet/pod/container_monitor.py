@@ -16,6 +16,7 @@ from serving.embedded.kubelet.pod.lifecycle import Container
 from serving.embedded.kubelet.pod.probe_client import ProbeAnswer
 from serving.embedded.kubelet.pod.probes import ContainerProbe, ProbeVerdict
 from serving.embedded.kubelet.records import RunDirectory
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 
 OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
 
@@ -34,7 +35,7 @@ class ContainerMonitor:
         run: RunDirectory,
         containers: Containers,
         node: Node,
-        address: str,
+        identity: PodIdentity,
         *,
         emit: EmitEvent,
         on_ready: OnReady,
@@ -46,7 +47,7 @@ class ContainerMonitor:
             run: the run to monitor.
             containers: the containers of the Pod; the state of this one is updated.
             node: the node of the Pod.
-            address: the address of the Pod.
+            identity: the identity of the Pod.
             emit: emits Events of the Pod.
             on_ready: called with the run and the headers of the answer that made the container ready.
             grace_seconds: returns the seconds from SIGTERM to SIGKILL after a failed probe.
@@ -55,7 +56,7 @@ class ContainerMonitor:
         self._name = run.container
         self._containers = containers
         self._node = node
-        self._address = address
+        self._identity = identity
         self._emit = emit
         self._on_ready = on_ready
         self._grace_seconds = grace_seconds
@@ -104,7 +105,7 @@ class ContainerMonitor:
         run = self._run.read()
         self._containers.update(self._name, run=run, started=started, ready=ready)
         if is_first_sight:
-            self._emit("Started", f"started container {self._name} at {self._address}")
+            self._emit("Started", f"started container {self._name} at {self._identity.address}")
 
     async def probe(self, probe: ContainerProbe) -> None:
         """Send a probe while the container runs, and act on its verdicts."""
@@ -126,12 +127,14 @@ class ContainerMonitor:
                 self._node,
                 self._run.pod_uid,
                 self._containers.specs[self._name],
-                self._address,
+                self._identity,
                 identities[1].pid,
             )
             answer = await probe_client.send(target, probe.action, probe.timeout)
             if not self._is_running():
                 return
+            if answer.address_taken:
+                self._emit("AddressTaken", f"container {self._name}: {answer.problem}", warning=True)
             before, verdict = (
                 verdict,
                 probes.judge(probe, verdict, clock.monotonic(), success=not answer.problem),
@@ -168,14 +171,15 @@ class ContainerMonitor:
         self._emit("Unhealthy", f"{probe.kind} probe of {name} failed: {answer.problem}", warning=True)
         if probe.kind == "readiness":
             return False
-        await self._stop(f"container {name} failed its {probe.kind} probe")
+        grace = self._grace_seconds() if probe.grace is None else probe.grace
+        await self._stop(f"container {name} failed its {probe.kind} probe", grace)
         return True
 
-    async def _stop(self, reason: str) -> None:
+    async def _stop(self, reason: str, grace: float) -> None:
         self._emit("Killing", reason)
         self._containers.stopping.add(self._name)
         try:
-            await stopping.stop([self._run], self._grace_seconds())
+            await stopping.stop([self._run], grace)
         finally:
             self._containers.stopping.discard(self._name)
 

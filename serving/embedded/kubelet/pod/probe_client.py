@@ -1,15 +1,17 @@
 """Sends a probe or runs a hook: by HTTP, by a TCP connection, or by a command in the container."""
 
 import asyncio
+import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from serving.embedded.kubelet.container import exec_command
 from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.pod.probes import port_of
-from serving.objects import Object
+from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.system import socket_diag, sockets
 
 MAX_HEADERS = 64
 """The most headers of an answer that are read."""
@@ -22,6 +24,12 @@ class ProbeAnswer:
     problem: str = ""
     """Why the probe failed; empty where it succeeded."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    address_taken: bool = False
+    """Whether a process of another user listens at the Pod's address."""
+
+
+class _AddressTaken(OSError):
+    """A process of another user listens at the Pod's address."""
 
 
 async def send(target: RunningContainer, action: Mapping[str, Any], timeout: float) -> ProbeAnswer:
@@ -32,22 +40,21 @@ async def send(target: RunningContainer, action: Mapping[str, Any], timeout: flo
             return ProbeAnswer("" if code == 0 else f"command exited with {code}")
         if "tcpSocket" in action:
             port = port_of(target.container, action["tcpSocket"]["port"])
-            host = action["tcpSocket"].get("host") or target.address
-            async with asyncio.timeout(timeout):
-                _, writer = await asyncio.open_connection(host, port)
-            writer.close()
-            return ProbeAnswer()
+            async with asyncio.timeout(timeout), _connection(target, action["tcpSocket"].get("host"), port):
+                return ProbeAnswer()
         async with asyncio.timeout(timeout):
-            return await _http_get(target.container, target.address, action["httpGet"])
+            return await _http_get(target, action["httpGet"])
+    except _AddressTaken as error:
+        return ProbeAnswer(str(error), address_taken=True)
     except TimeoutError:
         return ProbeAnswer(f"no answer within {timeout:g} s")
     except (OSError, ValueError, asyncio.IncompleteReadError) as error:
         return ProbeAnswer(str(error) or type(error).__name__)
 
 
-async def _http_get(container: Object, address: str, action: dict[str, Any]) -> ProbeAnswer:
-    host = action.get("host") or address
-    port = port_of(container, action["port"])
+async def _http_get(target: RunningContainer, action: dict[str, Any]) -> ProbeAnswer:
+    host = action.get("host") or target.identity.address
+    port = port_of(target.container, action["port"])
     path = action.get("path") or "/"
     context = None
     if action.get("scheme", "HTTP").upper() == "HTTPS":
@@ -61,16 +68,50 @@ async def _http_get(container: Object, address: str, action: dict[str, Any]) -> 
         "Connection": "close",
     }
     headers |= {header["name"]: header["value"] for header in action.get("httpHeaders") or []}
-    reader, writer = await asyncio.open_connection(host, port, ssl=context)
-    try:
+    async with _connection(target, action.get("host"), port, context) as (reader, writer):
         lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
         writer.write("\r\n".join(lines).encode())
         status_line = (await reader.readuntil(b"\n")).decode(errors="replace").split(" ", 2)
         code = int(status_line[1]) if len(status_line) > 1 and status_line[1].isdigit() else 0
         problem = "" if 200 <= code < 400 else f"HTTP status {code}"
         return ProbeAnswer(problem, await _read_headers(reader))
+
+
+@contextlib.asynccontextmanager
+async def _connection(
+    target: RunningContainer, host: str | None, port: int, context: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Connect to a port of the container, or of another host.
+
+    Raises:
+        OSError: nothing listens, or another user's process does.
+    """
+    own = host is None or host == target.identity.address
+    path = target.socket(port) if own else None
+    if path is not None:
+        with sockets.short_path(path) as address:
+            reader, writer = await asyncio.open_unix_connection(address, ssl=context)
+    else:
+        reader, writer = await asyncio.open_connection(host or target.identity.address, port, ssl=context)
+    try:
+        if own and path is None:
+            _check_listener(target.identity, port)
+        yield reader, writer
+        if own and path is None:
+            _check_listener(target.identity, port)
     finally:
         writer.close()
+
+
+def _check_listener(identity: PodIdentity, port: int) -> None:
+    """Raise _AddressTaken if another user's process listens at the Pod's address, which any process may bind."""
+    if identity.user is None:
+        return
+    user = socket_diag.listener(identity.address, port)
+    if user not in (identity.user, None):
+        raise _AddressTaken(
+            f"{identity.address}:{port} is taken by a process of user {user}, not of this Pod"
+        )
 
 
 async def _read_headers(reader: asyncio.StreamReader) -> dict[str, str]:

@@ -24,7 +24,8 @@ from serving.embedded.kubelet.pod.lifecycle import Blocked, ContainerRun
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
-from serving.embedded.pod_spec import resource_limits, rules
+from serving.embedded.pod_spec import gpu_limits, qos, resource_limits, rules, socket_port
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.events import EventToEmit
@@ -49,7 +50,7 @@ class PodRunner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone = asyncio.Event()
         """Set when the Pod no longer exists in the API, so that its end need not wait."""
-        self._address = ""
+        self._identity = PodIdentity("", None)
         self._seen_at = clock.now()
         self._starts: dict[str, startup.NodeStart] = {}
         """Starts by this runner of containers that are not ready yet."""
@@ -82,7 +83,7 @@ class PodRunner:
         self._spawn(self._writer.run())
         try:
             await self._bind()
-            self._assign_address()
+            self._identity = self._assign_identity()
             self._adopt_runs()
             while not (self._gone.is_set() or self.pod["metadata"].get("deletionTimestamp")):
                 self._containers.changed.clear()
@@ -133,28 +134,33 @@ class PodRunner:
                     )
             self._monitor(directories[-1])
 
-    def _assign_address(self) -> None:
-        """Assign the Pod its recorded address, or a new one."""
-        info = self._directory.info
-        if "ip" in info:
-            self._address = info["ip"]
-            self._node.addresses.take(self._uid, self._address)
-            return
+    def _assign_identity(self) -> PodIdentity:
+        """Return the Pod's recorded identity, or record a new one."""
+        recorded = PodIdentity.recorded(self._directory.info)
+        if recorded is not None:
+            self._node.identities.take(recorded)
+            return recorded
         specs = self._containers.specs.values()
         ports = [port["containerPort"] for spec in specs for port in spec.get("ports") or []]
-        self._address = self._node.addresses.new(self._uid, ports)
+        shares_gpu = any(gpu_limits.wants_gpu(spec) for spec in specs)
+        identity = self._node.identities.new(
+            ports,
+            user=self._node.mps.user if shares_gpu else None,
+            socket_port=socket_port.requested(self.pod["metadata"]),
+        )
         meta = self.pod["metadata"]
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)
         self._directory.save(
-            {"ip": self._address, "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
+            {**identity.record(), "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
         )
+        return identity
 
     def _monitor(self, run: RunDirectory, started: Started | None = None) -> None:
         monitor = ContainerMonitor(
             run,
             self._containers,
             self._node,
-            self._address,
+            self._identity,
             emit=self._emit,
             on_ready=self._note_ready,
             grace_seconds=self._grace_seconds,
@@ -178,7 +184,7 @@ class PodRunner:
         try:
             self._refuse_unsupported()
             prepared = await launch.prepare(
-                self._node, self.pod, self._containers.specs[name], directory, self._address
+                self._node, self.pod, self._containers.specs[name], directory, self._identity
             )
             async with self._node.launching:
                 started = await asyncio.to_thread(launch.start, prepared, streak=streak)
@@ -252,7 +258,9 @@ class PodRunner:
                     await asyncio.gather(*(self._pre_stop(name) for name in running))
         grace = 0.0 if self._gone.is_set() else self._grace_seconds()
         await stopping.remove(self._directory, self._node.cgroups, grace, self._gone)
-        self._node.addresses.release(self._address)
+        if self._identity.socket is not None:
+            (self._node.data_dir.pod_sockets / self._identity.socket).unlink(missing_ok=True)
+        self._node.identities.release(self._identity)
         if any("image" in volume for volume in self.pod["spec"].get("volumes") or []):
             await self._node.images.release(self._uid)
         await termination.delete_from_api(self._node.kube, self.pod, self._gone)
@@ -262,7 +270,7 @@ class PodRunner:
         identities = self._directory.run(name, run.index).identities() if run else None
         target = None
         if identities is not None:
-            target = RunningContainer(self._node, self._uid, spec, self._address, identities[1].pid)
+            target = RunningContainer(self._node, self._uid, spec, self._identity, identities[1].pid)
         hook = (spec.get("lifecycle") or {}).get("preStop") or {}
         problem = await termination.run_pre_stop(hook, target, self._grace_seconds(), self._gone)
         if problem:
@@ -288,7 +296,8 @@ class PodRunner:
             self._policy,
             self._containers.inits,
             self._containers.mains,
-            ip=self._address,
+            identity=self._identity,
+            qos_class=qos.qos_class(self.pod["spec"]),
             now=clock.now(),
             old=self._writer.latest,
             terminating=self._containers.terminating,

@@ -13,9 +13,13 @@ from serving.embedded.kubelet.pod.lifecycle import (
     init_done,
     phase,
 )
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.resources.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
+ISOLATED = "slipway.dev/Isolated"
+"""False for Pods of an ordinary user; Pods of root, which are isolated, have no such condition."""
+NOT_ISOLATED = "the node runs as an ordinary user: Pods are not kept apart from each other"
 ConditionState = tuple[str, bool, str, str]
 """A condition without its times: type, status, reason, message."""
 
@@ -179,7 +183,8 @@ def status(
     inits: Sequence[Container],
     mains: Sequence[Container],
     *,
-    ip: str,
+    identity: PodIdentity,
+    qos_class: str,
     now: datetime,
     old: Mapping[str, Any],
     terminating: bool,
@@ -195,7 +200,8 @@ def status(
         policy: restartPolicy.
         inits: init containers, in order.
         mains: containers, in order.
-        ip: the Pod's address.
+        identity: the Pod's address and user.
+        qos_class: as in `qos`.
         now: UTC, the transition time of conditions that change.
         old: the previous status, whose transition times and startTime are kept.
         terminating: whether the Pod is being deleted, and therefore not ready.
@@ -209,16 +215,18 @@ def status(
     if limited:
         reason = "NotEnforced" if not_enforced else "Enforced"
         conditions.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
+    if identity.user is None:
+        conditions.append((ISOLATED, False, "OrdinaryUser", NOT_ISOLATED))
     before = old.get("conditions") or []
     conditions += startup.kept(before) if trace is None else [startup.condition(trace)]
     return {
         "phase": now_phase,
         "hostIP": "127.0.0.1",
         "hostIPs": [{"ip": "127.0.0.1"}],
-        "podIP": ip,
-        "podIPs": [{"ip": ip}],
+        "podIP": identity.address,
+        "podIPs": [{"ip": identity.address}],
         "startTime": old.get("startTime") or rfc3339(now),
-        "qosClass": "Burstable" if limited else "BestEffort",
+        "qosClass": qos_class,
         "conditions": _conditions(conditions, before, now),
         **_containers(uid, inits, mains, terminating=terminating, backing_off=backing_off),
     }

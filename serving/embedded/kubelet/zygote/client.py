@@ -7,12 +7,14 @@ import contextlib
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
 
 from serving import errors
+from serving.system import descriptors, sockets
 
 ANSWER_SECONDS = 0.5
 """Longest wait for a fork. A fork takes 5 ms, ten times that on a loaded machine. An ordinary start takes a
@@ -32,15 +34,17 @@ class ForkedProcess:
     groups: tuple[str, ...]
     """The cgroups in which the container's process waits; empty if it has to join its cgroups."""
 
-    def send(self, specification: bytes) -> None:
+    def send(self, specification: bytes, listeners: Sequence[int]) -> None:
         """Make it the shim of a run; it closes the connection after it has recorded the start.
+
+        The caller closes `listeners`, the sockets for the container.
 
         Raises:
             errors.Temporary: the process is gone, or does not read.
         """
         try:
-            self.connection.sendall(specification)
-            self.connection.shutdown(socket.SHUT_WR)
+            timeout = self.connection.gettimeout()
+            descriptors.send(self.connection.fileno(), specification, listeners, timeout)
         except OSError as error:
             self.dismiss()
             raise errors.Temporary("ZygoteGone", f"the forked process takes nothing: {error}") from error
@@ -63,12 +67,8 @@ class ForkRequest:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.settimeout(timeout)
         try:
-            directory_fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                # By a descriptor: the path may be too long for a socket's address.
-                self._connection.connect(f"/proc/self/fd/{directory_fd}/{name}.sock")
-            finally:
-                os.close(directory_fd)
+            with sockets.short_path(directory / f"{name}.sock") as address:
+                self._connection.connect(address)
         except OSError as error:
             self._connection.close()
             raise errors.Temporary("ZygoteAway", f"no zygote listens: {error}") from error

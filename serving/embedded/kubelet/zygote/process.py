@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.embedded.kubelet.container import sandbox, shim
-from serving.system import locks, processes
+from serving.system import descriptors, locks, namespaces, processes
 
 BACKLOG = 256
 READ_SECONDS = 10.0
@@ -56,12 +56,12 @@ def main() -> int:
     runtime = import_runtime(module)
     listener = _listen(directory, name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # shims have no parent that waits for them
-    used = _fork_spares(listener, os.getpid())
+    used = _fork_spares(listener)
     os.close(lock)
     shim.block_stop_signals()
     process = shim.PendingProcess(_prepare_program)
     if process.pid:
-        _become_shim(listener, used, process, sandbox.move_to_new_cgroups(process.pid, sys.argv[4:]))
+        _become_shim(listener, used, process, sandbox.move_to_new_cgroups(process.machine_pid, sys.argv[4:]))
         return 0
     listener.detach()  # its descriptor is closed, and its number may be another file's
     sys.argv = [str(runtime.__file__), *process.spec["argv"][3:]]
@@ -100,17 +100,19 @@ def _listen(directory: Path, name: str) -> socket.socket:
     return listener
 
 
-def _fork_spares(listener: socket.socket, zygote: int) -> int:
+def _fork_spares(listener: socket.socket) -> int:
     """Keep one spare forked. Returns only in spares, with the descriptor to report their use."""
+    zygote = os.pidfd_open(os.getpid())
     while True:
         if threads() != 1:
             sys.exit("has more than one thread: it cannot be forked")
         is_used, used = os.pipe()
         try:
-            if os.fork() == 0:
+            if _fork() == 0:
                 os.close(is_used)
                 os.setsid()
-                sandbox.die_with(zygote)
+                namespaces.die_with(zygote)
+                os.close(zygote)
                 return used
         except OSError as error:  # no memory, or too many processes: the client gets no answer
             print(f"fork: {error}", file=sys.stderr, flush=True)  # noqa: T201 its log
@@ -120,11 +122,22 @@ def _fork_spares(listener: socket.socket, zygote: int) -> int:
         select.select([listener], [], [], REST_SECONDS)
 
 
+def _fork() -> int:
+    """Fork; as root, the child is the first process of a new PID namespace."""
+    if os.geteuid() != 0:
+        return os.fork()
+    with namespaces.NewPidNamespace() as namespace:
+        pid = os.fork()
+        if pid == 0:
+            namespace.detach()
+    return pid
+
+
 def _become_shim(listener: socket.socket, used: int, process: shim.PendingProcess, groups: list[str]) -> None:
     """Wait for a connection, answer it, and supervise the run that it specifies."""
     connection = listener.accept()[0]
     listener.close()
-    sandbox.die_with(None)
+    namespaces.die_with(None)
     os.write(used, b"1")
     os.close(used)
     connection.settimeout(READ_SECONDS)
@@ -133,11 +146,11 @@ def _become_shim(listener: socket.socket, used: int, process: shim.PendingProces
         pidfd = os.pidfd_open(os.getpid())
         socket.send_fds(connection, [answer], [pidfd])
         os.close(pidfd)
-        raw = b"".join(iter(lambda: connection.recv(65536), b""))
+        raw, listeners = descriptors.receive(connection.fileno(), READ_SECONDS)
         spec: dict[str, Any] = json.loads(raw)
     except (OSError, ValueError):
         return  # the client is gone, or dismissed this process
-    shim.supervise(spec, process, connection.detach())
+    shim.supervise(spec, process, connection.detach(), listeners)
 
 
 def unreclaimable_bytes() -> int:
@@ -151,8 +164,8 @@ def unreclaimable_bytes() -> int:
 
 def _prepare_program(spec: dict[str, Any]) -> None:
     """Reset the forked process to the state of a new one, except for the zygote's imports."""
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    sandbox.be_inspectable()
+    os.closerange(descriptors.FIRST_PASSED + spec["listeners"], os.sysconf("SC_OPEN_MAX"))
+    namespaces.prctl(namespaces.PR_SET_DUMPABLE, 1)  # own its /proc entries, as after an exec
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if callable(signal.getsignal(number)) and number != signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from serving.embedded.pod_spec import socket_port
 from serving.embedded.workloads import naming, pods
 from serving.objects import Object
 from serving.resources import conditions, kinds, names
@@ -57,6 +58,7 @@ def relevant(pod: Object | None) -> object:
     return (
         meta["uid"],
         meta.get("labels"),
+        socket_port.requested(meta),
         "deletionTimestamp" in meta,
         status.get("podIP"),
         status.get("phase") in ("Succeeded", "Failed"),
@@ -100,7 +102,9 @@ def _ports(service: Object, pod: Object) -> list[Object]:
         number = _target(port.get("targetPort", port["port"]), port["port"], protocol, pod)
         if number is not None:
             entry = {"name": port.get("name") or "", "port": number, "protocol": protocol}
-            if port.get("appProtocol"):
+            if number == socket_port.requested(pod["metadata"]):
+                entry["appProtocol"] = names.UNIX_PROTOCOL
+            elif port.get("appProtocol"):
                 entry["appProtocol"] = port["appProtocol"]
             ports.append(entry)
     return ports

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.planning.inference import revision
+from serving.resources import names
 from serving.resources.inference import Framework, Predictor
 from tests.fakes.surroundings import ready_version
 
@@ -106,10 +107,23 @@ def test_template_annotations_are_kept_except_the_model_version() -> None:
     annotations = {"slipway.dev/zygote": "disabled", "slipway.dev/model-version": "another"}
     template = rendered("v1", template={"metadata": {"annotations": annotations}}).template
     assert template["metadata"]["annotations"] == {
+        "slipway.dev/socket-port": "8080",
         "slipway.dev/zygote": "disabled",
         "slipway.dev/model-version": "v1",
     }
     assert rendered("v1").name == rendered("v1", template={}).name
+
+
+def test_pods_of_a_custom_framework_are_passed_no_socket() -> None:
+    containers = [{"name": "predictor", "image": "x"}]
+    template = rendered("v1", framework="custom", template={"containers": containers}).template
+    assert names.SOCKET_PORT_ANNOTATION not in template["metadata"]["annotations"]
+
+
+def test_user_may_refuse_the_passed_socket() -> None:
+    annotations = {names.SOCKET_PORT_ANNOTATION: ""}
+    template = rendered("v1", template={"metadata": {"annotations": annotations}}).template
+    assert template["metadata"]["annotations"][names.SOCKET_PORT_ANNOTATION] == ""
 
 
 @pytest.mark.parametrize("framework", [name for name in get_args(Framework) if name != "custom"])

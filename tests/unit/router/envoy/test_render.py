@@ -5,6 +5,7 @@ import pytest
 
 from serving.router.envoy import messages_pb2, weights
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
 from serving.router.envoy.resource import NO_ENDPOINTS, encoded_resource
 from serving.router.envoy.weights import Weights
@@ -35,7 +36,7 @@ def plan() -> RoutePlan:
 
 
 def rendered_weights() -> dict[str, Weights]:
-    changes = Renderer(SETTINGS, "/activator").render(plan())
+    changes = Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(plan())
     return {prefix: entries for prefix, entries in changes.weights.items() if entries}
 
 
@@ -54,7 +55,7 @@ def compare(name: str, value: object) -> None:
 
 
 def test_resources_match_the_golden_file() -> None:
-    changes = Renderer(SETTINGS, "/activator").render(plan())
+    changes = Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(plan())
     routes = {name: resource for name, (resource, _) in changes.routes.items()}
     kinds = {"clusters": changes.clusters, "endpoints": changes.endpoints, "routes": routes}
     for kind, resources in kinds.items():
@@ -76,13 +77,18 @@ def test_weights_in_the_runtime_are_parsed_as_rendered() -> None:
 
 
 def test_versions_change_only_with_the_plan() -> None:
-    first, second = (Renderer(SETTINGS, "/activator").render(plan()) for _ in range(2))
+    first, second = (
+        Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(plan()) for _ in range(2)
+    )
     assert first == second
-    assert first.routes["public"] != Renderer(SETTINGS, "/activator").render(RoutePlan()).routes["public"]
+    assert (
+        first.routes["public"]
+        != Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(RoutePlan()).routes["public"]
+    )
 
 
 def test_a_change_of_endpoints_renders_only_those_endpoints() -> None:
-    table, renderer = RouteTable(), Renderer(SETTINGS, "/activator")
+    table, renderer = RouteTable(), Renderer(SETTINGS, SocketFolders("/activator", "/sockets"))
     digits = route("digits", [("a", 5000), ("b", 5000)])
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
     renderer.render(replaced(table, [service_of(digits, slices)]))
@@ -92,7 +98,7 @@ def test_a_change_of_endpoints_renders_only_those_endpoints() -> None:
 
 
 def test_scaling_from_zero_and_back_changes_only_one_set_of_endpoints() -> None:
-    table, renderer = RouteTable(), Renderer(SETTINGS, "/data/activator")
+    table, renderer = RouteTable(), Renderer(SETTINGS, SocketFolders("/data/activator", "/sockets"))
     digits = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")
     socket = f"/data/activator/{Cluster('default/digits-a/8080', ()).socket}"
     up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
@@ -120,7 +126,9 @@ def test_scaling_from_zero_and_back_changes_only_one_set_of_endpoints() -> None:
 def test_salt_appears_in_the_pattern_only_as_a_digest() -> None:
     digits = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user", "salt": "\\9 (.*"})
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
-    changes = Renderer(SETTINGS, "/activator").render(replaced(RouteTable(), [service_of(digits, slices)]))
+    changes = Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(
+        replaced(RouteTable(), [service_of(digits, slices)])
+    )
     content = changes.routes["public"][0].content
     assert b"(.*$" not in content.replace(b"^(.*)$", b"")
     assert b"\\9" not in content

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.router.envoy import messages_pb2
+from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
 from serving.router.plan.route_table import RouteTable
 from serving.router.plan.service import GatewayService, service_of
@@ -47,7 +48,10 @@ class PlanServer(DeltaXdsServer):
     def __init__(self, envoy: FakeEnvoy) -> None:
         self.time = 0.0
         super().__init__(Path("/nowhere"), FakeAdmin(envoy), now=lambda: self.time)  # type: ignore[arg-type]
-        self._table, self._renderer = RouteTable(), Renderer(GatewaySettings(), "/activator")
+        self._table, self._renderer = (
+            RouteTable(),
+            Renderer(GatewaySettings(), SocketFolders("/activator", "/sockets")),
+        )
 
     def set_services(self, services: list[GatewayService]) -> int:
         return self.set_target(self._renderer.render(replaced(self._table, services)))
@@ -64,7 +68,9 @@ async def settle(envoy: FakeEnvoy) -> None:
 
 
 def has_exactly(envoy: FakeEnvoy, services: list[GatewayService]) -> None:
-    expected = Renderer(GatewaySettings(), "/activator").render(replaced(RouteTable(), services))
+    expected = Renderer(GatewaySettings(), SocketFolders("/activator", "/sockets")).render(
+        replaced(RouteTable(), services)
+    )
     versions = {kind: {n: v for n, (v, _) in resources.items()} for kind, resources in envoy.has.items()}
     assert versions["clusters"] == {n: r.version for n, r in expected.clusters.items() if r}
     assert versions["endpoints"] == {n: r.version for n, r in expected.endpoints.items() if r}

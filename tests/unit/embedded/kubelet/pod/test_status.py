@@ -4,6 +4,7 @@ from typing import Any
 
 from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.lifecycle import Blocked, Container, ContainerExit, ContainerRun
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=60)
@@ -12,7 +13,8 @@ UP = Container("main", "image", ContainerRun(0, 0, NOW), started=True, ready=Tru
 
 def status(*mains: Container, now: datetime = NOW, **more: Any) -> dict[str, Any]:
     arguments = {
-        "ip": "127.77.0.1",
+        "identity": PodIdentity("127.77.0.1", 1_900_000_000),
+        "qos_class": "BestEffort",
         "now": now,
         "old": {},
         "terminating": False,
@@ -87,7 +89,8 @@ def test_finished_pod_is_completed():
         "Never",
         [],
         [done],
-        ip="",
+        identity=PodIdentity("", None),
+        qos_class="BestEffort",
         now=NOW,
         old={},
         terminating=False,
@@ -113,3 +116,11 @@ def test_only_a_first_start_under_way_is_not_urgent():
     assert not pod_status.is_starting(up, status(ended))
     again = replace(UP, ready=False, run=ContainerRun(1, 1, NOW))
     assert not pod_status.is_starting(up, status(again))
+
+
+def test_pod_of_an_ordinary_user_says_that_it_is_not_isolated() -> None:
+    isolated = status(UP)
+    assert "slipway.dev/Isolated" not in {c["type"] for c in isolated["conditions"]}
+    exposed = status(UP, identity=PodIdentity("127.77.0.1", None))
+    assert condition(exposed, "slipway.dev/Isolated")["status"] == "False"
+    assert "not kept apart" in condition(exposed, "slipway.dev/Isolated")["message"]

@@ -1,0 +1,71 @@
+"""Gives every Pod a loopback address, so that all replicas can have the same containerPort, and a user id."""
+
+import errno
+import random
+from collections.abc import Iterable
+
+from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.system import sockets
+from serving.system.user_ids import UserIds
+
+TRIES = 20
+"""Addresses to try until the ports are free; the last is used anyway, and the process fails."""
+
+
+class Identities:
+    """The identities of this node's Pods; the agent first calls `take` for the recorded ones."""
+
+    def __init__(self, network: str, user_ids: UserIds | None) -> None:
+        """`network` are the first two octets of addresses; without `user_ids`, users are the agent's."""
+        self._network = network
+        self._user_ids = user_ids
+        self._taken: dict[str, PodIdentity] = {}
+
+    def take(self, identity: PodIdentity) -> None:
+        """Mark the identity of a Pod as taken."""
+        self._taken[identity.address] = identity
+
+    def release(self, identity: PodIdentity) -> None:
+        """Free the address of a Pod that is gone."""
+        self._taken.pop(identity.address, None)
+
+    def new(self, ports: Iterable[int], *, user: int | None, socket_port: int | None) -> PodIdentity:
+        """Return an identity, and mark it as taken.
+
+        Args:
+            ports: no process listens at them at the address.
+            user: the user id; None for one that no process and no file has.
+            socket_port: as in the identity.
+
+        Raises:
+            errors.Temporary: no user id is free.
+            OSError: the disk is full.
+        """
+        if user is None and self._user_ids is not None:
+            user = self._user_ids.new(i.user for i in self._taken.values() if i.user is not None)
+        identity = PodIdentity(self._free_address(tuple(ports)), user, socket_port)
+        self.take(identity)
+        return identity
+
+    def _free_address(self, ports: Iterable[int]) -> str:
+        address = ""
+        for _ in range(TRIES):
+            address = self._unused_address()
+            if all(_is_free(address, port) for port in ports):
+                break
+        return address
+
+    def _unused_address(self) -> str:
+        while True:
+            low, host = random.randrange(256), random.randrange(1, 255)  # noqa: S311 no secret
+            address = f"{self._network}.{low}.{host}"
+            if address not in self._taken:
+                return address
+
+
+def _is_free(address: str, port: int) -> bool:
+    try:
+        sockets.try_port(address, port)
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
+    return True

@@ -1,0 +1,45 @@
+"""Connects to replicas: by TCP, or by the Unix sockets of this machine's Pods."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp.client_exceptions import UnixClientConnectorError
+from aiohttp.client_proto import ResponseHandler
+
+from serving.router.plan.service import Endpoint
+
+_UNIX = ".unix.invalid"
+"""Ends the host of a URL whose connection is a Unix socket; no name server has it (RFC 6761)."""
+
+
+def host_of(replica: Endpoint) -> str:
+    """Return the host and port of a replica's URLs."""
+    return f"{replica.address}{_UNIX if replica.unix else ''}:{replica.port}"
+
+
+class ReplicaConnector(aiohttp.TCPConnector):
+    """As aiohttp's two connectors, of which a session has one."""
+
+    def __init__(self, sockets: Path, **options: Any) -> None:
+        """`sockets` is the folder of the Pods' Unix sockets; the options are those of the TCP connector."""
+        super().__init__(**options)
+        self._sockets = sockets
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: Any, timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        host = req.url.host or ""
+        if not host.endswith(_UNIX):
+            return await super()._create_connection(req, traces, timeout)
+        address = host.removesuffix(_UNIX)
+        path = str(self._sockets / Endpoint(address, req.url.port or 0, unix=True).socket)
+        try:
+            async with asyncio.timeout(timeout.sock_connect):
+                _, handler = await self._loop.create_unix_connection(self._factory, path)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise UnixClientConnectorError(path, req.connection_key, error) from error
+        return handler

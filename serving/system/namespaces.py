@@ -1,0 +1,100 @@
+"""Linux namespaces, mounts and process attributes, by system calls (ctypes). Imports little, as `atomic_file`.
+
+Every function raises OSError with the name of the operation where the kernel refuses it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+
+# <linux/mount.h>, <linux/sched.h>, <linux/prctl.h>
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_MOVE, MS_REC, MS_PRIVATE = 4096, 8192, 16384, 1 << 18
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x00020000, 0x08000000, 0x20000000
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, operation: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), operation)
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process."""
+    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """Mount a file system, or change a mount."""
+    encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    _check(
+        _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3]),
+        f"mount on {target}",
+    )
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces for new ones; a new PID namespace is that of the next child."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def join(pid: int, kinds: tuple[str, ...]) -> None:
+    """Enter namespaces of a process, by their names in /proc/PID/ns. Its PID namespace is that of the next child."""
+    handles = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
+    for handle in handles:
+        _check(_libc.setns(handle, 0), "setns")
+        os.close(handle)
+
+
+class NewPidNamespace:
+    """A context in which the next child of this thread is the first process of a new PID namespace.
+
+    A child that is forked in the context must leave it by `detach`. One child per context: the kernel refuses
+    another after the first has ended.
+    """
+
+    def __enter__(self) -> NewPidNamespace:
+        self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            unshare(CLONE_NEWPID)
+        except OSError:
+            os.close(self._own)
+            raise
+        return self
+
+    def detach(self) -> None:
+        """Keep the namespace, in the forked child."""
+        os.close(self._own)
+        self._own = -1
+
+    def __exit__(self, *_: object) -> None:
+        if self._own >= 0:
+            _check(_libc.setns(self._own, CLONE_NEWPID), "setns")
+            os.close(self._own)
+
+
+def is_first_process() -> bool:
+    """Whether this is the first process of its PID namespace: all others end with it."""
+    return os.getpid() == 1
+
+
+def machine_pid() -> int:
+    """Return the id of this process in the PID namespace of /proc, which may not be its own."""
+    return int(os.readlink("/proc/self"))  # noqa: PTH115 imports little
+
+
+def die_with(parent: int | None) -> None:
+    """Let the kernel kill this process when its parent ends; None revokes it.
+
+    Args:
+        parent: a pidfd of the parent, which may have ended by now.
+    """
+    prctl(PR_SET_PDEATHSIG, 0 if parent is None else signal.SIGKILL)
+    if parent is not None and select.select([parent], [], [], 0)[0]:
+        os._exit(0)
