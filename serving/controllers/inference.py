@@ -21,6 +21,8 @@ from serving.settings import ControllerSettings
 
 _VERSION = "version"
 _REVISION = "revision"
+API_ANSWER_SECONDS = 1.0
+"""Longest wait for the API before no gateway is declared dead."""
 _REFUSALS = (400, 422)
 """Status codes that reject an object for good: it cannot be decoded, or breaks a rule."""
 _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
@@ -40,7 +42,7 @@ class InferenceController:
         self._children = {kind: watches.of(kind) for kind in _CHILDREN}
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
-        self._gateways = LiveGateways(self._leases, self._add_all)
+        self._gateways = LiveGateways(self._leases, self._add_all, self._api_answers)
         self._held_since: dict[Key, float] = {}
         """When the stored status of an Inference became outdated, in monotonic seconds."""
         self._cache = Cache(self._inferences, *self._children.values())
@@ -52,6 +54,14 @@ class InferenceController:
             group.create_task(self._gateways.run())
             read = (self._inferences, self._versions, self._leases, self._pods, *self._children.values())
             group.create_task(self._loop.run(*read))
+
+    async def _api_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(API_ANSWER_SECONDS):
+                await self._kube.list(kinds.LEASE, "default", limit=1)
+        except (errors.ApiError, errors.Unavailable, TimeoutError):
+            return False
+        return True
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one Inference closer to its spec."""
@@ -158,6 +168,7 @@ class InferenceController:
             autoscalers=self._cache.owned(kinds.AUTOSCALER, inference),
             route=route if route is not None and meta["uid"] in owner_uids(route) else None,
             gateways=self._gateways.alive,
+            gateway_problems=self._gateways.problems,
             verdicts=verdicts,
             pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},
             refused=refused,

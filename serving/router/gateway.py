@@ -16,8 +16,10 @@ from serving.kube import EventRecorder, Informer, Key, Kube, connect_eventually
 from serving.resources import kinds
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.process import EnvoyProcess, digest
 from serving.router.envoy.render import Renderer
+from serving.router.envoy.supervision import EnvoySupervision
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
 from serving.router.plan.route_table import RoutePlan, RouteTable
@@ -33,8 +35,6 @@ log = logging.getLogger(__name__)
 
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; with 2,000 clusters on a loaded machine it took 3 s."""
-_ENVOY_CHECK_SECONDS = 0.2
-"""Between checks that Envoy runs; a killed Envoy is back within a second."""
 PLANNING_PAUSE_SHARE = 2.0
 """Pause after planning, in multiples of its time: planning takes at most a third of a core."""
 FORCED_SECONDS = 2.0
@@ -58,7 +58,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         async with listening(server):
             if not await _adopt(process, config, data_dir, settings):
                 # Envoy listens after a first response of each type; an adopted one keeps its configuration.
-                server.set_target(Renderer(settings.gateway, str(data_dir.activator)).render(RoutePlan()))
+                server.set_target(Renderer(settings.gateway, SocketFolders.of(data_dir)).render(RoutePlan()))
                 log.info("started Envoy %d", process.start(config).pid)
             await server.wait_ready(ENVOY_START_SECONDS)
             collector = StatisticsCollector(admin, process)
@@ -72,7 +72,8 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
             ):
                 log.info("metrics at http://%s:%d/metrics", metrics.HOST, page)
                 gateway = Gateway(kube, server, collector, data_dir, settings)
-                group.create_task(_keep_alive(process, config))
+                envoy = EnvoySupervision(process, config, data_dir.gateway, gateway.report_envoy)
+                group.create_task(envoy.run())
                 group.create_task(gateway.run())
 
 
@@ -120,7 +121,7 @@ class Gateway:
         self._routes.on_change(self._route_changed)
         self._slices.on_change(self._slice_changed)
         self._server = server
-        self._renderer = Renderer(settings.gateway, str(data_dir.activator))
+        self._renderer = Renderer(settings.gateway, SocketFolders.of(data_dir))
         self._status = RouteStatusWriter(kube, self._routes, EventRecorder(kube, "gateway"), settings)
         self._collector = collector
         self._changed: set[Key] = set()
@@ -147,6 +148,10 @@ class Gateway:
             self._has_changes.set()
             group.create_task(self._send_changes())
             group.create_task(self._follow_answers())
+
+    def report_envoy(self, problem: str) -> None:
+        """Report why Envoy serves nothing; empty if it serves."""
+        self._status.set_problem(problem)
 
     async def _send_changes(self) -> None:
         """Plan and send every change, without waiting for Envoy's answer to the previous one.
@@ -290,15 +295,3 @@ async def _adopt(process: EnvoyProcess, config: bytes, data_dir: DataDir, settin
     log.info("Envoy %d was started with another configuration: draining it", running.pid)
     await stop_everything(data_dir, settings)
     return False
-
-
-async def _keep_alive(process: EnvoyProcess, config: bytes) -> None:
-    """Start Envoy again whenever it has exited; the new one requests everything."""
-    while True:
-        await asyncio.sleep(_ENVOY_CHECK_SECONDS)
-        if process.running() is None:
-            log.error("Envoy is gone (exit code %s): starting it again", process.exit_code())
-            try:
-                process.start(config)
-            except errors.UserError as error:
-                log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message suffices

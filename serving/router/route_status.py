@@ -1,16 +1,21 @@
 """Writes this gateway's entry in the status of each Route, its Lease, and Events."""
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
 from serving import clock, errors
 from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Result
 from serving.resources import kinds
+from serving.resources.leases import NOT_SERVING_ANNOTATION
 from serving.router.plan.service import NOTHING_PROVEN, GatewayService
 from serving.settings import FIELD_MANAGER_PREFIX, Settings
 
 log = logging.getLogger(__name__)
+
+LEASE_RETRY_SECONDS = 1.0
+"""Before another attempt to renew the Lease: it must not expire because the API was away for a moment."""
 
 NAME = "local"
 """The gateway of one machine; on a cluster, the Pod's name."""
@@ -27,6 +32,8 @@ class RouteStatusWriter:
         self._manager = f"{FIELD_MANAGER_PREFIX}gateway-{NAME}"
         self._address = f"{settings.gateway.host}:{settings.gateway.port}"
         self._entries: dict[Key, dict[str, Any]] = {}
+        self._problem = ""
+        self._renew = asyncio.Event()
         self._writer = Reconciler("route status", self._write, settings.controllers)
 
     def accepted(self, key: Key, service: GatewayService, message: str) -> None:
@@ -61,6 +68,11 @@ class RouteStatusWriter:
             },
         )
 
+    def set_problem(self, problem: str) -> None:
+        """Report with the Lease why this gateway serves nothing; empty if it serves."""
+        self._problem = problem
+        self._renew.set()
+
     async def run(self) -> None:
         """Write statuses and renew the Lease until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -91,16 +103,26 @@ class RouteStatusWriter:
 
     async def _renew_lease(self) -> None:
         while True:
+            self._renew.clear()
+            annotations = {NOT_SERVING_ANNOTATION: self._problem} if self._problem else {}
             lease = {
-                "metadata": {"name": self._manager, "namespace": "default"},
+                "metadata": {
+                    "name": self._manager,
+                    "namespace": "default",
+                    "annotations": annotations,
+                },
                 "spec": {
                     "holderIdentity": NAME,
                     "leaseDurationSeconds": self._settings.lease_seconds,
                     "renewTime": clock.rfc3339_micro(clock.now()),
                 },
             }
+            pause = self._settings.lease_renew_seconds
             try:
                 await self._kube.apply(kinds.LEASE, lease, manager=self._manager)
             except (errors.ApiError, errors.Unavailable) as error:
                 log.info("the Lease was not renewed: %s", error)
-            await asyncio.sleep(self._settings.lease_renew_seconds)
+                pause = min(pause, LEASE_RETRY_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._renew.wait()

@@ -42,6 +42,7 @@ class InferenceWorld:
         self.proven: set[str] = set()
         self.is_patient = False
         """Whether statuses that may wait are held back."""
+        self.problems: dict[str, str] = {}
         self.written = 0
         self.count = 0
 
@@ -63,6 +64,7 @@ class InferenceWorld:
             autoscalers=self.children["Autoscaler"],
             route=self.route,
             gateways=frozenset({GATEWAY} if self.alive else ()),
+            gateway_problems=self.problems,
             verdicts=verdicts or {},
             **fields,
         )

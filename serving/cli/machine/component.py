@@ -23,6 +23,7 @@ from serving.cli.config import snapshot
 from serving.cli.config.schema import Configuration
 from serving.cli.machine import logfile
 from serving.data_dir import DataDir
+from serving.embedded.supervisor import liveness
 from serving.embedded.supervisor.restart_policy import GIVES_UP
 from serving.settings import Settings
 from serving.system import locks, processes
@@ -74,7 +75,8 @@ def main(arguments: Sequence[str]) -> int:
     failure: BaseException | None = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_stopped(_load(options.name, configuration), data_dir, configuration))
+            run = _load(options.name, configuration)
+            runner.run(_until_stopped(run, data_dir, configuration, data_dir.liveness(options.name)))
     except* errors.UserError as group:
         failure = _first(group)
     if failure is not None:
@@ -125,8 +127,11 @@ async def _as_task(work: Awaitable[None]) -> None:
     await work
 
 
-async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT; a second signal kills the process, as by default."""
+async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings, socket: Path) -> None:
+    """Run until SIGTERM or SIGINT; a second signal kills the process, as by default.
+
+    Meanwhile the supervisor gets answers on `socket`.
+    """
     loop = asyncio.get_running_loop()
     work = loop.create_task(_as_task(run(data_dir, settings)))
 
@@ -138,6 +143,7 @@ async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings) -> Non
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    await asyncio.wait([work])
+    async with liveness.answering(socket):
+        await asyncio.wait([work])
     if not work.cancelled():
         work.result()

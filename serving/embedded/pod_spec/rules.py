@@ -149,9 +149,10 @@ def _probes(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
         yield Cause(f"{path}.lifecycle.preStop.{field}", "use exec, httpGet or sleep")
     for kind in ("readinessProbe", "livenessProbe", "startupProbe"):
         probe = container.get(kind) or {}
-        for field in ("grpc", "terminationGracePeriodSeconds"):
-            if probe.get(field):
-                yield Cause(f"{path}.{kind}.{field}", "not supported on one machine")
+        if probe.get("grpc"):
+            yield Cause(f"{path}.{kind}.grpc", "not supported on one machine")
+        if kind == "readinessProbe" and "terminationGracePeriodSeconds" in probe:
+            yield Cause(f"{path}.{kind}.terminationGracePeriodSeconds", "must not be set: it stops nothing")
         if probe and not probe.keys() & {"httpGet", "tcpSocket", "exec", "grpc"}:
             yield Cause(f"{path}.{kind}", "must have one of httpGet, tcpSocket, exec")
 

@@ -1,4 +1,4 @@
-"""Decides when a component is restarted. Pure."""
+"""Decides when a component is restarted, and when it counts as hung. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -31,6 +31,22 @@ class Fail(NamedTuple):
 def started(history: RestartHistory, now: float) -> RestartHistory:
     """Return the history after a start, or an adoption."""
     return replace(history, started=now)
+
+
+def is_hung(
+    history: RestartHistory, answered: float | None, *, now: float, settings: SupervisorSettings
+) -> bool:
+    """Whether a component that runs has hung.
+
+    Args:
+        history: the history of the component.
+        answered: monotonic seconds of the last answer of its event loop; None before the first one.
+        now: monotonic seconds.
+        settings: the longest silence, in seconds.
+    """
+    if answered is None:
+        return now - history.started > settings.start_seconds
+    return now - answered > settings.hang_seconds
 
 
 def ended(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.data_dir import DataDir
-from serving.embedded.supervisor import restart_policy
+from serving.embedded.supervisor import liveness, restart_policy
 from serving.settings import SupervisorSettings
 from serving.system import locks, processes
 from serving.system.processes import ProcessIdentity
@@ -68,6 +68,8 @@ class _Component:
     """None while it does not run."""
     process: subprocess.Popen[bytes] | None = None
     history: restart_policy.RestartHistory = field(default_factory=restart_policy.RestartHistory)
+    answered: float | None = None
+    """When its event loop answered last, on the monotonic clock; None before the first answer."""
     due: float = 0.0
     """When to start it, on the monotonic clock, while it does not run."""
 
@@ -99,7 +101,8 @@ class Supervisor:
             record = processes.read_running(self._data_dir.identity(component.name))
             if record is not None:
                 component.identity = record[0]
-                component.history = restart_policy.started(component.history, clock.monotonic())
+                component.answered = clock.monotonic()
+                component.history = restart_policy.started(component.history, component.answered)
                 adopted.append(component.name)
         return adopted
 
@@ -110,13 +113,53 @@ class Supervisor:
             errors.UserError: a component cannot run as configured, and not all components have been up yet.
         """
         self._data_dir.logs.mkdir(parents=True, exist_ok=True)
+        asking = [asyncio.create_task(self._ask(component)) for component in self._components.values()]
+        try:
+            await self._keep_running()
+        finally:
+            for task in asking:
+                task.cancel()
+
+    async def _keep_running(self) -> None:
+        checked = clock.monotonic()
         while True:
+            now = clock.monotonic()
+            if now - checked > self._settings.ask_seconds:
+                self._excuse(now - checked)
+            checked = now
             for component in self._components.values():
                 if component.identity is not None and self._ended(component):
                     self._note_end(component)
+                elif component.identity is not None and restart_policy.is_hung(
+                    component.history, component.answered, now=now, settings=self._settings
+                ):
+                    self._kill_hung(component)
                 if component.identity is None and clock.monotonic() >= component.due:
                     self._start(component)
             await asyncio.sleep(self._settings.poll_seconds)
+
+    async def _ask(self, component: _Component) -> None:
+        """Note when a component's event loop answers, until cancelled."""
+        socket = self._data_dir.liveness(component.name)
+        while True:
+            identity = component.identity
+            if await liveness.answers(socket, self._settings.hang_seconds) and component.identity == identity:
+                component.answered = clock.monotonic()
+            await asyncio.sleep(self._settings.ask_seconds)
+
+    def _excuse(self, seconds: float) -> None:
+        """Forgive a silence in which this process itself did not run: it was stopped, or the machine slept."""
+        for component in self._components.values():
+            component.history = restart_policy.started(component.history, component.history.started + seconds)
+            if component.answered is not None:
+                component.answered += seconds
+
+    def _kill_hung(self, component: _Component) -> None:
+        log.error("%s has hung: killed", component.name)
+        assert component.identity is not None
+        processes.send_signal(component.identity, signal.SIGKILL)
+        component.answered = None
+        component.history = restart_policy.started(component.history, clock.monotonic())
 
     def _ended(self, component: _Component) -> bool:
         if component.process is not None:
@@ -140,6 +183,7 @@ class Supervisor:
                 component.due = now + delay
 
     def _start(self, component: _Component) -> None:
+        component.answered = None
         record = processes.read_running(self._data_dir.identity(component.name))
         if record is not None:
             component.identity = record[0]

@@ -21,6 +21,8 @@ class Observed:
     route: Object | None
     gateways: frozenset[str]
     """Names of the live gateways: only their statuses count."""
+    gateway_problems: Mapping[str, str] = field(default_factory=dict)
+    """Why live gateways serve no requests, by name."""
     verdicts: Mapping[str, str] = field(default_factory=dict)
     """Result of probing each backend: empty if it is proven, else the failure."""
     pods: Mapping[str, Sequence[Object]] = field(default_factory=dict)

@@ -226,6 +226,11 @@ def _routes_ready(facts: Facts) -> Condition:
 
     if not facts.observed.gateways:
         return not_ready("NoGateway", "no gateway is alive")
+    if facts.observed.gateways <= facts.observed.gateway_problems.keys():
+        reasons = (
+            f"gateway {name}: {text}" for name, text in sorted(facts.observed.gateway_problems.items())
+        )
+        return not_ready("GatewayNotServing", "; ".join(reasons))
     if facts.lagging:
         gateways = (f"{name} ({text})" if text else name for name, text in facts.lagging.items())
         return not_ready("RouteNotAccepted", f"not accepted yet by gateway {', '.join(gateways)}")

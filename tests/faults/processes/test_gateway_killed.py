@@ -11,7 +11,7 @@ import aiohttp
 
 from serving import clock
 from serving.router.envoy.process import EnvoyProcess
-from serving.router.gateway import _keep_alive
+from serving.router.envoy.supervision import EnvoySupervision
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, route, settings_for_test
 
@@ -82,7 +82,8 @@ async def test_traffic_continues_and_envoy_is_adopted_when_its_starter_is_killed
 async def test_killed_envoy_restarts_within_a_second_with_its_routes(tmp_path: Path) -> None:
     rig = GatewayRig(tmp_path, settings_for_test())
     await rig.start()
-    keeper = asyncio.create_task(_keep_alive(rig.process, rig.config()))
+    envoy = EnvoySupervision(rig.process, rig.config(), rig.data_dir.gateway, lambda _: None)
+    keeper = asyncio.create_task(envoy.run())
     try:
         async with backend(STABLE, 8080), aiohttp.ClientSession() as session:
             await rig.serve(ROUTES, SLICES)

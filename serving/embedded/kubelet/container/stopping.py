@@ -64,6 +64,16 @@ async def stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event 
             if run.exit() is None:
                 send_signal(run, signal.SIGKILL)
         await asyncio.wait(ends, timeout=VERDICT_SECONDS)
+        for run in runs:
+            if run.exit() is None:
+                _kill_shim(run)
+
+
+def _kill_shim(run: RunDirectory) -> None:
+    """Kill a shim that has hung: `ended` then declares the run lost."""
+    identities = run.identities()
+    if identities is not None and not processes.is_alive(identities[1]):
+        processes.send_signal(identities[0], signal.SIGKILL)
 
 
 async def _send_sigterm(run: RunDirectory) -> None:

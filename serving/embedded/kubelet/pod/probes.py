@@ -36,6 +36,8 @@ class ContainerProbe:
     timeout: float
     successes: int
     failures: int
+    grace: float | None = None
+    """Seconds from SIGTERM to SIGKILL after a failure; None for those of the Pod."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def parse(container: Mapping[str, Any]) -> list[ContainerProbe]:
                     float(spec.get("timeoutSeconds") or 1),
                     int(spec.get("successThreshold") or 1) if kind == "readiness" else 1,
                     int(spec.get("failureThreshold") or 3),
+                    spec.get("terminationGracePeriodSeconds"),
                 )
             )
     return probes

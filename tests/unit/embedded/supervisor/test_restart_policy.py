@@ -42,3 +42,17 @@ def test_restart_delay_grows_to_its_cap_while_a_component_keeps_failing(lives: l
 def test_restart_delay_is_reset_after_a_long_run() -> None:
     decision = ended(RestartHistory(failures=9, started=0), None, SETTINGS.healthy_seconds)
     assert decision == Restart(SETTINGS.restart_seconds, RestartHistory(1, 0))
+
+
+@given(st.floats(0, 100), st.floats(0, 100))
+def test_component_is_hung_after_its_silence_and_not_while_it_starts(answered: float, silence: float) -> None:
+    history, now = RestartHistory(started=0), answered + silence
+    hung = restart_policy.is_hung(history, answered, now=now, settings=SETTINGS)
+    assert hung == (now - answered > SETTINGS.hang_seconds)
+    starting = restart_policy.is_hung(history, None, now=now, settings=SETTINGS)
+    assert starting == (now > SETTINGS.start_seconds)
+
+
+def test_hung_component_is_back_within_ten_seconds() -> None:
+    noticed = SETTINGS.ask_seconds + SETTINGS.hang_seconds + SETTINGS.poll_seconds
+    assert noticed + SETTINGS.restart_seconds < 10

@@ -56,6 +56,16 @@ def test_effective_percent_comes_from_a_live_gateway() -> None:
     )
 
 
+def test_inference_is_not_ready_while_no_live_gateway_serves() -> None:
+    world = settled(predictor("a", "v1"))
+    (gateway,) = world.now().gateways
+    world.problems = {gateway: "Envoy has not answered for 1.5 s"}
+    message = f"gateway {gateway}: Envoy has not answered for 1.5 s"
+    assert planned_condition(world, "Ready") == ("False", "GatewayNotServing", message)
+    world.problems = {"of-another": "Envoy has not answered for 1.5 s"}
+    assert planned_condition(world, "Ready")[0] == "True"
+
+
 def test_ready_repeats_the_first_condition_that_is_not_true() -> None:
     world = settled(predictor("a", "v1"))
     world.alive = False

@@ -1,0 +1,138 @@
+"""Keeps Envoy running: starts it again when it has ended, and replaces it when it has hung.
+
+Both of Envoy's kinds of threads are asked: the main thread by the admin socket, a worker by the private
+listener. The successor listens where the killed Envoy did.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from serving import clock, errors
+from serving.router.envoy.process import EnvoyProcess
+from serving.system import processes, sockets
+from serving.system.process_exit import has_ended_within
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 0.2
+"""Between checks that Envoy runs; a killed Envoy is back within a second."""
+ASK_SECONDS = 0.5
+"""Between questions to Envoy."""
+ANSWER_SECONDS = 1.0
+"""Longest wait for an answer, three times the longest update of Envoy's main thread."""
+HANG_SECONDS = 2.0
+"""Silence from which a running Envoy counts as hung: two questions without an answer."""
+START_SECONDS = 20.0
+"""Silence of an Envoy that has not answered yet: with 2,000 clusters it starts within 3 s."""
+KILL_SECONDS = 2.0
+"""Longest wait for the kernel to end a killed Envoy."""
+_QUESTION = b"GET /ready HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n"
+"""The admin socket answers with Envoy's state, the private listener with 404: each shows that a thread runs."""
+
+
+class EnvoySupervision:
+    """The state of one Envoy, which `run` keeps running."""
+
+    def __init__(
+        self, process: EnvoyProcess, bootstrap: bytes, folder: Path, on_problem: Callable[[str], None]
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            process: the Envoy, which runs.
+            bootstrap: the content of its bootstrap file.
+            folder: the folder of its sockets.
+            on_problem: called with the reason why no traffic flows when it changes; empty while Envoy answers.
+        """
+        self._process = process
+        self._bootstrap = bootstrap
+        self._sockets = (folder / "admin.sock", folder / "probe.sock")
+        self._on_problem = on_problem
+        self._answered: float | None = None
+        """When this Envoy answered last, on the monotonic clock; None before its first answer."""
+        self._started = clock.monotonic()
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Keep Envoy running until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._restart_ended())
+            group.create_task(self._ask())
+
+    async def _restart_ended(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if self._process.running() is not None:
+                continue
+            log.error("Envoy is gone (exit code %s): starting it again", self._process.exit_code())
+            try:
+                self._process.start(self._bootstrap)
+            except errors.UserError as error:
+                log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message suffices
+                self._set_problem(f"Envoy cannot start: {error}")
+            self._answered, self._started = None, clock.monotonic()
+
+    async def _ask(self) -> None:
+        while True:
+            asked = clock.monotonic()
+            answered = await self._answers()
+            now = clock.monotonic()
+            if answered:
+                self._answered = now
+                self._set_problem("")
+            elif now - asked > ANSWER_SECONDS + ASK_SECONDS:
+                self._excuse(now - asked)  # this process itself did not run
+            elif self._answered is not None:
+                silence = now - self._answered
+                if silence > ANSWER_SECONDS:  # a killed Envoy is back before
+                    self._set_problem(f"Envoy has not answered for {silence:.1f} s")
+                if silence > HANG_SECONDS:
+                    await self._kill(silence)
+            elif now - self._started > START_SECONDS:
+                await self._kill(now - self._started)
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def _answers(self) -> bool:
+        """Whether both threads answer in time."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return all(await asyncio.gather(*(_answers_at(path) for path in self._sockets)))
+        except TimeoutError:
+            return False
+
+    def _excuse(self, seconds: float) -> None:
+        self._started += seconds
+        if self._answered is not None:
+            self._answered += seconds
+
+    async def _kill(self, silence: float) -> None:
+        """Kill the Envoy that runs; `_restart_ended` starts its successor."""
+        running = self._process.running()
+        if running is None:
+            return
+        log.error("Envoy %d has not answered for %.1f s: killing it", running.pid, silence)
+        processes.send_signal(running.process, signal.SIGKILL)
+        await has_ended_within(running.process, KILL_SECONDS)
+        self._answered, self._started = None, clock.monotonic()
+
+    def _set_problem(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._on_problem(problem)
+
+
+async def _answers_at(path: Path) -> bool:
+    """Whether a thread of Envoy answers an HTTP request on this socket."""
+    with contextlib.suppress(OSError):
+        with sockets.short_path(path) as address:
+            reader, writer = await asyncio.open_unix_connection(address)
+        try:
+            writer.write(_QUESTION)
+            return (await reader.readline()).startswith(b"HTTP/1.1 ")
+        finally:
+            writer.close()
+    return False

@@ -1,0 +1,77 @@
+"""SIGSTOP of each component and of Envoy, under load: each is replaced, and what is said is true."""
+
+import json
+import signal
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from serving.embedded.supervisor.supervisor import COMPONENTS
+from serving.kube import Kube
+from serving.objects import Object
+from serving.resources import conditions, kinds
+from serving.system import processes
+from tests.rig.servers import stack as stacks
+from tests.rig.servers.stack import LiveStack, until
+
+pytestmark = pytest.mark.slow
+HUNG_SECONDS = 15.0
+"""Until a hung component is replaced: it is noticed after 6 s, and this machine may be loaded."""
+
+ENVOY_HUNG_SECONDS = 8.0
+"""Until traffic flows again: 3.5 s on a machine without other work."""
+
+
+@pytest.fixture
+async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
+    arms = stacks.predictors(stable=("v-1", 90), candidate=("v-2", 10))
+    async with stacks.deployed(stack, "digits", arms) as client:
+        await until(client, kinds.INFERENCE, "digits", stacks.settled)
+        yield client
+
+
+def routes_ready(inference: Object) -> Object:
+    condition = conditions.find((inference.get("status") or {}).get("conditions"), "RoutesReady")
+    assert condition is not None
+    return condition
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+async def test_hung_component_is_replaced_without_a_failed_request(
+    stack: LiveStack, kube: Kube, name: str
+) -> None:
+    replicas = await stack.replicas(kube, "digits")
+    hung = stack.component(name)
+    assert hung is not None
+    async with stack.load("digits") as load:
+        assert processes.send_signal(hung, signal.SIGSTOP)
+        begun = time.monotonic()
+        while stack.component(name) in (None, hung):
+            assert time.monotonic() - begun < HUNG_SECONDS
+            await load.more(5)
+        assert not processes.is_alive(hung)
+        await load.more(50)
+    assert load.failed == []
+    inference = await until(kube, kinds.INFERENCE, "digits", stacks.settled)
+    assert routes_ready(inference)["reason"] == "Accepted"
+    assert await stack.replicas(kube, "digits") == replicas
+
+
+async def test_hung_envoy_is_replaced_within_seconds_and_reported(stack: LiveStack, kube: Kube) -> None:
+    record = processes.read_identity(stack.data_dir.gateway / "envoy.json")
+    assert record is not None
+    assert processes.send_signal(record[0], signal.SIGSTOP)
+    begun = time.monotonic()
+    not_serving = await until(
+        kube, kinds.INFERENCE, "digits", lambda i: routes_ready(i)["reason"] == "GatewayNotServing"
+    )
+    assert "Envoy has not answered for" in routes_ready(not_serving)["message"]
+    assert conditions.is_true(not_serving, "Ready") is False
+    async with stack.load("digits") as load:
+        while not any(answer.status == 200 for answer in load.answers):
+            assert time.monotonic() - begun < ENVOY_HUNG_SECONDS
+            await load.more(1)
+    await until(kube, kinds.INFERENCE, "digits", stacks.settled)
+    replaced = json.loads((stack.data_dir.gateway / "envoy.json").read_text())
+    assert replaced["pid"] != record[0].pid
