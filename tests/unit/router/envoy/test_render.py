@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from serving.router.envoy import messages_pb2, weights
+from serving.router.envoy import clusters, messages_pb2, weights
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
 from serving.router.envoy.resource import NO_ENDPOINTS, encoded_resource
 from serving.router.envoy.weights import Weights
 from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import Cluster, service_of
+from serving.router.plan.service import Cluster, Endpoint, service_of
 from serving.settings import GatewaySettings
 from tests.rig.envoy_json import decoded
 from tests.rig.servers.gateway import endpoint_slice, replaced, route
@@ -136,3 +136,10 @@ def test_salt_appears_in_the_pattern_only_as_a_digest() -> None:
 
 def test_bootstrap_reads_no_configuration_from_files() -> None:
     assert "path_config_source" not in json.dumps(bootstrap(SETTINGS, port=1, sockets=SOCKETS))
+
+
+def test_endpoint_of_a_unix_socket_is_a_pipe_in_the_pods_folder() -> None:
+    cluster = Cluster("default/digits/8080", (Endpoint("127.77.0.2", 8080, unix=True),))
+    assignment = clusters.load_assignment(cluster, SocketFolders("/activator", "/sockets"))
+    (endpoint,) = assignment.endpoints[0].lb_endpoints
+    assert endpoint.endpoint.address.pipe.path == "/sockets/127.77.0.2:8080"

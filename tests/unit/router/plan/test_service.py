@@ -1,7 +1,8 @@
 from typing import Any
 
 from serving.planning.apportionment import RING_UNITS
-from serving.router.plan.service import Cluster, service_of
+from serving.resources.names import UNIX_PROTOCOL
+from serving.router.plan.service import Cluster, Endpoint, service_of
 from tests.rig.servers.gateway import endpoint_slice, route
 
 
@@ -95,3 +96,15 @@ def test_service_has_every_cluster_of_its_ring_and_probes() -> None:
     service = plan_one(two_arms(), digits_stable=ready("digits-stable", "127.77.0.2"))
     referenced = {s.cluster for s in service.ring} | {p.cluster for p in service.probes}
     assert referenced == {cluster.name for cluster in service.clusters}
+
+
+def test_replica_is_reached_by_its_unix_socket_when_its_port_says_so() -> None:
+    slices = ready("digits-stable", "127.77.0.2")
+    slices[0]["ports"][0]["appProtocol"] = UNIX_PROTOCOL
+    service = plan_one(
+        two_arms(), digits_stable=slices, digits_candidate=ready("digits-candidate", "127.77.0.3")
+    )
+    endpoints = {cluster.name.split("/")[1]: cluster.endpoints for cluster in service.clusters}
+    assert endpoints["digits-stable"] == (Endpoint("127.77.0.2", 8080, unix=True),)
+    assert endpoints["digits-stable"][0].socket == "127.77.0.2:8080"
+    assert endpoints["digits-candidate"] == (Endpoint("127.77.0.3", 8080),)

@@ -4,6 +4,7 @@ import copy
 import itertools
 
 from serving.embedded.workloads.endpoint_slice import plan
+from serving.resources import names
 
 SERVICE = {
     "metadata": {"name": "web", "namespace": "default", "uid": "s"},
@@ -34,6 +35,20 @@ def test_ready_pod_is_listed_with_its_address_and_named_port() -> None:
     assert endpoint["addresses"] == ["127.77.0.1"]
     assert endpoint["conditions"] == {"ready": True, "serving": True, "terminating": False}
     assert endpoint["targetRef"] == {"kind": "Pod", "name": "a", "namespace": "default", "uid": "a"}
+
+
+def test_port_of_a_passed_socket_is_in_a_slice_of_its_own_during_a_change() -> None:
+    passed = pod("b")
+    passed["metadata"]["annotations"] = {names.SOCKET_PORT_ANNOTATION: "8080"}
+    results = plan.slices(SERVICE, [pod("a"), passed])
+    assert sorted(result["ports"][0].get("appProtocol", "") for result in results) == [
+        "",
+        names.UNIX_PROTOCOL,
+    ]
+    other = pod("c")
+    other["metadata"]["annotations"] = {names.SOCKET_PORT_ANNOTATION: "9000"}
+    (result,) = plan.slices(SERVICE, [other])
+    assert "appProtocol" not in result["ports"][0]
 
 
 def test_slices_have_exactly_the_labels_of_their_service() -> None:
