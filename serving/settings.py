@@ -15,6 +15,7 @@ from serving.units import (
     LeaseSeconds,
     Percent,
     Port,
+    Ratio,
     Seconds,
     Share,
     WholeSeconds,
@@ -260,6 +261,12 @@ class StoreSettings(Section):
     """Size beyond which the least recently used images are evicted, of those that can be fetched again and
     are not in use: an eighth of a laptop's disk. An image that was built here and never pushed stays, as it
     is nowhere else."""
+    unpack_ratio: Ratio = 100.0
+    """Most bytes that a compressed layer may unpack to, per byte of it. Weights compress to between all and a
+    tenth of their size, text to a tenth; gzip reaches 1,000 only with repetitions."""
+    unpack_free_bytes: Bytes = 16 * 1024 * 1024
+    """Bytes that a compressed layer may unpack to whatever its ratio: a tar of small files is mostly zeros,
+    and a layer of this size fills no disk."""
 
 
 @dataclass(frozen=True)

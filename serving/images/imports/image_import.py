@@ -10,16 +10,18 @@ from serving.images.documents.image import invalid
 from serving.images.imports.unpacking import Unpacked, unpack
 from serving.images.store import disk
 from serving.images.store.staging import Staging
+from serving.settings import StoreSettings
 
 
 class Import:
     """One image that a pull adds to the store. Its methods may be called from several threads at once."""
 
-    def __init__(self, manifest: bytes, staging: Staging) -> None:
+    def __init__(self, manifest: bytes, staging: Staging, settings: StoreSettings) -> None:
         self.digest = oci.digest_of(manifest)
         self.image = image.parse(manifest)
         self._manifest = manifest
         self._staging = staging
+        self._settings = settings
         self._lock = threading.Lock()
         self._layers = {layer.digest: layer for layer in self.image.layers}
         self._unpacked: dict[str, Unpacked] = {}
@@ -53,7 +55,7 @@ class Import:
             raise invalid(f"{digest} is no layer of {self.digest}")
         if digest in self._unpacked:
             return
-        unpacked = unpack(layer, self._staging, chunks)
+        unpacked = unpack(layer, self._staging, chunks, self._settings)
         with self._lock:
             self._unpacked[digest] = unpacked
             if unpacked.blob is not None:

@@ -76,6 +76,36 @@ class LayerStream(io.RawIOBase):
         return True
 
 
+class BoundedStream(io.RawIOBase):
+    """The unpacked bytes of a layer, refused once they exceed a bound."""
+
+    def __init__(self, stream: IO[bytes], layer: str, most: int) -> None:
+        """`layer` is its digest for the message, `most` the bound in bytes."""
+        self._stream = stream
+        self._layer = layer
+        self._most = most
+        self._size = 0
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most `size` bytes.
+
+        Raises:
+            errors.Permanent: `InvalidImage`, more bytes than the bound; at most one read is beyond it.
+        """
+        data = self._stream.read(size)
+        self._size += len(data)
+        if self._size > self._most:
+            raise invalid(
+                f"layer {self._layer}: may unpack to {self._most} bytes "
+                f"(store.unpack_ratio, store.unpack_free_bytes), got {self._size} bytes before its end"
+            )
+        return data
+
+
 def decompressed(source: LayerStream, compression: str) -> IO[bytes]:
     """Return the bytes of the tar in a layer."""
     if compression == "gzip":

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO, cast
 
 from serving import errors
 from serving.images.capture import source
@@ -15,6 +15,7 @@ from serving.images.documents.image import Layer, invalid
 from serving.images.imports import tarball
 from serving.images.store import disk
 from serving.images.store.staging import Staging
+from serving.settings import StoreSettings
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,19 @@ class Unpacked:
     blob: Path | None
 
 
-def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes]) -> Unpacked:
+def most_bytes(layer: Layer, settings: StoreSettings) -> int:
+    """Return how many bytes a layer may unpack to; without compression, as many as its descriptor says."""
+    if not layer.compression:
+        return layer.size
+    return max(int(layer.size * settings.unpack_ratio), settings.unpack_free_bytes)
+
+
+def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes], settings: StoreSettings) -> Unpacked:
     """Write the layer's files below `models/` to the staged tree; after an error none of them is left.
 
     Raises:
-        errors.Permanent: `InvalidImage`; the message names the member and the rule.
+        errors.Permanent: `InvalidImage`; the message names the member and the rule, or the bound of the
+            unpacked size.
         errors.Temporary: `DigestMismatch`, `DiskFull`.
     """
     created: list[Path] = []
@@ -41,7 +50,7 @@ def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes]) -> Unpacked:
         with disk.disk_full(), ExitStack() as opened:
             blob_path = None if layer.is_reproducible else staging.blob_path(layer.digest)
             blob = None if blob_path is None else opened.enter_context(_create(blob_path, created))
-            diff_id, files = _read(layer, staging, _stream(chunks, blob), created)
+            diff_id, files = _read(layer, staging, _stream(chunks, blob), created, settings)
             if blob is not None:
                 os.fsync(blob.fileno())
         is_complete = True
@@ -63,9 +72,15 @@ def _create(path: Path, created: list[Path]) -> BinaryIO:
 
 
 def _read(
-    layer: Layer, staging: Staging, stream: tarball.LayerStream, created: list[Path]
+    layer: Layer,
+    staging: Staging,
+    stream: tarball.LayerStream,
+    created: list[Path],
+    settings: StoreSettings,
 ) -> tuple[str, tuple[oci.File, ...]]:
-    tar = tarball.TarReader(tarball.decompressed(stream, layer.compression))
+    unpacked = tarball.decompressed(stream, layer.compression)
+    bounded = tarball.BoundedStream(unpacked, layer.digest, most_bytes(layer, settings))
+    tar = tarball.TarReader(cast("IO[bytes]", bounded))
     try:
         files = tuple(_write(tar, member, staging, created) for member in _limited(tar))
         _check_description(layer, tar, files)

@@ -107,7 +107,7 @@ class ModelStore:
             errors.Temporary: `DiskFull`.
         """
         with self.staging() as staging:
-            image_import = Import(manifest, staging)
+            image_import = Import(manifest, staging, self._settings)
             yield image_import
             self.commit(staging, image_import.digest, image_import.finish(), origin=origin)
 

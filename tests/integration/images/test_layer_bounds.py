@@ -1,0 +1,57 @@
+"""A compressed layer unpacks to a bounded size, and a refused one leaves nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serving import errors
+from serving.images.imports.image_import import Import
+from serving.images.store.model_store import ModelStore
+from serving.settings import StoreSettings
+from tests.objects.model_images import foreign, member, pieces, tar_of
+
+MIB = 1024 * 1024
+
+
+def files_in(store: ModelStore) -> list[Path]:
+    return [path for path in store.root.rglob("*") if path.is_file() and path.name != "lock"]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_layer_that_unpacks_beyond_the_ratio_is_refused_and_leaves_nothing(
+    compression: str, store: ModelStore
+) -> None:
+    bomb = foreign(tar_of([member("models/zeros", bytes(300 * MIB))]), compression=compression)
+    ((digest, blob),) = bomb.blobs.items()
+    assert len(blob) < MIB
+    with store.staging() as staging:
+        arriving = Import(bomb.manifest, staging, StoreSettings())
+        with pytest.raises(errors.Permanent, match=digest) as caught:
+            arriving.add_layer(digest, pieces(blob))
+        assert files_in(store) == [], "what was written is removed at once"
+    bound = max(int(len(blob) * StoreSettings().unpack_ratio), 16 * MIB)
+    assert caught.value.reason == "InvalidImage"
+    assert f"may unpack to {bound} bytes" in str(caught.value)
+    assert list((store.root / "tmp").iterdir()) == []
+
+
+def test_bytes_outside_of_models_count_too(store: ModelStore) -> None:
+    bomb = foreign(
+        tar_of([member("usr/zeros", bytes(20 * MIB)), member("models/a", b"1")]), compression="gzip"
+    )
+    with pytest.raises(errors.Permanent, match="may unpack to 16777216 bytes"):
+        bomb.bring(store)
+
+
+def test_a_small_layer_may_unpack_to_the_free_size_whatever_its_ratio(store: ModelStore) -> None:
+    zeros = foreign(tar_of([member("models/zeros", bytes(15 * MIB))]), compression="gzip")
+    zeros.bring(store)
+    assert store.has(zeros.digest)
+
+
+def test_a_higher_ratio_of_the_settings_accepts_the_layer(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "store", replace(StoreSettings(), unpack_ratio=2000.0))
+    zeros = foreign(tar_of([member("models/zeros", bytes(40 * MIB))]), compression="gzip")
+    zeros.bring(store)
+    assert store.has(zeros.digest)
