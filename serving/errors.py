@@ -10,10 +10,12 @@
     │   ├── Gone                 410: this resourceVersion is too old to watch from
     │   └── Forbidden            401/403
     ├── Unavailable              no response from the API or a peer; retrying can help
+    │   └── Hung                 the API accepts connections and does not answer
     ├── Permanent                retrying cannot help until something is changed; carries a condition reason
     │   └── SpaceInvalid         an invalid search space; names field, rule and value
     ├── Temporary                retrying can help, after `retry_after` seconds
     └── UserError                the command line or a file is wrong; the message says what to do
+        └── NoApi                no kubeconfig names an API
 
 Only classes that some code catches are here. Adapters map errors of libraries with `raise ... from`.
 """
@@ -83,6 +85,10 @@ class Unavailable(SlipwayError):
     """No response; the peer is down, slow or restarting."""
 
 
+class Hung(Unavailable):
+    """The API accepts connections and answers no request: its process is stopped, stuck or overloaded."""
+
+
 class Permanent(SlipwayError):
     """Retrying cannot help; `reason` is the CamelCase condition reason."""
 
@@ -110,6 +116,10 @@ class Temporary(SlipwayError):
 
 class UserError(SlipwayError):
     """The user's request cannot be carried out; the message says what to do."""
+
+
+class NoApi(UserError):
+    """There is no kubeconfig, so there is no API to talk to."""
 
 
 _BY_REASON: Mapping[str, type[ApiError]] = {

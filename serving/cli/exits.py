@@ -27,7 +27,7 @@ def code(error: errors.SlipwayError) -> Exit:
             return Exit.NOT_FOUND
         case errors.Conflict() | errors.AlreadyExists():
             return Exit.CONFLICT
-        case errors.Unavailable():
+        case errors.Unavailable() | errors.NoApi():
             return Exit.UNREACHABLE
         case errors.Invalid() | errors.ApiError(code=400) | errors.SpaceInvalid():
             return Exit.INVALID
@@ -47,6 +47,9 @@ def words(error: errors.SlipwayError) -> str:
         ]
         text = "\n".join([text.split(": [", maxsplit=1)[0].splitlines()[0].rstrip(": "), *lines])
     match error:
+        case errors.Hung():
+            hint = "Its process is stopped, stuck or overloaded: look at the process and at its log."
+            return f"{text}\n{hint}"
         case errors.Unavailable():
             hint = "The API does not answer. Is it running? Start it with `slipway up`, or see --kubeconfig."
             return f"{text}\n{hint}"
@@ -57,7 +60,7 @@ def words(error: errors.SlipwayError) -> str:
             kind = kinds.find(plural)
             where = "" if kind is not None and not kind.namespaced else " in this namespace, with -A in all"
             return f"{text}\n`slipway get {plural}` lists what there is{where}."
-        case errors.Forbidden():
+        case errors.Forbidden(code=401):
             hint = "The kubeconfig's token is not accepted; is it that of this server? See --kubeconfig."
             return f"{text}\n{hint}"
         case _:

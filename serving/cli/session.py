@@ -23,7 +23,7 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
     runs there; ~/.kube/config.
 
     Raises:
-        errors.UserError: there is none.
+        errors.NoApi: there is none.
     """
     if explicit is not None:
         return _existing(explicit.expanduser(), "--kubeconfig")
@@ -37,7 +37,7 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
     home = Path.home() / ".kube" / "config"
     if home.exists():
         return home
-    raise errors.UserError(
+    raise errors.NoApi(
         "no API to talk to: start one with `slipway up`, "
         "or name one with --kubeconfig, --data-dir or $KUBECONFIG"
     )
@@ -45,7 +45,7 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
 
 def _existing(path: Path, source: str) -> Path:
     if not path.exists():
-        raise errors.UserError(
+        raise errors.NoApi(
             f"there is no kubeconfig at {path} (from {source}); is `slipway up` running there?"
         )
     return path
@@ -56,16 +56,28 @@ def _runs(data_dir: DataDir) -> bool:
 
 
 def default_namespace(kubeconfig: Path) -> str:
-    """Return the namespace of the current context, else `default`."""
+    """Return the namespace of the current context, else `default`.
+
+    Raises:
+        errors.UserError: the file cannot be read, or is not a kubeconfig.
+    """
     import yaml
 
     try:
-        document = yaml.safe_load(kubeconfig.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
+        document = yaml.safe_load(kubeconfig.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise errors.UserError(f"cannot read {kubeconfig}: {error}") from error
-    for context in document.get("contexts") or []:
-        if context.get("name") == document.get("current-context"):
-            return str((context.get("context") or {}).get("namespace") or "default")
+    if not isinstance(document, dict):
+        content = "empty" if document is None else "not a kubeconfig"
+        raise errors.UserError(f"cannot use {kubeconfig}: it is {content}")
+    try:
+        for context in document.get("contexts") or []:
+            if context.get("name") == document.get("current-context"):
+                return str((context.get("context") or {}).get("namespace") or "default")
+    except (TypeError, AttributeError) as error:
+        raise errors.UserError(
+            f"cannot use {kubeconfig}: its contexts are not those of a kubeconfig"
+        ) from error
     return "default"
 
 
@@ -76,7 +88,7 @@ def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
     from serving.kube import connect
 
     async def main() -> T:
-        async with await connect(kubeconfig, component="cli", pool=8) as kube:
+        async with await connect(kubeconfig, component="cli", pool=8, detects_hangs=True) as kube:
             return await work(kube)
 
     try:

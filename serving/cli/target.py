@@ -25,7 +25,8 @@ def resolve(kubeconfig: Path | None, data_dir: Path | None, namespace: str | Non
     """Return what --kubeconfig, --data-dir and -n choose.
 
     Raises:
-        errors.UserError: there is no API to talk to.
+        errors.NoApi: there is no API to talk to.
+        errors.UserError: the kubeconfig cannot be read.
     """
     path = find_kubeconfig(kubeconfig, data_dir)
     return Target(path, namespace or default_namespace(path), namespace is not None, data_dir)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +12,10 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
+import yaml
 
 from serving import errors
+from serving.kube import hangs
 from serving.kube.kubernetes_aio import Configuration, RESTClientObject, config
 from serving.objects import Object
 from serving.resources.kinds import Kind
@@ -24,6 +26,7 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 REQUEST_SECONDS = 30.0
+"""Longest request of a component; a webhook of a cluster may take 30 s."""
 STRICT = {"fieldValidation": "Strict"}
 """The server refuses unknown fields; by default kube-apiserver drops them with a warning."""
 KEEP_SECONDS = 10.0
@@ -53,8 +56,12 @@ class Kube:
     without a response: the API may or may not have executed that request.
     """
 
-    def __init__(self, configuration: Configuration, *, field_manager: str) -> None:
+    def __init__(
+        self, configuration: Configuration, *, field_manager: str, detects_hangs: bool = False
+    ) -> None:
+        """Requests fail with `errors.Hung` within 5 s where the API hangs, if `detects_hangs`."""
         self._configuration = configuration
+        self._detects_hangs = detects_hangs
         self._rest = RESTClientObject(configuration)
         self._session: aiohttp.ClientSession | None = None
         self.field_manager = field_manager
@@ -222,9 +229,7 @@ class Kube:
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Return the body of any path: logs, discovery and the like."""
-        async with self._request("GET", path, query=query) as response:
-            await _raise_for_status(response)
-            return await response.read()
+        return await self._answer(self._body("GET", path, query=query), f"GET {path}")
 
     async def stream(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
         """Yield the body of any path as it arrives, without a time limit."""
@@ -255,12 +260,28 @@ class Kube:
         accept: str = "application/json",
     ) -> Object:
         """Send a request and return its JSON answer; the command line asks for Tables and dry runs by it."""
-        async with self._request(
-            method, path, body=body, query=query, content_type=content_type, accept=accept
-        ) as response:
+        sent = self._body(method, path, body=body, query=query, content_type=content_type, accept=accept)
+        result: Object = orjson.loads(await self._answer(sent, f"{method} {path}"))
+        return result
+
+    async def _body(self, method: str, path: str, **options: Any) -> bytes:
+        async with self._request(method, path, **options) as response:
             await _raise_for_status(response)
-            result: Object = orjson.loads(await response.read())
-            return result
+            return await response.read()
+
+    async def _answer(self, answer: Coroutine[Any, Any, bytes], request: str) -> bytes:
+        if not self._detects_hangs:
+            return await answer
+        return await hangs.unless_hung(answer, request, self._configuration.host, self._probe)
+
+    async def _probe(self) -> None:
+        """Ask for the version over a connection of its own: those of the pool may all be in use."""
+        timeout = aiohttp.ClientTimeout(total=hangs.PROBE_SECONDS)
+        async with (
+            Kube(self._configuration, field_manager=self.field_manager) as other,
+            other._request("GET", "/version", timeout=timeout),
+        ):
+            pass
 
     @asynccontextmanager
     async def _request(
@@ -281,6 +302,7 @@ class Kube:
         headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": self.field_manager}
         for auth in (await self._configuration.auth_settings()).values():
             headers[auth["key"]] = auth["value"]
+        timeout = timeout or aiohttp.ClientTimeout(total=REQUEST_SECONDS)
         try:
             async with self._session.request(
                 method,
@@ -288,11 +310,12 @@ class Kube:
                 params={key: value for key, value in (query or {}).items() if value},
                 data=None if body is None else orjson.dumps(body),
                 headers=headers,
-                timeout=timeout or aiohttp.ClientTimeout(total=REQUEST_SECONDS),
+                timeout=timeout,
             ) as response:
                 yield response
         except (TimeoutError, aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
-            raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {error}") from error
+            reason = str(error) or (f"no answer within {timeout.total:g} s" if timeout.total else "no answer")
+            raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {reason}") from error
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
@@ -308,21 +331,25 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
     raise errors.from_status(response.status, status)
 
 
-async def connect(kubeconfig: Path | None = None, *, component: str, pool: int = 64) -> Kube:
+async def connect(
+    kubeconfig: Path | None = None, *, component: str, pool: int = 64, detects_hangs: bool = False
+) -> Kube:
     """Connect with a kubeconfig; without one as a Pod of a cluster does, else with the current kubeconfig.
 
     Args:
         kubeconfig: path of the file.
         component: becomes the field manager `slipway-<component>`.
         pool: most connections at once.
+        detects_hangs: a request to an API that hangs fails within 5 s, with `errors.Hung`; for users who wait.
 
     Raises:
+        errors.NoApi: there is no file `kubeconfig`.
         errors.UserError: there is no usable configuration.
     """
     configuration = Configuration()
     configuration.connection_pool_maxsize = pool
     if kubeconfig is not None and not kubeconfig.exists():  # noqa: ASYNC240 once, and where it is read next
-        raise errors.UserError(f"cannot use {kubeconfig}: there is no such file")
+        raise errors.NoApi(f"cannot use {kubeconfig}: there is no such file")
     try:
         if kubeconfig is not None:
             await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
@@ -331,10 +358,13 @@ async def connect(kubeconfig: Path | None = None, *, component: str, pool: int =
                 config.load_incluster_config(client_configuration=configuration)
             except config.ConfigException:
                 await config.load_kube_config(client_configuration=configuration)
-    except (config.ConfigException, FileNotFoundError, PermissionError) as error:
+    except (config.ConfigException, OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {error}") from error
+    except (TypeError, AttributeError, KeyError, ValueError) as error:  # of its fields' types
+        reason = "it is not a kubeconfig: it is empty, or a field has a wrong type"
+        raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {reason}") from error
     configuration.client_session_kwargs = _session_options(configuration.host)
-    return Kube(configuration, field_manager=f"slipway-{component}")
+    return Kube(configuration, field_manager=f"slipway-{component}", detects_hangs=detects_hangs)
 
 
 def _session_options(host: str) -> dict[str, Any]:

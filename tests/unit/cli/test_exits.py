@@ -45,3 +45,25 @@ def test_a_missing_object_is_reported_with_the_command_that_lists_objects() -> N
 def test_a_missing_namespace_is_reported_with_the_command_that_lists_namespaces() -> None:
     error = errors.NotFound(404, "NotFound", 'namespaces "x" not found', details={"kind": "namespaces"})
     assert words(error).endswith("\n`slipway get namespaces` lists what there is.")
+
+
+def test_a_hung_api_is_unreachable_and_its_hint_does_not_start_another() -> None:
+    error = errors.Hung("the API at https://h:1 accepts connections, but has not answered for 4 s")
+    assert code(error) == Exit.UNREACHABLE
+    assert "slipway up" not in words(error)
+
+
+def test_no_kubeconfig_is_unreachable_and_other_mistakes_of_the_user_are_failures() -> None:
+    assert code(errors.NoApi("no API to talk to")) == Exit.UNREACHABLE
+    assert code(errors.UserError("there is no kind 'x'")) == Exit.FAILED
+
+
+def test_a_missing_permission_is_shown_as_the_api_words_it() -> None:
+    message = 'models.slipway.dev is forbidden: User "ann" cannot list resource "models"'
+    error = errors.from_status(403, {"reason": "Forbidden", "message": message})
+    assert words(error) == message
+    assert code(error) == Exit.FORBIDDEN
+
+
+def test_an_unknown_token_is_reported_with_the_option_that_names_another() -> None:
+    assert "token is not accepted" in words(errors.from_status(401, {"reason": "Unauthorized"}))

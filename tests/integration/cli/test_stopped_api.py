@@ -1,0 +1,45 @@
+"""Commands while the process of the API is stopped: the kernel accepts connections, and nobody answers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig.servers.api_process import ApiProcess
+
+LIMIT_SECONDS = 5.0
+
+
+@pytest.fixture
+def stopped_api(tmp_path: Path) -> Iterator[ApiProcess]:
+    api = ApiProcess(tmp_path / "data").start()
+    assert api.process is not None
+    os.kill(api.process.pid, signal.SIGSTOP)
+    yield api
+    os.kill(api.process.pid, signal.SIGCONT)
+    api.stop()
+
+
+def test_a_command_reports_within_5_s_that_a_stopped_api_accepts_and_does_not_answer(
+    stopped_api: ApiProcess,
+) -> None:
+    started = time.monotonic()
+    completed = subprocess.run(
+        [sys.executable, "-m", "serving.app", "get", "--kubeconfig", str(stopped_api.data_dir.kubeconfig)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    spent = time.monotonic() - started
+    server = f"https://127.0.0.1:{stopped_api.settings.port}"
+    assert (completed.returncode, completed.stdout) == (5, "")
+    assert completed.stderr.startswith(
+        f"error: the API at {server} accepts connections, but has not answered for 4 s"
+    )
+    assert spent < LIMIT_SECONDS
