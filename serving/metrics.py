@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from serving import errors
-from serving.system import atomic_file
+from serving.system import run_files
 
 HOST = "127.0.0.1"
 PATH = "/metrics"
@@ -112,5 +112,4 @@ def _can_use_another(error: OSError, requested: int) -> bool:
 
 
 def _record_port(note: Path, port: int) -> None:
-    note.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.replace(note, orjson.dumps({"port": port}))
+    run_files.write(note, orjson.dumps({"port": port}))

@@ -90,7 +90,12 @@ def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:
 def write_identity(path: Path, identity: ProcessIdentity, **extra: Any) -> None:
     """Record an identity, and what else the caller knows of the process, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.replace(path, orjson.dumps({**asdict(identity), **extra}))
+    atomic_file.replace(path, encoded(identity, **extra))
+
+
+def encoded(identity: ProcessIdentity, **extra: Any) -> bytes:
+    """Return the record that `read_identity` reads."""
+    return orjson.dumps({**asdict(identity), **extra})
 
 
 def read_identity(path: Path) -> tuple[ProcessIdentity, dict[str, Any]] | None:

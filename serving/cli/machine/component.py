@@ -26,7 +26,7 @@ from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness
 from serving.embedded.supervisor.restart_policy import GIVES_UP
 from serving.settings import Settings
-from serving.system import locks, processes
+from serving.system import locks, processes, run_files
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,8 @@ def main(arguments: Sequence[str]) -> int:
         log.info("another process runs %s of %s", options.name, data_dir.root)
         return ALREADY_RUNS
     me = processes.own_identity()
-    processes.write_identity(
-        data_dir.identity(options.name),
-        me,
-        apiPort=configuration.api.port,
-        gatewayPort=configuration.gateway.port,
-    )
+    ports = {"apiPort": configuration.api.port, "gatewayPort": configuration.gateway.port}
+    run_files.write(data_dir.identity(options.name), processes.encoded(me, **ports))
     failure: BaseException | None = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

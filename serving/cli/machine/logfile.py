@@ -36,6 +36,8 @@ def of_nothing() -> None:
 
 def _configure(name: str, handler: logging.Handler) -> None:
     handler.setFormatter(logging.Formatter(_FORMAT.format(name=name), _DATES))
+    # Lines that a full disk does not take are lost; a traceback for each would fill the terminal.
+    logging.raiseExceptions = False
     logging.basicConfig(level=os.environ.get(_LEVEL, "INFO").upper(), handlers=[handler], force=True)
     for library in _TALKATIVE:
         logging.getLogger(library).setLevel(logging.WARNING)

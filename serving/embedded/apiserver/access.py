@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver.status_errors import to_status
-from serving.system import atomic_file
+from serving.system import atomic_file, run_files
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 """Paths that need no token; their responses are only `ok`."""
@@ -30,7 +30,7 @@ def token(path: Path) -> str:
 
 
 def write_kubeconfig(data_dir: DataDir, *, host: str, port: int, ca: bytes, secret: str) -> None:
-    """Write the kubeconfig by which clients find and trust the server."""
+    """Write the kubeconfig by which clients find and trust the server; retry while the disk is full."""
     address = f"[{host}]" if ":" in host else host
     cluster = {
         "server": f"https://{address}:{port}",
@@ -47,7 +47,7 @@ def write_kubeconfig(data_dir: DataDir, *, host: str, port: int, ca: bytes, secr
         ],
     }
     content = orjson.dumps(config, option=orjson.OPT_INDENT_2)
-    atomic_file.replace(data_dir.kubeconfig, content, mode=0o600, synced=True)
+    run_files.write(data_dir.kubeconfig, content, mode=0o600, synced=True)
 
 
 class TokenGate:

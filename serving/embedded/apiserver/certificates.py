@@ -4,9 +4,11 @@ Both satisfy strict clients (RFC 5280; VERIFY_X509_STRICT is the default of Pyth
 identifiers, a critical keyUsage, and names in subjectAltName.
 """
 
+import contextlib
 import datetime as dt
 import ipaddress
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,24 +46,48 @@ def files(directory: Path) -> CertificateFiles:
 
 
 def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) -> bool:
-    """Replace files that are missing, damaged, expiring or for other names; return whether there were any."""
+    """Replace files that are missing, damaged, expiring or for other names; return whether there were any.
+
+    Raises:
+        OSError: the files could not be written, and are as they were.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = files(directory)
     authority = _usable_ca(paths, settings, now)
     if authority is not None and _usable_server(paths, authority[0], host, settings, now):
         return False
+    contents: dict[Path, bytes] = {}
     if authority is None:
         authority = _make_ca(now)
-        _write(paths.ca_key, _key_pem(authority[1]))
-        _write(paths.ca, authority[0].public_bytes(serialization.Encoding.PEM))
+        contents[paths.ca_key] = _key_pem(authority[1])
+        contents[paths.ca] = authority[0].public_bytes(serialization.Encoding.PEM)
     server, key = _make_server(*authority, _names(host), now, settings.certificate_days)
-    _write(paths.key, _key_pem(key))
-    _write(paths.certificate, server.public_bytes(serialization.Encoding.PEM))
+    contents[paths.key] = _key_pem(key)
+    contents[paths.certificate] = server.public_bytes(serialization.Encoding.PEM)
+    _replace(contents)
     return True
 
 
-def _write(path: Path, content: bytes) -> None:
-    atomic_file.replace(path, content, mode=0o600, synced=True)
+def can_serve(directory: Path, now: dt.datetime) -> bool:
+    """Whether the directory has a certificate that is valid now, and its key."""
+    paths = files(directory)
+    server, key = _load(paths.certificate), _load_key(paths.key)
+    return (
+        server is not None
+        and key is not None
+        and server.public_key() == key.public_key()
+        and server.not_valid_before_utc <= now < server.not_valid_after_utc
+    )
+
+
+def _replace(contents: Mapping[Path, bytes]) -> None:
+    """Write all files before the first one is replaced: a full disk must not leave a key of another
+    certificate.
+    """
+    with contextlib.ExitStack() as stack:
+        for path, content in contents.items():
+            temporary = stack.enter_context(atomic_file.replacing(path))
+            atomic_file.replace(Path(temporary), content, mode=0o600, synced=True)
 
 
 def _usable_ca(paths: CertificateFiles, settings: ApiSettings, now: dt.datetime) -> Pair | None:

@@ -78,7 +78,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
     objects = ObjectHandlers(writer, hub, api, data_dir)
     app = access.TokenGate(dispatcher.build(objects, nodes, PodUsage(store, nodes)), secret)
     tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
-    tls.renew()
+    tls.start()
     config = uvicorn.Config(
         app,
         loop="none",
@@ -155,18 +155,35 @@ class _Tls:
         self._written = False
         self.files = certificates.files(data_dir.tls)
 
+    def start(self) -> None:
+        """Renew the certificate if it is due and the disk has room, and write the kubeconfig.
+
+        Raises:
+            errors.UserError: there is no certificate, and none can be written.
+        """
+        try:
+            self.renew()
+        except OSError as error:
+            if not certificates.can_serve(self._data_dir.tls, clock.now()):
+                message = f"no certificate can be written to {self._data_dir.tls}: {error.strerror}"
+                raise errors.UserError(message) from error
+            log.warning("the certificate could not be renewed, retrying: %s", error)
+            self._write_kubeconfig()
+
     def renew(self) -> bool:
         """Renew the certificate if it is due, and write the kubeconfig; return whether it is new."""
         renewed = certificates.ensure(self._data_dir.tls, self._api.host, self._api, clock.now())
-        if not renewed and self._written:
-            return False
+        if renewed or not self._written:
+            self._write_kubeconfig()
+        return renewed
+
+    def _write_kubeconfig(self) -> None:
         self._written = True
         loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared
         host = loopback.get(self._api.host, self._api.host)
         access.write_kubeconfig(
             self._data_dir, host=host, port=self._port, ca=self.files.ca.read_bytes(), secret=self._secret
         )
-        return renewed
 
     async def keep_fresh(self, context: ssl.SSLContext) -> None:
         """Renew the certificate when it is due, until cancelled."""

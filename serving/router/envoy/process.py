@@ -15,7 +15,7 @@ from serving.data_dir import DataDir
 from serving.router.envoy.binary import find_envoy
 from serving.router.plan.service import Cluster
 from serving.settings import GatewaySettings
-from serving.system import atomic_file, processes, procfs, sockets
+from serving.system import processes, procfs, run_files, sockets
 from serving.system.processes import ProcessIdentity
 
 
@@ -79,7 +79,7 @@ class EnvoyProcess:
             if len(os.fsencode(path)) > sockets.SOCKET_PATH_BYTES:
                 raise errors.UserError(f"{path}: too long for a Unix socket; choose a shorter --data-dir")
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        atomic_file.replace(self._bootstrap, bootstrap, mode=0o600)
+        run_files.ensure(self._bootstrap, bootstrap, mode=0o600)
         with self._log.open("ab") as log:
             self._child = subprocess.Popen(
                 [
@@ -99,7 +99,8 @@ class EnvoyProcess:
             processes.identity_of(self._child.pid) or ProcessIdentity("", self._child.pid, 0),
             digest(bootstrap),
         )
-        processes.write_identity(self._dir / "envoy.json", envoy.process, bootstrap=envoy.bootstrap)
+        record = processes.encoded(envoy.process, bootstrap=envoy.bootstrap)
+        run_files.write(self._dir / "envoy.json", record)
         return envoy
 
     def exit_code(self) -> int | None:

@@ -1,7 +1,6 @@
 """A disk that fills up during a change: the error has the reason, and no partial image remains."""
 
 import contextlib
-import os
 import resource
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from serving import errors
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
 from tests.objects.model_images import carry, write_trained
+from tests.rig.full_disk import fill, small_file_system
 
 ROOT = Path(__file__).parents[3]
 STEP = 256 * 1024
@@ -21,25 +21,8 @@ STEP = 256 * 1024
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small tmpfs")
-    path = tmp_path / "small"
-    path.mkdir()
-    options = "size=8m,nr_inodes=300"
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], check=False).returncode:
-        pytest.skip("cannot mount a tmpfs here")
-    yield path
-    subprocess.run(["umount", path], check=True)
-
-
-def fill(small: Path, free: int) -> Path:
-    """Fill the file system except for `free` bytes."""
-    ballast = small / "ballast"
-    ballast.unlink(missing_ok=True)
-    file_system = os.statvfs(small)
-    with ballast.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, file_system.f_bavail * file_system.f_frsize - free)
-    return ballast
+    with small_file_system(tmp_path / "small", "size=8m,nr_inodes=300") as path:
+        yield path
 
 
 def use_up_names(small: Path) -> None:

@@ -75,3 +75,26 @@ def test_certificates_are_renewed_before_they_expire_and_for_other_names(tmp_pat
     files.key.write_text("damaged")
     assert certificates.ensure(directory, "192.0.2.7", settings, NOW)
     ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(files.certificate, files.key)
+
+
+def test_a_certificate_that_cannot_be_renewed_stays_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, directory = ApiSettings(certificate_days=365, renew_before_days=30), tmp_path / "tls"
+    files, due = certificates.files(directory), NOW + dt.timedelta(days=350)
+    certificates.ensure(directory, "127.0.0.1", settings, NOW)
+    before = files.certificate.read_bytes(), files.key.read_bytes()
+    replace = certificates.atomic_file.replace
+
+    def full_after_the_key(path: Path, content: bytes, **options: Any) -> None:
+        if b"CERTIFICATE" in content:
+            raise OSError(28, "No space left on device")
+        replace(path, content, **options)
+
+    monkeypatch.setattr(certificates.atomic_file, "replace", full_after_the_key)
+    with pytest.raises(OSError, match="No space"):
+        certificates.ensure(directory, "127.0.0.1", settings, due)
+    assert (files.certificate.read_bytes(), files.key.read_bytes()) == before
+    assert len(list(directory.iterdir())) == 4
+    assert certificates.can_serve(directory, due)
+    assert not certificates.can_serve(directory, due + dt.timedelta(days=30))

@@ -1,0 +1,80 @@
+"""Small files that describe a running process. A full disk delays them, and stops no process."""
+
+import logging
+import threading
+import time
+from pathlib import Path
+
+from serving.system import atomic_file
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 2.0
+"""Between attempts at a file that could not be written: short beside the time in which a disk is cleared."""
+
+_lock = threading.Lock()
+_latest: dict[Path, object] = {}
+"""The latest write of each file that was delayed, so that an older one does not overwrite it."""
+
+
+def ensure(path: Path, content: bytes, *, mode: int | None = None, synced: bool = False) -> None:
+    """Replace a file atomically; a file that cannot be replaced may stay where it has this content already.
+
+    `mode` and `synced` are as for `atomic_file.replace`. The directory is created where it is missing.
+
+    Raises:
+        OSError: the file cannot be written, and has other content.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_file.replace(path, content, mode=mode, synced=synced)
+    except OSError:
+        if not _has(path, content):
+            raise
+
+
+def write(
+    path: Path,
+    content: bytes,
+    *,
+    mode: int | None = None,
+    synced: bool = False,
+    retry_seconds: float = RETRY_SECONDS,
+) -> None:
+    """Write a file as `ensure`; where that fails, log it once and retry in a thread.
+
+    The thread ends with the process, when the file is written, or when the file is written again.
+    """
+    mine = object()
+    with _lock:
+        _latest[path] = mine
+        try:
+            ensure(path, content, mode=mode, synced=synced)
+        except OSError as error:
+            log.warning("%s cannot be written, retrying: %s", path, error.strerror)
+        else:
+            del _latest[path]
+            return
+
+    def retry() -> None:
+        while True:
+            time.sleep(retry_seconds)
+            with _lock:
+                if _latest.get(path) is not mine:
+                    return
+                try:
+                    ensure(path, content, mode=mode, synced=synced)
+                except OSError:
+                    continue
+                del _latest[path]
+            log.info("%s is written", path)
+            return
+
+    threading.Thread(target=retry, name=f"write {path.name}", daemon=True).start()
+
+
+def _has(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
