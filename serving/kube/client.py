@@ -16,6 +16,7 @@ import yaml
 
 from serving import errors
 from serving.kube import hangs
+from serving.kube import kubeconfig as kube_config
 from serving.kube.kubernetes_aio import Configuration, RESTClientObject, config
 from serving.objects import Object
 from serving.resources.kinds import Kind
@@ -352,12 +353,12 @@ async def connect(
         raise errors.NoApi(f"cannot use {kubeconfig}: there is no such file")
     try:
         if kubeconfig is not None:
-            await config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+            await kube_config.load(configuration, kubeconfig)
         else:
             try:
                 config.load_incluster_config(client_configuration=configuration)
             except config.ConfigException:
-                await config.load_kube_config(client_configuration=configuration)
+                await kube_config.load(configuration, None)
     except (config.ConfigException, OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {error}") from error
     except (TypeError, AttributeError, KeyError, ValueError) as error:  # of its fields' types

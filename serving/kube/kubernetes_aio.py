@@ -18,8 +18,9 @@ for _name in _registered:
 from kubernetes.aio import config  # noqa: E402 after the packages are registered
 from kubernetes.aio.client.configuration import Configuration  # noqa: E402
 from kubernetes.aio.client.rest import RESTClientObject  # noqa: E402
+from kubernetes.aio.config.kube_config import KubeConfigMerger  # noqa: E402
 
 for _name in _registered:  # `import kubernetes` elsewhere is an ordinary import
     del sys.modules[_name]
 
-__all__ = ["Configuration", "RESTClientObject", "config"]
+__all__ = ["Configuration", "KubeConfigMerger", "RESTClientObject", "config"]
