@@ -10,12 +10,21 @@ from collections.abc import Sequence
 from serving import clock, errors
 from serving.controllers.gateways import LiveGateways
 from serving.controllers.prober import Prober
+from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache, owner_uids
+from serving.kube.client import JSON_PATCH
 from serving.objects import Object
-from serving.planning.inference import planner, replicas
+from serving.planning.inference import planner, replicas, template_edits
 from serving.planning.inference.observed import Observed
-from serving.planning.inference.plan import BackendProbe, Ensure, InferencePlan, RemoveChild, SetFinalizers
+from serving.planning.inference.plan import (
+    BackendProbe,
+    Ensure,
+    InferencePlan,
+    PutBackTemplate,
+    RemoveChild,
+    SetFinalizers,
+)
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
@@ -45,6 +54,9 @@ class InferenceController:
         self._gateways = LiveGateways(self._leases, self._add_all, self._api_answers)
         self._held_since: dict[Key, float] = {}
         """When the stored status of an Inference became outdated, in monotonic seconds."""
+        self._reported: dict[Key, Object] = {}
+        """The last status written."""
+        self._put_backs = PutBacks(settings.backoff_cap_seconds)
         self._cache = Cache(self._inferences, *self._children.values())
         self._watch()
 
@@ -66,12 +78,13 @@ class InferenceController:
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one Inference closer to its spec."""
         plan, held = await self._carry_out(key, {})
-        if not plan.probes:
-            return Result(held)
-        verdicts = await self._probe(key, plan.probes)
-        _, held = await self._carry_out(key, verdicts)
-        retry = self._settings.probe_retry_seconds if any(verdicts.values()) else None
-        return Result(min((wait for wait in (held, retry) if wait is not None), default=None))
+        retry = None
+        if plan.probes:
+            verdicts = await self._probe(key, plan.probes)
+            _, held = await self._carry_out(key, verdicts)
+            retry = self._settings.probe_retry_seconds if any(verdicts.values()) else None
+        waits = (held, retry, self._put_backs.seconds_left(key))
+        return Result(min((wait for wait in waits if wait is not None), default=None))
 
     async def _probe(self, key: Key, probes: Sequence[BackendProbe]) -> dict[str, str]:
         """Return the verdict on each backend; if probing takes long, report first that it is in progress."""
@@ -92,6 +105,8 @@ class InferenceController:
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
             self._held_since.pop(key, None)
+            self._reported.pop(key, None)
+            self._put_backs.forget(key)
             return InferencePlan(), None
         refused: dict[str, str] = {}
         plan = self._plan(inference, verdicts, refused)
@@ -113,13 +128,23 @@ class InferenceController:
             due = self._held_since.setdefault(key, now) + self._settings.status_settle_seconds
             if now < due:
                 return due - now
-        self._cache.wrote(
-            kinds.INFERENCE, await self._kube.apply_status(kinds.INFERENCE, inference, plan.status)
-        )
+        self._reported[key] = plan.status
+        self._cache.wrote(kinds.INFERENCE, await self._write_status(inference, plan.status))
         self._held_since.pop(key, None)
         for event in plan.events:
             await self._recorder.emit(inference, event.reason, event.message, event.type)
         return None
+
+    async def _write_status(self, inference: Object, status: Object) -> Object:
+        """Apply the status, or replace it if others have written to it: an apply leaves what they added."""
+        entries = inference["metadata"].get("managedFields") or []
+        if all(e.get("manager") == self._kube.field_manager for e in entries if e.get("subresource")):
+            return await self._kube.apply_status(kinds.INFERENCE, inference, status)
+        key = Key.of(inference)
+        patch = [{"op": "add", "path": "/status", "value": status}]
+        return await self._kube.patch(
+            kinds.INFERENCE, *key, patch, subresource="status", content_type=JSON_PATCH
+        )
 
     def _plan(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> InferencePlan:
         return planner.plan(self._observe(inference, verdicts, refused), clock.rfc3339(clock.now()))
@@ -132,6 +157,8 @@ class InferenceController:
         """
         for action in plan.actions:
             match action:
+                case PutBackTemplate():
+                    await self._put_back(inference, action)
                 case Ensure():
                     try:
                         await self._ensure(inference, action)
@@ -170,9 +197,27 @@ class InferenceController:
             gateways=self._gateways.alive,
             gateway_problems=self._gateways.problems,
             verdicts=verdicts,
+            field_manager=self._kube.field_manager,
+            put_back=self._put_backs.blocked(Key(namespace, meta["name"]), deployments),
             pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},
             refused=refused,
         )
+
+    async def _put_back(self, inference: Object, action: PutBackTemplate) -> None:
+        """Replace the template; an apply would leave the fields that others have added."""
+        key, name = Key.of(inference), action.name
+        before = self._cache.get(kinds.DEPLOYMENT, key.namespace, name)
+        if before is None:
+            return
+        patch = [{"op": "replace", "path": "/spec/template", "value": action.template}]
+        written = await self._kube.patch(
+            kinds.DEPLOYMENT, key.namespace, name, patch, content_type=JSON_PATCH
+        )
+        self._cache.wrote(kinds.DEPLOYMENT, written)
+        self._put_backs.done(key, written)
+        if written["metadata"]["generation"] != before["metadata"]["generation"]:
+            message = f"put back the Pod template of revision {name}: {template_edits.describe(action.edits)}"
+            await self._recorder.emit(inference, "TemplatePutBack", message, "Warning")
 
     async def _ensure(self, inference: Object, action: Ensure) -> None:
         meta = action.object["metadata"]
@@ -232,9 +277,11 @@ class InferenceController:
         self._pods.on_change(self._pod_changed)
 
     def _inference_changed(self, before: Object | None, after: Object | None) -> None:
-        """Ignore changes of the status, which this controller writes."""
+        """Ignore the statuses that this controller writes."""
         if before is None or after is None or _user_metadata(before) != _user_metadata(after):
             self._loop.add(Key.of(after or before or {}))
+        elif after.get("status") != self._reported.get(Key.of(after)):
+            self._loop.add(Key.of(after))
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         """Only a Pod's problem matters: the Deployment has the number of ready Pods."""

@@ -13,6 +13,7 @@ from autoscaler import controller as autoscaler
 from serving.controllers.run import run
 from serving.data_dir import DataDir
 from serving.kube import Kube
+from serving.kube.client import JSON_PATCH
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
 from tests.objects.stored import eventually, gone
@@ -74,6 +75,27 @@ def number_of(kube: Kube, namespace: str, kind: kinds.Kind) -> Callable[[], Awai
     return number
 
 
+async def edited_template_is_put_back(kube: Kube, namespace: str) -> None:
+    """Add a variable to a Deployment as a user does, and wait until it is gone."""
+    labels = "slipway.dev/inference=d,slipway.dev/predictor=stable"
+    [deployment] = (await kube.list(kinds.DEPLOYMENT, namespace, labels=labels)).items
+    name = deployment["metadata"]["name"]
+    path = "/spec/template/spec/containers/0/env/-"
+    patch = [{"op": "add", "path": path, "value": {"name": "EVIL", "value": "1"}}]
+    await kube.patch(kinds.DEPLOYMENT, namespace, name, patch, content_type=JSON_PATCH)
+
+    async def is_put_back() -> bool:
+        stored = await kube.get(kinds.DEPLOYMENT, namespace, name)
+        return bool(stored["spec"]["template"] == deployment["spec"]["template"])
+
+    async def event_names_the_writer() -> bool:
+        events = await kube.list(kinds.EVENT_V1, namespace, fields="reason=TemplatePutBack")
+        return any("slipway-contract had written spec.containers" in e["message"] for e in events.items)
+
+    await eventually(is_put_back, seconds=30)
+    await eventually(event_names_the_writer, seconds=30)
+
+
 @pytest.mark.server_only("the controllers' process connects by a kubeconfig")
 @pytest.mark.usefixtures("controllers")
 async def test_children_of_an_inference_are_accepted_and_deleted_with_it(
@@ -110,6 +132,7 @@ async def test_children_of_an_inference_are_accepted_and_deleted_with_it(
     route = await kube.get(kinds.ROUTE, namespace, "d")
     assert {backend["arm"] for backend in route["spec"]["backends"]} == {"stable", "own"}
     assert (await kube.get(kinds.MODEL, namespace, "m"))["metadata"]["uid"]
+    await edited_template_is_put_back(kube, namespace)
     await kube.delete(kinds.INFERENCE, namespace, "d")
     await eventually(lambda: gone(kube, kinds.INFERENCE, namespace, "d"), seconds=30)
     await eventually(children_are_gone, seconds=30)

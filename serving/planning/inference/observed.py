@@ -1,6 +1,6 @@
 """The objects that an Inference is planned from, as the controller read them: values only."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.objects import Object
@@ -25,6 +25,10 @@ class Observed:
     """Why live gateways serve no requests, by name."""
     verdicts: Mapping[str, str] = field(default_factory=dict)
     """Result of probing each backend: empty if it is proven, else the failure."""
+    field_manager: str = ""
+    """The name under which the controller writes."""
+    put_back: Collection[str] = ()
+    """Revisions whose template must not be put back now."""
     pods: Mapping[str, Sequence[Object]] = field(default_factory=dict)
     """The Pods of each revision."""
     refused: Mapping[str, str] = field(default_factory=dict)

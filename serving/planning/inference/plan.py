@@ -3,6 +3,7 @@
 If the controller is killed after any prefix of the actions, the next plan has the rest.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serving.objects import Object
@@ -22,6 +23,16 @@ class Ensure:
 
 
 @dataclass(frozen=True)
+class PutBackTemplate:
+    """Replace the whole Pod template of a revision's Deployment, which others have changed."""
+
+    name: str
+    template: Object
+    edits: Mapping[str, tuple[str, ...]]
+    """Field manager → paths that it wrote; empty if fields are only missing."""
+
+
+@dataclass(frozen=True)
 class RemoveChild:
     """Delete the object with this uid; with `foreground` it stays until its dependents are gone."""
 
@@ -38,7 +49,7 @@ class SetFinalizers:
     finalizers: tuple[str, ...]
 
 
-Action = Ensure | RemoveChild | SetFinalizers
+Action = Ensure | PutBackTemplate | RemoveChild | SetFinalizers
 
 
 @dataclass(frozen=True)

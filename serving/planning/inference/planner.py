@@ -8,7 +8,7 @@ accepted that; then it leaves the Route and, once that is accepted too, its chil
 from pydantic import ValidationError
 
 from serving.planning.inference import arms as arms_
-from serving.planning.inference import children, drift, facts, removal, route, status
+from serving.planning.inference import children, drift, facts, removal, route, status, template_edits
 from serving.planning.inference.observed import Observed
 from serving.planning.inference.plan import Action, BackendProbe, InferencePlan, SetFinalizers
 from serving.planning.inference.revision import is_usable_name
@@ -46,9 +46,11 @@ def _plan_changes(observed: Observed, spec: InferenceSpec, now: str) -> Inferenc
     arms = arms_.read(known, spec)
     desired_route = route.render(known, spec.routing, arms)
     desired = [*children.revisions(known, arms), *children.autoscalers(known, arms), desired_route]
+    put_back = [template_edits.put_back(observed, ensure) for ensure in desired]
     writes = [ensure for ensure in desired if drift.differs(observed, ensure)]
     actions: list[Action] = [
         *_hold(observed),
+        *(action for action in put_back if action is not None),
         *writes,
         *removal.candidates_at_zero(known, arms),
         *removal.retired(known, arms, desired_route),

@@ -1,0 +1,51 @@
+"""When the template of a revision was last put back, so that two writers of one field do not fight in a loop."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serving import clock
+from serving.kube import Key
+from serving.objects import Object
+
+
+@dataclass(frozen=True)
+class _PutBack:
+    generation: int
+    """Of the Deployment afterwards."""
+    at: float
+    """In monotonic seconds."""
+
+
+class PutBacks:
+    """Allows one for each generation of a Deployment, and pauses between two. A restart forgets all."""
+
+    def __init__(self, pause_seconds: float) -> None:
+        self._pause = pause_seconds
+        self._last: dict[Key, dict[str, _PutBack]] = {}
+        """By Inference and by uid of the Deployment."""
+
+    def done(self, inference: Key, deployment: Object) -> None:
+        """Remember the API's answer to a put-back."""
+        meta = deployment["metadata"]
+        last = _PutBack(meta["generation"], clock.monotonic())
+        self._last.setdefault(inference, {})[meta["uid"]] = last
+
+    def blocked(self, inference: Key, deployments: Mapping[str, Object]) -> frozenset[str]:
+        """Return the names of the Deployments that must not be put back now."""
+        last, now = self._last.get(inference, {}), clock.monotonic()
+        return frozenset(
+            name
+            for name, deployment in deployments.items()
+            if (before := last.get(deployment["metadata"]["uid"])) is not None
+            and (before.generation == deployment["metadata"]["generation"] or now < before.at + self._pause)
+        )
+
+    def seconds_left(self, inference: Key) -> float | None:
+        """Return the seconds until the next put-back may be due; None if no pause is running."""
+        now = clock.monotonic()
+        left = [last.at + self._pause - now for last in self._last.get(inference, {}).values()]
+        return min((seconds for seconds in left if seconds > 0), default=None)
+
+    def forget(self, inference: Key) -> None:
+        """Forget an Inference that is gone."""
+        self._last.pop(inference, None)

@@ -1,0 +1,113 @@
+"""What others have changed in the Pod template of a revision, whose name has the hash of the rendered one.
+
+The API server's defaults and the fields of mutating webhooks belong to no other manager in
+`metadata.managedFields`, so they are no edits.
+https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from serving.objects import Object
+from serving.planning.inference.drift import covers
+from serving.planning.inference.observed import Observed
+from serving.planning.inference.plan import Ensure, PutBackTemplate
+from serving.resources import kinds
+
+RESTART_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
+"""`kubectl rollout restart` writes it into the template; it changes nothing but the age of the Pods."""
+_RESTART_PATH = f"metadata.annotations.{RESTART_ANNOTATION}"
+_ITSELF = "."
+_ABSENT = object()
+
+
+def put_back(observed: Observed, ensure: Ensure) -> PutBackTemplate | None:
+    """Return the action that puts the template of a Deployment back, or None if there is nothing to put back.
+
+    There is nothing either if the last attempt was at the same generation: then it had no effect, as a
+    webhook had added its fields again.
+    """
+    meta = ensure.object["metadata"]
+    deployment = observed.deployments.get(meta["name"])
+    if ensure.kind is not kinds.DEPLOYMENT or deployment is None or meta["name"] in observed.put_back:
+        return None
+    template, stored = ensure.object["spec"]["template"], deployment["spec"]["template"]
+    edits = of_others(deployment, template, observed.field_manager)
+    if not edits and covers(stored, template):
+        return None
+    return PutBackTemplate(meta["name"], _with_restart(template, stored), edits)
+
+
+def of_others(deployment: Object, template: Object, manager: str) -> dict[str, tuple[str, ...]]:
+    """Return manager → paths within the stored template that it owns and that differ from `template`.
+
+    Args:
+        deployment: the stored object.
+        template: the rendered template.
+        manager: the own field manager, whose fields are no edits.
+    """
+    stored = deployment["spec"]["template"]
+    edits: dict[str, tuple[str, ...]] = {}
+    for entry in deployment["metadata"].get("managedFields") or []:
+        owned = ((entry.get("fieldsV1") or {}).get("f:spec") or {}).get("f:template")
+        name = str(entry.get("manager", ""))
+        if owned and name != manager:
+            paths = [path for path in _edits(owned, stored, template, "") if path != _RESTART_PATH]
+            edits[name] = (*edits.get(name, ()), *paths)
+    return {name: paths for name, paths in edits.items() if paths}
+
+
+def describe(edits: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the edits as a part of a sentence, with the manager that wrote each."""
+    if not edits:
+        return "fields had been removed"
+    return "; ".join(f"{manager} had written {', '.join(paths)}" for manager, paths in edits.items())
+
+
+def _edits(owned: Mapping[str, Any], stored: Any, desired: Any, path: str) -> Iterator[str]:
+    """Yield the paths of owned fields whose stored value is not the desired one."""
+    if stored is _ABSENT:
+        return
+    below = {element: tree for element, tree in owned.items() if element != _ITSELF}
+    if not below or (desired is _ABSENT and _ITSELF in owned):
+        if stored != desired:
+            yield path
+        return
+    for element, tree in below.items():
+        yield from _edits(tree, _member(stored, element), _member(desired, element), _joined(path, element))
+
+
+def _member(value: Any, element: str) -> Any:
+    """Return the part of a value at an element of a FieldsV1 path."""
+    sort, content = element[:2], element[2:]
+    if sort == "f:":
+        return value.get(content, _ABSENT) if isinstance(value, dict) else _ABSENT
+    items = value if isinstance(value, list) else []
+    if sort == "v:":
+        return next((item for item in items if item == json.loads(content)), _ABSENT)
+    if sort != "k:":
+        return _ABSENT
+    keys = json.loads(content)
+    # A rendered item may lack a key that has a default, as the protocol of a port.
+    return next((item for item in items if all(item.get(k, v) == v for k, v in keys.items())), _ABSENT)
+
+
+def _joined(path: str, element: str) -> str:
+    """Append an element to a path: `spec.containers[name=predictor].image`."""
+    sort, content = element[:2], element[2:]
+    if sort == "f:":
+        return f"{path}.{content}" if path else content
+    if sort == "k:":
+        content = ",".join(f"{key}={value}" for key, value in json.loads(content).items())
+    return f"{path}[{content}]"
+
+
+def _with_restart(template: Object, stored: Object) -> Object:
+    """Return the rendered template with the time of the last restart that a user asked for."""
+    restarted = ((stored.get("metadata") or {}).get("annotations") or {}).get(RESTART_ANNOTATION)
+    if restarted is None:
+        return template
+    meta = template["metadata"]
+    annotations = {**(meta.get("annotations") or {}), RESTART_ANNOTATION: restarted}
+    return {**template, "metadata": {**meta, "annotations": annotations}}
