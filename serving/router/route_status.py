@@ -7,6 +7,7 @@ from typing import Any
 
 from serving import clock, errors
 from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Result
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.leases import NOT_SERVING_ANNOTATION
 from serving.router.plan.service import NOTHING_PROVEN, GatewayService
@@ -35,6 +36,7 @@ class RouteStatusWriter:
         self._problem = ""
         self._renew = asyncio.Event()
         self._writer = Reconciler("route status", self._write, settings.controllers)
+        routes.on_change(self._route_changed)
 
     def accepted(self, key: Key, service: GatewayService, message: str) -> None:
         """Envoy serves this service.
@@ -84,13 +86,20 @@ class RouteStatusWriter:
             self._entries[key] = entry
             self._writer.add(key)
 
+    def _route_changed(self, before: Object | None, after: Object | None) -> None:
+        """Write an entry again that another writer has changed; changes to this entry are own writes."""
+        if before is None or after is None:
+            return
+        entry = self._entries.get(Key.of(after))
+        if entry is not None and _stored(before) == entry != _stored(after):
+            self._writer.add(Key.of(after))
+
     async def _write(self, key: Key) -> Result | None:
         entry, route = self._entries.get(key), self._routes.get(*key)
         if entry is None or route is None:
             self._entries.pop(key, None)
             return None
-        entries: list[dict[str, Any]] = (route.get("status") or {}).get("gateways") or []
-        stored = next((item for item in entries if item["name"] == NAME), {})
+        stored = _stored(route)
         if stored == entry:
             return None
         try:
@@ -126,3 +135,9 @@ class RouteStatusWriter:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._renew.wait()
+
+
+def _stored(route: Object) -> dict[str, Any]:
+    """Return this gateway's entry of a stored Route; empty if there is none."""
+    entries: list[dict[str, Any]] = (route.get("status") or {}).get("gateways") or []
+    return next((item for item in entries if item["name"] == NAME), {})

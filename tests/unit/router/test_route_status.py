@@ -1,0 +1,56 @@
+"""A gateway keeps its entry in the status of a Route as Envoy serves it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from serving.kube import EventRecorder, Informer, Key
+from serving.objects import Object
+from serving.resources import kinds
+from serving.router.route_status import RouteStatusWriter
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import running, until
+from tests.rig.servers.gateway import route, settings_for_test
+
+KEY = Key("default", "digits")
+
+
+@asynccontextmanager
+async def refused_route() -> AsyncIterator[FakeKube]:
+    """Yield an API in which the gateway has reported that Envoy serves nothing of the Route."""
+    kube = FakeKube()
+    stored = route("digits", [("stable", 10_000)])
+    kube.add(kinds.ROUTE, {**stored, "metadata": {"name": "digits", "namespace": "default"}})
+    routes = Informer(kube, kinds.ROUTE)
+    writer = RouteStatusWriter(kube, routes, EventRecorder(kube, "gateway"), settings_for_test())
+    async with running(routes.run(), writer.run()):
+        await routes.synced.wait()
+        writer.refused(KEY, "a reason")
+        await until(lambda: bool(entries(kube)))
+        yield kube
+
+
+def entries(kube: FakeKube) -> list[Object]:
+    [stored] = kube.find(kinds.ROUTE)
+    return list((stored.get("status") or {}).get("gateways") or [])
+
+
+@pytest.mark.parametrize("status", [None, {"gateways": []}, {"gateways": [{"name": "local", "message": ""}]}])
+async def test_entry_is_written_again_when_others_change_it(status: dict[str, Any] | None) -> None:
+    async with refused_route() as kube:
+        before = entries(kube)
+        user = kube.client("user")
+        await user.patch(kinds.ROUTE, *KEY, {"status": status}, subresource="status")
+        await until(lambda: entries(kube) == before)
+
+
+async def test_route_is_not_written_when_another_part_of_it_changes() -> None:
+    async with refused_route() as kube:
+        writes = kube.writes.count("apply routes/digits/status")
+        kube.change(kinds.ROUTE, *KEY, {"metadata": {"labels": {"a": "b"}}})
+        # Changes are handled in order: when the second is undone, the first has been handled.
+        await kube.client("user").patch(kinds.ROUTE, *KEY, {"status": None}, subresource="status")
+        await until(lambda: bool(entries(kube)))
+        assert kube.writes.count("apply routes/digits/status") == writes + 1
