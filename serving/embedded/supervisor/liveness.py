@@ -2,22 +2,21 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from serving.system import sockets
 
+log = logging.getLogger(__name__)
+
 _ANSWER = b"ok\n"
 
 
 @contextlib.asynccontextmanager
 async def answering(path: Path) -> AsyncIterator[None]:
-    """Answer on this event loop while the block runs.
-
-    Raises:
-        OSError: the socket cannot be made.
-    """
+    """Answer on this event loop while the block runs; on a full disk there is no socket, and no answer."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(_ANSWER)
@@ -27,8 +26,14 @@ async def answering(path: Path) -> AsyncIterator[None]:
 
     path.unlink(missing_ok=True)  # noqa: ASYNC240 of a local file
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    with sockets.short_path(path) as address:
-        listener.bind(address)
+    try:
+        with sockets.short_path(path) as address:
+            listener.bind(address)
+    except OSError as error:
+        listener.close()
+        log.warning("the supervisor cannot ask whether this process hangs: %s", error)
+        yield
+        return
     server = await asyncio.start_unix_server(answer, sock=listener)
     try:
         yield

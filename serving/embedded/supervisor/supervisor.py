@@ -130,13 +130,17 @@ class Supervisor:
             for component in self._components.values():
                 if component.identity is not None and self._ended(component):
                     self._note_end(component)
-                elif component.identity is not None and restart_policy.is_hung(
-                    component.history, component.answered, now=now, settings=self._settings
-                ):
+                elif component.identity is not None and self._is_hung(component, now):
                     self._kill_hung(component)
                 if component.identity is None and clock.monotonic() >= component.due:
                     self._start(component)
             await asyncio.sleep(self._settings.poll_seconds)
+
+    def _is_hung(self, component: _Component, now: float) -> bool:
+        return (
+            restart_policy.is_hung(component.history, component.answered, now=now, settings=self._settings)
+            and self._data_dir.liveness(component.name).exists()
+        )  # it has none on a full disk
 
     async def _ask(self, component: _Component) -> None:
         """Note when a component's event loop answers, until cancelled."""
