@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import re
 import signal
 import subprocess
@@ -14,6 +13,8 @@ from typing import IO, Any
 import pytest
 
 from serving.data_dir import DataDir
+from serving.embedded.kubelet.container import stopping
+from serving.embedded.kubelet.records import PodDirectory
 from serving.kube import connect
 from serving.resources import kinds
 from tests.rig.servers.api_process import ApiProcess
@@ -30,7 +31,7 @@ signal.signal(signal.SIGTERM, leave)
 print('first', flush=True)
 time.sleep(600)
 """
-SAYS_ITS_PID = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+SAYS_ITS_START = "import time; print(time.time_ns(), flush=True); time.sleep(600)"
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +151,12 @@ def test_logs_are_of_the_first_container_and_an_unknown_container_is_refused(whe
 
 
 def test_logs_previous_prints_the_run_before_the_last_restart(where: DataDir) -> None:
-    body = pod(NAMESPACE, "again", SAYS_ITS_PID)
-    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
+    body = pod(NAMESPACE, "again", SAYS_ITS_START)
+    stored = asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/again") as logs:
         first = line(logs.stdout)
-    os.kill(int(first), signal.SIGKILL)
+    (current,) = PodDirectory(where.pods / stored["metadata"]["uid"]).latest()
+    assert stopping.send_signal(current, signal.SIGKILL)
 
     async def restarted() -> None:
         async with await connect(where.kubeconfig, component="test") as kube:
