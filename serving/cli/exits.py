@@ -45,7 +45,7 @@ def words(error: errors.SlipwayError) -> str:
             f"  {cause.field}: {cause.message}" if cause.field else f"  {cause.message}"
             for cause in error.causes
         ]
-        text = "\n".join([text.split(": [", maxsplit=1)[0].splitlines()[0].rstrip(": "), *lines])
+        text = "\n".join([_before_causes(text, error.causes[0]), *lines])
     match error:
         case errors.Hung():
             hint = "Its process is stopped, stuck or overloaded: look at the process and at its log."
@@ -65,3 +65,9 @@ def words(error: errors.SlipwayError) -> str:
             return f"{text}\n{hint}"
         case _:
             return text
+
+
+def _before_causes(message: str, first: errors.Cause) -> str:
+    """Return the start of a message, such as `Model "a" is invalid`; the causes follow it in brackets, or alone."""
+    ends = [message.find(separator) for separator in (": [", f": {first.field}: ") if separator in message]
+    return message[: min(ends, default=len(message))].splitlines()[0].rstrip(": ")

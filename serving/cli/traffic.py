@@ -1,7 +1,7 @@
 """`slipway traffic`: shows and sets the weights of an Inference's arms."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +13,7 @@ from serving.cli.options import with_target
 from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target
+from serving.cli.weights import Amounts, parse, resolved
 from serving.resources import conditions, kinds
 
 if TYPE_CHECKING:
@@ -38,15 +39,20 @@ def get(target: Target, name: InferenceName) -> None:
 def set_(
     target: Target,
     name: InferenceName,
-    weights: Annotated[list[str], typer.Argument(help="ARM=WEIGHT ...; weights are relative to their sum.")],
+    weights: Annotated[
+        list[str],
+        typer.Argument(
+            help="ARM=WEIGHT ..., relative to their sum; or ARM=SHARE% ..., the other arms divide the rest."
+        ),
+    ],
     wait: Annotated[bool, typer.Option("--wait", help="Until every gateway serves it.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait.")] = 30.0,
 ) -> None:
     """Set the weights of the arms that are named; the others keep theirs."""
-    new = parse(weights)
+    amounts = parse(weights)
 
     async def work(kube: "Kube") -> None:
-        obj = await shift(kube, target.namespace, name, new)
+        obj = await shift(kube, target.namespace, name, amounts)
         if wait:
             obj = await accepted(kube, obj, timeout)
         _show(obj)
@@ -54,39 +60,23 @@ def set_(
     with_kube(target.kubeconfig, work)
 
 
-def parse(words: Sequence[str]) -> dict[str, int]:
-    """Return the weights of `ARM=WEIGHT` words, by arm.
-
-    Raises:
-        errors.UserError: a word has another form, or an arm is given twice.
-    """
-    weights: dict[str, int] = {}
-    for word in words:
-        arm, _, weight = word.partition("=")
-        if not arm or not weight.isascii() or not weight.isdigit():
-            raise errors.UserError(
-                f"{word!r} is not ARM=WEIGHT with a whole weight of 0 or more, like stable=90"
-            )
-        if arm in weights:
-            raise errors.UserError(f"arm {arm} is given twice")
-        weights[arm] = int(weight)
-    return weights
-
-
-def patch(obj: Mapping[str, Any], weights: Mapping[str, int]) -> list[dict[str, Any]]:
+def patch(obj: Mapping[str, Any], amounts: Amounts) -> list[dict[str, Any]]:
     """Return the JSON patch; it tests that each position still has the same arm.
 
     Raises:
-        errors.UserError: the Inference has no such arm.
+        errors.UserError: the Inference has no such arm, or the shares are not 100 % in all.
     """
     arms = [predictor["name"] for predictor in obj["spec"]["predictors"]]
-    if unknown := [arm for arm in weights if arm not in arms]:
+    if unknown := [arm for arm in amounts if arm not in arms]:
         raise errors.UserError(
             f"Inference {obj['metadata']['name']} has no arm {', '.join(unknown)}; "
             f"its arms are {', '.join(arms)}"
         )
+    current = {
+        predictor["name"]: predictor.get("trafficWeight", 1) for predictor in obj["spec"]["predictors"]
+    }
     operations: list[dict[str, Any]] = []
-    for arm, weight in weights.items():
+    for arm, weight in resolved(current, amounts).items():
         where = f"/spec/predictors/{arms.index(arm)}"
         operations += [
             {"op": "test", "path": f"{where}/name", "value": arm},
@@ -95,10 +85,10 @@ def patch(obj: Mapping[str, Any], weights: Mapping[str, int]) -> list[dict[str, 
     return operations
 
 
-async def shift(kube: "Kube", namespace: str, name: str, weights: Mapping[str, int]) -> dict[str, Any]:
+async def shift(kube: "Kube", namespace: str, name: str, amounts: Amounts) -> dict[str, Any]:
     """Set the weights; return the Inference."""
     path = kinds.INFERENCE.path(namespace, name)
-    return await patched(kube, path, lambda obj: patch(obj, weights), TRAFFIC_MANAGER)
+    return await patched(kube, path, lambda obj: patch(obj, amounts), TRAFFIC_MANAGER)
 
 
 async def accepted(kube: "Kube", obj: Mapping[str, Any], timeout: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serving import clock, errors
-from serving.cli.objects import lineage, sections
+from serving.cli.objects import lineage, owned_pods, sections
 from serving.cli.objects.sections import titled
 from serving.cli.options import with_target
 from serving.cli.output import tables
@@ -65,6 +65,8 @@ async def _sections(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]
         own = f"{names.EXPERIMENT_LABEL}={obj['metadata']['name']}"
         trials = await kube.list(kinds.TRIAL, obj["metadata"]["namespace"], labels=own)
         yield titled("Trials", summary.trials_table(trials.items))
+    if kind is kinds.JOB:
+        yield titled("Pods", sections.pods(await owned_pods.of(kube, obj), now))
     async for section in _lineage(kube, kind, obj):
         yield section
     yield titled("Events", sections.events(await _events(kube, obj["metadata"]), now))

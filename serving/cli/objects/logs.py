@@ -3,15 +3,18 @@
 import asyncio
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serving import errors
+from serving.cli.objects import container_states, owned_pods
 from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target, kind_of
-from serving.resources import kinds, names
+from serving.objects import Object
+from serving.resources import conditions, kinds, names
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -59,19 +62,19 @@ def logs(
     }
 
     async def work(kube: "Kube") -> None:
-        pods = await _pods(kube, target.namespace, name, predictor)
+        owner, pods = await _pods(kube, target.namespace, name, predictor)
         if not pods:
-            raise errors.UserError(
-                f"{name} has no Pods in namespace {target.namespace} (yet); see `slipway describe`"
-            )
+            raise errors.UserError(_without_pods(name, owner))
         prefixes = [f"[{pod['metadata']['name']}] " if len(pods) > 1 else "" for pod in pods]
+        parts = list(zip(pods, prefixes, strict=True))
         if follow:
             async with asyncio.TaskGroup() as group:
-                for pod, prefix in zip(pods, prefixes, strict=True):
-                    group.create_task(_print(kube, pod, query, prefix))
+                tasks = [group.create_task(_print(kube, pod, query, prefix)) for pod, prefix in parts]
+            problems = [task.result() for task in tasks]
         else:
-            for pod, prefix in zip(pods, prefixes, strict=True):
-                await _print(kube, pod, query, prefix)
+            problems = [await _print(kube, pod, query, prefix) for pod, prefix in parts]
+        if reasons := [problem for problem in problems if problem]:
+            raise errors.UserError("\n".join(reasons))
 
     failed: Exception | None = None
     try:
@@ -82,7 +85,8 @@ def logs(
         raise failed
 
 
-async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> list[dict[str, Any]]:
+async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> tuple[Object, list[Object]]:
+    """Return the object that is named, and its Pods."""
     word, slash, owner_name = name.partition("/")
     kind = kind_of(word) if slash else kinds.INFERENCE
     if kind not in HAVE_PODS:
@@ -91,33 +95,71 @@ async def _pods(kube: "Kube", namespace: str, name: str, predictor: str) -> list
         )
     owner = await kube.get(kind, namespace, owner_name or word)
     if kind is kinds.POD:
-        return [owner]
+        return owner, [owner]
     if kind is kinds.INFERENCE:
         labels = f"{names.INFERENCE_LABEL}={owner['metadata']['name']}"
         if predictor:
             labels += f",{names.PREDICTOR_LABEL}={predictor}"
-        return (await kube.list(kinds.POD, namespace, labels=labels)).items
-    uid = owner["metadata"]["uid"]
-    pods = (await kube.list(kinds.POD, namespace)).items
-    return [
-        p for p in pods if any(ref.get("uid") == uid for ref in p["metadata"].get("ownerReferences") or [])
-    ]
+        return owner, (await kube.list(kinds.POD, namespace, labels=labels)).items
+    return owner, await owned_pods.of(kube, owner)
 
 
-async def _print(kube: "Kube", pod: dict[str, Any], query: dict[str, str], prefix: str) -> None:
-    path = kinds.POD.path(pod["metadata"]["namespace"], pod["metadata"]["name"], "log")
-    query = {**query, "container": query["container"] or _first_container(pod)}
+def _without_pods(name: str, owner: Object) -> str:
+    """Return the message for an object without Pods; of a Job that failed, the reason."""
+    message = (
+        f"{name} has no Pods in namespace {owner['metadata']['namespace']} (yet); see `slipway describe`"
+    )
+    failed = conditions.find((owner.get("status") or {}).get("conditions"), "Failed") or {}
+    if failed.get("status") != "True":
+        return message
+    return f"{message}\nIt failed: {failed.get('reason')}: {failed.get('message')}"
+
+
+async def _print(kube: "Kube", pod: Object, query: dict[str, str], prefix: str) -> str:
+    """Print the log of a Pod; return why there is none where its containers cannot run, else nothing."""
+    meta = pod["metadata"]
+    container = query["container"] or _first_container(pod)
+    query = {**query, "container": container}
+    is_printed = False
     partial = b""
-    async for chunk in kube.stream(path, query):
-        lines = (partial + chunk).split(b"\n")
-        partial = lines.pop()
-        for line in lines:
-            _write(prefix, line)
+    try:
+        async for chunk in kube.stream(kinds.POD.path(meta["namespace"], meta["name"], "log"), query):
+            lines = (partial + chunk).split(b"\n")
+            partial = lines.pop()
+            for line in lines:
+                _write(prefix, line)
+            is_printed = is_printed or bool(chunk)
+    except errors.ApiError as error:
+        if error.code != 400 or not _may_wait(pod, query):
+            raise
+        problems = await _problems(kube, meta)
+        if not problems:
+            raise
+        return problems
     if partial:
         _write(prefix, partial)
+    is_whole = not (query["previous"] == "true" or query["tailLines"] or query["sinceSeconds"])
+    return await _problems(kube, meta) if is_whole and not is_printed else ""
 
 
-def _first_container(pod: dict[str, Any]) -> str:
+def _may_wait(pod: Object, query: Mapping[str, str]) -> bool:
+    """Whether a rejected request can have a container that has not started as its reason."""
+    spec = pod["spec"]
+    containers = [each["name"] for each in [*(spec.get("initContainers") or []), *spec["containers"]]]
+    return query["previous"] != "true" and query["container"] in containers
+
+
+async def _problems(kube: "Kube", meta: Object) -> str:
+    """Return why containers of the Pod do not run, as of now; empty where they do, or the Pod is gone."""
+    try:
+        pod = await kube.get(kinds.POD, meta["namespace"], meta["name"])
+    except errors.NotFound:
+        return ""
+    problems = container_states.problems(pod)
+    return f"Pod {meta['name']} has no log: {'; '.join(problems)}" if problems else ""
+
+
+def _first_container(pod: Object) -> str:
     containers = [container["name"] for container in pod["spec"]["containers"]]
     if len(containers) > 1:
         print(f"container {containers[0]} of {', '.join(containers)}; -c names another", file=sys.stderr)

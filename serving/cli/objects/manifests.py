@@ -1,5 +1,6 @@
 """Reads manifests from files, directories or standard input, with the source of each document."""
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 import yaml
 
 from serving import errors
+from serving.cli.objects import json_values
 from serving.cli.target import Target
 from serving.resources import kinds
 from serving.resources.kinds import Kind
@@ -41,7 +43,8 @@ def bodies(names: list[str]) -> list[tuple[str, Any]]:
     """Return the source and the content of all documents; a List counts as its items.
 
     Raises:
-        errors.UserError: a file does not exist or is not YAML, or all files are empty.
+        errors.UserError: a file does not exist, is not YAML or has a value that JSON cannot have, or all files
+            are empty.
     """
     documents = [
         body for name in names for file, content in _texts(name) for body in _documents(file, content)
@@ -53,7 +56,10 @@ def bodies(names: list[str]) -> list[tuple[str, Any]]:
 
 def _texts(name: str) -> Iterator[tuple[str, str]]:
     if name == "-":
-        yield "standard input", sys.stdin.read()
+        try:
+            yield "standard input", sys.stdin.read()
+        except UnicodeDecodeError as error:
+            raise errors.UserError(f"cannot read standard input: {error}") from error
         return
     path = Path(name)
     files = sorted(f for f in path.iterdir() if f.suffix in SUFFIXES) if path.is_dir() else [path]
@@ -70,16 +76,29 @@ def _texts(name: str) -> Iterator[tuple[str, str]]:
 
 def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:
     try:
-        documents = [body for body in yaml.safe_load_all(content) if body is not None]
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        documents = _parsed(content)
+    except RecursionError as error:
+        raise errors.UserError(f"{file}: {json_values.TOO_DEEP}") from error
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
         raise errors.UserError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
     for number, body in enumerate(documents, 1):
         source = f"{file} document {number}" if len(documents) > 1 else file
+        if rule := json_values.broken_rule(body):
+            raise errors.UserError(f"{source}: {rule}")
         items = body.get("items") if isinstance(body, dict) and body.get("kind") == "List" else [body]
         for item in items or []:
             yield source, item
+
+
+def _parsed(content: str) -> list[Any]:
+    if content.lstrip().startswith("{"):
+        try:
+            return [json.loads(content)]  # YAML reads the two escapes of a character beyond U+FFFF as two
+        except ValueError:
+            pass
+    return [body for body in yaml.safe_load_all(content) if body is not None]
 
 
 def _document(source: str, body: Any, target: Target) -> Document:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import yaml
 
+from serving.cli.objects import container_states
 from serving.cli.output import tables
 from serving.objects import Object
 from serving.resources import names
@@ -98,6 +99,15 @@ def replicas(pods: Iterable[Object], now: datetime) -> str:
     rows = sorted((_replica(pod, now) for pod in pods), key=lambda row: (str(row[1]), str(row[0])))
     headers = ["Name", "Arm", "Status", "Ready", "Restarts", "Age", "IP"]
     return tables.text(headers, rows) if rows else NONE
+
+
+def pods(pods: Iterable[Object], now: datetime) -> str:
+    """Return the Pods of a Job, oldest first, with the reasons of containers that cannot run or failed."""
+    rows = []
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))):
+        name, _, status, _, restarts, age, _ = _replica(pod, now)
+        rows.append([name, status, restarts, age, "; ".join(container_states.problems(pod))])
+    return tables.text(["Name", "Status", "Restarts", "Age", "Message"], rows) if rows else NONE
 
 
 def wakes(autoscalers: Iterable[Object], now: datetime) -> str:

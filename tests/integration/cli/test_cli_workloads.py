@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import pytest
 
+from serving.cli.objects.container_states import problems
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import stopping
 from serving.embedded.kubelet.records import PodDirectory
@@ -199,3 +200,43 @@ def test_get_w_prints_existing_objects_and_then_changes_in_the_same_columns(wher
         changed = line(watch.stdout)
         assert "Terminating" in changed
         assert changed.index("Terminating") == header.index("STATUS")
+
+
+def job(name: str, **container: Any) -> dict[str, Any]:
+    main = {"name": "main", "image": "none", "command": ["true"], **container}
+    template = {"spec": {"restartPolicy": "Never", "containers": [main]}}
+    return {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": template}}
+
+
+@pytest.mark.parametrize(
+    ("name", "container", "reason"),
+    [
+        ("no-program", {"command": ["/no/such/program"]}, "/no/such/program"),
+        (
+            "no-config",
+            {"envFrom": [{"configMapRef": {"name": "nope"}}]},
+            "container main waits: CreateContainerConfigError: configmap 'nope' not found",
+        ),
+    ],
+)
+def test_logs_and_describe_of_a_job_report_why_its_container_cannot_start(
+    where: DataDir, name: str, container: dict[str, Any], reason: str
+) -> None:
+    async def created() -> None:
+        async with await connect(where.kubeconfig, component="test") as kube:
+            stored = await kube.create(kinds.JOB, job(name, **container))
+            labels = f"controller-uid={stored['metadata']['uid']}"
+            deadline = time.monotonic() + 20
+            while not any(map(problems, (await kube.list(kinds.POD, NAMESPACE, labels=labels)).items)):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+
+    asyncio.run(created())
+    code, out, err = slipway(where, "logs", f"job/{name}")
+    assert (code, out) == (1, "")
+    assert reason in err
+    assert "has no log" in err
+    code, out, _ = slipway(where, "describe", "job", name)
+    assert code == 0
+    assert reason in out[out.index("Pods:") : out.index("Events:")]
+    assert slipway(where, "delete", "job", name)[0] == 0

@@ -67,3 +67,12 @@ def test_a_missing_permission_is_shown_as_the_api_words_it() -> None:
 
 def test_an_unknown_token_is_reported_with_the_option_that_names_another() -> None:
     assert "token is not accepted" in words(errors.from_status(401, {"reason": "Unauthorized"}))
+
+
+def test_a_single_broken_rule_is_printed_once() -> None:
+    cause = errors.Cause("spec", 'Invalid value: "object": at least one predictor needs a weight')
+    message = f'Inference.slipway.dev "digits" is invalid: {cause.field}: {cause.message}'
+    assert words(errors.Invalid(422, "Invalid", message, [cause])).splitlines() == [
+        'Inference.slipway.dev "digits" is invalid',
+        f"  {cause.field}: {cause.message}",
+    ]

@@ -1,22 +1,11 @@
+from fractions import Fraction
+
 import pytest
 
 from serving import errors
 from serving.cli import traffic
 
 OBJ = {"metadata": {"name": "digits"}, "spec": {"predictors": [{"name": "stable"}, {"name": "candidate"}]}}
-
-
-@pytest.mark.parametrize(
-    "word", ["stable", "=5", "stable=", "stable=-1", "stable=1.5", "stable=²", "stable=a"]
-)
-def test_an_invalid_weight_is_refused_with_an_example(word: str) -> None:
-    with pytest.raises(errors.UserError, match="ARM=WEIGHT"):
-        traffic.parse([word])
-
-
-def test_an_arm_named_twice_is_refused() -> None:
-    with pytest.raises(errors.UserError, match="twice"):
-        traffic.parse(["a=1", "a=2"])
 
 
 def test_an_unknown_arm_is_refused_with_the_known_arms() -> None:
@@ -29,3 +18,9 @@ def test_the_patch_changes_the_named_arm_and_tests_its_position() -> None:
         {"op": "test", "path": "/spec/predictors/1/name", "value": "candidate"},
         {"op": "add", "path": "/spec/predictors/1/trafficWeight", "value": 5},
     ]
+
+
+def test_the_patch_of_a_share_changes_every_arm_that_must_change() -> None:
+    values = {each["path"]: each["value"] for each in traffic.patch(OBJ, {"stable": Fraction(70)})}
+    assert values["/spec/predictors/0/trafficWeight"] == 70
+    assert values["/spec/predictors/1/trafficWeight"] == 30

@@ -38,7 +38,7 @@ def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Caus
         if broken:
             yield Cause(
                 path.removeprefix("."),
-                f"Invalid value: {status_errors.show(value)}: {broken}",
+                f"Invalid value: {_shown(value)}: {broken}",
                 "FieldValueInvalid",
             )
     if isinstance(value, dict):
@@ -51,6 +51,13 @@ def check(value: Any, old: Any, schema: Schema, path: str = "") -> Iterator[Caus
     elif isinstance(value, list) and _evaluated(schemas.items(schema)):
         for index, item in enumerate(value):
             yield from check(item, _counterpart(item, old, schema), schemas.items(schema), f"{path}[{index}]")
+
+
+def _shown(value: Any) -> str:
+    """Return a scalar as JSON; of an object or a list its type, as kube-apiserver prints it."""
+    if isinstance(value, dict | list):
+        return '"object"' if isinstance(value, dict) else '"array"'
+    return status_errors.show(value)
 
 
 def _broken(rule: dict[str, str], value: Any, old: Any) -> str:

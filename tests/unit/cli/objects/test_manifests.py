@@ -1,9 +1,13 @@
+import json
 from pathlib import Path
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving import errors
-from serving.cli.objects import manifests
+from serving.cli.objects import json_values, manifests
 from serving.cli.target import Target
 
 HERE = Target(Path("kubeconfig"), "default", explicit=False)
@@ -43,3 +47,50 @@ def test_a_namespace_is_refused_when_it_contradicts_the_option(tmp_path: Path) -
     file.write_text(GOOD.replace("name: a", "name: a, namespace: team"))
     with pytest.raises(errors.UserError, match="-n says other"):
         manifests.read([str(file)], Target(Path("kubeconfig"), "other", explicit=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{a: [1, {b: 99999999999999999999}]}", r"one.yaml: a\[1\].b: must be an integer of 64 bits"),
+        ('{"a": {"b": -9223372036854775809}}', "one.yaml: a.b: must be an integer of 64 bits"),
+        ('{"a": "\\ud800"}', "one.yaml: a: must be Unicode"),
+        ('{"a": {"\\ud800": 1}}', "one.yaml: a: keys must be Unicode"),
+        ("a: {1: x}", "one.yaml: a: keys must be strings: write '1' with quotes"),
+        ("a: .inf", "one.yaml: a: must be a finite number"),
+        ("a: !!binary aGk=", "one.yaml: a: must be a value of JSON, not bytes"),
+        ("[" * 50_000 + "]" * 50_000, "one.yaml: nested too deep: at most 100 levels"),
+        ('{"a":' * 50_000 + "1" + "}" * 50_000, "one.yaml: nested too deep: at most 100 levels"),
+        ("[" * 101 + "]" * 101, "one.yaml: nested too deep: at most 100 levels"),
+        ("a: &a [*a]", "one.yaml: nested too deep: at most 100 levels"),
+    ],
+    ids=range(11),
+)
+def test_a_value_that_json_cannot_have_is_refused_by_its_field_and_rule(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(text)
+    with pytest.raises(errors.UserError, match=message):
+        manifests.bodies([str(file)])
+
+
+def test_a_character_beyond_the_basic_plane_is_read_from_its_two_escapes(tmp_path: Path) -> None:
+    file = tmp_path / "one.json"
+    file.write_text('{"a": "\\ud83d\\ude00"}')
+    assert manifests.bodies([str(file)]) == [(str(file), {"a": "😀"})]
+
+
+def test_values_up_to_the_bounds_are_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    value = {"a": [2**63 - 1, -(2**63), 1.5, True, None, "é"]}
+    file.write_text(json.dumps(value))
+    assert manifests.bodies([str(file)]) == [(str(file), value)]
+    file.write_text("[" * 100 + "]" * 100)
+    assert len(manifests.bodies([str(file)])) == 1
+
+
+@given(value=st.recursive(st.integers(-(2**63), 2**63 - 1) | st.text(), st.lists, max_leaves=20))
+def test_a_value_of_json_is_accepted(value: object) -> None:
+    assert json_values.broken_rule(value) == ""
+    assert orjson.loads(orjson.dumps(value)) == value
