@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 
 
+class _Selected(NamedTuple):
+    kind: Kind
+    namespace: str | None
+    name: str | None
+    """None: the objects of the kind that -l selects."""
+
+
 class _Deleted(NamedTuple):
     kind: Kind
     namespace: str | None
@@ -30,11 +37,19 @@ class _Deleted(NamedTuple):
 @with_target
 def delete(
     target: Target,
-    what: Annotated[list[str] | None, typer.Argument(help="KIND NAME..., or KIND/NAME...")] = None,
+    what: Annotated[
+        list[str] | None, typer.Argument(help="KIND NAME..., or KIND/NAME...; KIND,KIND with -l.")
+    ] = None,
     file: Annotated[
         list[str] | None,
         typer.Option("-f", "--filename", metavar="FILE", help="Delete the objects of these manifests."),
     ] = None,
+    labels: Annotated[
+        str,
+        typer.Option(
+            "-l", "--selector", metavar="KEY=VALUE,...", help="Delete the objects with these labels."
+        ),
+    ] = "",
     wait: Annotated[bool, typer.Option(help="Wait until they are gone.")] = True,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait.")] = 60.0,
     ignore_not_found: Annotated[
@@ -42,9 +57,10 @@ def delete(
     ] = False,
 ) -> None:
     """Delete objects, and everything that they own."""
-    objects = _selected(what or [], file or [], target)
+    selected = _selected(what or [], file or [], labels, target)
 
     async def work(kube: "Kube") -> int:
+        objects = await _with_names(kube, selected, labels)
         failed = 0
         deleted: list[_Deleted] = []
         for kind, where, name in objects:
@@ -66,15 +82,40 @@ def delete(
         sys.exit(failed)
 
 
-def _selected(arguments: list[str], files: list[str], target: Target) -> list[tuple[Kind, str | None, str]]:
+def _selected(arguments: list[str], files: list[str], labels: str, target: Target) -> list[_Selected]:
     if bool(arguments) == bool(files):
-        raise errors.UserError("say what to delete: KIND NAME..., or -f FILE")
+        raise errors.UserError("say what to delete: KIND NAME..., KIND -l SELECTOR, or -f FILE")
     if files:
-        return [(d.kind, d.namespace, d.name) for d in reversed(manifests.read(files, target))]
-    objects = [(kind, target.namespace if kind.namespaced else None, name) for kind, name in named(arguments)]
-    if any(name is None for _, _, name in objects):
-        raise errors.UserError("name the objects: deleting all of a kind is not offered")
-    return [(kind, where, name) for kind, where, name in objects if name is not None]
+        if labels:
+            raise errors.UserError("-l selects objects of a kind, not of files: give KIND -l SELECTOR")
+        return [_Selected(d.kind, d.namespace, d.name) for d in reversed(manifests.read(files, target))]
+    objects = [
+        _Selected(kind, target.namespace if kind.namespaced else None, name)
+        for kind, name in named(arguments)
+    ]
+    if labels and any(each.name for each in objects):
+        raise errors.UserError("give either names or -l SELECTOR, not both")
+    if not labels and not all(each.name for each in objects):
+        raise errors.UserError(
+            "name the objects, or select them with -l: deleting all of a kind is not offered"
+        )
+    return objects
+
+
+async def _with_names(
+    kube: "Kube", selected: list[_Selected], labels: str
+) -> list[tuple[Kind, str | None, str]]:
+    """Return what to delete, by name; of a kind without a name, the objects with these labels."""
+    objects: list[tuple[Kind, str | None, str]] = []
+    for kind, where, name in selected:
+        if name is not None:
+            objects.append((kind, where, name))
+            continue
+        matching = (await kube.list(kind, where, labels=labels)).items
+        objects += [(kind, where, item["metadata"]["name"]) for item in matching]
+    if not objects:
+        print("No resources found.", file=sys.stderr)
+    return objects
 
 
 async def _wait_until_gone(kube: "Kube", objects: list[_Deleted], timeout: float) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serving import clock, errors
-from serving.cli.objects import lineage, owned_pods, sections
+from serving.cli.objects import lineage, owned_pods, pod_summary, sections
 from serving.cli.objects.sections import titled
 from serving.cli.options import with_target
 from serving.cli.output import tables
@@ -51,12 +51,15 @@ async def _sections(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]
     yield sections.head(kind, obj, now)
     if kind is kinds.INFERENCE:
         yield titled("Predictors", sections.predictors(obj))
+    elif kind is kinds.POD:
+        yield titled("Pod", pod_summary.of_pod(obj))
+        yield titled("Containers", pod_summary.containers(obj))
     else:
         for part in ("spec", "data"):
             if part in obj:
                 yield titled(part.capitalize(), sections.document(_shown(kind, obj[part])))
         if kind.status:
-            yield titled("Status", sections.document({k: v for k, v in status.items() if k != "conditions"}))
+            yield titled("Status", sections.status(status))
     if conditions := status.get("conditions"):
         yield titled("Conditions", sections.conditions(sections.without_start(conditions), now))
     if kind is kinds.POD and (start := sections.start(obj)):

@@ -51,6 +51,18 @@ def document(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False).rstrip() if value else NONE
 
 
+def status(value: Object) -> str:
+    """Return a status as YAML, without its conditions and its empty fields."""
+    return document(_without_empty({key: item for key, item in value.items() if key != "conditions"}))
+
+
+def _without_empty(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    fields = {key: _without_empty(item) for key, item in value.items()}
+    return {key: item for key, item in fields.items() if item not in ("", None) and item not in ({}, [])}
+
+
 def conditions(conditions: Iterable[Object], now: datetime) -> str:
     """Return the table of conditions; the age is the time since the status changed."""
     rows = [

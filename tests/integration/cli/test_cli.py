@@ -217,3 +217,33 @@ def test_no_api_has_its_own_exit_code(
         main.run(["get", "ns", "--kubeconfig", str(dead)])
     assert ended.value.code == 5
     assert "slipway up" in capsys.readouterr().err
+
+
+def test_delete_of_a_selector_deletes_the_objects_with_these_labels_alone(
+    slipway: Any, tmp_path: Path
+) -> None:
+    for name, team in (("one", "red"), ("two", "red"), ("three", "blue")):
+        labelled = MODEL.replace("NAME", f"{name}, labels: {{team: {team}}}").replace("TEXT", "x")
+        assert slipway("apply", "-f", manifest(tmp_path, labelled))[0] == 0
+    code, out, _ = slipway("delete", "model", "-l", "team=red")
+    assert (code, sorted(out.splitlines())) == (
+        0,
+        ["model.slipway.dev/one deleted", "model.slipway.dev/two deleted"],
+    )
+    assert slipway("get", "model", "-l", "team", "-o", "name")[1] == "model.slipway.dev/three\n"
+    assert slipway("delete", "model", "-l", "team=red") == (0, "", "No resources found.\n")
+    assert slipway("delete", "model")[0] == 1
+    assert slipway("delete", "model", "three", "-l", "team=blue")[0] == 1
+
+
+def test_weights_that_are_all_zero_are_refused_in_one_line_without_the_spec(
+    slipway: Any, tmp_path: Path
+) -> None:
+    slipway("apply", "-f", manifest(tmp_path, INFERENCE.replace("name: cli", "name: zero")))
+    code, _, err = slipway("traffic", "set", "zero", "stable=0", "candidate=0")
+    assert code == 6
+    assert err.count("at least one predictor needs a trafficWeight above 0") == 1
+    assert "framework" not in err
+    code, out, _ = slipway("traffic", "set", "zero", "candidate=25%")
+    assert code == 0
+    assert [line.split()[2:4] for line in out.splitlines()[1:]] == [["90", "75%"], ["30", "25%"]]
