@@ -32,7 +32,7 @@ def fill(directory: Path, free: int) -> Path:
 
 
 def top_up(ballast: Path) -> None:
-    """Take what has become free since `fill`, while other processes may write too."""
+    """Take all that is free, while other processes may write too."""
     with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
         while True:
             file.write(bytes(4096))

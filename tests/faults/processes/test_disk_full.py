@@ -15,7 +15,7 @@ from serving.kube.client import Listing
 from serving.resources import kinds
 from serving.system import processes
 from tests.faults.processes.test_up_killed import Up, running, until
-from tests.rig.full_disk import fill, small_file_system, top_up
+from tests.rig.full_disk import small_file_system, top_up
 from tests.rig.servers.api_process import ApiProcess
 
 MAP = {"metadata": {"name": "kept", "namespace": "default"}, "data": {"k": "v" * 1000}}
@@ -32,7 +32,8 @@ async def test_an_api_that_is_killed_on_a_full_disk_serves_reads(small: Path) ->
     try:
         async with await connect(server.data_dir.kubeconfig, component="test") as kube:
             await kube.create(kinds.CONFIG_MAP, MAP)
-            ballast = fill(small, 0)
+            ballast = small / "ballast"
+            top_up(ballast)
             server.stop(signal.SIGKILL)
             top_up(ballast)
             server.start()
@@ -51,7 +52,8 @@ async def test_components_that_are_killed_on_a_full_disk_are_recognised(small: P
     up = Up(where, "--port", "0", "--gateway-port", "0").ready()
     try:
         before = running(where)
-        ballast = fill(small, 0)
+        ballast = small / "ballast"
+        top_up(ballast)
         for name in ("api", "gateway"):
             processes.send_signal(before[name], signal.SIGKILL)
             top_up(ballast)
