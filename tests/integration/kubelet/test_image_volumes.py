@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from serving.data_dir import DataDir
 from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import kinds
 from tests.objects.model_images import write_trained
 from tests.rig.servers.node_process import (
@@ -37,12 +37,6 @@ READS = "import os; print(open(os.environ['D'] + '/slipway.json').read())"
 def node(api_server: DataDir) -> Iterator[NodeProcess]:
     with agent(api_server, NAMESPACE, "executed") as process:
         yield process
-
-
-@pytest.fixture
-async def kube(api_server: DataDir, node: NodeProcess) -> AsyncIterator[Kube]:
-    async with await connect(api_server.kubeconfig, component="test") as client:
-        yield client
 
 
 @pytest.fixture

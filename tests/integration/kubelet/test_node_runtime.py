@@ -2,22 +2,18 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from serving.data_dir import DataDir
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import kinds
 from serving.system import procfs
 from tests.rig.servers.node_process import (
     SERVER,
-    STARTS,
     NodeProcess,
-    agent,
     is_ready,
     log_of,
     main_status,
@@ -30,18 +26,6 @@ from tests.rig.servers.node_process import (
 NAMESPACE = "default"
 root = pytest.mark.root
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-@pytest.fixture(scope="module", params=STARTS, autouse=True)
-def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
-    with agent(api_server, NAMESPACE, request.param) as process:
-        yield process
-
-
-@pytest.fixture
-async def kube(api_server: DataDir, node: NodeProcess) -> AsyncIterator[Kube]:
-    async with await connect(api_server.kubeconfig, component="test") as client:
-        yield client
 
 
 async def run(kube: Kube, name: str, script: str, **spec: object) -> dict:

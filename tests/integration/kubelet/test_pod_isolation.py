@@ -8,20 +8,17 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from serving import errors
-from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
-from serving.kube import Kube, connect
+from serving.kube import Kube
 from serving.resources import kinds, names
 from tests.rig.servers.node_process import (
-    STARTS,
     NodeProcess,
-    agent,
     is_ready,
     log_of,
     main_status,
@@ -75,20 +72,6 @@ server.serve_forever()
 """
 
 
-@pytest.fixture(scope="module", params=STARTS, autouse=True)
-def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
-    with agent(api_server, NAMESPACE, request.param) as process:
-        yield process
-
-
-@pytest.fixture
-async def kube(api_server: DataDir, node: NodeProcess) -> AsyncIterator[Kube]:
-    async with await connect(api_server.kubeconfig, component="test") as client:
-        with contextlib.suppress(errors.ApiError):
-            await client.create(kinds.NAMESPACE, {"metadata": {"name": "evil"}})
-        yield client
-
-
 async def remove(kube: Kube, name: str) -> None:
     await kube.delete(kinds.POD, NAMESPACE, name)
     await until_gone(kube, NAMESPACE, name)
@@ -116,6 +99,8 @@ async def test_container_reaches_no_process_of_another_pod(kube: Kube, node: Nod
     identities = run.identities()
     assert identities is not None
     pid = identities[1].pid
+    with contextlib.suppress(errors.AlreadyExists):
+        await kube.create(kinds.NAMESPACE, {"metadata": {"name": "evil"}})
     for namespace in (NAMESPACE, "evil"):
         env = [{"name": "VICTIM", "value": str(pid)}]
         attack = pod(namespace, "attack", ATTACK, env=env, spec_restartPolicy="Never")
@@ -169,7 +154,8 @@ async def test_next_attempt_of_a_job_writes_where_the_first_has_written(
             pod(
                 NAMESPACE,
                 name,
-                "open('/out/log', 'a').write('x')",
+                "import os; open('/out/log', 'a').write('x'); os.path.lexists('/out/passwd')"
+                " or os.symlink('/etc/passwd', '/out/passwd')",
                 spec_restartPolicy="Never",
                 spec_volumes=[
                     {"name": "out", "hostPath": {"path": str(shared), "type": "DirectoryOrCreate"}}
@@ -183,6 +169,8 @@ async def test_next_attempt_of_a_job_writes_where_the_first_has_written(
         assert log_of(node.data_dir, ended) == ""
         await remove(kube, name)
     assert (shared / "log").read_text() == "xx"
+    assert (shared / "passwd").lstat().st_uid == (shared / "log").stat().st_uid
+    assert (shared / "passwd").stat().st_uid == 0, "a link must not give away its target"
 
 
 async def test_pod_whose_address_another_user_has_taken_is_not_ready(kube: Kube, node: NodeProcess) -> None:

@@ -1,6 +1,8 @@
 """Makes a Pod's volumes: directories on this machine, files of ConfigMaps and Secrets, and model images."""
 
+import asyncio
 import base64
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -75,16 +77,31 @@ def _host_path(node: Node, text: str, kind: str, user: int | None) -> str:
 
 
 def _inherit(node: Node, path: Path, user: int | None) -> None:
-    """Give a Pod the directory that `DirectoryOrCreate` made for a Pod without processes: a Job's last attempt."""
+    """Give a Pod the directory that `DirectoryOrCreate` made for a Pod without processes: a Job's last attempt.
+
+    By descriptors and without following links: another Pod that mounts the directory may replace a name by a link
+    to a file of the machine at any moment.
+    """
     owner = path.stat().st_uid
     if node.jail is None or user is None or owner == user or owner not in node.jail.user_ids:
         return
     if owner in user_ids.in_use():
         return
-    for directory, _, files in os.walk(path):
-        for name in (".", *files):
-            if (entry := Path(directory, name)).lstat().st_uid == owner:
-                os.lchown(entry, user, user)
+    for _, _, files, directory in os.fwalk(path):
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                try:
+                    _change_owner(fd, owner, user)
+                finally:
+                    os.close(fd)
+        _change_owner(directory, owner, user)
+
+
+def _change_owner(fd: int, owner: int, user: int) -> None:
+    """Change the owner of exactly this open file, if it is `owner`."""
+    if os.fstat(fd).st_uid == owner:
+        os.chown(f"/proc/self/fd/{fd}", user, user)
 
 
 def _chown(path: Path, user: int | None) -> None:
@@ -119,7 +136,7 @@ async def of_container(node: Node, pod: Object, container: Object, user: int | N
             images.append(await node.images.mount(pod, volume))
             mounts.append(Mount(target, images[-1].path, read_only=True))
         else:
-            source = directory(node, pod["metadata"]["uid"], volume, user)
+            source = await asyncio.to_thread(directory, node, pod["metadata"]["uid"], volume, user)
             mounts.append(Mount(target, source, bool(mount.get("readOnly"))))
     return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))
 
