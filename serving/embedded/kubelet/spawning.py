@@ -47,13 +47,12 @@ def spawn_shim(
     """
     connection, shim_end = socket.socketpair()
     try:
-        with shim_end, open(errors_path, "wb") as errors_file:  # noqa: PTH123 for its descriptor
-            arguments = (python("main"), shim_end.fileno(), errors_file.fileno(), {"PATH": os.defpath})
-            if isolated:
-                with namespaces.NewPidNamespace():
-                    pid = _spawn(*arguments)
-            else:
-                pid = _spawn(*arguments)
+        with (
+            shim_end,
+            open(errors_path, "wb") as errors_file,  # noqa: PTH123 for its descriptor
+            namespaces.NewPidNamespace() if isolated else contextlib.nullcontext(),
+        ):
+            pid = _spawn(python("main"), shim_end.fileno(), errors_file.fileno(), {"PATH": os.defpath})
     except OSError:
         connection.close()
         raise

@@ -1,9 +1,9 @@
-"""SIGSTOP of each component and of Envoy, under load: each is replaced, and what is said is true."""
+"""SIGSTOP of each component, of Envoy and of a replica: each is replaced, and the status of the Inference is true."""
 
+import asyncio
 import json
 import signal
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -23,18 +23,14 @@ ENVOY_HUNG_SECONDS = 8.0
 """Until traffic flows again: 3.5 s on a machine without other work."""
 
 
-@pytest.fixture
-async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
-    arms = stacks.predictors(stable=("v-1", 90), candidate=("v-2", 10))
-    async with stacks.deployed(stack, "digits", arms) as client:
-        await until(client, kinds.INFERENCE, "digits", stacks.settled)
-        yield client
-
-
 def routes_ready(inference: Object) -> Object:
     condition = conditions.find((inference.get("status") or {}).get("conditions"), "RoutesReady")
     assert condition is not None
     return condition
+
+
+REPLICA_HUNG_SECONDS = 20.0
+"""Until a hung replica is killed: 13 s on a machine without other work."""
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
@@ -75,3 +71,19 @@ async def test_hung_envoy_is_replaced_within_seconds_and_reported(stack: LiveSta
     await until(kube, kinds.INFERENCE, "digits", stacks.settled)
     replaced = json.loads((stack.data_dir.gateway / "envoy.json").read_text())
     assert replaced["pid"] != record[0].pid
+
+
+async def test_hung_replica_is_replaced_within_seconds(stack: LiveStack, kube: Kube) -> None:
+    before = await stack.replicas(kube, "digits")
+    name, (main, _) = next(iter(before.items()))
+    assert processes.send_signal(main, signal.SIGSTOP)
+    begun = time.monotonic()
+    while processes.is_alive(main):
+        assert time.monotonic() - begun < REPLICA_HUNG_SECONDS
+        await asyncio.sleep(0.1)
+    await until(kube, kinds.INFERENCE, "digits", stacks.settled)
+    after = await stack.replicas(kube, "digits")
+    assert after[name][0] != main
+    assert {key: value for key, value in after.items() if key != name} == {
+        key: value for key, value in before.items() if key != name
+    }

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,14 +17,6 @@ from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import NAMESPACE, LiveStack, SteadyLoad, until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
-    arms = stacks.predictors(stable=("v-1", 90), candidate=("v-2", 10))
-    async with stacks.deployed(stack, "digits", arms) as client:
-        await until(client, kinds.INFERENCE, "digits", stacks.settled)
-        yield client
 
 
 async def shifts(kube: Kube, load: SteadyLoad) -> None:

@@ -107,6 +107,7 @@ async def prepare(
     env.pop(names.MODEL_SEALED_ENV, None)
     if env.get(names.MODEL_DIGEST_ENV) in {image.digest for image in volumes_.images}:
         env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
+    socket_path = _socket_path(node, container, identity)
     runtime = node.runtimes.get(container.get("image", ""))
     if runtime is not None:
         env = {**node.runtime_variables, **env}
@@ -121,22 +122,19 @@ async def prepare(
         "cores": sorted(cpuset.requested(meta) or ()),
         "user": identity.user,
         "view": _view(node, run, mounts) if node.jail else None,
+        "listeners": 0 if socket_path is None else 1,
     }
     fetch = sum(image.fetch for image in volumes_.images)
     verify = sum(image.verify for image in volumes_.images)
+    return Launch(node, pod, container, run, specification, socket_path, fetch, verify)
+
+
+def _socket_path(node: Node, container: Object, identity: PodIdentity) -> Path | None:
+    """Return the path of the Pod's Unix socket if this container has its port."""
     ports = {port["containerPort"] for port in container.get("ports") or []}
-    listens = identity.socket is not None and identity.socket_port in ports
-    socket_path = node.data_dir.pod_sockets / str(identity.socket) if listens else None
-    return Launch(
-        node,
-        pod,
-        container,
-        run,
-        {**specification, "listeners": int(listens)},
-        socket_path,
-        fetch,
-        verify,
-    )
+    if identity.socket is None or identity.socket_port not in ports:
+        return None
+    return node.data_dir.pod_sockets / identity.socket
 
 
 def _view(node: Node, run: RunDirectory, mounts: Sequence[volume_mounts.Mount]) -> dict[str, Any]:
