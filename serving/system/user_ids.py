@@ -20,7 +20,7 @@ SMALL_RANGE = range(32_768, 61_184)
 BLOCK = 1024
 """Ids that are taken from the file at a time, as each time is a synchronous write."""
 SYSTEM_USER = 65_534
-"""`nobody`, whose processes are no obstacle to a lease."""
+"""`nobody`, for processes that must have one user in common."""
 
 
 def mapped(uid_map: str) -> range:

@@ -11,7 +11,10 @@ _STARTING = ("", "ContainerCreating", "PodInitializing")
 
 
 def problems(pod: Object) -> list[str]:
-    """Return a sentence for each container that waits for something or failed, else for the Pod; none if all is well."""
+    """Return a sentence for each container that is blocked or has failed.
+
+    Without one, the sentence is about the Pod itself, if the Pod failed or no node takes it.
+    """
     status = pod.get("status") or {}
     states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     sentences = [sentence for entry in states for sentence in _of_container(entry)]
@@ -36,8 +39,6 @@ def _of_pod(status: Object) -> Iterator[str]:
 
 
 def _reason(state: Object) -> str:
-    reason, message = (
-        state.get("reason") or "no reason is known",
-        " ".join(str(state.get("message") or "").split()),
-    )
+    reason = state.get("reason") or "no reason is known"
+    message = " ".join(str(state.get("message") or "").split())
     return f"{reason}: {message}" if message else str(reason)

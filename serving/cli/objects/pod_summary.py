@@ -1,4 +1,4 @@
-"""A Pod in the few lines that `slipway describe pod` shows: what was asked for, without defaults, and its state. Pure."""
+"""The summary of a Pod in `slipway describe pod`: the fields that its author set, and its state. Pure."""
 
 from collections.abc import Iterator
 from typing import Any

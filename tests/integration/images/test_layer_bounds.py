@@ -29,7 +29,7 @@ def test_a_layer_that_unpacks_beyond_the_ratio_is_refused_and_leaves_nothing(
         arriving = Import(bomb.manifest, staging, StoreSettings())
         with pytest.raises(errors.Permanent, match=digest) as caught:
             arriving.add_layer(digest, pieces(blob))
-        assert files_in(store) == [], "what was written is removed at once"
+        assert files_in(store) == [], "the part of the layer before the bound stays in the store"
     bound = max(int(len(blob) * StoreSettings().unpack_ratio), 16 * MIB)
     assert caught.value.reason == "InvalidImage"
     assert f"may unpack to {bound} bytes" in str(caught.value)

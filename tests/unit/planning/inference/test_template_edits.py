@@ -1,4 +1,4 @@
-"""Edits of a revision's Pod template are found by the owners of its fields."""
+"""The owners of a template's fields show which of them others have edited."""
 
 import copy
 import json
