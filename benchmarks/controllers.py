@@ -25,7 +25,7 @@ from rig.harness import Bar, report
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
-from serving.resources import conditions, kinds
+from serving.resources import conditions, kinds, names
 from serving.router.envoy.process import EnvoyProcess
 from serving.router.gateway import stop_everything
 from serving.settings import DEFAULTS
@@ -82,11 +82,13 @@ def process(*arguments: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def replicas(folder: Path, address: str) -> Iterator[None]:
-    """A server that answers every request with 200 at the hollow replicas' address."""
+def replicas(folder: Path, data_dir: DataDir, address: str) -> Iterator[None]:
+    """A server that answers every request with 200 at the Unix socket of the hollow replicas."""
     port = proxies.free_port()
+    data_dir.pod_sockets.mkdir(parents=True)
+    socket = data_dir.pod_sockets / f"{address}:{names.RUNTIME_PORT}"
     body = (
-        f"server {{ listen {address}:8080 backlog=4096; listen 127.0.0.1:{port}; "
+        f"server {{ listen unix:{socket} backlog=4096; listen 127.0.0.1:{port}; "
         'location / { return 200 "{}"; } }'
     )
     with proxies.nginx(folder, f"{proxies.PROXY_CORE},{proxies.LOAD_CORE}", port, "replicas", body):
@@ -100,9 +102,8 @@ async def machine(number: int) -> AsyncIterator[ControlPlane]:
         data_dir = DataDir(folder / "data")
         ports = proxies.free_port(), proxies.free_port()
         address = f"127.78.{ports[0] % 250}.{number + 1}"
-        stack.enter_context(replicas(folder, address))
+        stack.enter_context(replicas(folder, data_dir, address))
         common = ["--data-dir", str(data_dir.root)]
-        data_dir.root.mkdir()
         data_dir.config.write_text(f"api: {{port: {ports[0]}}}\ngateway: {{port: {ports[1]}}}\n")
         settings = replace(DEFAULTS, gateway=replace(DEFAULTS.gateway, port=ports[1], drain_seconds=0.0))
         stack.push_async_callback(stop_everything, data_dir, settings)

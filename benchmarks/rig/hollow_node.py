@@ -17,6 +17,7 @@ from serving.data_dir import DataDir
 from serving.embedded.kubelet.pod import status
 from serving.embedded.kubelet.pod.lifecycle import Container, ContainerRun
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
+from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.embedded.workloads.run import run_workloads
 from serving.kube import EventRecorder, Kube, Watches, connect
 from serving.resources import kinds
@@ -24,6 +25,8 @@ from serving.settings import DEFAULTS
 
 START_SECONDS = 0.05
 """Between a replica that runs and one that is ready: both are reported."""
+OWN_USER = 1_879_048_192
+"""The user of all hollow Pods, so that their status is that of isolated ones."""
 
 
 class HollowNode:
@@ -68,7 +71,8 @@ class HollowNode:
             "Always",
             (),
             containers,
-            ip=self._address,
+            identity=PodIdentity(self._address, OWN_USER),
+            qos_class="BestEffort",
             now=clock.now(),
             old=old,
             terminating=False,
