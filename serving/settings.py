@@ -131,8 +131,17 @@ class GatewaySettings(Section):
     retry_min_concurrency: CountOrZero = 10
     """Concurrent retries that are always allowed; Envoy's 3 is less than a burst onto a replica that has just
     ended."""
+    eject_consecutive_failures: CountOrZero = 5
+    """Tries in a row that a replica leaves without an answer before it is ejected (Envoy's default); 0 ejects
+    none."""
+    eject_seconds: Interval = 10.0
+    """First time for which a replica is ejected, multiplied by its ejections in a row: as long as liveness
+    probes need to replace a hung one."""
+    eject_max_percent: Percent = 50.0
+    """Most replicas of a backend that are ejected at once; a sole replica never is."""
     retry_after_seconds: WholeSeconds = 1
-    """Retry-After of a service without a ready replica; replicas here start within seconds."""
+    """Retry-After of a service without a ready replica, or above its limit; replicas here start within
+    seconds."""
     lease_seconds: LeaseSeconds = 15
     """Age of a gateway's Lease from which the gateway counts as dead."""
     lease_renew_seconds: Interval = 5.0

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from serving.resources.autoscaler import ScalingSpec
 from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Name, Quantity, list_map, rules
+from serving.resources.routing import PredictorRouting, Routing
 
 Framework = Literal["sklearn", "pytorch", "custom"]
 
@@ -153,26 +154,8 @@ class Predictor(Base):
     resources: Resources = Resources()
     batching: BatchingSpec | None = None
     auto_scale: AutoScale = AutoScale()
+    routing: PredictorRouting = PredictorRouting()
     template: PredictorTemplate | None = None
-
-
-class StickyRouting(Base):
-    """Sends the requests of one caller to the same predictor."""
-
-    header: Annotated[
-        str,
-        Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$",
-            max_length=64,
-            description="Request header that identifies the caller, such as x-user-id.",
-        ),
-    ]
-
-
-class Routing(Base):
-    """How requests are distributed over the predictors."""
-
-    sticky: StickyRouting | None = None
 
 
 class InferenceSpec(Base):

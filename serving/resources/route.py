@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from serving.resources.base import ATOMIC, Base, Conditions, Name, list_map, rules
+from serving.resources.routing import Ejection, Limits, RequestTimeout, Retries, Timeouts
 
 
 class RouteBackend(Base):
@@ -25,6 +26,9 @@ class RouteBackend(Base):
     autoscaler: Annotated[
         str, Field(description="Autoscaler in this namespace that learns of requests waiting for a replica.")
     ] = ""
+    timeouts: RequestTimeout = RequestTimeout()
+    ejection: Ejection = Ejection()
+    limits: Limits = Limits()
 
 
 class RouteSegment(Base):
@@ -63,6 +67,8 @@ class RouteSpec(Base):
     backends: Annotated[list[RouteBackend], Field(max_length=64, json_schema_extra=list_map("name"))] = []
     segments: Annotated[list[RouteSegment], Field(max_length=512, json_schema_extra=ATOMIC)] = []
     sticky: StickySpec | None = None
+    timeouts: Timeouts = Timeouts()
+    retries: Retries = Retries()
 
 
 class EffectiveWeight(Base):

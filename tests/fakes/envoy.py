@@ -25,6 +25,8 @@ class FakeEnvoy:
     def __init__(self) -> None:
         self.has: dict[str, dict[str, tuple[str, Any]]] = {name: {} for name in TYPE_URLS}
         self.rejects: set[str] = set()
+        self.warming: set[str] = set()
+        """Changed clusters that are not in use before their endpoints come once more."""
         self._inbox: deque[bytes] = deque()
         self._connection: tuple[DeltaXdsServer, XdsSession] | None = None
 
@@ -36,6 +38,7 @@ class FakeEnvoy:
     async def connect(self, server: DeltaXdsServer) -> None:
         """Open a new session that announces the resources of earlier ones."""
         self._inbox.clear()
+        self.warming.clear()  # Envoy waits for 15 s at most, and no longer if its stream broke
         self._connection = server, server.open_session(self._inbox.append)
         for kind, resources in self.has.items():
             fixed = {"weights": ["weights"], "routes": ["public", "private"]}
@@ -63,6 +66,11 @@ class FakeEnvoy:
         refused = sorted(self.rejects & updates.keys())
         removed = list(response.removed_resources)
         new = [name for name in updates if name not in self.has[kind]]
+        if kind == "clusters":
+            self.warming |= updates.keys() - {*new, *refused}
+            self.warming -= set(removed)
+        elif kind == "endpoints":
+            self.warming -= updates.keys()
         self.has[kind] |= {name: update for name, update in updates.items() if name not in refused}
         for name in removed:
             self.has[kind].pop(name, None)

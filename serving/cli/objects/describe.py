@@ -51,6 +51,8 @@ async def _sections(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]
     yield sections.head(kind, obj, now)
     if kind is kinds.INFERENCE:
         yield titled("Predictors", sections.predictors(obj))
+        if routing := obj["spec"].get("routing"):
+            yield titled("Routing", sections.document(routing))
     elif kind is kinds.POD:
         yield titled("Pod", pod_summary.of_pod(obj))
         yield titled("Containers", pod_summary.containers(obj))

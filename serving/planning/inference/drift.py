@@ -22,12 +22,10 @@ def differs(observed: Observed, ensure: Ensure) -> bool:
 
 
 def routes_alike(existing: Object, desired: Object) -> bool:
-    """Whether a Route's spec needs no update; a desired spec without `sticky` or `onDemand` removes it."""
-    return (
-        covers(existing, desired)
-        and ("sticky" in desired or "sticky" not in existing)
-        and _on_demand(existing) == _on_demand(desired)
-    )
+    """Whether a Route's spec needs no update; an optional field that the desired spec omits is
+    removed.
+    """
+    return covers(existing, desired) and _optional(existing) == _optional(desired)
 
 
 def covers(existing: Any, desired: Any) -> bool:
@@ -54,8 +52,11 @@ def _existing(observed: Observed, ensure: Ensure) -> Object | None:
     return children[ensure.kind].get(ensure.object["metadata"]["name"])
 
 
-def _on_demand(spec: Object) -> list[bool]:
-    return [backend.get("onDemand", False) for backend in spec.get("backends") or []]
+def _optional(spec: Object) -> list[Any]:
+    """Return the values of a Route's optional fields, in a fixed order; servers add none of them."""
+    of_route = [spec.get(field) or {} for field in ("sticky", "timeouts", "retries")]
+    fields = ("onDemand", "timeouts", "ejection", "limits")
+    return of_route + [backend.get(field) or {} for backend in spec.get("backends") or [] for field in fields]
 
 
 def _is_on_demand(child: Object) -> bool:

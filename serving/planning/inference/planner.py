@@ -44,7 +44,7 @@ def _refuse(observed: Observed, reason: StatusReason, now: str) -> InferencePlan
 def _plan_changes(observed: Observed, spec: InferenceSpec, now: str) -> InferencePlan:
     known = facts.derive(observed)
     arms = arms_.read(known, spec)
-    desired_route = route.render(known, spec.routing, arms)
+    desired_route = route.render(known, spec, arms)
     desired = [*children.revisions(known, arms), *children.autoscalers(known, arms), desired_route]
     put_back = [template_edits.put_back(observed, ensure) for ensure in desired]
     writes = [ensure for ensure in desired if drift.differs(observed, ensure)]

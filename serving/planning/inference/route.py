@@ -1,6 +1,6 @@
 """The Route of an Inference: a hash ring over proven backends, and all backends that gateways must reach."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from serving.objects import Object
 from serving.planning.inference import children, traffic
@@ -9,23 +9,47 @@ from serving.planning.inference.facts import Facts
 from serving.planning.inference.plan import Ensure
 from serving.planning.inference.revision import autoscaler_name
 from serving.resources import kinds
-from serving.resources.inference import AutoScale, Routing
+from serving.resources.base import Base
+from serving.resources.inference import InferenceSpec, Predictor
+from serving.resources.routing import RetryCause, Routing
 
 MAX_BACKENDS = 64
 """Limit of `Route.spec.backends`; further candidates wait until revisions have been retired."""
+_OF_PREDICTOR = frozenset({"onDemand", "autoscaler", "timeouts", "ejection", "limits"})
+"""Fields of a backend that follow its predictor; the others are those of its revision."""
 
 
-def render(facts: Facts, routing: Routing, arms: Sequence[Arm]) -> Ensure:
+def render(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensure:
     """Return the Route of these arms; its ring differs as little as possible from the stored one."""
+    routing = inference.routing
     segments = _segments(facts, arms)
-    backends = _backends(facts, arms, keep={segment["backend"] for segment in segments})
+    backends = _backends(facts, routing, arms, keep={segment["backend"] for segment in segments})
     labels = children.on_demand_label(on_demand=any(backend.get("onDemand") for backend in backends))
     spec: Object = {"inference": facts.name, "backends": backends, "segments": segments}
     if routing.sticky is not None:
         salt = facts.observed.inference["metadata"]["uid"]
         spec["sticky"] = {"header": routing.sticky.header, "salt": salt}
+    if timeouts := _set_fields(routing.timeouts):
+        spec["timeouts"] = timeouts
+    spec["retries"] = {"on": _retried(inference), **_set_fields(routing.retries)}
     body = {"metadata": children.metadata(facts.observed.inference, facts.name, labels), "spec": spec}
     return Ensure(kinds.ROUTE, body)
+
+
+def _retried(inference: InferenceSpec) -> list[RetryCause]:
+    """Return the failures after which requests are tried again by default.
+
+    Our runtimes' predictions have no effects. What a custom container does is not known.
+    """
+    return ["Unsent"] if inference.framework == "custom" else ["Unsent", "Lost"]
+
+
+def _set_fields(*parts: Base) -> Object:
+    """Return the fields that are set, as JSON; a later part has precedence."""
+    fields: Object = {}
+    for part in parts:
+        fields |= part.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return fields
 
 
 def _segments(facts: Facts, arms: Sequence[Arm]) -> list[Object]:
@@ -42,7 +66,7 @@ def _segments(facts: Facts, arms: Sequence[Arm]) -> list[Object]:
     ]
 
 
-def _backends(facts: Facts, arms: Sequence[Arm], *, keep: set[str]) -> list[Object]:
+def _backends(facts: Facts, routing: Routing, arms: Sequence[Arm], *, keep: set[str]) -> list[Object]:
     """Return the backends of the ring (`keep`), those that gateways may still use, and the candidates."""
     needed = keep | {arm.serving for arm in arms} | {segment["backend"] for segment in facts.segments}
     if not facts.is_accepted:
@@ -65,18 +89,25 @@ def _backends(facts: Facts, arms: Sequence[Arm], *, keep: set[str]) -> list[Obje
     for arm in arms:
         if arm.serving and arm.serving not in result:
             result[arm.serving] = _lost_backend(facts, arm)
-    bounds: Mapping[str, AutoScale] = {arm.predictor.name: arm.predictor.auto_scale for arm in arms}
-    return [_scaled(facts, entry, bounds.get(entry["arm"])) for entry in result.values()]
+    predictors = {arm.predictor.name: arm.predictor for arm in arms}
+    return [_of_predictor(facts, entry, routing, predictors.get(entry["arm"])) for entry in result.values()]
 
 
-def _scaled(facts: Facts, backend: Object, bounds: AutoScale | None) -> Object:
-    """Return the entry with its arm's `onDemand`; unchanged if the arm has left the spec."""
-    if bounds is None:
+def _of_predictor(facts: Facts, backend: Object, routing: Routing, predictor: Predictor | None) -> Object:
+    """Return the entry with the present fields of its predictor; unchanged if that has left the spec."""
+    if predictor is None:
         return backend
-    plain = {key: value for key, value in backend.items() if key not in ("onDemand", "autoscaler")}
-    if not facts.is_on_demand(backend["name"], bounds):
-        return plain
-    return {**plain, "onDemand": True, "autoscaler": autoscaler_name(facts.name, backend["arm"])}
+    entry = {key: value for key, value in backend.items() if key not in _OF_PREDICTOR}
+    own = predictor.routing
+    policy = {
+        "timeouts": _set_fields(own.timeouts),
+        "ejection": _set_fields(routing.ejection, own.ejection),
+        "limits": _set_fields(routing.limits, own.limits),
+    }
+    entry |= {key: fields for key, fields in policy.items() if fields}
+    if not facts.is_on_demand(backend["name"], predictor.auto_scale):
+        return entry
+    return {**entry, "onDemand": True, "autoscaler": autoscaler_name(facts.name, backend["arm"])}
 
 
 def _lost_backend(facts: Facts, arm: Arm) -> Object:

@@ -29,12 +29,12 @@ from serving.router.activator.metrics import ActivatorMetrics
 from serving.router.activator.request_queue import QueueTotals
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.plan.service import (
-    Cluster,
     Endpoint,
-    cluster_of,
+    cluster_name,
     replicas_of,
     service_of_slice,
     services_used,
+    socket_name,
 )
 from serving.settings import Settings
 from serving.system.sockets import SOCKET_PATH_BYTES
@@ -53,7 +53,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         errors.UserError: the data directory's path is too long for sockets.
     """
     folder = data_dir.activator
-    if len(os.fsencode(folder / Cluster("", ()).socket)) > SOCKET_PATH_BYTES:
+    if len(os.fsencode(folder / socket_name(""))) > SOCKET_PATH_BYTES:
         raise errors.UserError(f"{folder}: too long for a Unix socket; choose a shorter --data-dir")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _allow_many_files()
@@ -129,8 +129,8 @@ class Activator:
             held=self._held,
             released=self._released,
         )
-        self._of_route: dict[Key, dict[Cluster, _OnDemandBackend]] = {}
-        """By a cluster without its endpoints."""
+        self._of_route: dict[Key, dict[str, _OnDemandBackend]] = {}
+        """By the name of a cluster."""
         self._entries: dict[HeldBackend, _OnDemandBackend] = {}
         """Includes removed backends that still answer requests."""
         self._scaled_by: dict[Key, set[HeldBackend]] = {}
@@ -163,11 +163,11 @@ class Activator:
         """Listen for one Route's backends on demand, and update their replicas."""
         route = self._routes.get(*key)
         backends = (route["spec"].get("backends") or []) if route is not None else []
-        on_demand = {cluster_of(key.namespace, b, ()): b for b in backends if b.get("onDemand")}
+        on_demand = {cluster_name(key.namespace, b): b for b in backends if b.get("onDemand")}
         labels = labels_of(route) if route is not None else {}
         entries = self._of_route.setdefault(key, {})
         for cluster in on_demand.keys() - entries.keys():
-            await self._open(entries, cluster, labels[cluster.name])
+            await self._open(entries, cluster, labels[cluster])
         for cluster, entry in list(entries.items()):
             if (backend := on_demand.get(cluster)) is not None:
                 self._update_backend(entry, key.namespace, backend)
@@ -180,13 +180,13 @@ class Activator:
         if not entries:
             del self._of_route[key]
 
-    async def _open(self, entries: dict[Cluster, _OnDemandBackend], cluster: Cluster, labels: Labels) -> None:
-        backend = HeldBackend(cluster.name, self._settings, self._totals, self._session, self._observer)
-        listener = Listener(backend, self._folder / cluster.socket, self._settings)
+    async def _open(self, entries: dict[str, _OnDemandBackend], cluster: str, labels: Labels) -> None:
+        backend = HeldBackend(cluster, self._settings, self._totals, self._session, self._observer)
+        listener = Listener(backend, self._folder / socket_name(cluster), self._settings)
         try:
             await listener.open()
         except OSError:  # a failure of one backend must not stop the others
-            log.exception("%s: its requests cannot be held", cluster.name)
+            log.exception("%s: its requests cannot be held", cluster)
             return
         entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, "", Key("", ""), labels)
 

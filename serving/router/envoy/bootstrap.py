@@ -5,7 +5,7 @@ time. Differences between services are in the routes.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.router.envoy import statistics, weights
 from serving.router.envoy.routes import ASSIGN_FILTER, CALLER_HEADER
@@ -22,6 +22,28 @@ COOKIE = "slipway-caller"
 _GATEWAY = "slipway-gateway"
 
 Json = dict[str, Any]
+
+
+class _GatewayError(NamedTuple):
+    """The answer to a request that no replica answers.
+
+    `flags` are Envoy's response flags:
+    https://www.envoyproxy.io/docs/envoy/latest/configuration/advanced/substitution_formatter
+    """
+
+    flags: tuple[str, ...]
+    status: int
+    reason: str
+    message: str
+
+
+_ERRORS = (
+    _GatewayError(("UT", "UMSDR"), 504, "Timeout", "no answer within the timeout of this service"),
+    _GatewayError(("UF", "UC", "UR"), 503, "ReplicaFailed", "a replica failed: %LOCAL_REPLY_BODY%"),
+    _GatewayError(("UH",), 503, "NoReplica", "no replica of this predictor is ready"),
+    _GatewayError(("UO",), 429, "TooManyRequests", "this predictor has as many requests as it may have"),
+)
+"""The first that applies is sent: a retry that the budget refuses adds UO to the flag of its failure."""
 
 _STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
 
@@ -162,13 +184,28 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
                 },
             ],
             "local_reply_config": {
-                "body_format": {
-                    "json_format": {"error": "%LOCAL_REPLY_BODY%"},
-                    "content_type": "application/json",
-                }
+                "mappers": [_error(error, settings) for error in _ERRORS],
+                "body_format": _json(error="%LOCAL_REPLY_BODY%"),
             },
         },
     }
+
+
+def _error(error: _GatewayError, settings: GatewaySettings) -> Json:
+    """Return the rule for the local replies with one of Envoy's response flags."""
+    mapper = {
+        "filter": {"response_flag_filter": {"flags": list(error.flags)}},
+        "status_code": error.status,
+        "body_format_override": _json(error=error.message, reason=error.reason),
+    }
+    if error.status in (429, 503):
+        header = {"key": "retry-after", "value": str(settings.retry_after_seconds)}
+        mapper["headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+    return mapper
+
+
+def _json(**fields: str) -> Json:
+    return {"json_format": fields, "content_type": "application/json"}
 
 
 def _stream() -> Json:

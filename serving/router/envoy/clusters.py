@@ -2,27 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from google.protobuf.wrappers_pb2 import UInt32Value
 
 from serving.data_dir import DataDir
 from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy.resource import duration, pack
-from serving.router.plan.service import Cluster, Endpoint
+from serving.router.plan.policy import EjectionPolicy
+from serving.router.plan.service import Cluster, Endpoint, socket_name
 from serving.settings import GatewaySettings
+
+Number = TypeVar("Number", int, float)
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
     """Return one Envoy cluster."""
-    unlimited = UInt32Value(value=settings.max_requests)
-    # Requests that no replica accepted wait at the activator, which has its own bounds.
-    retries = unlimited if cluster.on_demand else UInt32Value(value=settings.retry_min_concurrency)
+    policy = cluster.policy
+    common = envoy.CommonHttpProtocolOptions(idle_timeout=duration(settings.upstream_idle_seconds))
+    if policy.try_timeout:
+        common.max_stream_duration.CopyFrom(duration(policy.try_timeout))
     options = envoy.HttpProtocolOptions(
-        common_http_protocol_options=envoy.CommonHttpProtocolOptions(
-            idle_timeout=duration(settings.upstream_idle_seconds)
-        ),
+        common_http_protocol_options=common,
         explicit_http_config=envoy.HttpProtocolOptions.ExplicitHttpConfig(
             http_protocol_options=envoy.Http1ProtocolOptions()
         ),
@@ -40,21 +43,56 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
         lb_policy=envoy.Cluster.LEAST_REQUEST,
         # With half of the replicas gone, the dead ones must not get traffic again.
         common_lb_config=envoy.Cluster.CommonLbConfig(healthy_panic_threshold=envoy.Percent(value=0)),
-        circuit_breakers=envoy.CircuitBreakers(
-            thresholds=[
-                envoy.CircuitBreakers.Thresholds(
-                    max_connections=unlimited,
-                    max_pending_requests=unlimited,
-                    max_requests=unlimited,
-                    retry_budget=envoy.CircuitBreakers.Thresholds.RetryBudget(
-                        budget_percent=envoy.Percent(value=settings.retry_budget_percent),
-                        min_retry_concurrency=retries,
-                    ),
-                )
-            ]
-        ),
+        circuit_breakers=envoy.CircuitBreakers(thresholds=[_thresholds(cluster, settings)]),
+        outlier_detection=_outlier_detection(policy.ejection, settings),
         typed_extension_protocol_options={_HTTP_OPTIONS: pack(options)},
     )
+
+
+def _thresholds(cluster: Cluster, settings: GatewaySettings) -> envoy.CircuitBreakers.Thresholds:
+    policy = cluster.policy
+    unlimited = UInt32Value(value=settings.max_requests)
+    # Requests that no replica accepted wait at the activator, which has its own bounds.
+    retries = unlimited if cluster.on_demand else UInt32Value(value=settings.retry_min_concurrency)
+    budget = _or_default(policy.retry_budget_percent, settings.retry_budget_percent)
+    return envoy.CircuitBreakers.Thresholds(
+        max_connections=unlimited,
+        max_pending_requests=unlimited,
+        max_requests=UInt32Value(value=_or_default(policy.max_requests, settings.max_requests)),
+        retry_budget=envoy.CircuitBreakers.Thresholds.RetryBudget(
+            budget_percent=envoy.Percent(value=budget), min_retry_concurrency=retries
+        ),
+    )
+
+
+def _outlier_detection(policy: EjectionPolicy, settings: GatewaySettings) -> envoy.OutlierDetection | None:
+    """Eject by consecutive failures alone: success rates of few requests are chance.
+
+    A failure without an answer is the replica's; an answer of 500 may be the model's opinion of its input, so
+    it counts only if the Route says so.
+    """
+    failures = _or_default(policy.consecutive_failures, settings.eject_consecutive_failures)
+    errors = policy.consecutive_server_errors or 0
+    if not failures and not errors:
+        return None
+    off = UInt32Value(value=0)
+    return envoy.OutlierDetection(
+        consecutive_5xx=UInt32Value(value=errors or 1),
+        base_ejection_time=duration(_or_default(policy.seconds, settings.eject_seconds)),
+        max_ejection_percent=UInt32Value(
+            value=round(_or_default(policy.max_percent, settings.eject_max_percent))
+        ),
+        enforcing_consecutive_5xx=UInt32Value(value=100 if errors else 0),
+        enforcing_success_rate=off,
+        split_external_local_origin_errors=True,
+        consecutive_local_origin_failure=UInt32Value(value=failures or 1),
+        enforcing_consecutive_local_origin_failure=UInt32Value(value=100 if failures else 0),
+        enforcing_local_origin_success_rate=off,
+    )
+
+
+def _or_default(value: Number | None, default: Number) -> Number:
+    return default if value is None else value
 
 
 @dataclass(frozen=True)
@@ -62,7 +100,7 @@ class SocketFolders:
     """The folders of Unix sockets to which Envoy connects."""
 
     activator: str
-    """The activator's: `Cluster.socket`."""
+    """The activator's, each named by `socket_name`."""
     pods: str
     """The Pods': `Endpoint.socket`."""
 
@@ -81,7 +119,7 @@ def load_assignment(cluster: Cluster, folders: SocketFolders) -> envoy.ClusterLo
     replicas = [_address(endpoint, folders.pods) for endpoint in cluster.endpoints]
     localities = [_locality(replicas)] if replicas or cluster.on_demand else []
     if cluster.on_demand:
-        socket = envoy.Address(pipe=envoy.Pipe(path=f"{folders.activator}/{cluster.socket}"))
+        socket = envoy.Address(pipe=envoy.Pipe(path=f"{folders.activator}/{socket_name(cluster.name)}"))
         localities.append(_locality([socket], priority=1))
     return envoy.ClusterLoadAssignment(cluster_name=cluster.name, endpoints=localities)
 

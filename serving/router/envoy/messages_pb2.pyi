@@ -183,7 +183,7 @@ class WeightedCluster(_message.Message):
     def __init__(self, clusters: _Optional[_Iterable[_Union[WeightedCluster.ClusterWeight, _Mapping]]] = ..., runtime_key_prefix: _Optional[str] = ..., use_hash_policy: _Optional[_Union[_wrappers_pb2.BoolValue, _Mapping]] = ...) -> None: ...
 
 class RetryPolicy(_message.Message):
-    __slots__ = ("retry_on", "num_retries", "retry_priority", "retry_host_predicate", "host_selection_retry_max_attempts")
+    __slots__ = ("retry_on", "num_retries", "per_try_timeout", "retry_priority", "retry_host_predicate", "host_selection_retry_max_attempts", "retriable_status_codes", "refresh_cluster_on_retry")
     class RetryPriority(_message.Message):
         __slots__ = ("name", "typed_config")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -200,15 +200,21 @@ class RetryPolicy(_message.Message):
         def __init__(self, name: _Optional[str] = ..., typed_config: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
     RETRY_ON_FIELD_NUMBER: _ClassVar[int]
     NUM_RETRIES_FIELD_NUMBER: _ClassVar[int]
+    PER_TRY_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     RETRY_PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RETRY_HOST_PREDICATE_FIELD_NUMBER: _ClassVar[int]
     HOST_SELECTION_RETRY_MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    RETRIABLE_STATUS_CODES_FIELD_NUMBER: _ClassVar[int]
+    REFRESH_CLUSTER_ON_RETRY_FIELD_NUMBER: _ClassVar[int]
     retry_on: str
     num_retries: _wrappers_pb2.UInt32Value
+    per_try_timeout: _duration_pb2.Duration
     retry_priority: RetryPolicy.RetryPriority
     retry_host_predicate: _containers.RepeatedCompositeFieldContainer[RetryPolicy.RetryHostPredicate]
     host_selection_retry_max_attempts: int
-    def __init__(self, retry_on: _Optional[str] = ..., num_retries: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., retry_priority: _Optional[_Union[RetryPolicy.RetryPriority, _Mapping]] = ..., retry_host_predicate: _Optional[_Iterable[_Union[RetryPolicy.RetryHostPredicate, _Mapping]]] = ..., host_selection_retry_max_attempts: _Optional[int] = ...) -> None: ...
+    retriable_status_codes: _containers.RepeatedScalarFieldContainer[int]
+    refresh_cluster_on_retry: bool
+    def __init__(self, retry_on: _Optional[str] = ..., num_retries: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., per_try_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_priority: _Optional[_Union[RetryPolicy.RetryPriority, _Mapping]] = ..., retry_host_predicate: _Optional[_Iterable[_Union[RetryPolicy.RetryHostPredicate, _Mapping]]] = ..., host_selection_retry_max_attempts: _Optional[int] = ..., retriable_status_codes: _Optional[_Iterable[int]] = ..., refresh_cluster_on_retry: _Optional[bool] = ...) -> None: ...
 
 class DirectResponseAction(_message.Message):
     __slots__ = ("status", "body")
@@ -254,10 +260,12 @@ class HttpProtocolOptions(_message.Message):
     def __init__(self, common_http_protocol_options: _Optional[_Union[CommonHttpProtocolOptions, _Mapping]] = ..., explicit_http_config: _Optional[_Union[HttpProtocolOptions.ExplicitHttpConfig, _Mapping]] = ...) -> None: ...
 
 class CommonHttpProtocolOptions(_message.Message):
-    __slots__ = ("idle_timeout",)
+    __slots__ = ("idle_timeout", "max_stream_duration")
     IDLE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    MAX_STREAM_DURATION_FIELD_NUMBER: _ClassVar[int]
     idle_timeout: _duration_pb2.Duration
-    def __init__(self, idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    max_stream_duration: _duration_pb2.Duration
+    def __init__(self, idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_stream_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Http1ProtocolOptions(_message.Message):
     __slots__ = ()
@@ -397,7 +405,7 @@ class Matcher(_message.Message):
     def __init__(self, matcher_tree: _Optional[_Union[Matcher.MatcherTree, _Mapping]] = ..., on_no_match: _Optional[_Union[Matcher.OnMatch, _Mapping]] = ...) -> None: ...
 
 class Cluster(_message.Message):
-    __slots__ = ("name", "type", "eds_cluster_config", "connect_timeout", "lb_policy", "circuit_breakers", "common_lb_config", "typed_extension_protocol_options")
+    __slots__ = ("name", "type", "eds_cluster_config", "connect_timeout", "lb_policy", "circuit_breakers", "outlier_detection", "common_lb_config", "typed_extension_protocol_options")
     class DiscoveryType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATIC: _ClassVar[Cluster.DiscoveryType]
@@ -433,6 +441,7 @@ class Cluster(_message.Message):
     CONNECT_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     LB_POLICY_FIELD_NUMBER: _ClassVar[int]
     CIRCUIT_BREAKERS_FIELD_NUMBER: _ClassVar[int]
+    OUTLIER_DETECTION_FIELD_NUMBER: _ClassVar[int]
     COMMON_LB_CONFIG_FIELD_NUMBER: _ClassVar[int]
     TYPED_EXTENSION_PROTOCOL_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -441,9 +450,10 @@ class Cluster(_message.Message):
     connect_timeout: _duration_pb2.Duration
     lb_policy: Cluster.LbPolicy
     circuit_breakers: CircuitBreakers
+    outlier_detection: OutlierDetection
     common_lb_config: Cluster.CommonLbConfig
     typed_extension_protocol_options: _containers.MessageMap[str, _any_pb2.Any]
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Cluster.DiscoveryType, str]] = ..., eds_cluster_config: _Optional[_Union[Cluster.EdsClusterConfig, _Mapping]] = ..., connect_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lb_policy: _Optional[_Union[Cluster.LbPolicy, str]] = ..., circuit_breakers: _Optional[_Union[CircuitBreakers, _Mapping]] = ..., common_lb_config: _Optional[_Union[Cluster.CommonLbConfig, _Mapping]] = ..., typed_extension_protocol_options: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Cluster.DiscoveryType, str]] = ..., eds_cluster_config: _Optional[_Union[Cluster.EdsClusterConfig, _Mapping]] = ..., connect_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lb_policy: _Optional[_Union[Cluster.LbPolicy, str]] = ..., circuit_breakers: _Optional[_Union[CircuitBreakers, _Mapping]] = ..., outlier_detection: _Optional[_Union[OutlierDetection, _Mapping]] = ..., common_lb_config: _Optional[_Union[Cluster.CommonLbConfig, _Mapping]] = ..., typed_extension_protocol_options: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
 
 class CircuitBreakers(_message.Message):
     __slots__ = ("thresholds",)
@@ -468,6 +478,28 @@ class CircuitBreakers(_message.Message):
     THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
     thresholds: _containers.RepeatedCompositeFieldContainer[CircuitBreakers.Thresholds]
     def __init__(self, thresholds: _Optional[_Iterable[_Union[CircuitBreakers.Thresholds, _Mapping]]] = ...) -> None: ...
+
+class OutlierDetection(_message.Message):
+    __slots__ = ("consecutive_5xx", "base_ejection_time", "max_ejection_percent", "enforcing_consecutive_5xx", "enforcing_success_rate", "split_external_local_origin_errors", "consecutive_local_origin_failure", "enforcing_consecutive_local_origin_failure", "enforcing_local_origin_success_rate")
+    CONSECUTIVE_5XX_FIELD_NUMBER: _ClassVar[int]
+    BASE_EJECTION_TIME_FIELD_NUMBER: _ClassVar[int]
+    MAX_EJECTION_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    ENFORCING_CONSECUTIVE_5XX_FIELD_NUMBER: _ClassVar[int]
+    ENFORCING_SUCCESS_RATE_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_EXTERNAL_LOCAL_ORIGIN_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    CONSECUTIVE_LOCAL_ORIGIN_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    ENFORCING_CONSECUTIVE_LOCAL_ORIGIN_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    ENFORCING_LOCAL_ORIGIN_SUCCESS_RATE_FIELD_NUMBER: _ClassVar[int]
+    consecutive_5xx: _wrappers_pb2.UInt32Value
+    base_ejection_time: _duration_pb2.Duration
+    max_ejection_percent: _wrappers_pb2.UInt32Value
+    enforcing_consecutive_5xx: _wrappers_pb2.UInt32Value
+    enforcing_success_rate: _wrappers_pb2.UInt32Value
+    split_external_local_origin_errors: bool
+    consecutive_local_origin_failure: _wrappers_pb2.UInt32Value
+    enforcing_consecutive_local_origin_failure: _wrappers_pb2.UInt32Value
+    enforcing_local_origin_success_rate: _wrappers_pb2.UInt32Value
+    def __init__(self, consecutive_5xx: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., base_ejection_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_ejection_percent: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_consecutive_5xx: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_success_rate: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., split_external_local_origin_errors: _Optional[bool] = ..., consecutive_local_origin_failure: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_consecutive_local_origin_failure: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_local_origin_success_rate: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ...) -> None: ...
 
 class ClusterLoadAssignment(_message.Message):
     __slots__ = ("cluster_name", "endpoints")

@@ -13,7 +13,7 @@ from pathlib import Path
 from serving import errors
 from serving.data_dir import DataDir
 from serving.router.envoy.binary import find_envoy
-from serving.router.plan.service import Cluster
+from serving.router.plan.service import socket_name
 from serving.settings import GatewaySettings
 from serving.system import processes, procfs, run_files, sockets
 from serving.system.processes import ProcessIdentity
@@ -39,7 +39,7 @@ class EnvoyProcess:
         self._bootstrap = self._dir / "bootstrap.json"
         self._log = data_dir.logs / "envoy.log"
         self._sockets = [self._dir / f"{name}.sock" for name in ("admin", "probe", "changes")]
-        self._sockets.append(data_dir.activator / Cluster("", ()).socket)
+        self._sockets.append(data_dir.activator / socket_name(""))
         self._settings = settings
         self._child: subprocess.Popen[bytes] | None = None
 

@@ -22,6 +22,13 @@ ASSIGN_FILTER = "slipway.assign-caller"
 """Name of the filter that assigns it; disabled unless a route enables it."""
 
 _HOST_SELECTION_ATTEMPTS = 5
+_RETRY_CONDITIONS = (
+    ("Unsent", "connect-failure,refused-stream,reset-before-request"),
+    ("Lost", "reset"),
+    ("Unavailable", "retriable-status-codes"),
+)
+"""Envoy's conditions for each cause of a retry."""
+_UNAVAILABLE = (502, 503, 504)
 
 
 def virtual_host(service: GatewayService, settings: GatewaySettings) -> bytes:
@@ -101,15 +108,14 @@ def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> e
             direct_response=_reply(503, f"{service.namespace}/{service.name}: {service.unavailable}"),
             response_headers_to_add=[_header("retry-after", str(settings.retry_after_seconds))],
         )
-    on_demand = any(cluster.on_demand for cluster in service.clusters)
     route = envoy.Route(
         match=match,
         route=envoy.RouteAction(
             weighted_clusters=_weighted_clusters(service),
             prefix_rewrite="" if prefix == "/" else "/",
             # Envoy's default of 15 s kills generations; the listener's idle timeout cuts a silent stream.
-            timeout=duration(0),
-            retry_policy=_retry_policy(settings, on_demand=on_demand),
+            timeout=duration(service.policy.request_timeout),
+            retry_policy=_retry_policy(service, settings),
         ),
     )
     if service.sticky is not None and len(service.ring) > 1:
@@ -162,15 +168,19 @@ def _hash_policy(header: str, sticky: Sticky) -> envoy.RouteAction.HashPolicy:
     )
 
 
-def _retry_policy(settings: GatewaySettings, *, on_demand: bool) -> envoy.RetryPolicy:
-    """Retry only requests that no replica has begun to process, and on another replica.
+def _retry_policy(service: GatewayService, settings: GatewaySettings) -> envoy.RetryPolicy:
+    """Retry on another replica; by default only requests that no replica has begun to process.
 
     For a service on demand the last attempt goes to the activator, which waits for the next replica if Envoy
-    does not know yet that the last one is gone.
+    does not know yet that the last one is gone. For other services a retry may go to another cluster, which
+    Envoy chooses among those with weight that the request has not tried.
     """
+    retries = service.policy.retries
+    attempts = settings.retries if retries.attempts is None else retries.attempts
+    conditions = [condition for cause, condition in _RETRY_CONDITIONS if cause in retries.causes]
     policy = envoy.RetryPolicy(
-        retry_on="connect-failure,refused-stream,reset-before-request",
-        num_retries=UInt32Value(value=settings.retries),
+        retry_on=",".join(conditions),
+        num_retries=UInt32Value(value=attempts),
         retry_host_predicate=[
             envoy.RetryPolicy.RetryHostPredicate(
                 name="envoy.retry_host_predicates.previous_hosts",
@@ -178,15 +188,27 @@ def _retry_policy(settings: GatewaySettings, *, on_demand: bool) -> envoy.RetryP
             )
         ],
         host_selection_retry_max_attempts=_HOST_SELECTION_ATTEMPTS,
+        retriable_status_codes=_UNAVAILABLE if "Unavailable" in retries.causes else (),
     )
-    if on_demand:
+    if service.policy.try_timeout and not _is_waiting(service):
+        policy.per_try_timeout.CopyFrom(duration(service.policy.try_timeout))
+    on_demand = any(cluster.on_demand for cluster in service.clusters)
+    if on_demand and attempts:
         policy.retry_priority.CopyFrom(
             envoy.RetryPolicy.RetryPriority(
                 name="envoy.retry_priorities.previous_priorities",
-                typed_config=pack(envoy.PreviousPrioritiesConfig(update_frequency=settings.retries)),
+                typed_config=pack(envoy.PreviousPrioritiesConfig(update_frequency=attempts)),
             )
         )
+    elif not on_demand and retries.across_clusters and len(service.ring) > 1:
+        policy.refresh_cluster_on_retry = True
     return policy
+
+
+def _is_waiting(service: GatewayService) -> bool:
+    """Whether requests wait at the activator, as long as a replica needs to start."""
+    weighted = {segment.cluster for segment in service.ring if segment.size}
+    return any(cluster.name in weighted and not cluster.endpoints for cluster in service.clusters)
 
 
 def _reply(status: int, message: str) -> envoy.DirectResponseAction:

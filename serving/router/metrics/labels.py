@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from serving.router.plan.service import cluster_of
+from serving.router.plan.service import cluster_name
 
 
 class Labels(NamedTuple):
@@ -24,7 +24,7 @@ def labels_of(route: Mapping[str, Any]) -> dict[str, Labels]:
     """Return the labels of a Route's backends, by their clusters in Envoy."""
     namespace, spec = route["metadata"]["namespace"], route["spec"]
     return {
-        cluster_of(namespace, backend, ()).name: Labels(
+        cluster_name(namespace, backend): Labels(
             namespace, spec["inference"], backend["arm"], backend["name"]
         )
         for backend in reversed(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
 from serving.resources.names import SERVICE_NAME_LABEL, UNIX_PROTOCOL
+from serving.router.plan.policy import ClusterPolicy, RetryPolicy, RoutePolicy, cluster_policy, route_policy
 from serving.router.plan.ring import add_unweighted, reassign_unready
 
 NOTHING_PROVEN = "no revision of this service has been proven yet"
@@ -48,11 +49,7 @@ class Cluster:
     name: str
     endpoints: tuple[Endpoint, ...]
     on_demand: bool = False
-
-    @property
-    def socket(self) -> str:
-        """The file name of the activator's socket for this cluster; short, as socket paths are limited."""
-        return hashlib.blake2b(self.name.encode(), digest_size=_SOCKET_NAME_BYTES).hexdigest()
+    policy: ClusterPolicy = ClusterPolicy()
 
 
 @dataclass(frozen=True)
@@ -102,6 +99,7 @@ class GatewayService:
     weights: tuple[tuple[str, float], ...]
     unavailable: str = ""
     problem: str = ""
+    policy: RoutePolicy = RoutePolicy()
 
     @property
     def prefix(self) -> str:
@@ -122,9 +120,10 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Gate
     """
     meta, spec = route["metadata"], route["spec"]
     namespace: str = meta["namespace"]
+    policy = route_policy(spec)
     backends: dict[str, Object] = {backend["name"]: backend for backend in spec.get("backends") or []}
     clusters = {
-        name: cluster_of(namespace, backend, slices_of.get(backend["service"], ()))
+        name: cluster_of(namespace, backend, slices_of.get(backend["service"], ()), policy.retries)
         for name, backend in backends.items()
     }
     segments = [(s["backend"], int(s["size"])) for s in spec.get("segments") or []]
@@ -152,14 +151,30 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Gate
         weights=_percentages([backend["arm"] for backend in backends.values()], ring),
         unavailable="" if ring else _why_unavailable(segments),
         problem=_problem(sticky, segments, backends),
+        policy=policy,
     )
 
 
-def cluster_of(namespace: str, backend: Object, slices: Sequence[Object]) -> Cluster:
+def cluster_of(
+    namespace: str, backend: Object, slices: Sequence[Object], retries: RetryPolicy
+) -> Cluster:
     """Return the cluster of a Route's backend, with the endpoints of its Service's EndpointSlices."""
-    name = f"{namespace}/{backend['service']}/{int(backend['port'])}"
-    endpoints = tuple(sorted(replicas_of(backend, slices)))
-    return Cluster(name, endpoints, on_demand=bool(backend.get("onDemand")))
+    return Cluster(
+        cluster_name(namespace, backend),
+        tuple(sorted(replicas_of(backend, slices))),
+        on_demand=bool(backend.get("onDemand")),
+        policy=cluster_policy(backend, retries),
+    )
+
+
+def cluster_name(namespace: str, backend: Object) -> str:
+    """Return the name of the cluster of a Route's backend."""
+    return f"{namespace}/{backend['service']}/{int(backend['port'])}"
+
+
+def socket_name(cluster: str) -> str:
+    """Return the file name of the activator's socket for a cluster; short, as socket paths are limited."""
+    return hashlib.blake2b(cluster.encode(), digest_size=_SOCKET_NAME_BYTES).hexdigest()
 
 
 def replicas_of(backend: Object, slices: Sequence[Object]) -> dict[Endpoint, str]:

@@ -15,7 +15,8 @@ class ResourceState(Generic[V]):
         self.awaiting_answer = False
         self._in_flight: dict[str, V | None] = {}
         self._uncertain: set[str] = set()
-        """Resources of a rejected response, of which Envoy may have accepted some."""
+        """Resources that Envoy may lack: of a rejected response, of which it may have accepted some, and those in
+    doubt."""
         self._dirty: set[str] = set()
         """Resources that may differ from the target; all others do not."""
 
@@ -82,6 +83,11 @@ class ResourceState(Generic[V]):
                     self.acknowledged[name] = version
         elif not atomic:
             self._uncertain |= sent.keys()
+
+    def doubt(self, name: str) -> None:
+        """Assume that Envoy may lack a resource, so that it is sent again."""
+        self._uncertain.add(name)
+        self._dirty.add(name)
 
     def forget(self, name: str) -> None:
         """Assume that Envoy lacks a resource, as it dropped it or subscribes to it again."""

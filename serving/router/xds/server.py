@@ -231,6 +231,10 @@ class DeltaXdsServer:
         responded = session.subscriptions[type_name].responded
         if not versions and (responded or type_name in ("endpoints", "routes")):
             return
+        if type_name == "clusters":
+            # Envoy prepares a changed cluster beside the old one, and waits for endpoints to come once more.
+            for name in versions.keys() & self._order.clusters.acknowledged.keys():
+                self._order.endpoints.doubt(name)
         self._states[type_name].mark_sent(versions)
         if type_name == "routes":
             self._routes_sent_at = self._now()

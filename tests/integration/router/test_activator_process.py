@@ -14,7 +14,7 @@ from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.router.activator.process import Activator, connections
-from serving.router.plan.service import Cluster
+from serving.router.plan.service import socket_name
 from serving.settings import RuntimeSettings, Settings
 from tests.fakes.kube import FakeKube
 from tests.rig.addresses import own
@@ -37,7 +37,7 @@ class ActivatorRig:
         self.api = api
 
     def socket(self, arm: str = "a") -> Path:
-        return self.data_dir.activator / Cluster(f"default/digits-{arm}/8080", ()).socket
+        return self.data_dir.activator / socket_name(f"default/digits-{arm}/8080")
 
     def route(self, arms: str = "a") -> None:
         route_object = route("digits", [(arms[0], 10_000)], unweighted=arms, on_demand=arms)

@@ -40,6 +40,16 @@ def changes_with_every_field() -> ResourceChanges:
         route("plain", [("a", 9000), ("b", 1000)]),
         route("away", [("only", 10_000)]),
     ]
+    routes[1]["spec"] |= {
+        "timeouts": {"request": "20s", "perTry": "5s"},
+        "retries": {"on": ["Unsent", "Lost", "Unavailable"], "attempts": 3},
+    }
+    for backend in routes[1]["spec"]["backends"]:
+        backend |= {
+            "timeouts": {"request": "30s"},
+            "limits": {"requests": 77},
+            "ejection": {"consecutiveServerErrors": 9, "duration": "17s", "maxPercent": 21},
+        }
     services = [f"{name}-{arm}" for name in ("digits", "plain") for arm in "ab"]
     slices = {service: [endpoint_slice(service, ["127.77.0.2"])] for service in services}
     plan = replaced(RouteTable(), [service_of(item, slices) for item in routes])
@@ -50,6 +60,8 @@ def changes_with_every_field() -> ResourceChanges:
         cluster = message_in(any_pb2.Any.FromString(item.content))
         assert isinstance(cluster, envoy.Cluster)
         cluster.common_lb_config.healthy_panic_threshold.value = 33
+        cluster.outlier_detection.enforcing_success_rate.value = 1
+        cluster.outlier_detection.enforcing_local_origin_success_rate.value = 2
         clusters[name] = resource(cluster)
     return replace(changes, clusters=clusters)
 

@@ -37,7 +37,7 @@ async def activator(gateway: GatewayRig, **settings: Any) -> AsyncIterator[HeldB
         held_backend = HeldBackend(
             CLUSTER.name, chosen, QueueTotals(), session, RequestObserver(*[nothing] * 6)
         )
-        listener = Listener(held_backend, folder / CLUSTER.socket, chosen)
+        listener = Listener(held_backend, folder / socket_name(CLUSTER.name), chosen)
         await listener.open()
         try:
             yield held_backend

@@ -10,7 +10,7 @@ from serving.router.envoy.render import Renderer
 from serving.router.envoy.resource import NO_ENDPOINTS, encoded_resource
 from serving.router.envoy.weights import Weights
 from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import Cluster, Endpoint, service_of
+from serving.router.plan.service import Cluster, Endpoint, service_of, socket_name
 from serving.settings import GatewaySettings
 from tests.rig.envoy_json import decoded
 from tests.rig.servers.gateway import endpoint_slice, replaced, route
@@ -100,7 +100,7 @@ def test_a_change_of_endpoints_renders_only_those_endpoints() -> None:
 def test_scaling_from_zero_and_back_changes_only_one_set_of_endpoints() -> None:
     table, renderer = RouteTable(), Renderer(SETTINGS, SocketFolders("/data/activator", "/sockets"))
     digits = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")
-    socket = f"/data/activator/{Cluster('default/digits-a/8080', ()).socket}"
+    socket = f"/data/activator/{socket_name('default/digits-a/8080')}"
     up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
     first = renderer.render(replaced(table, [service_of(digits, {})]))
     assert NO_ENDPOINTS not in {item and item.version for item in first.endpoints.values()}

@@ -2,7 +2,7 @@ from typing import Any
 
 from serving.planning.apportionment import RING_UNITS
 from serving.resources.names import UNIX_PROTOCOL
-from serving.router.plan.service import Cluster, Endpoint, service_of
+from serving.router.plan.service import Endpoint, service_of, socket_name
 from tests.rig.servers.gateway import endpoint_slice, route
 
 
@@ -52,7 +52,7 @@ def test_unproven_on_demand_arm_gets_no_share() -> None:
 
 def test_cluster_socket_names_are_short_and_unique() -> None:
     names = [f"n{n}/{'s' * 60}{m}/8080" for n in range(20) for m in range(20)]
-    sockets = {Cluster(name, ()).socket for name in names}
+    sockets = {socket_name(name) for name in names}
     assert len(sockets) == len(names)
     assert {len(socket) for socket in sockets} == {12}
 

@@ -22,8 +22,8 @@ Arms = dict[str, tuple[int, bool]]
 """Per arm: its weight in tenths, and whether a replica is ready."""
 
 
-def plan(services: dict[str, Arms], *, sticky: bool = False) -> list[GatewayService]:
-    """Return services whose arms have these weights and readiness."""
+def plan(services: dict[str, Arms], *, sticky: bool = False, limit: int = 1) -> list[GatewayService]:
+    """Return services whose arms have these weights, readiness and limit of requests."""
     planned = []
     for name, arms in services.items():
         total = sum(weight for weight, _ in arms.values()) or 1
@@ -38,6 +38,8 @@ def plan(services: dict[str, Arms], *, sticky: bool = False) -> list[GatewayServ
         }
         spec = route(name, list(sizes.items()), unweighted=[a for a in arms if a not in sizes], sticky=caller)
         spec["spec"]["backends"].sort(key=lambda backend: str(backend["arm"]))
+        for backend in spec["spec"]["backends"]:
+            backend["limits"] = {"requests": limit}
         planned.append(service_of(spec, slices))
     return planned
 
@@ -74,6 +76,7 @@ def has_exactly(envoy: FakeEnvoy, services: list[GatewayService]) -> None:
     versions = {kind: {n: v for n, (v, _) in resources.items()} for kind, resources in envoy.has.items()}
     assert versions["clusters"] == {n: r.version for n, r in expected.clusters.items() if r}
     assert versions["endpoints"] == {n: r.version for n, r in expected.endpoints.items() if r}
+    assert envoy.warming == set()
     assert versions["routes"] == {n: r.version for n, (r, _) in expected.routes.items()}
     assert envoy.weights == {
         key: value
@@ -84,7 +87,7 @@ def has_exactly(envoy: FakeEnvoy, services: list[GatewayService]) -> None:
 
 
 _arms = st.dictionaries(st.sampled_from("pqr"), st.tuples(st.integers(0, 3), st.booleans()), min_size=1)
-_plans = st.builds(plan, st.dictionaries(st.sampled_from("ab"), _arms, max_size=2), sticky=st.booleans())
+_plans = st.builds(plan, st.dictionaries(st.sampled_from("ab"), _arms, max_size=2), sticky=st.booleans(), limit=st.integers(1, 2))
 _steps = st.lists(st.one_of(_plans, st.sampled_from(["read", "read", "connect", "new gateway"])), max_size=25)
 
 
@@ -127,6 +130,16 @@ async def test_resources_of_a_service_are_removed_after_its_routes() -> None:
         server.set_services(plan(remaining))
         await settle(envoy)
         has_exactly(envoy, plan(remaining))
+
+
+async def test_a_changed_cluster_gets_its_endpoints_again() -> None:
+    envoy, server = envoy_and_server()
+    await envoy.connect(server)
+    for limit in (1, 2):
+        services = plan({"a": {"p": (1, True), "q": (1, False)}}, limit=limit)
+        server.set_services(services)
+        await settle(envoy)
+        has_exactly(envoy, services)
 
 
 async def test_a_target_is_acknowledged_once_envoy_has_its_routes_and_weights() -> None:

@@ -1,0 +1,301 @@
+"""Timeouts, retries, ejection and limits of `spec.routing`, with a real Envoy and replicas that misbehave."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from serving import clock
+from serving.resources.names import ARM_HEADER
+from tests.rig.addresses import own
+from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
+from tests.rig.tcp_server import tcp_server
+
+PORT = 8080
+FIRST, SECOND, OTHER = own(70), own(71), own(72)
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\n{}"
+
+Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass
+class Replica:
+    """What one replica received, and what it does with a request."""
+
+    answer: Answer
+    requests: int = 0
+    connections: int = 0
+    active: int = 0
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def answer_at_once(writer: asyncio.StreamWriter) -> None:
+    writer.write(OK)
+    await writer.drain()
+
+
+async def never_answer(writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
+
+
+async def close_without_answer(writer: asyncio.StreamWriter) -> None:
+    raise ConnectionResetError
+
+
+async def answer_busy(writer: asyncio.StreamWriter) -> None:
+    writer.write(BUSY)
+    await writer.drain()
+
+
+def stream_for(seconds: float) -> Answer:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for _ in range(10):
+            writer.write(b"1\r\nx\r\n")
+            await writer.drain()
+            await asyncio.sleep(seconds / 10)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def replica(address: str, answer: Answer = answer_at_once) -> AsyncIterator[Replica]:
+    state = Replica(answer)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        state.connections += 1
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next((int(line[16:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length: ")), 0)
+            await reader.readexactly(length)
+            state.requests += 1
+            state.active += 1
+            try:
+                await state.answer(writer)
+            finally:
+                state.active -= 1
+
+    async with tcp_server(serve, address, PORT):
+        yield state
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: Any
+    body: Any
+    seconds: float
+
+
+async def post(session: aiohttp.ClientSession, rig: GatewayRig, service: str = "digits") -> Reply:
+    began = clock.monotonic()
+    async with session.post(f"{rig.url}/default/{service}/v2/x", data=b"body") as response:
+        body = await response.json(content_type=None)
+        return Reply(response.status, response.headers, body, clock.monotonic() - began)
+
+
+def digits(spec: dict[str, Any], backend: dict[str, Any] | None = None, **arms: int) -> dict[str, Any]:
+    """Return a Route with these fields, and these fields of its backends."""
+    result = route("digits", list((arms or {"a": 10_000}).items()))
+    result["spec"] |= spec
+    for entry in result["spec"]["backends"]:
+        entry |= backend or {}
+    return result
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    root: Path, digits_route: dict[str, Any], replicas: dict[str, list[str]], **gateway: Any
+) -> AsyncIterator[tuple[GatewayRig, aiohttp.ClientSession]]:
+    async with gateway_rig(root, **gateway) as rig, aiohttp.ClientSession() as session:
+        await rig.serve([digits_route], [endpoint_slice(f"digits-{arm}", at) for arm, at in replicas.items()])
+        yield rig, session
+
+
+async def test_a_hung_replica_costs_one_try_when_another_serves(tmp_path: Path) -> None:
+    limits = {"timeouts": {"perTry": "300ms"}, "retries": {"on": ["Unsent", "Lost"]}}
+    async with replica(FIRST, never_answer) as hung, replica(SECOND) as healthy:
+        async with serving(tmp_path, digits(limits), {"a": [FIRST, SECOND]}) as (rig, session):
+            replies = [await post(session, rig) for _ in range(8)]
+    assert {reply.status for reply in replies} == {200}
+    assert hung.requests > 0
+    assert healthy.requests == len(replies)
+    assert max(reply.seconds for reply in replies) >= 0.3
+    assert max(reply.seconds for reply in replies) < 1.5
+
+
+async def test_a_request_is_504_with_its_reason_when_no_replica_answers_in_time(tmp_path: Path) -> None:
+    limits = {"timeouts": {"perTry": "200ms"}, "retries": {"on": ["Unsent"]}}
+    async with replica(FIRST, never_answer):
+        async with serving(tmp_path, digits(limits), {"a": [FIRST]}) as (rig, session):
+            reply = await post(session, rig)
+    assert (reply.status, reply.body["reason"]) == (504, "Timeout")
+    assert 0.2 <= reply.seconds < 1.5
+
+
+async def test_a_try_timeout_ends_with_the_first_byte_so_a_stream_goes_on(tmp_path: Path) -> None:
+    limits = {"timeouts": {"perTry": "200ms"}}
+    async with replica(FIRST, stream_for(0.8)):
+        async with serving(tmp_path, digits(limits), {"a": [FIRST]}) as (rig, session):
+            async with session.post(f"{rig.url}/default/digits/v2/x") as response:
+                assert await response.read() == b"x" * 10
+
+
+@pytest.mark.parametrize(
+    ("spec", "backend"),
+    [({"timeouts": {"request": "300ms"}}, {}), ({}, {"timeouts": {"request": "300ms"}})],
+    ids=["service", "predictor"],
+)
+async def test_a_request_timeout_bounds_the_whole_answer(
+    tmp_path: Path, spec: dict[str, Any], backend: dict[str, Any]
+) -> None:
+    async with replica(FIRST, never_answer) as state:
+        async with serving(tmp_path, digits(spec, backend), {"a": [FIRST]}) as (rig, session):
+            reply = await post(session, rig)
+            assert (reply.status, reply.body["reason"]) == (504, "Timeout")
+            state.answer = stream_for(2.0)
+            async with session.post(f"{rig.url}/default/digits/v2/x") as response:
+                with pytest.raises(aiohttp.ClientPayloadError):
+                    await response.read()
+
+
+async def test_a_lost_request_is_repeated_only_if_the_route_says_so(tmp_path: Path) -> None:
+    for causes, expected in ((["Unsent"], 503), (["Unsent", "Lost"], 200)):
+        root = tmp_path / "-".join(causes)
+        async with replica(FIRST, close_without_answer) as dying, replica(SECOND):
+            spec = digits({"retries": {"on": causes}}, {"ejection": {"consecutiveFailures": 0}})
+            async with serving(root, spec, {"a": [FIRST, SECOND]}) as (rig, session):
+                replies = [await post(session, rig) for _ in range(12)]
+        assert dying.requests > 0
+        assert max(reply.status for reply in replies) == expected
+        for reply in replies:
+            if reply.status == 503:
+                assert (reply.body["reason"], reply.headers["retry-after"]) == ("ReplicaFailed", "1")
+
+
+async def test_an_unavailable_answer_is_repeated_if_the_route_says_so(tmp_path: Path) -> None:
+    for causes, expected in ((["Unsent"], {200, 503}), (["Unavailable"], {200})):
+        root = tmp_path / "-".join(causes)
+        async with replica(FIRST, answer_busy), replica(SECOND):
+            spec = digits({"retries": {"on": causes}})
+            async with serving(root, spec, {"a": [FIRST, SECOND]}) as (rig, session):
+                statuses = {(await post(session, rig)).status for _ in range(12)}
+        assert statuses == expected
+
+
+async def test_no_retry_is_made_without_attempts(tmp_path: Path) -> None:
+    async with replica(FIRST, close_without_answer) as dying:
+        spec = digits({"retries": {"on": ["Unsent", "Lost"], "attempts": 0}})
+        async with serving(tmp_path, spec, {"a": [FIRST]}) as (rig, session):
+            assert (await post(session, rig)).status == 503
+    assert dying.requests == 1
+
+
+async def test_another_predictor_answers_when_the_only_replica_of_one_is_gone(tmp_path: Path) -> None:
+    spec = digits({}, a=5000, b=5000)
+    async with replica(OTHER) as other:  # nothing listens at FIRST, which Envoy does not know yet
+        async with serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session):
+            replies = [await post(session, rig) for _ in range(30)]
+    assert {reply.status for reply in replies} == {200}
+    assert {tuple(reply.headers.getall(ARM_HEADER)) for reply in replies} == {("b",)}
+    assert other.requests == 30
+
+
+async def test_a_predictor_without_weight_gets_no_retry(tmp_path: Path) -> None:
+    spec = route("digits", [("a", 10_000)], unweighted=["b"])
+    async with replica(OTHER) as other:
+        async with serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session):
+            replies = [await post(session, rig) for _ in range(10)]
+    assert {reply.status for reply in replies} == {503}
+    assert other.requests == 0
+
+
+@pytest.mark.parametrize(("across", "expected"), [(None, {200, 503}), (True, {200})])
+async def test_sticky_callers_stay_at_their_predictor_unless_the_route_says_otherwise(
+    tmp_path: Path, across: bool | None, expected: set[int]
+) -> None:
+    retries = {} if across is None else {"acrossPredictors": across}
+    sticky = {"header": "x-user-id", "salt": "spring"}
+    spec = digits({"retries": retries, "sticky": sticky}, a=5000, b=5000)
+    statuses = set()
+    async with replica(OTHER):
+        async with serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session):
+            for user in range(30):
+                url, headers = f"{rig.url}/default/digits/v2/x", {"x-user-id": str(user)}
+                async with session.post(url, headers=headers) as response:
+                    statuses.add(response.status)
+    assert statuses == expected
+
+
+async def test_requests_above_the_limit_are_429_with_retry_after_and_reason(tmp_path: Path) -> None:
+    spec = digits({}, {"limits": {"requests": 3}})
+    async with replica(FIRST, stream_for(1.0)):
+        async with serving(tmp_path, spec, {"a": [FIRST]}) as (rig, session):
+            answers = [session.post(f"{rig.url}/default/digits/v2/x") for _ in range(8)]
+            responses = await asyncio.gather(*answers)
+            counts = Counter(response.status for response in responses)
+            refused = next(response for response in responses if response.status == 429)
+            body = await refused.json()
+            for response in responses:
+                response.release()
+    assert counts == {200: 3, 429: 5}
+    assert (body["reason"], refused.headers["retry-after"]) == ("TooManyRequests", "1")
+
+
+async def test_a_replica_that_keeps_failing_is_ejected_and_a_sole_one_is_not(tmp_path: Path) -> None:
+    spec = digits(
+        {"retries": {"on": ["Unsent", "Lost"]}}, {"ejection": {"consecutiveFailures": 3, "duration": "60s"}}
+    )
+    async with replica(FIRST, close_without_answer) as failing, replica(SECOND) as healthy:
+        async with serving(tmp_path, spec, {"a": [FIRST, SECOND]}) as (rig, session):
+            for _ in range(40):
+                assert (await post(session, rig)).status == 200
+            assert failing.requests == 3
+            await rig.serve([spec], [endpoint_slice("digits-a", [SECOND])])
+            healthy.answer = close_without_answer
+            for _ in range(5):
+                assert (await post(session, rig)).body["reason"] == "ReplicaFailed"
+            healthy.answer = answer_at_once
+            assert (await post(session, rig)).status == 200
+
+
+async def test_server_errors_eject_a_replica_only_if_the_route_says_so(tmp_path: Path) -> None:
+    for errors, most in ((0, 40), (3, 3)):
+        root = tmp_path / str(errors)
+        policy = {"consecutiveServerErrors": errors, "duration": "60s"}
+        async with replica(FIRST, answer_busy) as busy, replica(SECOND):
+            spec = digits({}, {"ejection": policy})
+            async with serving(root, spec, {"a": [FIRST, SECOND]}) as (rig, session):
+                for _ in range(40):
+                    await post(session, rig)
+        assert 3 <= busy.requests <= most
+        assert errors or busy.requests > 3
+
+
+async def test_a_changed_policy_reaches_a_service_under_load_without_a_failed_request(tmp_path: Path) -> None:
+    async with replica(FIRST):
+        async with serving(tmp_path, digits({}), {"a": [FIRST]}) as (rig, session):
+            stop = asyncio.Event()
+
+            async def load() -> set[int]:
+                statuses = set()
+                while not stop.is_set():
+                    statuses.add((await post(session, rig)).status)
+                return statuses
+
+            clients = [asyncio.create_task(load()) for _ in range(4)]
+            up = [endpoint_slice("digits-a", [FIRST])]
+            for number in range(10):
+                policy = {"limits": {"requests": 100 + number}, "ejection": {"consecutiveFailures": 3 + number}}
+                await rig.serve([digits({"timeouts": {"perTry": f"{5 + number}s"}}, policy)], up)
+            stop.set()
+            assert set().union(*await asyncio.gather(*clients)) == {200}

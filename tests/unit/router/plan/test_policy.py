@@ -1,0 +1,59 @@
+"""The policy of a Route, and Envoy's form of it."""
+
+from typing import Any
+
+import pytest
+
+from serving.router.envoy import clusters
+from serving.router.envoy.routes import virtual_host
+from serving.router.plan.policy import ClusterPolicy, EjectionPolicy, RetryPolicy, RoutePolicy, route_policy
+from serving.router.plan.service import Cluster, service_of
+from serving.settings import GatewaySettings
+from tests.rig.servers.gateway import endpoint_slice, route
+
+SETTINGS = GatewaySettings()
+
+
+def test_a_route_without_policy_has_the_defaults() -> None:
+    assert route_policy(route("digits", [("a", 10_000)])["spec"]) == RoutePolicy()
+
+
+def test_every_field_of_a_route_is_read() -> None:
+    spec = {
+        "timeouts": {"request": "1m", "perTry": "250ms"},
+        "retries": {"on": ["Lost"], "attempts": 0, "budgetPercent": 5, "acrossPredictors": False},
+    }
+    assert route_policy(spec) == RoutePolicy(60.0, 0.25, RetryPolicy(frozenset({"Lost"}), 0, 5, False))
+
+
+@pytest.mark.parametrize(("across", "expected"), [(None, False), (True, True), (False, False)])
+def test_sticky_callers_change_their_predictor_only_if_the_route_says_so(
+    across: bool | None, expected: bool
+) -> None:
+    spec: dict[str, Any] = {"sticky": {"header": "x-user", "salt": "s"}, "retries": {}}
+    if across is not None:
+        spec["retries"]["acrossPredictors"] = across
+    assert route_policy(spec).retries.across_clusters is expected
+
+
+def test_a_cluster_without_ejection_has_no_outlier_detection() -> None:
+    never = ClusterPolicy(ejection=EjectionPolicy(consecutive_failures=0))
+    assert not clusters.cluster(Cluster("a", (), policy=never), SETTINGS).HasField("outlier_detection")
+    assert clusters.cluster(Cluster("a", ()), SETTINGS).HasField("outlier_detection")
+
+
+def test_server_errors_alone_eject_without_counting_failures() -> None:
+    policy = ClusterPolicy(ejection=EjectionPolicy(consecutive_failures=0, consecutive_server_errors=4))
+    detection = clusters.cluster(Cluster("a", (), policy=policy), SETTINGS).outlier_detection
+    assert (detection.consecutive_5xx.value, detection.enforcing_consecutive_5xx.value) == (4, 100)
+    assert detection.enforcing_consecutive_local_origin_failure.value == 0
+
+
+def test_a_try_timeout_is_off_while_requests_wait_for_a_replica() -> None:
+    digits = route("digits", [("a", 10_000)], on_demand="a")
+    digits["spec"]["timeouts"] = {"perTry": "2s"}
+    up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
+    at_zero, started = (virtual_host(service_of(digits, slices), SETTINGS) for slices in ({}, up))
+    without = virtual_host(service_of(route("digits", [("a", 10_000)], on_demand="a"), up), SETTINGS)
+    assert at_zero == without
+    assert started != without
