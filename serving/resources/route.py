@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from serving.resources.base import ATOMIC, Base, Conditions, Name, list_map, rules
-from serving.resources.routing import Ejection, Limits, RequestTimeout, Retries, Timeouts
+from serving.resources.routing import AnswerTimeout, Ejection, Limits, Retries, Timeouts
 
 
 class RouteBackend(Base):
@@ -26,7 +26,10 @@ class RouteBackend(Base):
     autoscaler: Annotated[
         str, Field(description="Autoscaler in this namespace that learns of requests waiting for a replica.")
     ] = ""
-    timeouts: RequestTimeout = RequestTimeout()
+    timeouts: AnswerTimeout = AnswerTimeout()
+    retries: Annotated[
+        Retries, Field(description="Instead of the Route's, for requests whose first try is at this backend.")
+    ] = Retries()
     ejection: Ejection = Ejection()
     limits: Limits = Limits()
 

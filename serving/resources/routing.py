@@ -29,9 +29,34 @@ class StickyRouting(Base):
     ]
 
 
-class RequestTimeout(Base):
-    """The timeout of a whole answer."""
+class AnswerTimeout(Base):
+    """The timeout of a predictor's answers."""
 
+    request: Annotated[
+        Duration | None,
+        Field(
+            description="Until the last byte of the answer to one try at this predictor; 0s is no timeout. A"
+            " try that exceeds it is Lost; without a retry the request is 504 or, if the answer has begun, cut.",
+            json_schema_extra=_AT_MOST_A_DAY,
+        ),
+    ] = None
+
+
+class Timeouts(Base):
+    """The timeouts of a request, from its last byte on."""
+
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            (
+                (
+                    "!has(self.perTry) || !has(self.request) || duration(self.request) == duration('0s') ||"
+                    " duration(self.perTry) <= duration(self.request)"
+                ),
+                "perTry must not exceed request",
+            ),
+        ),
+    }
     request: Annotated[
         Duration | None,
         Field(
@@ -40,21 +65,6 @@ class RequestTimeout(Base):
             json_schema_extra=_AT_MOST_A_DAY,
         ),
     ] = None
-
-
-class Timeouts(RequestTimeout):
-    """The timeouts of a request, from its last byte on."""
-
-    model_config = {
-        **Base.model_config,
-        "json_schema_extra": rules(
-            (
-                "!has(self.perTry) || !has(self.request) || duration(self.request) == duration('0s') ||"
-                " duration(self.perTry) <= duration(self.request)",
-                "perTry must not exceed request",
-            ),
-        ),
-    }
     per_try: Annotated[
         Duration | None,
         Field(
@@ -154,12 +164,9 @@ class Routing(Base):
 
 
 class PredictorRouting(Base):
-    """What differs for one predictor. Retries and their timeout are the service's, as a retry may go to
-    another predictor.
-    """
+    """What differs for one predictor; its retries are of the requests whose first try is at it."""
 
-    timeouts: Annotated[
-        RequestTimeout, Field(description="Of one try at this predictor, to the last byte of its answer.")
-    ] = RequestTimeout()
+    timeouts: AnswerTimeout = AnswerTimeout()
+    retries: Retries = Retries()
     ejection: Ejection = Ejection()
     limits: Limits = Limits()

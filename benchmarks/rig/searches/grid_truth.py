@@ -20,7 +20,8 @@ class Truth:
     values: np.ndarray
     """(n, rounds): log objective less the mean effect of the round: a machine is faster at times."""
     mean: np.ndarray
-    """(n,): of these; -inf where the spec failed or does not meet the constraints on average."""
+    """(n,): of these; -inf where the spec failed, does not meet the constraints on average, or was left out of a
+    round."""
     margins: np.ndarray
     """(n,): mean of the worst margin; inf where the spec failed."""
     deviation: float
@@ -33,6 +34,10 @@ class Truth:
         """Row of the best mean."""
         return int(np.argmax(self.mean))
 
+    def contenders(self) -> list[int]:
+        """Return the rows whose mean is at least half of the best."""
+        return [int(row) for row in np.flatnonzero(self.mean >= self.mean[self.best] - NEAR)]
+
     def ratio(self, row: int | None) -> float:
         """Return the mean of a spec over the best."""
         return 0.0 if row is None else float(np.exp(self.mean[row] - self.mean[self.best]))
@@ -42,15 +47,22 @@ class Truth:
         return row is not None and bool(self.mean[row] >= self.mean[self.best] - self.reach)
 
 
-def truth(rounds: Sequence[Sequence[Observation]]) -> Truth:
+def truth(rounds: Sequence[Sequence[Observation | None]]) -> Truth:
     """Return the truth of each spec; the standard error of a mean comes from all specs near the best.
 
     Args:
-        rounds: of each, an observation of every spec, in the order of the space.
+        rounds: of each, an observation of every spec, in the order of the space; None if it was left out.
     """
-    by_spec = list(zip(*rounds, strict=True))
-    ran = np.array([all(seen.boots for seen in trials) for trials in by_spec])
-    values = np.array([[seen.log_objective or 0.0 for seen in trials] for trials in by_spec])
+    by_spec = [[seen for seen in trials if seen is not None] for trials in zip(*rounds, strict=True)]
+    ran = np.array(
+        [len(trials) == len(rounds) and all(seen.boots for seen in trials) for trials in by_spec]
+    )
+    values = np.array(
+        [
+            [seen.log_objective or 0.0 for seen in trials] + [0.0] * (len(rounds) - len(trials))
+            for trials in by_spec
+        ]
+    )
     meets = np.array([runs and _meets(trials) for runs, trials in zip(ran, by_spec, strict=True)])
     effect = values[ran].mean(axis=0)
     values = values - (effect - effect.mean())

@@ -95,6 +95,7 @@ class TuningWorld:
             state = results.state_of(self.spec.load, self.spec.constraints, was.windows, DEFAULTS.load)
             was = was.model_copy(update={"result": results.result(state)})
         trial = {
+            "metadata": {"name": f"{GRID}-{row}"},
             "spec": await self._trial(row, 0),
             "status": was.model_dump(by_alias=True, exclude_none=True),
         }

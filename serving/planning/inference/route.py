@@ -11,11 +11,11 @@ from serving.planning.inference.revision import autoscaler_name
 from serving.resources import kinds
 from serving.resources.base import Base
 from serving.resources.inference import InferenceSpec, Predictor
-from serving.resources.routing import RetryCause, Routing
+from serving.resources.routing import PredictorRouting, RetryCause, Routing
 
 MAX_BACKENDS = 64
 """Limit of `Route.spec.backends`; further candidates wait until revisions have been retired."""
-_OF_PREDICTOR = frozenset({"onDemand", "autoscaler", "timeouts", "ejection", "limits"})
+_OF_PREDICTOR = frozenset({"onDemand", "autoscaler", "timeouts", "retries", "ejection", "limits"})
 """Fields of a backend that follow its predictor; the others are those of its revision."""
 
 
@@ -23,7 +23,7 @@ def render(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensur
     """Return the Route of these arms; its ring differs as little as possible from the stored one."""
     routing = inference.routing
     segments = _segments(facts, arms)
-    backends = _backends(facts, routing, arms, keep={segment["backend"] for segment in segments})
+    backends = _backends(facts, inference, arms, keep={segment["backend"] for segment in segments})
     labels = children.on_demand_label(on_demand=any(backend.get("onDemand") for backend in backends))
     spec: Object = {"inference": facts.name, "backends": backends, "segments": segments}
     if routing.sticky is not None:
@@ -31,17 +31,19 @@ def render(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensur
         spec["sticky"] = {"header": routing.sticky.header, "salt": salt}
     if timeouts := _set_fields(routing.timeouts):
         spec["timeouts"] = timeouts
-    spec["retries"] = {"on": _retried(inference), **_set_fields(routing.retries)}
+    spec["retries"] = _retries(inference, routing)
     body = {"metadata": children.metadata(facts.observed.inference, facts.name, labels), "spec": spec}
     return Ensure(kinds.ROUTE, body)
 
 
-def _retried(inference: InferenceSpec) -> list[RetryCause]:
-    """Return the failures after which requests are tried again by default.
+def _retries(inference: InferenceSpec, *routing: Routing | PredictorRouting) -> Object:
+    """Return the retries of these parts, of which a later one has precedence.
 
-    Our runtimes' predictions have no effects. What a custom container does is not known.
+    By default a request is repeated that a replica may have worked on, as our runtimes' predictions have no
+    effects. What a custom container does is not known.
     """
-    return ["Unsent"] if inference.framework == "custom" else ["Unsent", "Lost"]
+    causes: list[RetryCause] = ["Unsent"] if inference.framework == "custom" else ["Unsent", "Lost"]
+    return {"on": causes, **_set_fields(*(part.retries for part in routing))}
 
 
 def _set_fields(*parts: Base) -> Object:
@@ -66,7 +68,7 @@ def _segments(facts: Facts, arms: Sequence[Arm]) -> list[Object]:
     ]
 
 
-def _backends(facts: Facts, routing: Routing, arms: Sequence[Arm], *, keep: set[str]) -> list[Object]:
+def _backends(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm], *, keep: set[str]) -> list[Object]:
     """Return the backends of the ring (`keep`), those that gateways may still use, and the candidates."""
     needed = keep | {arm.serving for arm in arms} | {segment["backend"] for segment in facts.segments}
     if not facts.is_accepted:
@@ -90,20 +92,24 @@ def _backends(facts: Facts, routing: Routing, arms: Sequence[Arm], *, keep: set[
         if arm.serving and arm.serving not in result:
             result[arm.serving] = _lost_backend(facts, arm)
     predictors = {arm.predictor.name: arm.predictor for arm in arms}
-    return [_of_predictor(facts, entry, routing, predictors.get(entry["arm"])) for entry in result.values()]
+    return [_of_predictor(facts, entry, inference, predictors.get(entry["arm"])) for entry in result.values()]
 
 
-def _of_predictor(facts: Facts, backend: Object, routing: Routing, predictor: Predictor | None) -> Object:
+def _of_predictor(
+    facts: Facts, backend: Object, inference: InferenceSpec, predictor: Predictor | None
+) -> Object:
     """Return the entry with the present fields of its predictor; unchanged if that has left the spec."""
     if predictor is None:
         return backend
     entry = {key: value for key, value in backend.items() if key not in _OF_PREDICTOR}
-    own = predictor.routing
+    service, own = inference.routing, predictor.routing
     policy = {
         "timeouts": _set_fields(own.timeouts),
-        "ejection": _set_fields(routing.ejection, own.ejection),
-        "limits": _set_fields(routing.limits, own.limits),
+        "ejection": _set_fields(service.ejection, own.ejection),
+        "limits": _set_fields(service.limits, own.limits),
     }
+    if _set_fields(own.retries):
+        policy["retries"] = _retries(inference, service, own)
     entry |= {key: fields for key, fields in policy.items() if fields}
     if not facts.is_on_demand(backend["name"], predictor.auto_scale):
         return entry

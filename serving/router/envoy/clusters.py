@@ -8,6 +8,7 @@ from google.protobuf.wrappers_pb2 import UInt32Value
 
 from serving.data_dir import DataDir
 from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy import retries
 from serving.router.envoy.resource import duration, pack
 from serving.router.plan.policy import EjectionPolicy
 from serving.router.plan.service import Cluster, Endpoint, socket_name
@@ -22,14 +23,18 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
     """Return one Envoy cluster."""
     policy = cluster.policy
     common = envoy.CommonHttpProtocolOptions(idle_timeout=duration(settings.upstream_idle_seconds))
-    if policy.try_timeout:
-        common.max_stream_duration.CopyFrom(duration(policy.try_timeout))
+    if policy.answer_timeout:
+        common.max_stream_duration.CopyFrom(duration(policy.answer_timeout))
     options = envoy.HttpProtocolOptions(
         common_http_protocol_options=common,
         explicit_http_config=envoy.HttpProtocolOptions.ExplicitHttpConfig(
             http_protocol_options=envoy.Http1ProtocolOptions()
         ),
+        retry_policy=retries.of_cluster(cluster, settings),
     )
+    if not policy.ejection.consecutive_server_errors:
+        never = envoy.MatchPredicate(not_match=envoy.MatchPredicate(any_match=True))
+        options.outlier_detection.error_matcher.CopyFrom(never)
     return envoy.Cluster(
         name=cluster.name,
         type=envoy.Cluster.EDS,
@@ -53,14 +58,14 @@ def _thresholds(cluster: Cluster, settings: GatewaySettings) -> envoy.CircuitBre
     policy = cluster.policy
     unlimited = UInt32Value(value=settings.max_requests)
     # Requests that no replica accepted wait at the activator, which has its own bounds.
-    retries = unlimited if cluster.on_demand else UInt32Value(value=settings.retry_min_concurrency)
+    always = unlimited if cluster.on_demand else UInt32Value(value=settings.retry_min_concurrency)
     budget = _or_default(policy.retry_budget_percent, settings.retry_budget_percent)
     return envoy.CircuitBreakers.Thresholds(
         max_connections=unlimited,
         max_pending_requests=unlimited,
         max_requests=UInt32Value(value=_or_default(policy.max_requests, settings.max_requests)),
         retry_budget=envoy.CircuitBreakers.Thresholds.RetryBudget(
-            budget_percent=envoy.Percent(value=budget), min_retry_concurrency=retries
+            budget_percent=envoy.Percent(value=budget), min_retry_concurrency=always
         ),
     )
 
@@ -75,7 +80,6 @@ def _outlier_detection(policy: EjectionPolicy, settings: GatewaySettings) -> env
     errors = policy.consecutive_server_errors or 0
     if not failures and not errors:
         return None
-    off = UInt32Value(value=0)
     return envoy.OutlierDetection(
         consecutive_5xx=UInt32Value(value=errors or 1),
         base_ejection_time=duration(_or_default(policy.seconds, settings.eject_seconds)),
@@ -83,11 +87,9 @@ def _outlier_detection(policy: EjectionPolicy, settings: GatewaySettings) -> env
             value=round(_or_default(policy.max_percent, settings.eject_max_percent))
         ),
         enforcing_consecutive_5xx=UInt32Value(value=100 if errors else 0),
-        enforcing_success_rate=off,
-        split_external_local_origin_errors=True,
-        consecutive_local_origin_failure=UInt32Value(value=failures or 1),
-        enforcing_consecutive_local_origin_failure=UInt32Value(value=100 if failures else 0),
-        enforcing_local_origin_success_rate=off,
+        enforcing_success_rate=UInt32Value(value=0),
+        consecutive_gateway_failure=UInt32Value(value=failures or 1),
+        enforcing_consecutive_gateway_failure=UInt32Value(value=100 if failures else 0),
     )
 
 

@@ -247,17 +247,26 @@ class LuaPerRoute(_message.Message):
     def __init__(self, filter_context: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class HttpProtocolOptions(_message.Message):
-    __slots__ = ("common_http_protocol_options", "explicit_http_config")
+    __slots__ = ("common_http_protocol_options", "explicit_http_config", "outlier_detection", "retry_policy")
     class ExplicitHttpConfig(_message.Message):
         __slots__ = ("http_protocol_options",)
         HTTP_PROTOCOL_OPTIONS_FIELD_NUMBER: _ClassVar[int]
         http_protocol_options: Http1ProtocolOptions
         def __init__(self, http_protocol_options: _Optional[_Union[Http1ProtocolOptions, _Mapping]] = ...) -> None: ...
+    class OutlierDetection(_message.Message):
+        __slots__ = ("error_matcher",)
+        ERROR_MATCHER_FIELD_NUMBER: _ClassVar[int]
+        error_matcher: MatchPredicate
+        def __init__(self, error_matcher: _Optional[_Union[MatchPredicate, _Mapping]] = ...) -> None: ...
     COMMON_HTTP_PROTOCOL_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     EXPLICIT_HTTP_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    OUTLIER_DETECTION_FIELD_NUMBER: _ClassVar[int]
+    RETRY_POLICY_FIELD_NUMBER: _ClassVar[int]
     common_http_protocol_options: CommonHttpProtocolOptions
     explicit_http_config: HttpProtocolOptions.ExplicitHttpConfig
-    def __init__(self, common_http_protocol_options: _Optional[_Union[CommonHttpProtocolOptions, _Mapping]] = ..., explicit_http_config: _Optional[_Union[HttpProtocolOptions.ExplicitHttpConfig, _Mapping]] = ...) -> None: ...
+    outlier_detection: HttpProtocolOptions.OutlierDetection
+    retry_policy: RetryPolicy
+    def __init__(self, common_http_protocol_options: _Optional[_Union[CommonHttpProtocolOptions, _Mapping]] = ..., explicit_http_config: _Optional[_Union[HttpProtocolOptions.ExplicitHttpConfig, _Mapping]] = ..., outlier_detection: _Optional[_Union[HttpProtocolOptions.OutlierDetection, _Mapping]] = ..., retry_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ...) -> None: ...
 
 class CommonHttpProtocolOptions(_message.Message):
     __slots__ = ("idle_timeout", "max_stream_duration")
@@ -345,6 +354,14 @@ class TypedExtensionConfig(_message.Message):
     name: str
     typed_config: _any_pb2.Any
     def __init__(self, name: _Optional[str] = ..., typed_config: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
+
+class MatchPredicate(_message.Message):
+    __slots__ = ("not_match", "any_match")
+    NOT_MATCH_FIELD_NUMBER: _ClassVar[int]
+    ANY_MATCH_FIELD_NUMBER: _ClassVar[int]
+    not_match: MatchPredicate
+    any_match: bool
+    def __init__(self, not_match: _Optional[_Union[MatchPredicate, _Mapping]] = ..., any_match: _Optional[bool] = ...) -> None: ...
 
 class Percent(_message.Message):
     __slots__ = ("value",)
@@ -480,26 +497,22 @@ class CircuitBreakers(_message.Message):
     def __init__(self, thresholds: _Optional[_Iterable[_Union[CircuitBreakers.Thresholds, _Mapping]]] = ...) -> None: ...
 
 class OutlierDetection(_message.Message):
-    __slots__ = ("consecutive_5xx", "base_ejection_time", "max_ejection_percent", "enforcing_consecutive_5xx", "enforcing_success_rate", "split_external_local_origin_errors", "consecutive_local_origin_failure", "enforcing_consecutive_local_origin_failure", "enforcing_local_origin_success_rate")
+    __slots__ = ("consecutive_5xx", "base_ejection_time", "max_ejection_percent", "enforcing_consecutive_5xx", "enforcing_success_rate", "consecutive_gateway_failure", "enforcing_consecutive_gateway_failure")
     CONSECUTIVE_5XX_FIELD_NUMBER: _ClassVar[int]
     BASE_EJECTION_TIME_FIELD_NUMBER: _ClassVar[int]
     MAX_EJECTION_PERCENT_FIELD_NUMBER: _ClassVar[int]
     ENFORCING_CONSECUTIVE_5XX_FIELD_NUMBER: _ClassVar[int]
     ENFORCING_SUCCESS_RATE_FIELD_NUMBER: _ClassVar[int]
-    SPLIT_EXTERNAL_LOCAL_ORIGIN_ERRORS_FIELD_NUMBER: _ClassVar[int]
-    CONSECUTIVE_LOCAL_ORIGIN_FAILURE_FIELD_NUMBER: _ClassVar[int]
-    ENFORCING_CONSECUTIVE_LOCAL_ORIGIN_FAILURE_FIELD_NUMBER: _ClassVar[int]
-    ENFORCING_LOCAL_ORIGIN_SUCCESS_RATE_FIELD_NUMBER: _ClassVar[int]
+    CONSECUTIVE_GATEWAY_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    ENFORCING_CONSECUTIVE_GATEWAY_FAILURE_FIELD_NUMBER: _ClassVar[int]
     consecutive_5xx: _wrappers_pb2.UInt32Value
     base_ejection_time: _duration_pb2.Duration
     max_ejection_percent: _wrappers_pb2.UInt32Value
     enforcing_consecutive_5xx: _wrappers_pb2.UInt32Value
     enforcing_success_rate: _wrappers_pb2.UInt32Value
-    split_external_local_origin_errors: bool
-    consecutive_local_origin_failure: _wrappers_pb2.UInt32Value
-    enforcing_consecutive_local_origin_failure: _wrappers_pb2.UInt32Value
-    enforcing_local_origin_success_rate: _wrappers_pb2.UInt32Value
-    def __init__(self, consecutive_5xx: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., base_ejection_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_ejection_percent: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_consecutive_5xx: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_success_rate: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., split_external_local_origin_errors: _Optional[bool] = ..., consecutive_local_origin_failure: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_consecutive_local_origin_failure: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_local_origin_success_rate: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ...) -> None: ...
+    consecutive_gateway_failure: _wrappers_pb2.UInt32Value
+    enforcing_consecutive_gateway_failure: _wrappers_pb2.UInt32Value
+    def __init__(self, consecutive_5xx: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., base_ejection_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_ejection_percent: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_consecutive_5xx: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_success_rate: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., consecutive_gateway_failure: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., enforcing_consecutive_gateway_failure: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ...) -> None: ...
 
 class ClusterLoadAssignment(_message.Message):
     __slots__ = ("cluster_name", "endpoints")

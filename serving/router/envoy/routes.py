@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value
 
 from serving.resources import names
 from serving.router.envoy import messages_pb2 as envoy
-from serving.router.envoy import weights
+from serving.router.envoy import retries, weights
 from serving.router.envoy.resource import duration, encode, pack
 from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRoute, Sticky
 from serving.settings import GatewaySettings
@@ -20,15 +20,6 @@ CALLER_HEADER = "x-slipway-caller"
 """The identity that the gateway assigns to a caller without one; only the filter of `bootstrap` sets it."""
 ASSIGN_FILTER = "slipway.assign-caller"
 """Name of the filter that assigns it; disabled unless a route enables it."""
-
-_HOST_SELECTION_ATTEMPTS = 5
-_RETRY_CONDITIONS = (
-    ("Unsent", "connect-failure,refused-stream,reset-before-request"),
-    ("Lost", "reset"),
-    ("Unavailable", "retriable-status-codes"),
-)
-"""Envoy's conditions for each cause of a retry."""
-_UNAVAILABLE = (502, 503, 504)
 
 
 def virtual_host(service: GatewayService, settings: GatewaySettings) -> bytes:
@@ -115,7 +106,7 @@ def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> e
             prefix_rewrite="" if prefix == "/" else "/",
             # Envoy's default of 15 s kills generations; the listener's idle timeout cuts a silent stream.
             timeout=duration(service.policy.request_timeout),
-            retry_policy=_retry_policy(service, settings),
+            retry_policy=retries.of_service(service, settings),
         ),
     )
     if service.sticky is not None and len(service.ring) > 1:
@@ -166,49 +157,6 @@ def _hash_policy(header: str, sticky: Sticky) -> envoy.RouteAction.HashPolicy:
     return envoy.RouteAction.HashPolicy(
         header=envoy.RouteAction.HashPolicy.Header(header_name=header, regex_rewrite=salted), terminal=True
     )
-
-
-def _retry_policy(service: GatewayService, settings: GatewaySettings) -> envoy.RetryPolicy:
-    """Retry on another replica; by default only requests that no replica has begun to process.
-
-    For a service on demand the last attempt goes to the activator, which waits for the next replica if Envoy
-    does not know yet that the last one is gone. For other services a retry may go to another cluster, which
-    Envoy chooses among those with weight that the request has not tried.
-    """
-    retries = service.policy.retries
-    attempts = settings.retries if retries.attempts is None else retries.attempts
-    conditions = [condition for cause, condition in _RETRY_CONDITIONS if cause in retries.causes]
-    policy = envoy.RetryPolicy(
-        retry_on=",".join(conditions),
-        num_retries=UInt32Value(value=attempts),
-        retry_host_predicate=[
-            envoy.RetryPolicy.RetryHostPredicate(
-                name="envoy.retry_host_predicates.previous_hosts",
-                typed_config=pack(envoy.PreviousHostsPredicate()),
-            )
-        ],
-        host_selection_retry_max_attempts=_HOST_SELECTION_ATTEMPTS,
-        retriable_status_codes=_UNAVAILABLE if "Unavailable" in retries.causes else (),
-    )
-    if service.policy.try_timeout and not _is_waiting(service):
-        policy.per_try_timeout.CopyFrom(duration(service.policy.try_timeout))
-    on_demand = any(cluster.on_demand for cluster in service.clusters)
-    if on_demand and attempts:
-        policy.retry_priority.CopyFrom(
-            envoy.RetryPolicy.RetryPriority(
-                name="envoy.retry_priorities.previous_priorities",
-                typed_config=pack(envoy.PreviousPrioritiesConfig(update_frequency=attempts)),
-            )
-        )
-    elif not on_demand and retries.across_clusters and len(service.ring) > 1:
-        policy.refresh_cluster_on_retry = True
-    return policy
-
-
-def _is_waiting(service: GatewayService) -> bool:
-    """Whether requests wait at the activator, as long as a replica needs to start."""
-    weighted = {segment.cluster for segment in service.ring if segment.size}
-    return any(cluster.name in weighted and not cluster.endpoints for cluster in service.clusters)
 
 
 def _reply(status: int, message: str) -> envoy.DirectResponseAction:

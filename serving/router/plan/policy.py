@@ -15,17 +15,18 @@ class RetryPolicy:
     causes: frozenset[str] = frozenset({"Unsent"})
     """Of `serving.resources.routing.RetryCause`."""
     attempts: int | None = None
-    budget_percent: int | None = None
     across_clusters: bool = True
     """Whether a retry goes to another cluster of the ring."""
 
 
 @dataclass(frozen=True)
 class RoutePolicy:
-    """Timeouts in seconds, 0 for none, and retries of one service."""
+    """The policy of one service."""
 
     request_timeout: float = 0.0
+    """Seconds until the last byte of an answer; 0 is no timeout."""
     try_timeout: float = 0.0
+    """Seconds until the first byte of the answer to one try; 0 is no timeout."""
     retries: RetryPolicy = RetryPolicy()
 
 
@@ -41,44 +42,55 @@ class EjectionPolicy:
 
 @dataclass(frozen=True)
 class ClusterPolicy:
-    """The bounds of one cluster; `try_timeout` in seconds is of a whole answer, 0 for none."""
+    """The policy of one cluster."""
 
-    try_timeout: float = 0.0
+    answer_timeout: float = 0.0
+    """Seconds until the last byte of the answer to one try; 0 is no timeout."""
+    retries: RetryPolicy | None = None
+    """Of the requests whose first try is at this cluster; None is the service's."""
     max_requests: int | None = None
     retry_budget_percent: int | None = None
     ejection: EjectionPolicy = EjectionPolicy()
 
 
+ROUTE_DEFAULTS, CLUSTER_DEFAULTS = RoutePolicy(), ClusterPolicy()
+
+
 def route_policy(spec: Object) -> RoutePolicy:
     """Return the policy of a Route's spec."""
-    timeouts, retries = spec.get("timeouts") or {}, spec.get("retries") or {}
-    across = retries.get("acrossPredictors")
+    timeouts = spec.get("timeouts") or {}
     return RoutePolicy(
         request_timeout=_seconds(timeouts.get("request")),
         try_timeout=_seconds(timeouts.get("perTry")),
-        retries=RetryPolicy(
-            causes=frozenset(retries.get("on", RetryPolicy.causes)),
-            attempts=retries.get("attempts"),
-            budget_percent=retries.get("budgetPercent"),
-            across_clusters=spec.get("sticky") is None if across is None else across,
-        ),
+        retries=_retries(spec.get("retries") or {}, is_sticky=spec.get("sticky") is not None),
     )
 
 
-def cluster_policy(backend: Object, retries: RetryPolicy) -> ClusterPolicy:
-    """Return the policy of a Route's backend, of which the retry budget is the Route's."""
-    ejection = backend.get("ejection") or {}
+def cluster_policy(spec: Object, backend: Object) -> ClusterPolicy:
+    """Return the policy of one backend of a Route's spec."""
+    timeouts, ejection = backend.get("timeouts") or {}, backend.get("ejection") or {}
+    service, own = spec.get("retries") or {}, backend.get("retries")
     ejected_for = ejection.get("duration")
     return ClusterPolicy(
-        try_timeout=_seconds((backend.get("timeouts") or {}).get("request")),
+        answer_timeout=_seconds(timeouts.get("request")),
+        retries=_retries(own, is_sticky=spec.get("sticky") is not None) if own else None,
         max_requests=(backend.get("limits") or {}).get("requests"),
-        retry_budget_percent=retries.budget_percent,
+        retry_budget_percent=(own or service).get("budgetPercent"),
         ejection=EjectionPolicy(
             consecutive_failures=ejection.get("consecutiveFailures"),
             consecutive_server_errors=ejection.get("consecutiveServerErrors"),
             seconds=None if ejected_for is None else duration.seconds(ejected_for),
             max_percent=ejection.get("maxPercent"),
         ),
+    )
+
+
+def _retries(retries: Object, *, is_sticky: bool) -> RetryPolicy:
+    across = retries.get("acrossPredictors")
+    return RetryPolicy(
+        causes=frozenset(retries.get("on", RetryPolicy.causes)),
+        attempts=retries.get("attempts"),
+        across_clusters=not is_sticky if across is None else across,
     )
 
 

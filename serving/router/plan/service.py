@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
 from serving.resources.names import SERVICE_NAME_LABEL, UNIX_PROTOCOL
-from serving.router.plan.policy import ClusterPolicy, RetryPolicy, RoutePolicy, cluster_policy, route_policy
+from serving.router.plan.policy import (
+    CLUSTER_DEFAULTS,
+    ROUTE_DEFAULTS,
+    ClusterPolicy,
+    RoutePolicy,
+    cluster_policy,
+    route_policy,
+)
 from serving.router.plan.ring import add_unweighted, reassign_unready
 
 NOTHING_PROVEN = "no revision of this service has been proven yet"
@@ -49,7 +56,7 @@ class Cluster:
     name: str
     endpoints: tuple[Endpoint, ...]
     on_demand: bool = False
-    policy: ClusterPolicy = ClusterPolicy()
+    policy: ClusterPolicy = CLUSTER_DEFAULTS
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ class GatewayService:
     weights: tuple[tuple[str, float], ...]
     unavailable: str = ""
     problem: str = ""
-    policy: RoutePolicy = RoutePolicy()
+    policy: RoutePolicy = ROUTE_DEFAULTS
 
     @property
     def prefix(self) -> str:
@@ -120,10 +127,9 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Gate
     """
     meta, spec = route["metadata"], route["spec"]
     namespace: str = meta["namespace"]
-    policy = route_policy(spec)
     backends: dict[str, Object] = {backend["name"]: backend for backend in spec.get("backends") or []}
     clusters = {
-        name: cluster_of(namespace, backend, slices_of.get(backend["service"], ()), policy.retries)
+        name: cluster_of(namespace, backend, slices_of.get(backend["service"], ()), spec)
         for name, backend in backends.items()
     }
     segments = [(s["backend"], int(s["size"])) for s in spec.get("segments") or []]
@@ -151,19 +157,17 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Gate
         weights=_percentages([backend["arm"] for backend in backends.values()], ring),
         unavailable="" if ring else _why_unavailable(segments),
         problem=_problem(sticky, segments, backends),
-        policy=policy,
+        policy=route_policy(spec),
     )
 
 
-def cluster_of(
-    namespace: str, backend: Object, slices: Sequence[Object], retries: RetryPolicy
-) -> Cluster:
-    """Return the cluster of a Route's backend, with the endpoints of its Service's EndpointSlices."""
+def cluster_of(namespace: str, backend: Object, slices: Sequence[Object], spec: Object) -> Cluster:
+    """Return the cluster of a backend of a Route's spec, with the endpoints of its Service's slices."""
     return Cluster(
         cluster_name(namespace, backend),
         tuple(sorted(replicas_of(backend, slices))),
         on_demand=bool(backend.get("onDemand")),
-        policy=cluster_policy(backend, retries),
+        policy=cluster_policy(spec, backend),
     )
 
 

@@ -47,6 +47,7 @@ def changes_with_every_field() -> ResourceChanges:
     for backend in routes[1]["spec"]["backends"]:
         backend |= {
             "timeouts": {"request": "30s"},
+            "retries": {"on": ["Lost"], "attempts": 1},
             "limits": {"requests": 77},
             "ejection": {"consecutiveServerErrors": 9, "duration": "17s", "maxPercent": 21},
         }
@@ -61,7 +62,6 @@ def changes_with_every_field() -> ResourceChanges:
         assert isinstance(cluster, envoy.Cluster)
         cluster.common_lb_config.healthy_panic_threshold.value = 33
         cluster.outlier_detection.enforcing_success_rate.value = 1
-        cluster.outlier_detection.enforcing_local_origin_success_rate.value = 2
         clusters[name] = resource(cluster)
     return replace(changes, clusters=clusters)
 

@@ -13,7 +13,7 @@ import pytest
 from serving import clock
 from serving.router.activator.forwarding import HeldBackend, Listener, RequestObserver
 from serving.router.activator.request_queue import QueueTotals
-from serving.router.plan.service import Cluster, Endpoint
+from serving.router.plan.service import Cluster, Endpoint, socket_name
 from serving.settings import ActivatorSettings
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
@@ -179,5 +179,5 @@ async def test_request_that_cannot_be_held_is_answered_503_as_json(
             await stack.enter_async_context(activator(gateway, deadline_seconds=0.05))
         await gateway.serve([route("digits", [("a", 10_000)], on_demand="a")], [])
         status, _, body = await ask(session, gateway)
-        assert (status, body.get("reason")) == (503, "NoReplicaInTime" if has_activator else None)
+        assert (status, body.get("reason")) == (503, "NoReplicaInTime" if has_activator else "ReplicaFailed")
         assert body["error"]

@@ -75,7 +75,14 @@ async def replica(address: str, answer: Answer = answer_at_once) -> AsyncIterato
         state.connections += 1
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
-            length = next((int(line[16:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length: ")), 0)
+            length = next(
+                (
+                    int(line[16:])
+                    for line in head.lower().split(b"\r\n")
+                    if line.startswith(b"content-length: ")
+                ),
+                0,
+            )
             await reader.readexactly(length)
             state.requests += 1
             state.active += 1
@@ -108,7 +115,7 @@ def digits(spec: dict[str, Any], backend: dict[str, Any] | None = None, **arms: 
     result = route("digits", list((arms or {"a": 10_000}).items()))
     result["spec"] |= spec
     for entry in result["spec"]["backends"]:
-        entry |= backend or {}
+        entry.update(backend or {})
     return result
 
 
@@ -123,9 +130,12 @@ async def serving(
 
 async def test_a_hung_replica_costs_one_try_when_another_serves(tmp_path: Path) -> None:
     limits = {"timeouts": {"perTry": "300ms"}, "retries": {"on": ["Unsent", "Lost"]}}
-    async with replica(FIRST, never_answer) as hung, replica(SECOND) as healthy:
-        async with serving(tmp_path, digits(limits), {"a": [FIRST, SECOND]}) as (rig, session):
-            replies = [await post(session, rig) for _ in range(8)]
+    async with (
+        replica(FIRST, never_answer) as hung,
+        replica(SECOND) as healthy,
+        serving(tmp_path, digits(limits), {"a": [FIRST, SECOND]}) as (rig, session),
+    ):
+        replies = [await post(session, rig) for _ in range(8)]
     assert {reply.status for reply in replies} == {200}
     assert hung.requests > 0
     assert healthy.requests == len(replies)
@@ -133,21 +143,42 @@ async def test_a_hung_replica_costs_one_try_when_another_serves(tmp_path: Path) 
     assert max(reply.seconds for reply in replies) < 1.5
 
 
+async def test_a_predictors_own_timeout_and_retries_replace_the_services(tmp_path: Path) -> None:
+    spec = digits({"timeouts": {"perTry": "30s"}, "retries": {"on": ["Unsent"], "attempts": 0}})
+    spec["spec"]["backends"][0] |= {
+        "timeouts": {"request": "300ms"},
+        "retries": {"on": ["Unsent", "Lost"], "attempts": 2},
+    }
+    async with (
+        replica(FIRST, never_answer) as hung,
+        replica(SECOND),
+        serving(tmp_path, spec, {"a": [FIRST, SECOND]}) as (rig, session),
+    ):
+        replies = [await post(session, rig) for _ in range(8)]
+    assert {reply.status for reply in replies} == {200}
+    assert hung.requests > 0
+    assert max(reply.seconds for reply in replies) < 1.5
+
+
 async def test_a_request_is_504_with_its_reason_when_no_replica_answers_in_time(tmp_path: Path) -> None:
     limits = {"timeouts": {"perTry": "200ms"}, "retries": {"on": ["Unsent"]}}
-    async with replica(FIRST, never_answer):
-        async with serving(tmp_path, digits(limits), {"a": [FIRST]}) as (rig, session):
-            reply = await post(session, rig)
+    async with (
+        replica(FIRST, never_answer),
+        serving(tmp_path, digits(limits), {"a": [FIRST]}) as (rig, session),
+    ):
+        reply = await post(session, rig)
     assert (reply.status, reply.body["reason"]) == (504, "Timeout")
     assert 0.2 <= reply.seconds < 1.5
 
 
 async def test_a_try_timeout_ends_with_the_first_byte_so_a_stream_goes_on(tmp_path: Path) -> None:
     limits = {"timeouts": {"perTry": "200ms"}}
-    async with replica(FIRST, stream_for(0.8)):
-        async with serving(tmp_path, digits(limits), {"a": [FIRST]}) as (rig, session):
-            async with session.post(f"{rig.url}/default/digits/v2/x") as response:
-                assert await response.read() == b"x" * 10
+    async with (
+        replica(FIRST, stream_for(0.8)),
+        serving(tmp_path, digits(limits), {"a": [FIRST]}) as (rig, session),
+        session.post(f"{rig.url}/default/digits/v2/x") as response,
+    ):
+        assert await response.read() == b"x" * 10
 
 
 @pytest.mark.parametrize(
@@ -158,14 +189,16 @@ async def test_a_try_timeout_ends_with_the_first_byte_so_a_stream_goes_on(tmp_pa
 async def test_a_request_timeout_bounds_the_whole_answer(
     tmp_path: Path, spec: dict[str, Any], backend: dict[str, Any]
 ) -> None:
-    async with replica(FIRST, never_answer) as state:
-        async with serving(tmp_path, digits(spec, backend), {"a": [FIRST]}) as (rig, session):
-            reply = await post(session, rig)
-            assert (reply.status, reply.body["reason"]) == (504, "Timeout")
-            state.answer = stream_for(2.0)
-            async with session.post(f"{rig.url}/default/digits/v2/x") as response:
-                with pytest.raises(aiohttp.ClientPayloadError):
-                    await response.read()
+    async with (
+        replica(FIRST, never_answer) as state,
+        serving(tmp_path, digits(spec, backend), {"a": [FIRST]}) as (rig, session),
+    ):
+        reply = await post(session, rig)
+        assert (reply.status, reply.body["reason"]) == (504, "Timeout")
+        state.answer = stream_for(2.0)
+        async with session.post(f"{rig.url}/default/digits/v2/x") as response:
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await response.read()
 
 
 async def test_a_lost_request_is_repeated_only_if_the_route_says_so(tmp_path: Path) -> None:
@@ -202,9 +235,12 @@ async def test_no_retry_is_made_without_attempts(tmp_path: Path) -> None:
 
 async def test_another_predictor_answers_when_the_only_replica_of_one_is_gone(tmp_path: Path) -> None:
     spec = digits({}, a=5000, b=5000)
-    async with replica(OTHER) as other:  # nothing listens at FIRST, which Envoy does not know yet
-        async with serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session):
-            replies = [await post(session, rig) for _ in range(30)]
+    # nothing listens at FIRST, which Envoy does not know yet
+    async with (
+        replica(OTHER) as other,
+        serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session),
+    ):
+        replies = [await post(session, rig) for _ in range(30)]
     assert {reply.status for reply in replies} == {200}
     assert {tuple(reply.headers.getall(ARM_HEADER)) for reply in replies} == {("b",)}
     assert other.requests == 30
@@ -212,41 +248,44 @@ async def test_another_predictor_answers_when_the_only_replica_of_one_is_gone(tm
 
 async def test_a_predictor_without_weight_gets_no_retry(tmp_path: Path) -> None:
     spec = route("digits", [("a", 10_000)], unweighted=["b"])
-    async with replica(OTHER) as other:
-        async with serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session):
-            replies = [await post(session, rig) for _ in range(10)]
+    async with (
+        replica(OTHER) as other,
+        serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session),
+    ):
+        replies = [await post(session, rig) for _ in range(10)]
     assert {reply.status for reply in replies} == {503}
     assert other.requests == 0
 
 
-@pytest.mark.parametrize(("across", "expected"), [(None, {200, 503}), (True, {200})])
+@pytest.mark.parametrize(
+    ("retries", "expected"),
+    [({}, {200, 503}), ({"acrossPredictors": True}, {200})],
+    ids=["default", "across"],
+)
 async def test_sticky_callers_stay_at_their_predictor_unless_the_route_says_otherwise(
-    tmp_path: Path, across: bool | None, expected: set[int]
+    tmp_path: Path, retries: dict[str, bool], expected: set[int]
 ) -> None:
-    retries = {} if across is None else {"acrossPredictors": across}
     sticky = {"header": "x-user-id", "salt": "spring"}
     spec = digits({"retries": retries, "sticky": sticky}, a=5000, b=5000)
     statuses = set()
-    async with replica(OTHER):
-        async with serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session):
-            for user in range(30):
-                url, headers = f"{rig.url}/default/digits/v2/x", {"x-user-id": str(user)}
-                async with session.post(url, headers=headers) as response:
-                    statuses.add(response.status)
+    async with replica(OTHER), serving(tmp_path, spec, {"a": [FIRST], "b": [OTHER]}) as (rig, session):
+        for user in range(30):
+            url, headers = f"{rig.url}/default/digits/v2/x", {"x-user-id": str(user)}
+            async with session.post(url, headers=headers) as response:
+                statuses.add(response.status)
     assert statuses == expected
 
 
 async def test_requests_above_the_limit_are_429_with_retry_after_and_reason(tmp_path: Path) -> None:
     spec = digits({}, {"limits": {"requests": 3}})
-    async with replica(FIRST, stream_for(1.0)):
-        async with serving(tmp_path, spec, {"a": [FIRST]}) as (rig, session):
-            answers = [session.post(f"{rig.url}/default/digits/v2/x") for _ in range(8)]
-            responses = await asyncio.gather(*answers)
-            counts = Counter(response.status for response in responses)
-            refused = next(response for response in responses if response.status == 429)
-            body = await refused.json()
-            for response in responses:
-                response.release()
+    async with replica(FIRST, stream_for(1.0)), serving(tmp_path, spec, {"a": [FIRST]}) as (rig, session):
+        answers = [session.post(f"{rig.url}/default/digits/v2/x") for _ in range(8)]
+        responses = await asyncio.gather(*answers)
+        counts = Counter(response.status for response in responses)
+        refused = next(response for response in responses if response.status == 429)
+        body = await refused.json()
+        for response in responses:
+            response.release()
     assert counts == {200: 3, 429: 5}
     assert (body["reason"], refused.headers["retry-after"]) == ("TooManyRequests", "1")
 
@@ -255,17 +294,20 @@ async def test_a_replica_that_keeps_failing_is_ejected_and_a_sole_one_is_not(tmp
     spec = digits(
         {"retries": {"on": ["Unsent", "Lost"]}}, {"ejection": {"consecutiveFailures": 3, "duration": "60s"}}
     )
-    async with replica(FIRST, close_without_answer) as failing, replica(SECOND) as healthy:
-        async with serving(tmp_path, spec, {"a": [FIRST, SECOND]}) as (rig, session):
-            for _ in range(40):
-                assert (await post(session, rig)).status == 200
-            assert failing.requests == 3
-            await rig.serve([spec], [endpoint_slice("digits-a", [SECOND])])
-            healthy.answer = close_without_answer
-            for _ in range(5):
-                assert (await post(session, rig)).body["reason"] == "ReplicaFailed"
-            healthy.answer = answer_at_once
+    async with (
+        replica(FIRST, close_without_answer) as failing,
+        replica(SECOND) as healthy,
+        serving(tmp_path, spec, {"a": [FIRST, SECOND]}) as (rig, session),
+    ):
+        for _ in range(40):
             assert (await post(session, rig)).status == 200
+        assert failing.requests == 3
+        await rig.serve([spec], [endpoint_slice("digits-a", [SECOND])])
+        healthy.answer = close_without_answer
+        for _ in range(5):
+            assert (await post(session, rig)).body["reason"] == "ReplicaFailed"
+        healthy.answer = answer_at_once
+        assert (await post(session, rig)).status == 200
 
 
 async def test_server_errors_eject_a_replica_only_if_the_route_says_so(tmp_path: Path) -> None:
@@ -282,20 +324,19 @@ async def test_server_errors_eject_a_replica_only_if_the_route_says_so(tmp_path:
 
 
 async def test_a_changed_policy_reaches_a_service_under_load_without_a_failed_request(tmp_path: Path) -> None:
-    async with replica(FIRST):
-        async with serving(tmp_path, digits({}), {"a": [FIRST]}) as (rig, session):
-            stop = asyncio.Event()
+    async with replica(FIRST), serving(tmp_path, digits({}), {"a": [FIRST]}) as (rig, session):
+        stop = asyncio.Event()
 
-            async def load() -> set[int]:
-                statuses = set()
-                while not stop.is_set():
-                    statuses.add((await post(session, rig)).status)
-                return statuses
+        async def load() -> set[int]:
+            statuses = set()
+            while not stop.is_set():
+                statuses.add((await post(session, rig)).status)
+            return statuses
 
-            clients = [asyncio.create_task(load()) for _ in range(4)]
-            up = [endpoint_slice("digits-a", [FIRST])]
-            for number in range(10):
-                policy = {"limits": {"requests": 100 + number}, "ejection": {"consecutiveFailures": 3 + number}}
-                await rig.serve([digits({"timeouts": {"perTry": f"{5 + number}s"}}, policy)], up)
-            stop.set()
-            assert set().union(*await asyncio.gather(*clients)) == {200}
+        clients = [asyncio.create_task(load()) for _ in range(4)]
+        up = [endpoint_slice("digits-a", [FIRST])]
+        for number in range(10):
+            policy = {"limits": {"requests": 100 + number}, "ejection": {"consecutiveFailures": 3 + number}}
+            await rig.serve([digits({"timeouts": {"perTry": f"{5 + number}s"}}, policy)], up)
+        stop.set()
+        assert set().union(*await asyncio.gather(*clients)) == {200}

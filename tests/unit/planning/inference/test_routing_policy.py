@@ -30,9 +30,7 @@ def change(world: InferenceWorld, routing: Object) -> Object:
     return routed(world)
 
 
-@pytest.mark.parametrize(
-    ("framework", "causes"), [("sklearn", ["Unsent", "Lost"]), ("custom", ["Unsent"])]
-)
+@pytest.mark.parametrize(("framework", "causes"), [("sklearn", ["Unsent", "Lost"]), ("custom", ["Unsent"])])
 def test_requests_that_a_replica_may_have_worked_on_are_repeated_for_our_runtimes_alone(
     framework: str, causes: list[str]
 ) -> None:
@@ -77,6 +75,16 @@ def test_a_predictors_field_has_precedence_over_the_services_field() -> None:
         },
     }
     assert route["timeouts"] == {"request": "1m", "perTry": "2s"}
+
+
+def test_a_predictors_own_retries_are_complete() -> None:
+    stable, candidate = predictor("stable", "v1"), predictor("candidate", "v2")
+    candidate["routing"] = {"retries": {"attempts": 5}}
+    routing = {"retries": {"budgetPercent": 3}}
+    route = routed(settled(stable, candidate, routing=routing))
+    backends = {backend["arm"]: backend for backend in route["backends"]}
+    assert "retries" not in backends["stable"]
+    assert backends["candidate"]["retries"] == {"on": ["Unsent", "Lost"], "budgetPercent": 3, "attempts": 5}
 
 
 def test_a_change_of_routing_starts_no_revision() -> None:

@@ -2,11 +2,16 @@
 
 from typing import Any
 
-import pytest
-
 from serving.router.envoy import clusters
 from serving.router.envoy.routes import virtual_host
-from serving.router.plan.policy import ClusterPolicy, EjectionPolicy, RetryPolicy, RoutePolicy, route_policy
+from serving.router.plan.policy import (
+    ClusterPolicy,
+    EjectionPolicy,
+    RetryPolicy,
+    RoutePolicy,
+    cluster_policy,
+    route_policy,
+)
 from serving.router.plan.service import Cluster, service_of
 from serving.settings import GatewaySettings
 from tests.rig.servers.gateway import endpoint_slice, route
@@ -23,17 +28,38 @@ def test_every_field_of_a_route_is_read() -> None:
         "timeouts": {"request": "1m", "perTry": "250ms"},
         "retries": {"on": ["Lost"], "attempts": 0, "budgetPercent": 5, "acrossPredictors": False},
     }
-    assert route_policy(spec) == RoutePolicy(60.0, 0.25, RetryPolicy(frozenset({"Lost"}), 0, 5, False))
+    retries = RetryPolicy(causes=frozenset({"Lost"}), attempts=0, across_clusters=False)
+    assert route_policy(spec) == RoutePolicy(60.0, 0.25, retries)
+    assert cluster_policy(spec, {}) == ClusterPolicy(retry_budget_percent=5)
 
 
-@pytest.mark.parametrize(("across", "expected"), [(None, False), (True, True), (False, False)])
-def test_sticky_callers_change_their_predictor_only_if_the_route_says_so(
-    across: bool | None, expected: bool
-) -> None:
-    spec: dict[str, Any] = {"sticky": {"header": "x-user", "salt": "s"}, "retries": {}}
-    if across is not None:
-        spec["retries"]["acrossPredictors"] = across
-    assert route_policy(spec).retries.across_clusters is expected
+def test_every_field_of_a_backend_is_read() -> None:
+    backend = {
+        "timeouts": {"request": "3s"},
+        "retries": {"on": ["Unavailable"], "budgetPercent": 7},
+        "ejection": {
+            "consecutiveFailures": 1,
+            "consecutiveServerErrors": 2,
+            "duration": "4s",
+            "maxPercent": 8,
+        },
+        "limits": {"requests": 6},
+    }
+    assert cluster_policy({"retries": {"on": ["Lost"], "budgetPercent": 5}}, backend) == ClusterPolicy(
+        answer_timeout=3.0,
+        retries=RetryPolicy(causes=frozenset({"Unavailable"})),
+        max_requests=6,
+        retry_budget_percent=7,
+        ejection=EjectionPolicy(1, 2, 4.0, 8),
+    )
+
+
+def test_sticky_callers_change_their_predictor_only_if_the_route_says_so() -> None:
+    for across, expected in ((None, False), (True, True), (False, False)):
+        spec: dict[str, Any] = {"sticky": {"header": "x-user", "salt": "s"}, "retries": {}}
+        if across is not None:
+            spec["retries"]["acrossPredictors"] = across
+        assert route_policy(spec).retries.across_clusters is expected
 
 
 def test_a_cluster_without_ejection_has_no_outlier_detection() -> None:
@@ -46,7 +72,7 @@ def test_server_errors_alone_eject_without_counting_failures() -> None:
     policy = ClusterPolicy(ejection=EjectionPolicy(consecutive_failures=0, consecutive_server_errors=4))
     detection = clusters.cluster(Cluster("a", (), policy=policy), SETTINGS).outlier_detection
     assert (detection.consecutive_5xx.value, detection.enforcing_consecutive_5xx.value) == (4, 100)
-    assert detection.enforcing_consecutive_local_origin_failure.value == 0
+    assert detection.enforcing_consecutive_gateway_failure.value == 0
 
 
 def test_a_try_timeout_is_off_while_requests_wait_for_a_replica() -> None:

@@ -87,7 +87,12 @@ def has_exactly(envoy: FakeEnvoy, services: list[GatewayService]) -> None:
 
 
 _arms = st.dictionaries(st.sampled_from("pqr"), st.tuples(st.integers(0, 3), st.booleans()), min_size=1)
-_plans = st.builds(plan, st.dictionaries(st.sampled_from("ab"), _arms, max_size=2), sticky=st.booleans(), limit=st.integers(1, 2))
+_plans = st.builds(
+    plan,
+    st.dictionaries(st.sampled_from("ab"), _arms, max_size=2),
+    sticky=st.booleans(),
+    limit=st.integers(1, 2),
+)
 _steps = st.lists(st.one_of(_plans, st.sampled_from(["read", "read", "connect", "new gateway"])), max_size=25)
 
 
