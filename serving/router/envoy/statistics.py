@@ -11,7 +11,7 @@ from typing import Any
 OURS = r"cluster\.[^.]*/[^.]*\."
 """The beginning of a statistic of one of our clusters, as an RE2 pattern: only their names have a slash."""
 COUNTERS = (
-    "upstream_rq_(total|active|pending_active|pending_failure_eject|pending_overflow|cancelled|retry|time"
+    "upstream_rq_(total|active|pending_active|pending_failure_eject|pending_overflow|active_overflow|cancelled|retry|time"
     "|[1-5]xx)|upstream_cx_none_healthy"
 )
 """The other part of the names of the kept statistics of our clusters."""
@@ -21,6 +21,8 @@ _OTHERS = (
 )
 """Statistics for people: few, whatever the number of services."""
 
+CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+"""Of status codes."""
 BOUNDS_MS = (
     1.0,
     2.5,
@@ -152,8 +154,27 @@ def received(counts: Mapping[str, int]) -> int:
     Each attempt has a connection (`rq_total`), waits for one, or ended before it had one; every attempt but
     the first is counted as a retry.
     """
-    attempts = ("total", "pending_active", "pending_failure_eject", "pending_overflow", "cancelled")
+    attempts = (
+        "total",
+        "pending_active",
+        "pending_failure_eject",
+        "pending_overflow",
+        "active_overflow",
+        "cancelled",
+    )
     return sum(counts.get(name, 0) for name in (*attempts, "cx_none_healthy")) - counts.get("retry", 0)
+
+
+def answered(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of answers by class (`2xx`, ...).
+
+    A request above a predictor's limit is 503 in Envoy's statistics, and 429 to its client.
+    """
+    by_class = {code: counts[code] for code in CLASSES if code in counts}
+    if refused := counts.get("active_overflow", 0):
+        by_class["5xx"] = by_class.get("5xx", 0) - refused
+        by_class["4xx"] = by_class.get("4xx", 0) + refused
+    return by_class
 
 
 def in_flight(counts: Mapping[str, int]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from serving.router.envoy import statistics
-from serving.router.envoy.statistics import BOUNDS_MS, Statistics
+from serving.router.envoy.statistics import BOUNDS_MS, CLASSES, Statistics
 from serving.router.metrics.labels import Labels, family
 
 RECEIVED = "slipway_requests_received_total"
@@ -20,7 +20,6 @@ READ_AT = "slipway_gateway_reading_timestamp_seconds"
 STARTED_AT = "slipway_envoy_start_time_seconds"
 GATEWAY = "slipway_gateway_info"
 
-_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 _BOUNDS = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")
 
 
@@ -38,7 +37,7 @@ class _Templates:
         text = labels.text.replace("%", "%%")
         self.labels = labels
         self.received = f"{RECEIVED}{{{text}}} %d\n"
-        self.answered = {code: f'{ANSWERED}{{{text},code_class="{code}"}} %d\n' for code in _CLASSES}
+        self.answered = {code: f'{ANSWERED}{{{text},code_class="{code}"}} %d\n' for code in CLASSES}
         self.in_flight = f"{IN_FLIGHT}{{{text}}} %d\n"
         buckets = "".join(f'{DURATION}_bucket{{{text},le="{bound}"}} %s\n' for bound in _BOUNDS)
         self.durations = f"{buckets}{DURATION}_sum{{{text}}} %.3f\n{DURATION}_count{{{text}}} %s\n"
@@ -162,7 +161,7 @@ class EnvoyCounts:
             parsed = statistics.parse_durations(reading.durations)
             durations = templates.durations % (*parsed.at_most, parsed.seconds, parsed.at_most[-1])
         answered = (
-            text % reading.counts[code] for code, text in templates.answered.items() if code in reading.counts
+            templates.answered[code] % count for code, count in statistics.answered(reading.counts).items()
         )
         return _Samples(
             templates,

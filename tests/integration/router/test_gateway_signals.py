@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -119,6 +120,20 @@ async def test_page_without_requests_has_only_gateway_and_times(tmp_path: Path) 
     }
     assert samples["slipway_gateway_reading_timestamp_seconds"] == pytest.approx(now, abs=5)
     assert samples["slipway_envoy_start_time_seconds"] == pytest.approx(now, abs=10)
+
+
+async def test_requests_above_the_limit_are_received_and_answered_4xx(tmp_path: Path) -> None:
+    limited = copy.deepcopy(DIGITS)
+    limited["spec"]["backends"][0]["limits"] = {"requests": 2}
+    async with (
+        serving(tmp_path, route=limited) as (gateway, reader, session),
+        backend(REPLICA, PORT, seconds=0.4),
+    ):
+        statuses = await asyncio.gather(*(ask(gateway, session) for _ in range(5)))
+        assert sorted(statuses) == [200, 200, 429, 429, 429]
+        await reader.until(
+            s_received_total=5, s_in_flight=0, **{"s_total 2xx": 2, "s_total 4xx": 3, "s_total 5xx": 0}
+        )
 
 
 async def test_request_is_counted_on_arrival_and_its_response_at_the_end(tmp_path: Path) -> None:

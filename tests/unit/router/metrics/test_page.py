@@ -94,6 +94,7 @@ def test_a_histogram_with_other_bounds_is_refused() -> None:
         ({"total": 5, "pending_failure_eject": 2, "retry": 2}, 5),
         ({"pending_failure_eject": 3, "retry": 2}, 1),
         ({"cx_none_healthy": 1, "cancelled": 1, "pending_overflow": 1}, 3),
+        ({"total": 3, "active_overflow": 5}, 8),
     ],
 )
 def test_retried_request_is_counted_once(counts: dict[str, int], received: int) -> None:
