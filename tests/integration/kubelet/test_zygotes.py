@@ -15,7 +15,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
 from serving.embedded.kubelet.resources.cgroup_limits import settings
-from serving.embedded.kubelet.resources.cgroups import detect
+from serving.embedded.kubelet.resources.cgroups import SPARES, detect
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
@@ -124,6 +124,9 @@ async def test_cgroup_of_a_forked_container_is_limited_and_removed_with_it(
     lines = Path(f"/proc/{process.pid}/cgroup").read_text().splitlines()  # noqa: ASYNC240 fast
     paths = {Path(line.split(":", 2)[2]) for line in lines if "/slipway/" in line}
     assert len(paths) == 1
+    assert next(iter(paths)).parent.name == SPARES, (
+        "it has joined another at its start, which takes 10 to 20 ms"
+    )
     written = dict(
         settings(cgroups.layout, str(next(iter(paths))).lstrip("/"), ContainerLimits(Decimal("0.5"), 0))
     )

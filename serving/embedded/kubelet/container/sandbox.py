@@ -197,9 +197,12 @@ def join(spec: dict[str, Any]) -> None:
     _drop(spec)
 
 
-def move_to_new_cgroups(pid: int, parents: list[str]) -> list[str]:
-    """Move a waiting process to a new cgroup below each parent; return them, or none if one failed."""
-    groups = [f"{parent}/{pid}" for parent in parents]
+def move_to_new_cgroups(pid: int, name: str, parents: list[str]) -> list[str]:
+    """Move a waiting process to a new cgroup `name` below each parent; return them, or none if one failed.
+
+    `pid` is its id in the PID namespace of this process, as the kernel reads it: cgroups(7).
+    """
+    groups = [f"{parent}/{name}" for parent in parents]
     try:
         for group in groups:
             os.mkdir(group)  # noqa: PTH102 as above

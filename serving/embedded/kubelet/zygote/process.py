@@ -61,7 +61,8 @@ def main() -> int:
     shim.block_stop_signals()
     process = shim.PendingProcess(_prepare_program)
     if process.pid:
-        _become_shim(listener, used, process, sandbox.move_to_new_cgroups(process.machine_pid, sys.argv[4:]))
+        groups = sandbox.move_to_new_cgroups(process.pid, str(process.machine_pid), sys.argv[4:])
+        _become_shim(listener, used, process, groups)
         return 0
     listener.detach()  # its descriptor is closed, and its number may be another file's
     sys.argv = [str(runtime.__file__), *process.spec["argv"][3:]]
