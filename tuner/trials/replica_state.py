@@ -8,8 +8,8 @@ from serving.objects import Object
 from serving.resources import conditions, names
 from serving.resources.trial import Reason
 
-_STATUS_UNKNOWN = "ContainerStatusUnknown"
-"""The machine was restarted, so that the container's end is unknown."""
+_ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
+"""The machine was restarted, so that the container's end is unknown, or the node was shut down."""
 _LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
 
 
@@ -68,8 +68,8 @@ def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:
     if ended is None:
         restarted = int(container.get("restartCount") or 0)
         return ("Crashed", "the container was restarted") if restarted else None
-    if ended.get("reason") == _STATUS_UNKNOWN:
-        return "Interrupted", "the machine was restarted"
+    if ended.get("reason") in _ENDED_WITH_THE_NODE:
+        return "Interrupted", str(ended.get("message") or "the machine was restarted")
     if ended.get("reason") == "Completed" and not container.get("restartCount") and "running" in state:
         return None
     detail = f": {ended['message']}" if ended.get("message") else ""

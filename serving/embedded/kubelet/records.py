@@ -3,7 +3,8 @@
 pod.json                         address, name, and grace period
 volumes/<name>                   emptyDir volumes
 logs/<container>/<index>.log      and .log.times, .log.1, .log.1.times
-containers/<container>/<index>/  one run: see `container/shim.py` for its files
+containers/<container>/<index>/  one run: see `container/shim.py` for its files; `shutdown` exists where a
+                                 shutdown of the node ended it
 """
 
 import contextlib
@@ -25,11 +26,19 @@ from serving.system.processes import ProcessIdentity
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return a record; None if it is missing or malformed."""
+    dated = _read_dated(path)
+    return None if dated is None else dated[0]
+
+
+def _read_dated(path: Path) -> tuple[dict[str, Any], datetime] | None:
+    """Return a record and its time, both of one file: a later run or a deletion may replace it meanwhile."""
     try:
-        record = orjson.loads(path.read_bytes())
+        with path.open("rb") as file:
+            written_at = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
+            record = orjson.loads(file.read())
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
-    return record if isinstance(record, dict) else None
+    return (record, written_at) if isinstance(record, dict) else None
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -39,10 +48,6 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     failure ends too.
     """
     atomic_file.replace(path, orjson.dumps(content), mode=0o600)
-
-
-def _mtime(path: Path) -> datetime:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 @dataclass(frozen=True)
@@ -91,29 +96,36 @@ class RunDirectory:
 
     def read(self) -> ContainerRun:
         """Return the state of the run."""
-        started = self.path / "started.json"
+        launch, started = self.launch, _read_dated(self.path / "started.json")
         return ContainerRun(
             self.index,
-            int(self.launch.get("streak", 0)),
-            _mtime(started) if started.exists() else None,
+            int(launch.get("streak", 0)),
+            None if started is None else started[1],
             self.exit(),
+            int(launch.get("restart_count", self.index)),
         )
 
     def exit(self) -> ContainerExit | None:
         """Return the exit of the run; None while it runs."""
-        path = self.path / "exit.json"
-        record = read_json(path)
-        if record is None:
+        dated = _read_dated(self.path / "exit.json")
+        if dated is None:
             return None
+        record, finished_at = dated
         if "lost" in record:
-            return lost(_mtime(path), record["lost"])
+            return lost(finished_at, record["lost"])
         return exited(
             record["code"],
             record["signal"],
             oom=record["oom"],
             error=record["error"],
-            finished_at=_mtime(path),
+            finished_at=finished_at,
+            shutdown=(self.path / "shutdown").exists(),
         )
+
+    def note_shutdown(self) -> None:
+        """Record that a shutdown of the node ends the run; on a full disk it counts as a restart."""
+        with contextlib.suppress(OSError):
+            (self.path / "shutdown").touch(0o600)
 
     def declare_lost(self, reason: str) -> None:
         """Record that the end of the run is unknown, unless it is recorded."""

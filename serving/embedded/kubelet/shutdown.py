@@ -18,7 +18,10 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
 
     async def stop_pod(pod: PodDirectory) -> None:
         grace = float(pod.info.get("grace", settings.node.grace_seconds))
-        await stopping.stop(list(pod.latest()), grace)
+        running = [run for run in pod.latest() if run.exit() is None]
+        for run in running:
+            run.note_shutdown()
+        await stopping.stop(running, grace)
         await asyncio.to_thread(cgroups.remove, pod.path.name)
 
     await asyncio.gather(*(stop_pod(pod) for pod in pods(data_dir.pods)))

@@ -18,8 +18,8 @@ _NOT_READY = "ReplicasNotReady"
 _STARTING = ("ContainerCreating", "PodInitializing")
 _CRASHED = ("Completed", "Error")
 """Generic reasons of a terminated container; a server must not exit at all."""
-_UNKNOWN = "ContainerStatusUnknown"
-"""Nothing observed the exit, as the machine restarted; it is no fault of the container."""
+_ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
+"""The machine restarted, and nothing observed the exit, or the node was shut down: not a fault of it."""
 _WAITING = StatusReason(_NOT_READY)
 """Replicas that may only be slow."""
 
@@ -121,7 +121,7 @@ def _container_problem(container: Mapping[str, Any]) -> StatusReason | None:
     if waiting.get("reason") not in (None, "CrashLoopBackOff", *_STARTING):
         message = f"{label}: {waiting.get('message', '')}".removesuffix(": ")
         return StatusReason(str(waiting["reason"]), message)
-    if not terminated or terminated.get("reason") == _UNKNOWN:
+    if not terminated or terminated.get("reason") in _ENDED_WITH_THE_NODE:
         return None
     reason = str(terminated.get("reason") or "Error")
     detail = f": {terminated['message']}" if terminated.get("message") else ""

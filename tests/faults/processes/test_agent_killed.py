@@ -145,6 +145,13 @@ async def test_stop_everything_ends_all_processes_when_agent_and_api_are_down(
     await stop_everything(node.data_dir, DEFAULTS)
     assert not processes.is_alive(process)
     node.start()
-    await until(kube, NAMESPACE, "stopped", lambda p: is_ready(p) and main_status(p)["restartCount"] == 1)
+    again = await until(
+        kube,
+        NAMESPACE,
+        "stopped",
+        lambda p: is_ready(p) and main_status(p)["containerID"] != main_status(stored)["containerID"],
+    )
+    assert main_status(again)["restartCount"] == 0, "a stop that was asked for is no crash"
+    assert main_status(again)["lastState"]["terminated"]["reason"] == "NodeShutdown"
     await kube.delete(kinds.POD, NAMESPACE, "stopped")
     await until_gone(kube, NAMESPACE, "stopped")

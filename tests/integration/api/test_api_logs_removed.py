@@ -16,6 +16,7 @@ from serving.embedded.apiserver.storage.history import ObjectKey
 from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
+from serving.embedded.pod_spec.container_id import container_id
 from serving.resources import kinds
 from serving.settings import ApiSettings
 
@@ -23,7 +24,7 @@ Action = Callable[[], None]
 
 
 class LogServer:
-    """The API with a Pod whose status has one restart of its container."""
+    """The API with a Pod whose status names the second run of its container."""
 
     def __init__(self, data_dir: DataDir, resources: ObjectHandlers) -> None:
         self._data_dir, self._resources = data_dir, resources
@@ -50,7 +51,7 @@ class LogServer:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[LogServer]:
     store = ObjectStore(Database(tmp_path / "db", epoch=1, history=50))
-    status: dict[str, Any] = {"name": "main", "restartCount": 1, "state": {}}
+    status: dict[str, Any] = {"name": "main", "containerID": container_id("u", "main", 1), "state": {}}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -16,6 +16,7 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver.pods import log_times
 from serving.embedded.apiserver.requests import queries
+from serving.embedded.pod_spec.container_id import run_index
 from serving.objects import Object
 
 _CHUNK_BYTES = 64 * 1024
@@ -101,9 +102,9 @@ def locate(data_dir: DataDir, pod: Object, name: str, *, previous: bool) -> Path
     Raises:
         errors.ApiError: 400, there is no log (yet).
     """
-    restart = int(_status(pod, name).get("restartCount") or 0)
+    last = run_index(_status(pod, name).get("containerID") or "") or 0
     # The agent may be ahead of the status: it may have begun another run, and keeps the logs of the last two.
-    runs = ([restart - 1, restart] if restart else []) if previous else [restart, restart - 1]
+    runs = ([last - 1, last] if last else []) if previous else [last, last - 1]
     for run in runs:
         path = data_dir.pod_log(pod["metadata"]["uid"], name, run)
         if path.exists() or _rotated(path).exists():

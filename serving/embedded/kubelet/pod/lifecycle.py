@@ -10,6 +10,8 @@ from typing import Literal
 
 from serving.settings import NodeSettings
 
+NODE_SHUTDOWN = "NodeShutdown"
+"""Reason of an exit by `slipway down`: the next run counts as no restart, and waits for no back-off."""
 Policy = Literal["Always", "OnFailure", "Never"]
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
@@ -34,6 +36,8 @@ class ContainerRun:
     """Consecutive restarts before this run, without a long run among them: the exponent of the back-off."""
     started_at: datetime | None = None
     exit: ContainerExit | None = None
+    restart_count: int = 0
+    """Earlier runs that ended by themselves, and not by a shutdown of the node."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +79,21 @@ class Steps:
     backing_off: tuple[str, ...] = ()
 
 
-def exited(code: int, signal: int, *, oom: bool, error: str, finished_at: datetime) -> ContainerExit:
-    """Return the exit from a shim's record, with the reasons of containerd's CRI plugin."""
+def exited(
+    code: int, signal: int, *, oom: bool, error: str, finished_at: datetime, shutdown: bool = False
+) -> ContainerExit:
+    """Return the exit from a shim's record, with the reasons of containerd's CRI plugin.
+
+    `shutdown`: the node was being shut down.
+    """
     if error:
         return ContainerExit(code, "StartError", error, signal, finished_at)
     if oom and signal == 9:
         return ContainerExit(
             code, "OOMKilled", "the container went over its memory limit", signal, finished_at
         )
+    if shutdown:
+        return ContainerExit(code, NODE_SHUTDOWN, "the node was shut down", signal, finished_at)
     return ContainerExit(code, "Completed" if code == 0 else "Error", "", signal, finished_at)
 
 
@@ -96,8 +107,22 @@ def restarts(policy: Policy, exit_: ContainerExit) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_.code != 0)
 
 
-def streak_after(run: ContainerRun, settings: NodeSettings) -> int:
-    """Return the streak of the next run; a long run resets it."""
+def next_run(run: ContainerRun | None, settings: NodeSettings) -> ContainerRun:
+    """Return the run after this one, or the first one."""
+    if run is None:
+        return ContainerRun(0)
+    count = run.restart_count if _was_shut_down(run) else run.restart_count + 1
+    return ContainerRun(run.index + 1, _streak_after(run, settings), restart_count=count)
+
+
+def _was_shut_down(run: ContainerRun) -> bool:
+    return run.exit is not None and run.exit.reason == NODE_SHUTDOWN
+
+
+def _streak_after(run: ContainerRun, settings: NodeSettings) -> int:
+    """Return the streak of the next run; a long run resets it, and a shutdown leaves it."""
+    if _was_shut_down(run):
+        return run.streak
     if run.exit and run.exit.finished_at and run.started_at:
         lasted = (run.exit.finished_at - run.started_at).total_seconds()
         if lasted >= settings.backoff_reset_seconds:
@@ -107,9 +132,9 @@ def streak_after(run: ContainerRun, settings: NodeSettings) -> int:
 
 def restart_at(run: ContainerRun, settings: NodeSettings) -> datetime | None:
     """Return when the next run may start: base * 2^(streak-1) after the end of this one, at most the cap."""
-    if run.exit is None or run.exit.finished_at is None:
+    if run.exit is None or run.exit.finished_at is None or _was_shut_down(run):
         return None
-    exponent = min(streak_after(run, settings) - 1, 30)
+    exponent = min(_streak_after(run, settings) - 1, 30)
     delay = min(settings.backoff_base_seconds * 2**exponent, settings.backoff_cap_seconds)
     return run.exit.finished_at + timedelta(seconds=delay)
 

@@ -20,11 +20,12 @@ from serving.embedded.kubelet.pod import lifecycle, startup, termination
 from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
 from serving.embedded.kubelet.pod.containers import Containers
-from serving.embedded.kubelet.pod.lifecycle import Blocked, ContainerRun
+from serving.embedded.kubelet.pod.lifecycle import Blocked
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
 from serving.embedded.pod_spec import gpu_limits, qos, resource_limits, rules, socket_port
+from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
 from serving.resources import kinds
@@ -126,9 +127,9 @@ class PodRunner:
             self._containers.update(name, run=run, before=before[0] if before else None)
             if run.exit is not None:
                 continue
-            container_id = pod_status.container_id(self._uid, name, run.index)
+            identity = container_id(self._uid, name, run.index)
             for old in statuses:
-                if old["name"] == name and old.get("containerID") == container_id:
+                if old["name"] == name and old.get("containerID") == identity:
                     self._containers.update(
                         name, started=bool(old.get("started")), ready=bool(old.get("ready"))
                     )
@@ -177,32 +178,31 @@ class PodRunner:
     async def _start(self, name: str) -> None:
         """Start a container, or record why it cannot be started now."""
         state = self._containers.states[name]
-        index = 0 if state.run is None else state.run.index + 1
-        streak = 0 if state.run is None else lifecycle.streak_after(state.run, self._node.settings)
-        directory = self._directory.run(name, index)
-        seen_at = clock.now() if index else self._seen_at
+        run = lifecycle.next_run(state.run, self._node.settings)
+        directory = self._directory.run(name, run.index)
+        seen_at = clock.now() if run.index else self._seen_at
         try:
             self._refuse_unsupported()
             prepared = await launch.prepare(
                 self._node, self.pod, self._containers.specs[name], directory, self._identity
             )
             async with self._node.launching:
-                started = await asyncio.to_thread(launch.start, prepared, streak=streak)
+                started = await asyncio.to_thread(
+                    launch.start, prepared, streak=run.streak, restart_count=run.restart_count
+                )
         except errors.Temporary as error:
             self._block(name, error.reason, str(error))
             return
         except (errors.Unavailable, errors.ApiError, OSError) as error:
             self._block(name, "CreateContainerError", str(error))
             return
-        self._containers.update(
-            name, run=ContainerRun(index, streak), before=state.run, blocked=None, started=False, ready=False
-        )
+        self._containers.update(name, run=run, before=state.run, blocked=None, started=False, ready=False)
         method: startup.StartMethod = "Zygote" if started.forked else "Cold"
         self._starts[name] = startup.NodeStart(seen_at, method, prepared.fetch, prepared.verify)
         if started.remark:
             self._emit("NotForked", f"container {name} is an ordinary new process: {started.remark}")
         self._monitor(directory, started)
-        await asyncio.to_thread(self._directory.forget_before, name, index)
+        await asyncio.to_thread(self._directory.forget_before, name, run.index)
 
     def _refuse_unsupported(self) -> None:
         """Raise errors.Temporary if this machine does not support the Pod's spec."""

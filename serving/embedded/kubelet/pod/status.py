@@ -13,6 +13,7 @@ from serving.embedded.kubelet.pod.lifecycle import (
     init_done,
     phase,
 )
+from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.resources.conditions import find
 
@@ -27,11 +28,6 @@ ConditionState = tuple[str, bool, str, str]
 def rfc3339(moment: datetime | None) -> str | None:
     """Format whole seconds in UTC; None stays None."""
     return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def container_id(uid: str, name: str, index: int) -> str:
-    """Return the identity of one run."""
-    return f"slipway://{uid}/{name}/{index}"
 
 
 def _terminated(uid: str, name: str, run: ContainerRun, exit_: ContainerExit) -> dict[str, Any]:
@@ -71,7 +67,7 @@ def _container(uid: str, c: Container, *, ready: bool, backing_off: bool, idle: 
         "imageID": c.image,
         "ready": ready,
         "started": c.running and c.started,
-        "restartCount": c.run.index if c.run else 0,
+        "restartCount": c.run.restart_count if c.run else 0,
         "state": state,
         "lastState": last,
     }

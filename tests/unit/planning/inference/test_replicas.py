@@ -69,6 +69,7 @@ def test_the_problem_of_a_failed_container_names_it_and_its_reason(
         pod(waiting={"reason": "ContainerCreating"}),
         pod(running={}, last_state=terminated(), ready=True),
         pod(running={}, last_state=terminated(137, "ContainerStatusUnknown")),
+        pod(running={}, last_state=terminated(0, "NodeShutdown")),
         {"metadata": {"name": "new"}},
         pod(**terminated()) | {"metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
     ],

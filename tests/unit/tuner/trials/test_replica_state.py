@@ -49,6 +49,7 @@ def test_ready_pod_has_an_address() -> None:
             "Crashed",
         ),
         (ended("ContainerStatusUnknown"), "Interrupted"),
+        (ended("NodeShutdown"), "Interrupted"),
     ],
 )
 def test_replica_has_ended_when_its_container_ended_or_restarted(container: Object, reason: str) -> None:

@@ -1,5 +1,7 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,8 +52,26 @@ def test_crashed_container_waits_for_its_back_off():
 
 
 def test_back_off_is_reset_after_a_long_run():
-    assert lifecycle.streak_after(ended(1, streak=9, lasted=SETTINGS.backoff_reset_seconds), SETTINGS) == 1
-    assert lifecycle.streak_after(ended(1, streak=9, lasted=5), SETTINGS) == 10
+    long = ended(1, streak=9, lasted=SETTINGS.backoff_reset_seconds)
+    assert lifecycle.next_run(long, SETTINGS).streak == 1
+    assert lifecycle.next_run(ended(1, streak=9, lasted=5), SETTINGS).streak == 10
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_run_after_a_shutdown_of_the_node_starts_at_once_and_counts_as_no_restart(code: int):
+    exit_ = lifecycle.exited(code, 0, oom=False, error="", finished_at=NOW, shutdown=True)
+    run = ContainerRun(4, 2, NOW, exit_, restart_count=3)
+    steps = lifecycle.next_steps("Always", [], [box(run)], NOW, SETTINGS)
+    assert (steps.start, steps.backing_off) == (("main",), ())
+    assert lifecycle.next_run(run, SETTINGS) == ContainerRun(5, 2, restart_count=3)
+    crashed = replace(run, exit=ContainerExit(1, "Error", finished_at=NOW))
+    assert lifecycle.next_run(crashed, SETTINGS) == ContainerRun(5, 3, restart_count=4)
+
+
+def test_oom_kill_and_start_error_keep_their_reasons_during_a_shutdown():
+    assert lifecycle.exited(137, 9, oom=True, error="", finished_at=NOW, shutdown=True).reason == "OOMKilled"
+    failed = lifecycle.exited(128, 0, oom=False, error="x", finished_at=NOW, shutdown=True)
+    assert failed.reason == "StartError"
 
 
 @given(st.integers(0, 10_000))

@@ -57,9 +57,8 @@ def test_transition_times_change_only_with_the_status():
 
 
 def test_last_exit_is_shown_while_a_container_waits_for_its_restart():
-    crashed = Container(
-        "main", "image", ContainerRun(3, 3, NOW, ContainerExit(7, "Error", finished_at=LATER))
-    )
+    exit_ = ContainerExit(7, "Error", finished_at=LATER)
+    crashed = Container("main", "image", ContainerRun(4, 3, NOW, exit_, restart_count=3))
     container = status(crashed, backing_off=("main",))["containerStatuses"][0]
     assert container["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert container["lastState"]["terminated"]["exitCode"] == 7
@@ -114,7 +113,7 @@ def test_only_a_first_start_under_way_is_not_urgent():
     assert not pod_status.is_starting(creating, status(blocked))
     ended = Container("main", "image", ContainerRun(0, 0, NOW, ContainerExit(1, "Error", finished_at=LATER)))
     assert not pod_status.is_starting(up, status(ended))
-    again = replace(UP, ready=False, run=ContainerRun(1, 1, NOW))
+    again = replace(UP, ready=False, run=ContainerRun(1, 1, NOW, restart_count=1))
     assert not pod_status.is_starting(up, status(again))
 
 

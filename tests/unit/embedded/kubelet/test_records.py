@@ -1,0 +1,40 @@
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import orjson
+import pytest
+
+from serving.embedded.kubelet import records
+from serving.embedded.kubelet.records import RunDirectory, write_json
+
+ENDED = {"code": 3, "signal": 0, "oom": False, "error": ""}
+
+
+def test_exit_is_read_when_its_run_is_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDirectory(tmp_path / "0")
+    run.begin()
+    write_json(run.path / "exit.json", ENDED)
+
+    def loads_after_removal(text: bytes) -> object:
+        shutil.rmtree(run.path)
+        return orjson.loads(text)
+
+    slow = SimpleNamespace(loads=loads_after_removal, JSONDecodeError=orjson.JSONDecodeError)
+    monkeypatch.setattr(records, "orjson", slow)
+    ended = run.exit()
+    assert ended is not None
+    assert (ended.code, ended.finished_at is not None) == (3, True)
+
+
+def test_run_that_a_shutdown_ends_has_its_reason(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "0")
+    run.begin(streak=2, restart_count=1)
+    run.note_shutdown()
+    assert run.exit() is None
+    write_json(run.path / "exit.json", ENDED)
+    state = run.read()
+    assert state.exit is not None
+    assert (state.exit.reason, state.streak, state.restart_count) == ("NodeShutdown", 2, 1)
