@@ -76,18 +76,40 @@ def _key(values: Values, kind: str, ref: Mapping[str, Any]) -> str | None:
     raise Missing(f"{kind} {ref['name']!r} {problem}")
 
 
+def search_path(programs: str) -> str:
+    """Return a container's PATH, in which `python` is Slipway's interpreter, of the directory `programs`."""
+    path = BASE["PATH"]
+    return path if programs in path.split(":") else f"{programs}:{path}"
+
+
 def environment(
-    pod: Mapping[str, Any], container: Mapping[str, Any], *, ip: str, node: str, maps: Values, secrets: Values
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any],
+    *,
+    ip: str,
+    node: str,
+    programs: str,
+    maps: Values,
+    secrets: Values,
 ) -> dict[str, str]:
     """Return the complete environment of the container; it inherits nothing from the agent.
 
-    Later entries may refer to earlier ones by `$(NAME)`. `POD_IP`, `HOST` (the same) and `PORT` (the first
-    containerPort) are set unless the Pod sets them.
+    Later entries may refer to earlier ones by `$(NAME)`. `POD_IP`, `HOST` (the same), `PORT` (the first
+    containerPort) and `PATH` are set unless the Pod sets them.
+
+    Args:
+        pod: the Pod.
+        container: of its spec.
+        ip: the Pod's address.
+        node: the node's name.
+        programs: the directory of Slipway's interpreter.
+        maps: the data of the ConfigMaps that it refers to.
+        secrets: of the Secrets.
 
     Raises:
         Missing: an entry refers to an object or a key that does not exist.
     """
-    env = dict(BASE)
+    env = BASE | {"PATH": search_path(programs)}
     env |= {"POD_IP": ip, "HOST": ip, "HOSTNAME": pod["metadata"]["name"]}
     ports = container.get("ports") or []
     if ports:

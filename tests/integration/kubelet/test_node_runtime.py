@@ -1,6 +1,8 @@
 import contextlib
 import json
 import os
+import re
+import sys
 import time
 from pathlib import Path
 
@@ -122,6 +124,23 @@ async def test_unknown_image_is_refused_unless_there_is_a_command(kube: Kube) ->
         spec_restartPolicy="Never",
     )
     await until(kube, NAMESPACE, "known", phase("Succeeded"))
+
+
+async def test_command_python_is_the_interpreter_of_this_installation(kube: Kube, node: NodeProcess) -> None:
+    command = ["python", "-c", "import sys; print(sys.executable)"]
+    await run(kube, "by-name", "", command=command, args=[], spec_restartPolicy="Never")
+    stored = await until(kube, NAMESPACE, "by-name", phase("Succeeded"))
+    assert Path(log_of(node.data_dir, stored).strip()).parent == Path(sys.executable).parent
+
+
+async def test_message_of_a_command_that_does_not_exist_has_its_path_as_text(kube: Kube) -> None:
+    await run(kube, "absent", "", command=["no-such-program"], args=[], spec_restartPolicy="Never")
+    stored = await until(kube, NAMESPACE, "absent", phase("Failed"))
+    ended = main_status(stored)["state"]["terminated"]
+    assert ended["reason"] == "StartError"
+    assert re.fullmatch(
+        r"no-such-program: No such file or directory \(/\S+/no-such-program\)", ended["message"]
+    )
 
 
 async def test_environment_from_secrets_config_maps_and_fields_reaches_the_container(

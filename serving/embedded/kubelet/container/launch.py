@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,7 @@ async def prepare(
             container,
             ip=identity.address,
             node=node.settings.name,
+            programs=str(Path(sys.executable).parent),
             maps=await volumes.config_maps(node, meta["namespace"], maps),
             secrets=await volumes.secrets(node, meta["namespace"], secrets),
         )

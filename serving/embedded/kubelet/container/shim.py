@@ -192,8 +192,9 @@ class PendingProcess:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             run_program(self.spec)
         except OSError as error:
-            file = f" ({error.filename})" if error.filename else ""
-            os.write(start_error, f"{self.spec['argv'][0]}: {error.strerror or error}{file}".encode())
+            file = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, (str, bytes)) else ""
+            message = f"{self.spec['argv'][0]}: {error.strerror or error}{file}"
+            os.write(start_error, message.encode(errors="replace"))
             os._exit(START_ERROR)
         except Exception as error:  # noqa: BLE001 the child must report any error, and end
             os.write(start_error, f"{type(error).__name__}: {error}".encode())

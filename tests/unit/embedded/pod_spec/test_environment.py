@@ -7,7 +7,13 @@ POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a/b"
 
 def environment(container: dict, maps: dict | None = None, secrets: dict | None = None) -> dict[str, str]:
     return container_environment.environment(
-        POD, container, ip="127.77.1.1", node="local", maps=maps or {}, secrets=secrets or {}
+        POD,
+        container,
+        ip="127.77.1.1",
+        node="local",
+        programs="/opt/venv/bin",
+        maps=maps or {},
+        secrets=secrets or {},
     )
 
 
@@ -29,6 +35,13 @@ def test_address_and_first_port_are_set_unless_the_pod_sets_them():
     env = environment({"ports": [{"containerPort": 8080}, {"containerPort": 9}]})
     assert (env["POD_IP"], env["HOST"], env["PORT"]) == ("127.77.1.1", "127.77.1.1", "8080")
     assert environment({"env": [{"name": "HOST", "value": "x"}]})["HOST"] == "x"
+
+
+def test_programs_of_the_interpreter_come_first_in_path_unless_the_pod_sets_it():
+    assert environment({})["PATH"].split(":")[:2] == ["/opt/venv/bin", "/usr/local/sbin"]
+    assert container_environment.search_path("/usr/bin") == container_environment.BASE["PATH"]
+    own = environment({"env": [{"name": "PATH", "value": "/mine:$(PATH)"}]})
+    assert own["PATH"].startswith("/mine:/opt/venv/bin:")
 
 
 def test_missing_reference_is_named_unless_it_is_optional():
