@@ -25,6 +25,7 @@ from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from serving.settings import DEFAULTS, Settings
 from serving.system import processes
 from serving.system.process_exit import has_ended_within
+from serving.system.seccomp import system_call_filter
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 
@@ -227,9 +228,17 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
     print(f"  gateway   http://{final.gateway.host}:{final.gateway.port}")
     print(f"  api       https://{final.api.host}:{final.api.port}")
     print(f"  kubectl   export KUBECONFIG={where.kubeconfig}")
-    if os.geteuid() != 0:
-        print("  isolation none: containers run as this user, and are not kept apart (docs/security.md)")
+    if restriction := _isolation():
+        print(f"  isolation {restriction} (docs/security.md)")
     print(f"  logs      {where.logs}", flush=True)
+
+
+def _isolation() -> str:
+    """Return what does not keep containers apart; empty if everything does."""
+    not_filtered = system_call_filter().missing
+    if os.geteuid() == 0:
+        return f"partial: {not_filtered}" if not_filtered else ""
+    return f"none: containers run as this user, and are not kept apart{not_filtered and f'; {not_filtered}'}"
 
 
 async def _listens(host: str, port: int) -> bool:

@@ -22,6 +22,7 @@ from serving.embedded.kubelet.zygote.pool import ZygotePool
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
+from serving.system.seccomp import SystemCallFilter, system_call_filter
 from serving.system.user_ids import SYSTEM_USER, UserIds
 
 LAUNCHES_AT_ONCE = 4
@@ -56,6 +57,8 @@ class Node:
     zygotes: ZygotePool
     images: ImageVolumes
     mps: Mps
+    system_calls: SystemCallFilter
+    """The filter of containers' system calls."""
     runtime_variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of containers of `runtimes`; the Pod's own take precedence."""
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
@@ -108,5 +111,6 @@ def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mappin
         zygotes=ZygotePool(data_dir.zygotes, cgroups, runtimes),
         images=ImageVolumes(kube, ModelStore(data_dir.models, settings.store), settings.registry),
         mps=Mps(directory_of(data_dir), SYSTEM_USER if confinement else None),
+        system_calls=system_call_filter(),
         runtime_variables=runtime_variables.write(settings.runtimes),
     )

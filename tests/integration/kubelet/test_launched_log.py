@@ -29,6 +29,7 @@ def test_log_exists_before_the_shim_opens_it(tmp_path: Path) -> None:
         "cores": [],
         "user": None,
         "view": None,
+        "filter": "",
     }
     zygotes = SimpleNamespace(images=frozenset())
     node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(CgroupLayout()), zygotes=zygotes))

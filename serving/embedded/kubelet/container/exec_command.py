@@ -52,6 +52,7 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
         "cgroups": target.node.cgroups.paths(target.pod_uid, target.container["name"]),
         "cores": sorted(os.sched_getaffinity(target.pid)),
         "user": target.identity.user,
+        "filter": target.node.system_calls.program.hex(),
     }
     process = await asyncio.create_subprocess_exec(
         *python("run_inside"),

@@ -123,6 +123,7 @@ async def prepare(
         "log_bytes": node.settings.log_bytes,
         "cores": sorted(cpuset.requested(meta) or ()),
         "user": identity.user,
+        "filter": node.system_calls.program.hex(),
         "view": _view(node, run, mounts) if node.jail else None,
         "listeners": 0 if socket_path is None else 1,
     }

@@ -1,4 +1,4 @@
-"""Isolates a container: cgroups, processor cores, a private view of files and processes, a user of its own.
+"""Isolates a container: cgroups, cores, a private view of files and processes, a user, a filter of system calls.
 
 Runs in the forked child of the shim, before exec (or before a zygote's child runs its program); the shim is
 the first process of the container's PID namespace. Standard library only. The specification has every mount;
@@ -16,9 +16,7 @@ from serving.system.namespaces import (
     MS_BIND,
     MS_MOVE,
     MS_NODEV,
-    MS_NOEXEC,
     MS_NOSUID,
-    MS_PRIVATE,
     MS_RDONLY,
     MS_REC,
     MS_REMOUNT,
@@ -27,10 +25,6 @@ from serving.system.namespaces import (
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:
     from typing import Any
-
-
-def _tmpfs(target: str, options: str = "mode=755,size=1m") -> None:
-    namespaces.mount("slipway", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
 
 
 def _bind(fd: int, target: str, *, read_only: bool) -> None:
@@ -73,7 +67,7 @@ def _entries(path: str) -> dict[str, int]:
 def _new_root() -> None:
     """Replace `/` by a tmpfs with the same entries, so that top-level mount points can be made in it."""
     fds = _entries("/")
-    _tmpfs("/tmp")  # noqa: S108 it is moved
+    namespaces.mount_tmpfs("/tmp")  # noqa: S108 it is moved
     _copy_entries(fds, "/tmp")  # noqa: S108 as above
     os.chdir("/tmp")  # noqa: S108 as above
     namespaces.mount(".", "/", None, MS_MOVE)
@@ -86,7 +80,7 @@ def _new_root() -> None:
 def _shadow(path: str) -> None:
     """Replace a directory by a tmpfs with the same entries, so that mount points can be made in it."""
     fds = _entries(path)
-    _tmpfs(path)
+    namespaces.mount_tmpfs(path)
     _copy_entries(fds, path)
     for fd in fds.values():
         os.close(fd)
@@ -114,9 +108,9 @@ def _mount_point(target: str, writable: set[str], *, directory: bool) -> None:
 def _view(view: dict[str, Any], user: int) -> None:
     """Build the container's private view of files and processes: see `launch._view`."""
     mounts = view["mounts"]
-    shares_memory = any(mount["target"] == "/dev/shm" for mount in mounts)  # noqa: S108 a mount point
+    shares_memory = any(mount["target"] == namespaces.SHARED_MEMORY for mount in mounts)
     namespaces.unshare(namespaces.CLONE_NEWNS | (0 if shares_memory else namespaces.CLONE_NEWIPC))
-    namespaces.mount("none", "/", None, MS_REC | MS_PRIVATE)
+    namespaces.make_mounts_private()
     opened = {
         path: os.open(path, os.O_PATH | os.O_CLOEXEC)
         for path in {view["tmp"], *view["keep"], *(m["source"] for m in mounts if m["source"])}
@@ -127,7 +121,7 @@ def _view(view: dict[str, Any], user: int) -> None:
     covered = [path for path in sorted(view["cover"]) if os.path.isdir(path)]  # noqa: PTH112 as above
     for path in covered:
         if os.path.isdir(path):  # noqa: PTH112 a cover inside a cover is gone
-            _tmpfs(path)
+            namespaces.mount_tmpfs(path)
     _bind(opened[view["tmp"]], "/tmp", read_only=False)  # noqa: S108 the container's own
     for path in view["keep"]:
         if any(path.startswith(cover + "/") for cover in [*covered, "/tmp"]):  # noqa: S108 as above
@@ -135,14 +129,13 @@ def _view(view: dict[str, Any], user: int) -> None:
             _bind(opened[path], path, read_only=True)
     for path in view["hide"]:
         if os.path.isdir(path):  # noqa: PTH112 as above
-            _tmpfs(path)
-    if os.path.isdir("/dev/shm") and not shares_memory:  # noqa: PTH112, S108 as above
-        _tmpfs("/dev/shm", "mode=1777")  # noqa: S108 as above
+            namespaces.mount_tmpfs(path)
+    if not shares_memory:
+        namespaces.mount_own_shared_memory()
     writable: set[str] = set(covered)
     for mount in mounts:
         _volume(mount, opened, writable, user)
-    # The processes of the container's PID namespace. Last, as /proc/self/fd names the descriptors above.
-    namespaces.mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    namespaces.mount_own_proc()  # last, as /proc/self/fd names the descriptors above
 
 
 def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[str], user: int) -> None:
@@ -153,7 +146,7 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[str], u
         _bind(fd, target, read_only=mount["read_only"])
         return
     _mount_point(target, writable, directory=True)
-    _tmpfs(target, "mode=755,size=2m")
+    namespaces.mount_tmpfs(target, "mode=755,size=2m")
     for name, content, mode in mount["files"]:
         path = f"{target}/{name}"
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
@@ -223,10 +216,9 @@ def _drop(spec: dict[str, Any]) -> None:
     if spec["cores"]:
         os.sched_setaffinity(0, spec["cores"])
     if spec["user"] is not None:
-        user = spec["user"]
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
+        namespaces.become(spec["user"])
     namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1)
     namespaces.prctl(namespaces.PR_SET_PDEATHSIG, signal.SIGKILL)
     os.chdir(spec["cwd"])
+    if spec["filter"]:
+        namespaces.filter_system_calls(bytes.fromhex(spec["filter"]))

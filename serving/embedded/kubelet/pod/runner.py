@@ -304,6 +304,7 @@ class PodRunner:
             backing_off=steps.backing_off,
             not_enforced=cgroup_limits.not_enforced(limits, self._node.cgroups.missing),
             limited=any(limit != resource_limits.ContainerLimits() for limit in limits),
+            not_filtered=self._node.system_calls.missing,
             trace=self._trace,
         )
         self._writer.set(status, urgent=not pod_status.is_starting(self._writer.latest, status))

@@ -19,7 +19,7 @@ from serving.resources.conditions import find
 
 LIMITS_ENFORCED = "slipway.dev/LimitsEnforced"
 ISOLATED = "slipway.dev/Isolated"
-"""False for Pods of an ordinary user; Pods of root, which are isolated, have no such condition."""
+"""False where a part of the isolation is missing; other Pods have no such condition."""
 NOT_ISOLATED = "the node runs as an ordinary user: Pods are not kept apart from each other"
 ConditionState = tuple[str, bool, str, str]
 """A condition without its times: type, status, reason, message."""
@@ -187,6 +187,7 @@ def status(
     backing_off: Sequence[str],
     not_enforced: str,
     limited: bool,
+    not_filtered: str = "",
     trace: startup.StartTrace | None = None,
 ) -> dict[str, Any]:
     """Return the status of a Pod.
@@ -204,6 +205,7 @@ def status(
         backing_off: names of containers that wait for a restart.
         not_enforced: a text about the requested limits that are not enforced; empty if all are.
         limited: whether any limit is requested.
+        not_filtered: why the containers' system calls are not filtered; empty if they are.
         trace: the trace of its last start by this agent; None keeps the condition of `old`.
     """
     now_phase = phase(policy, inits, mains)
@@ -212,7 +214,10 @@ def status(
         reason = "NotEnforced" if not_enforced else "Enforced"
         conditions.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
     if identity.user is None:
-        conditions.append((ISOLATED, False, "OrdinaryUser", NOT_ISOLATED))
+        message = f"{NOT_ISOLATED}; {not_filtered}" if not_filtered else NOT_ISOLATED
+        conditions.append((ISOLATED, False, "OrdinaryUser", message))
+    elif not_filtered:
+        conditions.append((ISOLATED, False, "SystemCallsNotFiltered", not_filtered))
     before = old.get("conditions") or []
     conditions += startup.kept(before) if trace is None else [startup.condition(trace)]
     return {

@@ -123,3 +123,10 @@ def test_pod_of_an_ordinary_user_says_that_it_is_not_isolated() -> None:
     exposed = status(UP, identity=PodIdentity("127.77.0.1", None))
     assert condition(exposed, "slipway.dev/Isolated")["status"] == "False"
     assert "not kept apart" in condition(exposed, "slipway.dev/Isolated")["message"]
+
+
+def test_missing_filter_of_system_calls_is_a_condition() -> None:
+    unfiltered = condition(status(UP, not_filtered="no library"), "slipway.dev/Isolated")
+    assert (unfiltered["status"], unfiltered["message"]) == ("False", "no library")
+    exposed = status(UP, not_filtered="no library", identity=PodIdentity("127.77.0.1", None))
+    assert condition(exposed, "slipway.dev/Isolated")["message"].endswith("; no library")

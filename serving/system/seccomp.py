@@ -1,0 +1,143 @@
+"""The filter of system calls that containers and load generators run under: seccomp(2), built by libseccomp.
+
+Debian and its kin always have the library, as apt needs it. It is used here to translate names into numbers and
+a program, once; `namespaces.filter_system_calls` installs the program without it.
+"""
+
+import ctypes
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.system import namespaces
+
+LIBRARY = "libseccomp.so.2"
+MACHINES = tuple(namespaces.SECCOMP)
+"""Elsewhere clone(2) may have its arguments in another order."""
+ACTIONS = Path("/proc/sys/kernel/seccomp/actions_avail")
+"""Exists where the kernel has filters."""
+
+# Most of what Docker's default profile refuses (https://docs.docker.com/engine/security/seccomp/), and ptrace.
+DENIED = (
+    # Namespaces and mounts. In a user namespace of its own, a process has every capability.
+    *(
+        "unshare",
+        "setns",
+        "mount",
+        "umount",
+        "umount2",
+        "pivot_root",
+        "chroot",
+        "mount_setattr",
+        "move_mount",
+    ),
+    *("open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "open_by_handle_at"),
+    # Other processes, also of one user, and the kernel's keys, which no namespace keeps apart.
+    *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "add_key", "request_key", "keyctl"),
+    # Parts of the kernel with many flaws in the past, and no use here.
+    *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
+    *("fanotify_init", "lookup_dcookie", "nfsservctl", "uselib", "vm86", "vm86old", "ioperm", "iopl"),
+    # The machine as a whole.
+    *("init_module", "finit_module", "delete_module", "create_module", "kexec_load", "kexec_file_load"),
+    *("reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "vhangup"),
+    *("settimeofday", "clock_settime", "stime", "sethostname", "setdomainname"),
+)
+CLONE_NAMESPACES = (0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000, 0x00020000)
+"""Flags of clone(2) that make a namespace: cgroup, UTS, IPC, user, PID, network, mount."""
+VSOCK = 40
+"""Address family of sockets to the machine's hypervisor, which no namespace keeps apart; Docker denies it."""
+
+# <seccomp.h>
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_BAD_ARCHITECTURE, _OPTIMIZE = 2, 8
+_BINARY_TREE = 2
+_EQUAL, _MASKED_EQUAL = 4, 7
+_UNKNOWN = -1
+
+
+class _Argument(ctypes.Structure):
+    """struct scmp_arg_cmp."""
+
+    _fields_ = (
+        ("number", ctypes.c_uint),
+        ("comparison", ctypes.c_int),
+        ("first", ctypes.c_uint64),
+        ("second", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True)
+class SystemCallFilter:
+    """A classic BPF program, or why there is none."""
+
+    program: bytes
+    missing: str = ""
+
+
+def system_call_filter() -> SystemCallFilter:
+    """Return the filter of this machine; takes about a millisecond."""
+    program, missing = b"", _unsupported()
+    if not missing:
+        try:
+            program = _build(ctypes.CDLL(LIBRARY))
+        except OSError as error:
+            missing = str(error)
+    return SystemCallFilter(program, missing and f"system calls are not filtered: {missing}")
+
+
+def _unsupported() -> str:
+    """Return why this machine cannot have a filter; empty if it can."""
+    machine = os.uname().machine
+    if machine not in MACHINES:
+        return f"not supported on {machine}"
+    return "" if ACTIONS.exists() else "the kernel has no seccomp filters"
+
+
+def _build(library: ctypes.CDLL) -> bytes:
+    library.seccomp_init.restype = ctypes.c_void_p
+    library.seccomp_syscall_resolve_name.argtypes = (ctypes.c_char_p,)
+    context = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(_ALLOW)))
+    if not context:
+        raise MemoryError("seccomp_init")
+    try:
+        no_call = ctypes.c_uint32(_ERRNO | errno.ENOSYS)
+        # System calls of another architecture: 32-bit programs, and x32.
+        _check(library.seccomp_attr_set(context, _BAD_ARCHITECTURE, no_call), "seccomp_attr_set")
+        library.seccomp_attr_set(context, _OPTIMIZE, ctypes.c_uint32(_BINARY_TREE))  # since 2.5
+        for name in DENIED:
+            _deny(library, context, name, errno.EPERM)
+        for flag in CLONE_NAMESPACES:
+            _deny(library, context, "clone", errno.EPERM, _Argument(0, _MASKED_EQUAL, flag, flag))
+        # Its flags are in memory, which a filter cannot read. The C library falls back to clone.
+        _deny(library, context, "clone3", errno.ENOSYS)
+        _deny(library, context, "socket", errno.EPERM, _Argument(0, _EQUAL, VSOCK, 0))
+        return _exported(library, context)
+    finally:
+        library.seccomp_release(context)
+
+
+def _deny(
+    library: ctypes.CDLL, context: ctypes.c_void_p, name: str, error: int, *arguments: _Argument
+) -> None:
+    """Let a system call fail with this error; one that the library does not know is newer than its kernel."""
+    number = library.seccomp_syscall_resolve_name(name.encode())
+    if number == _UNKNOWN:
+        return
+    action = ctypes.c_uint32(_ERRNO | error)
+    array = (_Argument * len(arguments))(*arguments)
+    _check(library.seccomp_rule_add_array(context, action, number, len(arguments), array), name)
+
+
+def _exported(library: ctypes.CDLL, context: ctypes.c_void_p) -> bytes:
+    fd = os.memfd_create("filter")
+    try:
+        _check(library.seccomp_export_bpf(context, fd), "seccomp_export_bpf")
+        return os.pread(fd, os.fstat(fd).st_size, 0)
+    finally:
+        os.close(fd)
+
+
+def _check(result: int, operation: str) -> None:
+    if result != 0:
+        raise OSError(-result, os.strerror(-result), operation)

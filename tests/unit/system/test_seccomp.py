@@ -1,0 +1,75 @@
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from serving.system import namespaces, seccomp
+
+CLONE_NEWUSER = 0x10000000
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def under_filter(call: str, *arguments: object) -> int:
+    """Return the errno of a call of the C library in a process with the filter."""
+    program = seccomp.system_call_filter().program
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1)
+        namespaces.filter_system_calls(program)
+        ctypes.set_errno(0)
+        getattr(libc, call)(*arguments)
+        os.write(writer, bytes([ctypes.get_errno()]))
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as answer:
+        result = answer.read()
+    os.waitpid(pid, 0)
+    return result[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("unshare", (CLONE_NEWUSER,)),
+        ("setns", (-1, 0)),
+        ("mount", (None, None, None, 0, None)),
+        ("ptrace", (0, 0, 0, 0)),
+        ("process_vm_readv", (0, None, 0, None, 0, 0)),
+        ("socket", (seccomp.VSOCK, 1, 0)),
+    ],
+)
+def test_dangerous_system_call_is_not_permitted(call: str, arguments: tuple[object, ...]) -> None:
+    assert under_filter(call, *arguments) == errno.EPERM
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "expected"),
+    [
+        ("getpid", (), 0),
+        ("socket", (1, 1, 0), 0),
+        ("sched_yield", (), 0),
+        ("madvise", (None, 0, 0), 0),
+        ("close", (-1,), errno.EBADF),
+    ],
+)
+def test_ordinary_system_call_is_permitted(call: str, arguments: tuple[object, ...], expected: int) -> None:
+    assert under_filter(call, *arguments) == expected
+
+
+def test_filter_is_missing_with_its_reason_when_the_library_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seccomp, "LIBRARY", "libnone.so.9")
+    without = seccomp.system_call_filter()
+    assert without.program == b""
+    assert without.missing.startswith("system calls are not filtered: libnone.so.9: cannot open")
+
+
+def test_filter_is_missing_when_the_kernel_or_the_machine_has_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(seccomp, "ACTIONS", tmp_path / "none")
+    assert "the kernel has no seccomp" in seccomp.system_call_filter().missing
+    monkeypatch.setattr(seccomp, "MACHINES", ("other",))
+    assert "not supported on" in seccomp.system_call_filter().missing
