@@ -45,7 +45,7 @@ def children() -> set[int]:
 async def started(url: str, mode: Mode) -> AsyncIterator[tuple[Generator, int]]:
     before = children()
     async with Generator.start(
-        url, LoadPlan(mode, (ASKED,)), SETTINGS, [int(proxies.LOAD_CORE)]
+        url, LoadPlan(mode, (ASKED,)), SETTINGS, [int(proxies.LOAD_CORE)], user_ids=None
     ) as generator:
         (pid,) = children() - before
         yield generator, pid

@@ -66,9 +66,6 @@ class LoadSettings(Section):
     """Longest wait for the requests of a higher load to be answered before a lower load begins, and for the
     first answers of new users: of hundreds that connect at once some wait a second, and never again that
     long."""
-    user: CountOrZero = 65_534
-    """User id of locust's processes when the tuner runs as root: nobody's, as a locustfile may be
-    anybody's."""
     most_unanswered: Count = 10_000
     """Unanswered requests of an open loop at which the target has failed; each costs a file descriptor."""
     late_share: Share = 0.05

@@ -13,8 +13,10 @@ from typing import Self
 import numpy as np
 
 from serving import clock
+from serving.errors import Temporary
+from serving.system.user_ids import UserIds
 from tuner.load import wire
-from tuner.load.locust_process import LocustProcess
+from tuner.load.locust_process import LOAD_FAILED, LocustProcess
 from tuner.load.plan import LoadPlan
 from tuner.load.windows.samples import Samples
 from tuner.settings import LoadSettings
@@ -36,7 +38,13 @@ class Generator:
     @classmethod
     @contextlib.asynccontextmanager
     async def start(
-        cls, url: str, plan: LoadPlan, settings: LoadSettings, cores: Sequence[int] = ()
+        cls,
+        url: str,
+        plan: LoadPlan,
+        settings: LoadSettings,
+        cores: Sequence[int] = (),
+        *,
+        user_ids: UserIds | None,
     ) -> AsyncIterator[Self]:
         """Start locust without load; every process has ended when the block is left.
 
@@ -45,6 +53,8 @@ class Generator:
             plan: the requests.
             settings: timeouts.
             cores: each gets a pinned process; without cores, one process runs anywhere.
+            user_ids: lease the processes a user, as they run anybody's code; None where this process is not
+                root.
 
         Raises:
             Permanent: `LoadFailed`, the locustfile cannot be run.
@@ -53,10 +63,15 @@ class Generator:
         pins: list[int | None] = list(cores) or [None]
         async with contextlib.AsyncExitStack() as stack:
             locusts = []
-            for number, core in enumerate(pins):
-                locust = await LocustProcess.begin(plan, url, settings, core=core, share=(number, len(pins)))
-                stack.push_async_callback(locust.end)
-                locusts.append(locust)
+            try:
+                user = None if user_ids is None else user_ids.new()
+                for number, core in enumerate(pins):
+                    share = (number, len(pins))
+                    locust = await LocustProcess.begin(plan, url, settings, core=core, user=user, share=share)
+                    stack.push_async_callback(locust.end)
+                    locusts.append(locust)
+            except OSError as error:
+                raise Temporary(LOAD_FAILED, f"locust cannot be started: {error}") from error
             await asyncio.gather(*(locust.ready() for locust in locusts))
             yield cls(locusts, plan, settings)
 

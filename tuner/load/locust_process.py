@@ -6,11 +6,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Self
 
 from serving.errors import Permanent, Temporary
+from serving.system import namespaces, processes
+from serving.system.process_exit import has_ended_within
 from tuner.load import wire
 from tuner.load.plan import LoadPlan
 from tuner.settings import LoadSettings
@@ -26,9 +29,10 @@ _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV",
 class LocustProcess:
     """A process started by `begin`. It ends with this process, with its socket, or by `end`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, settings: LoadSettings) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", settings: LoadSettings) -> None:
         """Take over a started process."""
         self._process = process
+        self._identity = processes.identity_of(process.pid)
         self._settings = settings
         self._replies: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self._commands = 0
@@ -46,27 +50,32 @@ class LocustProcess:
 
     @classmethod
     async def begin(
-        cls, plan: LoadPlan, url: str, settings: LoadSettings, *, core: int | None, share: tuple[int, int]
+        cls,
+        plan: LoadPlan,
+        url: str,
+        settings: LoadSettings,
+        *,
+        core: int | None,
+        user: int | None,
+        share: tuple[int, int],
     ) -> Self:
-        """Start process `share[0]` of `share[1]`, pinned to the core if one is given; see `ready`."""
+        """Start process `share[0]` of `share[1]`; see `ready`.
+
+        Args:
+            plan: the requests.
+            url: as in `Generator.start`.
+            settings: timeouts.
+            core: the core to pin it to; None for any.
+            user: the user id to give it, which needs root; None for that of this process.
+            share: number of the process, and the number of processes.
+
+        Raises:
+            OSError: the process table is full, or the kernel refuses its namespaces.
+        """
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as unless_started:
             unless_started.enter_context(ours)
-            arguments = (theirs.fileno(), os.getpid(), -1 if core is None else core, settings.user)
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "tuner.load.driver",
-                *map(str, arguments),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env=_environment(),
-                cwd="/",
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
+            process = _spawn(theirs.fileno(), core, user)
             unless_started.pop_all()
         locust = cls(process, settings)
         reader, locust._writer = await asyncio.open_connection(sock=ours)
@@ -122,10 +131,9 @@ class LocustProcess:
 
     async def failure(self) -> Temporary:
         """Return the error of a process that has ended."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), self._settings.stop_timeout)
+        await self._has_ended()
         await asyncio.wait(self._tasks, timeout=self._settings.stop_timeout)
-        code = self._process.returncode
+        code = self._process.poll()
         lines = self._tail.decode(errors="replace").strip().splitlines()
         how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
         return Temporary(LOAD_FAILED, f"locust ended with {how}" + (f": {lines[-1][:300]}" if lines else ""))
@@ -152,16 +160,19 @@ class LocustProcess:
         try:
             if self._writer is not None:
                 self._writer.close()
-            await asyncio.wait_for(self._process.wait(), self._settings.stop_timeout)
-        except TimeoutError:
-            pass
+            await self._has_ended()
         finally:
             # Its children may still run.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             for task in self._tasks:
                 task.cancel()
-        await self._process.wait()
+        await self._has_ended()
+        self._process.poll()
+
+    async def _has_ended(self) -> bool:
+        """Wait for its end, for at most `stop_timeout`; return whether it has ended."""
+        return self._identity is None or await has_ended_within(self._identity, self._settings.stop_timeout)
 
     async def _read_frames(self, reader: asyncio.StreamReader) -> None:
         buffer = bytearray()
@@ -185,8 +196,37 @@ class LocustProcess:
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None
-        while data := await self._process.stderr.read(_READ):
-            self._tail = (self._tail + data)[-_TAIL:]
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._process.stderr
+        )
+        with contextlib.closing(transport):
+            while data := await reader.read(_READ):
+                self._tail = (self._tail + data)[-_TAIL:]
+
+
+def _spawn(channel: int, core: int | None, user: int | None) -> "subprocess.Popen[bytes]":
+    """Start a driver; with a user of its own it is the first process of a PID namespace.
+
+    On a cluster, where the tuner may not make one, the tuner's Pod has its own.
+    """
+    is_isolated = user is not None and namespaces.can_make_pid_namespace()
+    parent = os.pidfd_open(os.getpid())
+    arguments = (channel, parent, -1 if core is None else core, -1 if user is None else user)
+    try:
+        with namespaces.NewPidNamespace() if is_isolated else contextlib.nullcontext():
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "tuner.load.driver", *map(str, arguments)],
+                pass_fds=(channel, parent),
+                start_new_session=True,
+                env=_environment(),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+    finally:
+        os.close(parent)
 
 
 def _environment() -> dict[str, str]:

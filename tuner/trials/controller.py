@@ -18,6 +18,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.trial import FINISHED, TrialStatus
 from serving.settings import ControllerSettings
+from serving.system.user_ids import UserIds
 from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
 from tuner.trials import cores, trial_status
 from tuner.trials.cores import Cores
@@ -144,14 +145,19 @@ def _age(trial: Object) -> tuple[str, int]:
     return trial["metadata"].get("creationTimestamp", ""), trial["spec"]["number"]
 
 
-def measuring(kube: Kube, settings: TunerSettings) -> MeasureTrial:
-    """Return the function that measures trials; it imports its dependencies with the first trial."""
+def measuring(kube: Kube, settings: TunerSettings, user_ids: UserIds | None) -> MeasureTrial:
+    """Return the function that measures trials; it imports its dependencies with the first trial.
+
+    `user_ids` lease the users of load generators; None where this process is not root.
+    """
 
     async def measure(trial: Object, allotted: Cores, replicas: TrialReplicas, report: Report) -> TrialStatus:
         await asyncio.to_thread(importlib.import_module, "tuner.trials.instruments")
         from tuner.trials import instruments  # noqa: PLC0415 imports NumPy
 
-        return await instruments.measure(kube, settings, trial, allotted, replicas=replicas, report=report)
+        return await instruments.measure(
+            kube, settings, trial, allotted, replicas=replicas, report=report, user_ids=user_ids
+        )
 
     return measure
 
@@ -163,7 +169,7 @@ async def prepared(
     """Yield a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="trial") as kube:
         machine = sorted(os.sched_getaffinity(0))
-        measure = measuring(kube, settings)
+        measure = measuring(kube, settings, UserIds(data_dir.user_ids) if os.geteuid() == 0 else None)
         yield TrialController(
             kube, watches, measure, machine=machine, config=config, settings=settings.trials
         )

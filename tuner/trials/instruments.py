@@ -13,6 +13,7 @@ from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.load import KeyOf
 from serving.resources.trial import TrialSpec, TrialStatus
+from serving.system.user_ids import UserIds
 from tuner.load import requests
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan
@@ -32,9 +33,11 @@ _UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden)
 class RealInstruments:
     """The real instruments."""
 
-    def __init__(self, kube: Kube, settings: LoadSettings) -> None:
+    def __init__(self, kube: Kube, settings: LoadSettings, user_ids: UserIds | None) -> None:
+        """`user_ids` are as for `Generator.start`."""
         self._kube = kube
         self._settings = settings
+        self._user_ids = user_ids
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
         """Return the requests by the trial's load and the model's metadata."""
@@ -60,7 +63,7 @@ class RealInstruments:
         self, url: str, plan: LoadPlan, cores: tuple[int, ...]
     ) -> AbstractAsyncContextManager[Generator]:
         """Start locust on these cores."""
-        return Generator.start(url, plan, self._settings, cores)
+        return Generator.start(url, plan, self._settings, cores, user_ids=self._user_ids)
 
     async def usage(self, pod: Object) -> ContainerUsage | None:
         """Return the usage counters of the replica."""
@@ -120,13 +123,14 @@ async def measure(
     *,
     replicas: TrialReplicas,
     report: Report,
+    user_ids: UserIds | None,
 ) -> TrialStatus:
-    """Measure one trial with the real instruments."""
+    """Measure one trial with the real instruments; `user_ids` are as for `Generator.start`."""
     run = TrialRun(
         trial,
         cores,
         replicas=replicas,
-        instruments=RealInstruments(kube, settings.load),
+        instruments=RealInstruments(kube, settings.load, user_ids),
         report=report,
         settings=settings,
     )

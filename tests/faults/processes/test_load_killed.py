@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from serving.errors import Temporary
+from tests.rig.load_users import user_ids
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan, LoadRequest
 from tuner.settings import LoadSettings
@@ -23,13 +24,14 @@ DEADLINE = 20.0
 
 OUR_PROGRAM = """
 import asyncio, sys
+from tests.rig.load_users import user_ids
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan, LoadRequest
 from tuner.settings import LoadSettings
 
 async def main():
     plan = LoadPlan("closed", (LoadRequest("GET", "/"),))
-    async with Generator.start("http://127.0.0.1:9", plan, LoadSettings(), [CORES]) as generator:
+    async with Generator.start("http://127.0.0.1:9", plan, LoadSettings(), [CORES], user_ids=user_ids()) as generator:
         print(*(locust._process.pid for locust in generator._locusts), flush=True)
         await generator.window(2, 600)
 
@@ -58,7 +60,7 @@ def wait_ended(locusts: list[int]) -> None:
 
 async def test_killed_locust_fails_its_window_at_once_and_ends_the_others() -> None:
     core = min(os.sched_getaffinity(0))
-    async with Generator.start(NOBODY, PLAN, LoadSettings(), [core, core]) as generator:
+    async with Generator.start(NOBODY, PLAN, LoadSettings(), [core, core], user_ids=user_ids()) as generator:
         locusts = pids(generator)
         window = asyncio.create_task(generator.window(2, 600))
         await asyncio.sleep(0.3)
@@ -73,7 +75,7 @@ async def test_killed_locust_fails_its_window_at_once_and_ends_the_others() -> N
 
 async def test_a_locust_that_hangs_fails_its_window_after_the_reply_timeout() -> None:
     settings = dataclasses.replace(LoadSettings(), reply_timeout=0.5, stop_timeout=0.2)
-    async with Generator.start(NOBODY, PLAN, settings) as generator:
+    async with Generator.start(NOBODY, PLAN, settings, user_ids=user_ids()) as generator:
         locusts = pids(generator)
         await generator.window(1, 0.1)
         os.kill(locusts[0], signal.SIGSTOP)
@@ -87,7 +89,7 @@ async def test_a_cancelled_window_leaves_no_locust() -> None:
     locusts: list[int] = []
 
     async def drive() -> None:
-        async with Generator.start(NOBODY, PLAN, LoadSettings()) as generator:
+        async with Generator.start(NOBODY, PLAN, LoadSettings(), user_ids=user_ids()) as generator:
             locusts.extend(pids(generator))
             await generator.window(1, 600)
 

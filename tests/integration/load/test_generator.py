@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from serving.errors import Permanent
+from serving.system import procfs
+from serving.system.user_ids import UserIds
 from tests.integration.load.conftest import LoadTarget
+from tests.rig.load_users import user_ids
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan, LoadRequest, Mode
 from tuner.settings import LoadSettings
@@ -32,7 +35,7 @@ async def test_closed_loop_keeps_users_busy_and_changes_levels_without_a_restart
     target: LoadTarget,
 ) -> None:
     before = descriptors()
-    async with Generator.start(target.url, plan("/wait/20"), SETTINGS) as generator:
+    async with Generator.start(target.url, plan("/wait/20"), SETTINGS, user_ids=user_ids()) as generator:
         for users in (1, 6, 3):
             await generator.window(users, 0.2)
             target.log()
@@ -47,7 +50,7 @@ async def test_closed_loop_keeps_users_busy_and_changes_levels_without_a_restart
 
 async def test_windows_exclude_the_first_response_of_new_users(target: LoadTarget) -> None:
     """Hundreds of users that connect at once wait long for the first response only."""
-    async with Generator.start(target.url, plan("/first/700"), SETTINGS) as generator:
+    async with Generator.start(target.url, plan("/first/700"), SETTINGS, user_ids=user_ids()) as generator:
         for users in (2, 12):
             samples = await generator.window(users, 0.3)
             assert len(samples.ok) > users
@@ -56,7 +59,7 @@ async def test_windows_exclude_the_first_response_of_new_users(target: LoadTarge
 
 
 async def test_wait_for_first_responses_is_bounded(target: LoadTarget) -> None:
-    async with Generator.start(target.url, plan("/first/4000"), SETTINGS) as generator:
+    async with Generator.start(target.url, plan("/first/4000"), SETTINGS, user_ids=user_ids()) as generator:
         started = time.monotonic()
         samples = await generator.window(3, 0.2)
         assert time.monotonic() - started < SETTINGS.drain_timeout + 1.0
@@ -66,7 +69,7 @@ async def test_wait_for_first_responses_is_bounded(target: LoadTarget) -> None:
 async def test_latencies_agree_with_the_target_within_two_milliseconds(target: LoadTarget) -> None:
     """In the best of several windows, as a busy machine delays either process."""
     apart = []
-    async with Generator.start(target.url, plan("/wait/10"), SETTINGS) as generator:
+    async with Generator.start(target.url, plan("/wait/10"), SETTINGS, user_ids=user_ids()) as generator:
         while not apart or (apart[-1] > 0.002 and len(apart) < WINDOWS):
             target.log()
             samples = await generator.window(2, 0.4)
@@ -80,7 +83,9 @@ async def test_open_loop_latency_counts_from_the_intended_time_when_the_target_s
     target: LoadTarget,
 ) -> None:
     """Coordinated omission: a closed loop would send nothing in the stall and have one slow response."""
-    async with Generator.start(target.url, plan("/wait/1", "open"), SETTINGS) as generator:
+    async with Generator.start(
+        target.url, plan("/wait/1", "open"), SETTINGS, user_ids=user_ids()
+    ) as generator:
         window = asyncio.create_task(generator.window(100, 2.0))
         await asyncio.sleep(0.7)
         await asyncio.to_thread(target.get, "/block/800")
@@ -93,7 +98,9 @@ async def test_open_loop_latency_counts_from_the_intended_time_when_the_target_s
 
 
 async def test_late_generator_reports_it_and_counts_from_the_intended_time(target: LoadTarget) -> None:
-    async with Generator.start(target.url, plan("/wait/1", "open"), SETTINGS) as generator:
+    async with Generator.start(
+        target.url, plan("/wait/1", "open"), SETTINGS, user_ids=user_ids()
+    ) as generator:
         locust = generator._locusts[0]._process.pid
         window = asyncio.create_task(generator.window(100, 1.5))
         await asyncio.sleep(0.5)
@@ -110,7 +117,9 @@ async def test_late_generator_reports_it_and_counts_from_the_intended_time(targe
 
 
 async def test_open_loop_is_a_poisson_process_and_slows_down(target: LoadTarget) -> None:
-    async with Generator.start(target.url, plan("/wait/1", "open"), SETTINGS) as generator:
+    async with Generator.start(
+        target.url, plan("/wait/1", "open"), SETTINGS, user_ids=user_ids()
+    ) as generator:
         samples = await generator.window(300, 1.0)
         assert len(samples.ok) == pytest.approx(300, abs=70)
         gaps = np.diff(np.sort(samples.intended))
@@ -124,7 +133,9 @@ async def test_recorded_requests_keep_their_bursts_at_the_given_rate(target: Loa
     requests = tuple(
         LoadRequest("POST", "/wait/1", {}, str(n).encode(), at=moment) for n, moment in enumerate(moments)
     )
-    async with Generator.start(target.url, LoadPlan("open", requests), SETTINGS) as generator:
+    async with Generator.start(
+        target.url, LoadPlan("open", requests), SETTINGS, user_ids=user_ids()
+    ) as generator:
         samples = await generator.window(40, 1.0)
         bodies = [row["body"] for row in sorted(target.log(), key=lambda row: row["came"])]
     assert len(samples.ok) == pytest.approx(40, abs=8)
@@ -135,7 +146,9 @@ async def test_recorded_requests_keep_their_bursts_at_the_given_rate(target: Loa
 
 async def test_streamed_completions_have_tokens_and_the_times_between_them(target: LoadTarget) -> None:
     request = LoadRequest("POST", "/stream/20/completions", {}, b'{"stream": true}', stream=True)
-    async with Generator.start(target.url, LoadPlan("closed", (request,)), SETTINGS) as generator:
+    async with Generator.start(
+        target.url, LoadPlan("closed", (request,)), SETTINGS, user_ids=user_ids()
+    ) as generator:
         samples = await generator.window(2, 1.0)
     assert samples.ok.all()
     assert set(samples.tokens) == {5}
@@ -158,7 +171,9 @@ HOSTILE = {
 async def test_requests_to_a_hostile_target_fail_in_bounded_time(target: LoadTarget) -> None:
     settings = dataclasses.replace(SETTINGS, request_timeout=0.5)
     requests = tuple(LoadRequest("POST", path, {}, b"{}") for path in HOSTILE)
-    async with Generator.start(target.url, LoadPlan("closed", requests), settings) as generator:
+    async with Generator.start(
+        target.url, LoadPlan("closed", requests), settings, user_ids=user_ids()
+    ) as generator:
         started = time.monotonic()
         samples = await generator.window(5, 2.0)
         await generator.window(1, 0.1)
@@ -171,7 +186,7 @@ async def test_requests_to_a_hostile_target_fail_in_bounded_time(target: LoadTar
 
 
 async def test_every_request_fails_when_nothing_listens() -> None:
-    async with Generator.start("http://127.0.0.1:9", plan("/"), SETTINGS) as generator:
+    async with Generator.start("http://127.0.0.1:9", plan("/"), SETTINGS, user_ids=user_ids()) as generator:
         samples = await generator.window(1, 0.2)
     assert len(samples.ok) > 0
     assert not samples.ok.any()
@@ -180,7 +195,9 @@ async def test_every_request_fails_when_nothing_listens() -> None:
 
 async def test_requests_beyond_most_unanswered_count_as_failed(target: LoadTarget) -> None:
     settings = dataclasses.replace(SETTINGS, most_unanswered=20)
-    async with Generator.start(target.url, plan("/never", "open"), settings) as generator:
+    async with Generator.start(
+        target.url, plan("/never", "open"), settings, user_ids=user_ids()
+    ) as generator:
         samples = await generator.window(200, 1.0)
     # Another request may be due at the end of the window and not yet checked.
     assert np.count_nonzero(samples.unfinished > 0.1) == 20
@@ -190,7 +207,9 @@ async def test_requests_beyond_most_unanswered_count_as_failed(target: LoadTarge
 
 async def test_two_processes_share_users_and_their_samples_are_merged(target: LoadTarget) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    async with Generator.start(target.url, plan("/wait/20"), SETTINGS, [cores[0], cores[-1]]) as generator:
+    async with Generator.start(
+        target.url, plan("/wait/20"), SETTINGS, [cores[0], cores[-1]], user_ids=user_ids()
+    ) as generator:
         await generator.window(5, 0.2)
         target.log()
         samples = await generator.window(5, 0.6)
@@ -223,14 +242,15 @@ class Classic(HttpUser):
 
 
 async def test_users_of_a_locustfile_are_recorded_and_unprivileged(
-    target: LoadTarget, monkeypatch: pytest.MonkeyPatch
+    target: LoadTarget, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/secret")
     own = LoadPlan("closed", (), locustfile=LOCUSTFILE)
-    async with Generator.start(target.url, own, SETTINGS) as generator:
+    async with Generator.start(target.url, own, SETTINGS, user_ids=user_ids()) as generator:
         samples = await generator.window(2, 0.8)
     rows = target.log()
-    user = SETTINGS.user if os.geteuid() == 0 else os.getuid()
+    (user,) = {int(row["body"].split()[0]) for row in rows if row["path"] == "/wait/5"}
+    assert user in UserIds(tmp_path) if os.geteuid() == 0 else user == os.getuid()
     assert {row["body"] for row in rows if row["path"] == "/wait/5"} == {f"{user} None"}
     assert samples.ok.sum() == pytest.approx(sum(row["path"] == "/wait/5" for row in rows), abs=4)
     assert 0.005 < samples.latency[samples.ok].min() < 0.01
@@ -241,33 +261,38 @@ STARTS_PROCESS = """
 import subprocess
 from locust import FastHttpUser, task
 
-child = subprocess.Popen(["sleep", "600"])
+subprocess.Popen(["sleep", "{seconds}"], start_new_session={own_session})
 
-class ReportingUser(FastHttpUser):
+class QuietUser(FastHttpUser):
     @task
-    def report(self):
-        self.client.post("/wait/5", data=str(child.pid))
+    def ask(self):
+        self.client.post("/wait/5")
 """
 
 
 async def test_processes_of_a_locustfile_end_with_it(target: LoadTarget) -> None:
-    """They would use the cores of the next trial."""
-    async with Generator.start(
-        target.url, LoadPlan("closed", (), locustfile=STARTS_PROCESS), SETTINGS
-    ) as generator:
+    """They would use the cores of the next trial; as root also those that have left its session."""
+    seconds = f"600.{os.getpid()}"
+    source = STARTS_PROCESS.format(seconds=seconds, own_session=os.geteuid() == 0)
+    own = LoadPlan("closed", (), locustfile=source)
+    async with Generator.start(target.url, own, SETTINGS, user_ids=user_ids()) as generator:
         await generator.window(1, 0.2)
-        (pid,) = {int(row["body"]) for row in target.log()}
-        assert _runs(pid)
+        assert _sleeps(seconds)
     async with asyncio.timeout(5):
-        while _runs(pid):
+        while _sleeps(seconds):
             await asyncio.sleep(0.01)
 
 
-def _runs(pid: int) -> bool:
+def _sleeps(seconds: str) -> bool:
+    command = b"sleep\0%b\0" % seconds.encode()
+    return any(_command_line(pid) == command for pid in procfs.processes())
+
+
+def _command_line(pid: int) -> bytes:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 @pytest.mark.parametrize(
@@ -279,6 +304,8 @@ def _runs(pid: int) -> bool:
 )
 async def test_invalid_locustfile_is_refused_with_its_line(source: str, message: str) -> None:
     with pytest.raises(Permanent, match=message) as raised:
-        async with Generator.start("http://127.0.0.1:9", LoadPlan("closed", (), locustfile=source), SETTINGS):
+        async with Generator.start(
+            "http://127.0.0.1:9", LoadPlan("closed", (), locustfile=source), SETTINGS, user_ids=user_ids()
+        ):
             pass
     assert raised.value.reason == "LoadFailed"

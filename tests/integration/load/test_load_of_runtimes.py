@@ -19,6 +19,7 @@ from serving.resources.experiment import Constraint
 from serving.resources.load import Load
 from serving.training import digits
 from tests.rig import addresses
+from tests.rig.load_users import user_ids
 from tests.rig.servers import runtime_process
 from tuner.load import requests
 from tuner.load.generator import Generator
@@ -93,7 +94,7 @@ async def test_search_generates_requests_from_the_models_metadata(replica: str) 
     description = json.loads(await asyncio.to_thread(read, f"{replica}/v2/models/digits"))
     load = Load(window_seconds=1, warmup_seconds=1, max_level="4")
     plan = requests.plan(load, description, "digits", parameters={"batch": "2"})
-    async with Generator.start(replica, plan, LoadSettings()) as generator:
+    async with Generator.start(replica, plan, LoadSettings(), user_ids=user_ids()) as generator:
         state, end = await search(generator, load, Constraint(metric="errorRate", at_most="5%"))
     assert sum(window.errors for window in state.windows) == 0
     assert end.reason == "Measured"
@@ -107,7 +108,7 @@ async def test_requests_fail_and_the_window_ends_when_the_replica_dies(
     url, process = light
     description = {"inputs": [{"name": "input", "datatype": "FP64", "shape": [-1, 64]}]}
     plan = requests.plan(Load(), description, "digits")
-    async with Generator.start(url, plan, LoadSettings()) as generator:
+    async with Generator.start(url, plan, LoadSettings(), user_ids=user_ids()) as generator:
         alive = await generator.window(2, 0.4)
         process.send_signal(signal.SIGKILL)
         dead = await generator.window(2, 0.4)

@@ -36,7 +36,7 @@ async def test_metadata_is_read_when_the_load_has_no_requests(load: Load, expect
     trial = instruments.trial("pe-1")
     spec = TrialSpec.model_validate(trial["spec"]).model_copy(update={"load": load})
     async with tcp_server(answer) as port:
-        real = RealInstruments(FakeKube(), LoadSettings())  # type: ignore[arg-type]
+        real = RealInstruments(FakeKube(), LoadSettings(), None)  # type: ignore[arg-type]
         plan = await real.plan(trial, spec, f"http://127.0.0.1:{port}")
     assert received == expected
     assert plan.requests[0].path == ("/v2/models/m/infer" if expected else "/mine")

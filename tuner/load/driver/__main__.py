@@ -1,13 +1,14 @@
 """Entry point of a locust process: `python -m tuner.load.driver FD PARENT CORE USER`.
 
-FD is the socket to the parent, PARENT its process id, CORE the core to pin to, USER the user id to take; -1
+FD is the socket to the parent, PARENT a pidfd of it, CORE the core to pin to, USER the user id to take; -1
 leaves core or user unchanged. Steps that need root come before any other import.
 """
 
 import os
 import sys
 
-from tuner.load.driver.confinement import become, die_with, open_many, stay_on
+from serving.system.namespaces import die_with
+from tuner.load.driver.confinement import give_up_rights, hide_machine, open_many, stay_on
 
 
 def main() -> None:
@@ -16,10 +17,12 @@ def main() -> None:
     die_with(parent)
     stay_on(core)
     open_many()
+    hide_machine()
     from tuner.load.driver.session import serve  # noqa: PLC0415 it imports locust
 
-    become(user)
+    give_up_rights(user)
     die_with(parent)  # a change of the user resets it
+    os.close(parent)
     serve(descriptor)
     os._exit(0)  # skip locust's threads and exit hooks
 

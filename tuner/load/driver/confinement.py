@@ -1,22 +1,11 @@
-"""The limits of a locust process: it cannot outlive its parent, leave its core or act as root."""
+"""The limits of a locust process: it cannot leave its core, act as root, or see another process."""
 
-import ctypes
 import os
 import resource
-import signal
 
+from serving.system import namespaces
+from serving.system.seccomp import system_call_filter
 from tuner.load.driver.import_paths import keep_importable
-
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # <linux/prctl.h>
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; end now if it has ended already."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def stay_on(core: int) -> None:
@@ -31,12 +20,24 @@ def open_many() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def become(user: int) -> None:
-    """Give up root for an unprivileged user: a locustfile must not run with more rights than its author."""
-    if user < 0 or os.geteuid() != 0:
+def hide_machine() -> None:
+    """Show this process its own PID namespace in /proc, if it has one, and give it shared memory of its own."""
+    if not namespaces.is_first_process():
         return
-    keep_importable()
-    os.setgroups([])
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
-    ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    namespaces.unshare(namespaces.CLONE_NEWNS | namespaces.CLONE_NEWIPC)
+    namespaces.make_mounts_private()
+    namespaces.mount_own_shared_memory()
+    namespaces.mount_own_proc()
+
+
+def give_up_rights(user: int) -> None:
+    """Give up root for an unprivileged user, unless it is -1: a locustfile has no more rights than its author.
+
+    Neither new privileges nor the system calls that containers may not use remain.
+    """
+    if user >= 0:
+        keep_importable()
+        namespaces.become(user)
+    namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1)
+    if program := system_call_filter().program:
+        namespaces.filter_system_calls(program)
