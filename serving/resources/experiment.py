@@ -356,14 +356,51 @@ class Setting(Base):
     value: str
 
 
-class Recommendation(Base):
-    """The spec to run, and the reason for it."""
+Rule = Literal["OnlySafe", "HigherProbability", "EqualProbability", "BetterObjective", "EqualObjective"]
+"""Why a spec was chosen and not another of the same price. A spec is safe if it meets the constraints with the
+margin of `SearchSettings.safety_quantile`. OnlySafe: the other is not. BetterObjective: both are safe.
+EqualObjective: both are safe, with equal objectives, and the chosen one meets the constraints more probably.
+HigherProbability: neither is safe. EqualProbability: neither is safe, and the objective decided."""
+
+Probability = Annotated[
+    float | None,
+    Field(ge=0, le=1, description="Probability that one further measurement meets every constraint."),
+]
+
+
+class MeasuredSpec(Base):
+    """A spec with its measured objective."""
 
     trial: Annotated[str, Field(description="Trial that measured it last.")] = ""
     settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
     objective: float = 0
     low: Annotated[float, Field(description="Lower bound of the objective's 95 % interval.")] = 0
     high: float = 0
+    probability: Probability = None
+
+
+class Alternative(MeasuredSpec):
+    """The best other spec of the same price, and why it was not chosen."""
+
+    rule: Annotated[
+        Rule,
+        Field(
+            description="What the chosen spec has before it. Safe is a spec that meets the constraints with a"
+            " margin for noise. OnlySafe: only the chosen one is safe; BetterObjective: both are;"
+            " EqualObjective: both are, their objectives are equal, and the chosen one is safer;"
+            " HigherProbability: neither is, and the chosen one is safer; EqualProbability: neither is, and"
+            " the objective of the chosen one is better."
+        ),
+    ]
+
+
+class Recommendation(MeasuredSpec):
+    """The spec to run, and the reason for it."""
+
+    alternative: Annotated[
+        Alternative | None,
+        Field(description="The best objective among the other measured specs of the same price."),
+    ] = None
     cost_per_hour: float = 0
     current_cost_per_hour: Annotated[
         float, Field(description="Hourly cost of the current spec of the Inference; 0 if there is none.")

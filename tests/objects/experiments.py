@@ -119,4 +119,4 @@ def plain(
     if remaining and not any(o.index == best and o.confirms for o in observations):
         return Confirm((best,), REGRET, best=best)
     reason = "exhausted" if len(planned) == problem.size else "budget"
-    return Recommend(best, ranked[1] if len(ranked) > 1 else None, REGRET, reason, best=best)
+    return Recommend(best, REGRET, reason, best=best)

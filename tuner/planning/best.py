@@ -2,7 +2,8 @@
 
 import math
 
-from serving.resources.experiment import Recommendation
+from serving.objects import Object
+from serving.resources.experiment import Alternative, Recommendation
 from tuner import intervals
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision import Decision
@@ -10,28 +11,43 @@ from tuner.specs.rendering import Rendering
 from tuner.trial_record import TrialRecord
 
 
-def recommendation(snapshot: ExperimentSnapshot, index: int, repeatability: float) -> Recommendation | None:
-    """Return a spec's entry in the status, without its message; None without a result.
+def recommendation(snapshot: ExperimentSnapshot, decision: Decision) -> Recommendation | None:
+    """Return the status entry of the decision's best spec, without its message; None without a result."""
+    fields = _measured_spec(snapshot, decision, decision.best)
+    if fields is None:
+        return None
+    last, baseline = measured(snapshot, decision.best)[-1], snapshot.baseline
+    return Recommendation(
+        **fields,
+        probability=decision.probability,
+        cost_per_hour=last.spec.cost_per_hour,
+        current_cost_per_hour=baseline.spec.cost_per_hour if baseline is not None else 0,
+        alternative=_alternative(snapshot, decision),
+    )
 
-    Args:
-        snapshot: the experiment.
-        index: the row of the spec.
-        repeatability: of the search's decision.
-    """
-    trials = measured(snapshot, index)
+
+def _alternative(snapshot: ExperimentSnapshot, decision: Decision) -> Alternative | None:
+    other = decision.alternative
+    fields = None if other is None else _measured_spec(snapshot, decision, other.index)
+    if other is None or fields is None:
+        return None
+    return Alternative(**fields, probability=other.probability, rule=other.rule)
+
+
+def _measured_spec(snapshot: ExperimentSnapshot, decision: Decision, index: int | None) -> Object | None:
+    """Return the fields of a spec that are the same in both entries; None without a result."""
+    trials = [] if index is None else measured(snapshot, index)
     objectives = [trial.objective for trial in trials if trial.objective is not None]
     if not objectives:
         return None
-    pooled, last, baseline = intervals.pooled(objectives, repeatability), trials[-1], snapshot.baseline
-    return Recommendation(
-        trial=last.name,
-        settings=list(last.spec.settings),
-        objective=pooled.value,
-        low=pooled.low,
-        high=pooled.high,
-        cost_per_hour=last.spec.cost_per_hour,
-        current_cost_per_hour=baseline.spec.cost_per_hour if baseline is not None else 0,
-    )
+    pooled, last = intervals.pooled(objectives, decision.repeatability), trials[-1]
+    return {
+        "trial": last.name,
+        "settings": list(last.spec.settings),
+        "objective": pooled.value,
+        "low": pooled.low,
+        "high": pooled.high,
+    }
 
 
 def measured(snapshot: ExperimentSnapshot, index: int) -> list[TrialRecord]:

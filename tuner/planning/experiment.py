@@ -127,11 +127,7 @@ def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, planned: l
     outcome: tuple[Status, str, str]
     shown_best = snapshot.status.best
     if decision is not None:
-        shown_best = (
-            None
-            if decision.best is None
-            else best.recommendation(snapshot, decision.best, decision.repeatability)
-        )
+        shown_best = best.recommendation(snapshot, decision)
     regret = decision.expected_regret if isinstance(decision, Explore | Confirm | Wait | Recommend) else None
     recommendation: Recommendation | None = None
     confirms = [trial for trial in snapshot.trials if trial.spec.purpose == "Confirm" and not trial.over]
@@ -161,7 +157,7 @@ def _learned(decision: Decision | None) -> list[PriorExperiment] | None:
 
 
 def _recommendation(snapshot: ExperimentSnapshot, decision: Recommend) -> Recommendation:
-    result = best.recommendation(snapshot, decision.index, decision.repeatability)
+    result = best.recommendation(snapshot, decision)
     if result is None:
         raise ValueError(f"spec {decision.index} was recommended without a result")
     message = status_messages.recommended(snapshot, result, decision.because, decision.expected_regret)

@@ -4,7 +4,7 @@ import math
 
 from serving.resources.experiment import Recommendation
 from serving.resources.trial import Estimate
-from tuner import notation
+from tuner import notation, settled
 from tuner.constraints import bound_of
 from tuner.observation import CAUSES
 from tuner.planning.snapshot import ExperimentSnapshot
@@ -22,7 +22,7 @@ _BECAUSE = {
 
 
 def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str, regret: float) -> str:
-    """Return the recommended spec, its saving, and the reason why the search stopped."""
+    """Return the recommended spec, its saving, why the search stopped, and whether the result is settled."""
     measured = measure.of_objective(snapshot.spec.objective)
     value = measured.estimate(Estimate(value=best.objective, low=best.low, high=best.high))
     words = notation.spec(best.settings)
@@ -32,8 +32,14 @@ def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str
         share = 1 - best.cost_per_hour / best.current_cost_per_hour
         if abs(share) > _SHARE:
             words += f"; a replica costs {abs(share):.0%} {'less' if share > 0 else 'more'} than today's"
-    stopped = f"Stopped as {_BECAUSE.get(because, because)}"
-    return f"{words}. {stopped}; it is {phrases.expected_regret(regret)}"
+    words += f". Stopped as {_BECAUSE.get(because, because)}; it is {phrases.expected_regret(regret)}"
+    doubt = settled.doubt(
+        trials=sum(trial.over for trial in snapshot.trials),
+        specs=snapshot.space.size,
+        regret=regret,
+        probability=best.probability,
+    )
+    return words if doubt is None else f"{phrases.unsettled(doubt)}: {words}; {phrases.doubts(doubt)}"
 
 
 def so_far(snapshot: ExperimentSnapshot, starting: int) -> str:

@@ -1,4 +1,4 @@
-"""The answer of a report: the recommended spec compared with today's and the runner-up, or the obstacle.
+"""The answer of a report: the recommended spec compared with today's and with others, or the obstacle.
 
 The search has made the recommendation, which is in the experiment's status; this module compares it.
 """
@@ -6,10 +6,13 @@ The search has made the recommendation, which is in the experiment's status; thi
 import math
 from collections.abc import Mapping
 
+from serving.resources.experiment import Recommendation
+from tuner import settled
 from tuner.observation import CAUSES, SILENT
 from tuner.report import evidence as ev
 from tuner.report.evidence import Evidence
-from tuner.report.schema import Answer, Choice, Obstacle, Reach
+from tuner.report.schema import Alternative, Answer, Choice, Obstacle, Reach
+from tuner.settled import Doubt
 from tuner.trial_record import Key, TrialRecord
 
 _UNCOMPUTABLE = "the objective could not be computed from any measurement"
@@ -33,6 +36,9 @@ def answer(evidence: Evidence) -> Answer:
         kind="Recommended" if status.recommendation is not None else "Unfinished",
         choice=chosen,
         trial=spec.trial,
+        probability=spec.probability,
+        doubt=_doubt(evidence),
+        alternative=_alternative(evidence, spec),
         current=current,
         current_cost_per_hour=spec.current_cost_per_hour,
         runner_up=second,
@@ -40,6 +46,28 @@ def answer(evidence: Evidence) -> Answer:
         against_runner_up=ev.compared(evidence, chosen, second) if second else None,
         message=message,
     )
+
+
+def _doubt(evidence: Evidence) -> Doubt | None:
+    """Return the doubt about the recommendation; None if it is settled, or there is none yet."""
+    status = evidence.status
+    if status.recommendation is None:
+        return None
+    return settled.doubt(
+        trials=status.trials.total,
+        specs=evidence.space.size,
+        regret=status.expected_regret,
+        probability=status.recommendation.probability,
+    )
+
+
+def _alternative(evidence: Evidence, spec: Recommendation) -> Alternative | None:
+    """Return the other spec of the same price that the search compared, with its measurements."""
+    other = spec.alternative
+    rows = [] if other is None else _rows_of(evidence, other.trial)
+    if other is None or not rows:
+        return None
+    return Alternative(choice=ev.choice(evidence, rows), probability=other.probability, rule=other.rule)
 
 
 def _rows_of(evidence: Evidence, trial: str) -> list[TrialRecord]:

@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from serving.resources.base import Base
-from serving.resources.experiment import Category, Setting
+from serving.resources.experiment import Category, Probability, Rule, Setting
 from serving.resources.trial import Estimate, LatencyAt, Reason, Window
+from tuner.settled import Doubt
 from tuner.trial_record import Meets
 
 VERSION = "slipway.dev/report/v1"
@@ -154,6 +155,14 @@ class Obstacle(ReportPart):
     reach: list[Reach] = []
 
 
+class Alternative(ReportPart):
+    """The best other measured spec of the recommended one's price, and why it was not chosen."""
+
+    choice: Choice
+    probability: Probability = None
+    rule: Rule
+
+
 class Answer(ReportPart):
     """The spec to run, or the reason for none."""
 
@@ -162,6 +171,11 @@ class Answer(ReportPart):
         Choice | None, Field(description="Recommended; of an unfinished search, the best so far.")
     ] = None
     trial: str = ""
+    probability: Probability = None
+    doubt: Annotated[
+        Doubt | None, Field(description="Why a recommendation is not settled; None if it is settled.")
+    ] = None
+    alternative: Alternative | None = None
     current: Choice | None = None
     current_cost_per_hour: float = 0
     runner_up: Choice | None = None

@@ -1,13 +1,26 @@
-"""The choice of the best measured spec that meets its constraints with a margin for the noise."""
+"""The choice of the best measured spec that meets its constraints with a margin for the noise.
+
+Specs whose margins hold at the safety quantile are safe. Of these the best expected objective wins, and of
+equal objectives the higher probability to meet the constraints. If no spec is safe, the highest probability
+wins, and of equal probabilities the best expected objective.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr
 
+from serving.resources.experiment import Rule
 from tuner.search.posterior import Prediction
-from tuner.search.problem import Observation
+from tuner.search.problem import Floats, Observation
+
+EQUAL = 0.005
+"""Difference between two log objectives up to which they count as equal: no trial is that precise, and a
+smaller saving is not mentioned anywhere."""
+SAME_COST = 1e-9
+"""Difference between two log costs up to which they are the same price, in another order of the sum."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +33,31 @@ class Candidate:
     margins: tuple[float, ...]
     safety: float
     """Least distance of its margins below 0, at the safety quantile."""
+    probability: float
+    """That one further measurement meets every constraint."""
     confirmations: int
     complete: bool
     """Whether a trial of the spec ran to its end: an expectation alone does not recommend a spec."""
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether its margins hold at the safety quantile."""
+        return self.safety >= 0
+
+    @property
+    def percent(self) -> int:
+        """The probability in whole per cents, as it is shown and compared: the noise is not known better."""
+        return round(100 * self.probability)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The spec to compare the chosen one with, and the rule by which it was not chosen."""
+
+    index: int
+    probability: float
+    """That one further measurement meets every constraint."""
+    rule: Rule
 
 
 @dataclass(frozen=True)
@@ -42,22 +77,66 @@ def best(ranked: Sequence[Candidate]) -> Candidate | None:
 def ranked(
     observations: Sequence[Observation], prediction: Prediction, *, quantile: float
 ) -> tuple[Candidate, ...]:
-    """Return the measured specs that meet their constraints, best first.
-
-    Specs whose margins hold at the quantile come before those that only met their constraints when measured.
+    """Return the measured specs that met their constraints on average, best first.
 
     Args:
         observations: all of the search.
         prediction: of the model after them.
         quantile: standard normal quantile at which a further measurement should still meet the constraints.
     """
-    candidates = [_candidate(index, observations, prediction, quantile) for index in _feasible(observations)]
-    return tuple(sorted(candidates, key=_sort_key))
+    return ordered([_candidate(index, observations, prediction, quantile) for index in _feasible(observations)])
 
 
-def _sort_key(candidate: Candidate) -> tuple[bool, float]:
-    is_safe = candidate.safety >= 0
-    return not is_safe, -candidate.log_objective if is_safe else -candidate.safety
+def ordered(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return candidates in the order of the choice: the safe ones, then the others."""
+    unsafe = [candidate for candidate in candidates if not candidate.is_safe]
+    return (
+        *_in_order_of_safe([candidate for candidate in candidates if candidate.is_safe]),
+        *sorted(unsafe, key=lambda candidate: (-candidate.percent, -candidate.log_objective)),
+    )
+
+
+def _in_order_of_safe(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return safe candidates in order: each is the most probable one of those that equal the best of the rest."""
+    rest = sorted(candidates, key=lambda candidate: -candidate.log_objective)
+    order: list[Candidate] = []
+    while rest:
+        equal = [each for each in rest if rest[0].log_objective - each.log_objective <= EQUAL]
+        first = max(equal, key=lambda candidate: candidate.percent)
+        rest.remove(first)
+        order.append(first)
+    return order
+
+
+def alternative(ranked: Sequence[Candidate], chosen: Candidate, log_cost: Floats) -> Alternative | None:
+    """Return the best objective among the completely measured specs of the chosen one's price.
+
+    Args:
+        ranked: the candidates.
+        chosen: one of them.
+        log_cost: (n,): log of each spec's price.
+    """
+    same = [
+        candidate
+        for candidate in ranked
+        if candidate.complete
+        and candidate.index != chosen.index
+        and abs(float(log_cost[candidate.index] - log_cost[chosen.index])) <= SAME_COST
+    ]
+    if not same:
+        return None
+    other = max(same, key=lambda candidate: candidate.log_objective)
+    return Alternative(other.index, other.probability, rule(chosen, other))
+
+
+def rule(chosen: Candidate, other: Candidate) -> Rule:
+    """Return the rule by which a candidate comes before another that ranks lower."""
+    if chosen.is_safe and not other.is_safe:
+        return "OnlySafe"
+    if not chosen.is_safe:
+        return "HigherProbability" if chosen.percent > other.percent else "EqualProbability"
+    is_equal = abs(chosen.log_objective - other.log_objective) <= EQUAL
+    return "EqualObjective" if is_equal and chosen.percent > other.percent else "BetterObjective"
 
 
 def _feasible(observations: Sequence[Observation]) -> list[int]:
@@ -85,16 +164,15 @@ def _candidate(
     repeated = [observation for observation in observations if observation.index == index]
     noise = math.sqrt(float(np.mean([observation.again**2 for observation in repeated])))
     margins = tuple(float(margin.mean[index]) for margin in prediction.margins)
-    reach = [
-        -margin.mean[index] - quantile * math.hypot(float(margin.deviation[index]), noise)
-        for margin in prediction.margins
-    ]
+    deviations = [math.hypot(float(margin.deviation[index]), noise) for margin in prediction.margins]
+    distances = list(zip(margins, deviations, strict=True))
     return Candidate(
         index=index,
         log_objective=float(prediction.objective.mean[index]),
         deviation=float(prediction.objective.deviation[index]),
         margins=margins,
-        safety=float(min(reach, default=0.0)),
+        safety=min((-mean - quantile * deviation for mean, deviation in distances), default=0.0),
+        probability=math.prod(float(ndtr(-mean / deviation)) for mean, deviation in distances),
         confirmations=sum(observation.confirms for observation in repeated),
         complete=not all(observation.censored for observation in repeated),
     )

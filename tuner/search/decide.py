@@ -53,7 +53,7 @@ def decide(
     )
     weights = dict(prior.weights) if prior is not None else {}
     learned = tuple((experiment.name, weights.get(experiment.name, 0.0)) for experiment in earlier)
-    return replace(search.decide(), learned=learned, repeatability=search.repeatability)
+    return replace(search.decide(), learned=learned)
 
 
 @dataclass(frozen=True)
@@ -71,43 +71,60 @@ class SearchStep:
 
     def decide(self) -> Decision:
         """Return the next decision."""
+        decision = self._decide()
+        if not self._anything_ran:
+            return decision
+        decision = replace(decision, repeatability=self._model.prediction.repeatability)
+        leading = self._leading
+        if leading is None:
+            return decision
+        return replace(
+            decision,
+            best=leading.index,
+            probability=leading.probability,
+            alternative=choice.alternative(self._ranked, leading, self.problem.log_cost),
+        )
+
+    def _decide(self) -> Decision:
         remaining = self.budget.trials - len(self.observations) - len(self.pending)
         slots = min(remaining, self.budget.parallelism - len(self.pending))
         if not self._anything_ran:
             return self._begin(remaining, slots)
         model = self._model
-        ranked = choice.ranked(self.observations, model.prediction, quantile=self.settings.safety_quantile)
-        leading = choice.best(ranked)
-        best = leading.index if leading is not None else None
+        best = self._leading.index if self._leading is not None else None
         unmeasured = outlook(model, self._open, best, self._rng)
-        enough = self._is_enough(ranked, unmeasured)
+        enough = self._is_enough(unmeasured)
         if enough and self.prior is not None:
             # Earlier experiments never measured some specs: the search must also be done without them.
             unmeasured = outlook(replace(model, prior=None), self._open, best, self._rng)
-            enough = self._is_enough(ranked, unmeasured)
-        unconfirmed = self._unconfirmed(ranked)
+            enough = self._is_enough(unmeasured)
+        unconfirmed = self._unconfirmed()
         reserve = len(unconfirmed) if self.budget.trials >= self.settings.confirm_from else 0
         exhausted = not len(self._open)
         if remaining > reserve and not exhausted and not enough:
             if slots <= 0:
-                return Wait(unmeasured.regret, best=best)
-            chosen = self._next(model, ranked, min(slots, remaining - reserve))
-            return Explore(chosen, unmeasured.regret, best=best)
+                return Wait(unmeasured.regret)
+            return Explore(self._next(min(slots, remaining - reserve)), unmeasured.regret)
         if self.pending:
-            return Wait(unmeasured.regret, best=best)
+            return Wait(unmeasured.regret)
         if unconfirmed and remaining > 0:
-            return Confirm(unconfirmed[: max(slots, 1)], unmeasured.regret, best=best)
-        because = "exhausted" if exhausted else "regret" if enough else "budget"
-        return self._conclude(ranked, unmeasured, because)
-
-    @property
-    def repeatability(self) -> float:
-        """Scatter between trials of one spec beyond their own intervals; see `Decision`."""
-        return self._model.prediction.repeatability if self._anything_ran else 0.0
+            return Confirm(unconfirmed[: max(slots, 1)], unmeasured.regret)
+        return self._conclude(unmeasured, "exhausted" if exhausted else "regret" if enough else "budget")
 
     @cached_property
     def _model(self) -> SpaceModel:
         return SpaceModel(self.problem, self.observations, self.prior)
+
+    @cached_property
+    def _ranked(self) -> tuple[Candidate, ...]:
+        """The candidates, best first."""
+        quantile = self.settings.safety_quantile
+        return choice.ranked(self.observations, self._model.prediction, quantile=quantile)
+
+    @property
+    def _leading(self) -> Candidate | None:
+        """The candidate that would be recommended now."""
+        return choice.best(self._ranked)
 
     @property
     def _anything_ran(self) -> bool:
@@ -148,28 +165,26 @@ class SearchStep:
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng([self.seed, len(self.observations)])
 
-    def _unconfirmed(self, ranked: Sequence[Candidate]) -> tuple[int, ...]:
+    def _unconfirmed(self) -> tuple[int, ...]:
         """Return the winner and the runner-up, unless they were measured again."""
         confirmations = sum(seen.confirms for seen in self.observations)
-        unconfirmed = [candidate.index for candidate in ranked[:2] if candidate.confirmations == 0]
+        unconfirmed = [candidate.index for candidate in self._ranked[:2] if candidate.confirmations == 0]
         return tuple(unconfirmed[: max(self.settings.confirmations - confirmations, 0)])
 
-    def _is_enough(self, ranked: Sequence[Candidate], unmeasured: Outlook) -> bool:
+    def _is_enough(self, unmeasured: Outlook) -> bool:
         if len(self.observations) < self.settings.least_trials:
             return False
-        if ranked:
+        if self._ranked:
             return unmeasured.regret < self.settings.regret
         return unmeasured.p_any < self.settings.hopeless
 
-    def _next(self, model: SpaceModel, ranked: Sequence[Candidate], count: int) -> tuple[int, ...]:
+    def _next(self, count: int) -> tuple[int, ...]:
         """Return the most promising specs, each chosen as if those before had their expected values."""
         if self.algorithm != BAYESIAN:
             return self._by_algorithm(count)
-        if self._ignores_earlier:
-            model = replace(model, prior=None)
+        model = replace(self._model, prior=None) if self._ignores_earlier else self._model
         chosen: list[int] = []
-        leading = choice.best(ranked)
-        best = leading.log_objective if leading is not None else None
+        best = self._leading.log_objective if self._leading is not None else None
         candidates = self._open
         for row in self.pending:
             model = _as_expected(model, row)
@@ -200,26 +215,13 @@ class SearchStep:
         propose = algorithms.ALGORITHMS[self.algorithm]
         return propose(self.problem, self.observations, self._open, count, self.seed)
 
-    def _conclude(self, ranked: Sequence[Candidate], unmeasured: Outlook, because: str) -> Decision:
-        if not ranked:
-            nearest = choice.nearest(self.observations)
-            if nearest is None:
-                return Impossible(None, None, (), unmeasured.p_any)
-            return Impossible(
-                int(np.argmax(nearest.margins)), nearest.index, nearest.margins, unmeasured.p_any
-            )
-        winner = choice.best(ranked)
-        assert winner is not None
-        rest = [
-            candidate.index for candidate in ranked if candidate.complete and candidate.index != winner.index
-        ]
-        return Recommend(
-            index=winner.index,
-            runner_up=rest[0] if rest else None,
-            expected_regret=unmeasured.regret,
-            because=because,
-            best=winner.index,
-        )
+    def _conclude(self, unmeasured: Outlook, because: str) -> Decision:
+        if self._leading is not None:
+            return Recommend(self._leading.index, unmeasured.regret, because)
+        nearest = choice.nearest(self.observations)
+        if nearest is None:
+            return Impossible(None, None, (), unmeasured.p_any)
+        return Impossible(int(np.argmax(nearest.margins)), nearest.index, nearest.margins, unmeasured.p_any)
 
 
 def _as_expected(model: SpaceModel, row: int) -> SpaceModel:

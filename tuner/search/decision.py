@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from tuner.search.choice import Alternative
+
 Learned = tuple[tuple[str, float], ...]
 """Earlier experiments with their weights in the model; 0 for one with too few trials or a misleading
 ranking."""
@@ -13,6 +15,10 @@ class _Decision:
 
     best: int | None = None
     """The spec that would be recommended now; None if no spec that ran meets the constraints."""
+    probability: float | None = None
+    """That one further measurement of `best` meets every constraint; None without `best`."""
+    alternative: Alternative | None = None
+    """The spec of the same price to compare `best` with; None if no other was measured."""
     learned: Learned = ()
     repeatability: float = 0.0
     """Standard deviation of the log objective between trials of one spec, beyond their own intervals (ISO
@@ -48,7 +54,6 @@ class Recommend(_Decision):
     """End the search with a recommendation."""
 
     index: int
-    runner_up: int | None
     expected_regret: float
     because: str
     """Why the search stopped: `budget`, `regret` or `exhausted`."""

@@ -11,6 +11,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting
 from serving.resources.inference import Predictor
+from tuner.settled import Doubt
 from tuner.specs import prices, rendering
 from tuner.specs.rendering import Source
 
@@ -31,6 +32,8 @@ class Tuning:
     spec: ProfilingExperimentSpec
     recommendation: Object
     settings: tuple[Setting, ...]
+    doubt: Doubt | None
+    """Why it is not settled; None if it is."""
 
     @property
     def prices(self) -> Prices:
@@ -56,7 +59,8 @@ def of(experiment: Object) -> Tuning:
             f"Follow it with `slipway tune status {name} -w`."
         )
     settings = tuple(Setting.model_validate(each) for each in recommendation.get("settings") or [])
-    return Tuning(name, ProfilingExperimentSpec.model_validate(experiment["spec"]), recommendation, settings)
+    spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
+    return Tuning(name, spec, recommendation, settings, summary.doubt(experiment))
 
 
 def check(tuning: Tuning, source: Source, version: Object, trial: Mapping[str, Any] | None) -> None:
@@ -114,7 +118,10 @@ def diff(before: Predictor, after: Predictor) -> str:
 
 
 def worth(tuning: Tuning, source: Source, version: Object) -> str:
-    """Return a sentence with the cost of a tuned and of a current replica, and the measured objective."""
+    """Return a sentence with the cost of a tuned and of a current replica, and the measured objective.
+
+    Another line says if the recommendation is not settled.
+    """
     recommendation = tuning.recommendation
     tuned_cost = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
     current = rendering.pod(source, version, (), tuning.prices)
@@ -125,7 +132,9 @@ def worth(tuning: Tuning, source: Source, version: Object) -> str:
     cost = _cost(tuned_cost, current.cost_per_hour, unlimited) if is_deployed else _cost(tuned_cost, 0.0, ())
     value, source_trial = summary.objective(spec, recommendation), recommendation.get("trial")
     objective = f"{summary.measured(spec).sentence.format(value)}, " if value else ""
-    return f"{cost}{objective}measured by {source_trial}"
+    words = f"{cost}{objective}measured by {source_trial}"
+    doubt = tuning.doubt
+    return words if doubt is None else f"{words}\n{summary.doubtful(doubt)}"
 
 
 def _cost(tuned: float, current: float, unlimited: Sequence[str]) -> str:

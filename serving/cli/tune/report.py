@@ -23,6 +23,7 @@ _MAX_WIDTH = 110
 _TITLES: Mapping[str, str] = {
     "cautions": "Cautions",
     "current": "Against today's spec",
+    "alternative": "Against another spec of this price",
     "runnerUp": "Against the runner-up",
     "impossible": "Why nothing is recommended",
     "details": "Measurements",

@@ -12,10 +12,11 @@ from serving.resources import conditions
 from serving.resources.experiment import Constraint, Objective, Setting
 from serving.resources.formats import ages
 from serving.resources.trial import FINISHED, Estimate
-from tuner import notation
+from tuner import notation, settled
 from tuner.constraints import bound_of
-from tuner.report.text import measure
+from tuner.report.text import measure, phrases
 from tuner.report.text.measure import ObjectiveMeasure
+from tuner.settled import Doubt
 
 _RESULT_COLUMNS = ("Cost/h", "Result", "Load", "Req/s", "P99", "Meets", "Memory", "Took", "Notes")
 
@@ -58,23 +59,54 @@ def progress(
 
 
 def best(experiment: Object) -> str:
-    """Return a table of the recommended spec, or of the best so far; empty without either."""
+    """Return a table of the recommended spec, or of the best so far, and of the best other one of its price.
+
+    Under it stands the rule that decided between them. Empty without any.
+    """
     status = experiment.get("status") or {}
-    spec, title = status.get("recommendation"), "Recommended"
-    if not spec:
-        spec, title = status.get("best"), "Best so far"
+    spec = status.get("recommendation") or status.get("best")
     if not spec:
         return ""
-    settings, current_cost = spec.get("settings") or [], spec.get("currentCostPerHour")
-    headers = [title, *(s["name"] for s in settings), "Cost/h", "Today", measured(experiment["spec"]).label]
-    row: list[object] = [
-        spec.get("trial"),
-        *(s["value"] for s in settings),
-        f"{spec.get('costPerHour', 0):.4g}",
-        f"{current_cost:.4g}" if current_cost else None,
-        objective(experiment["spec"], spec),
-    ]
-    return tables.text(headers, [row])
+    title = "Recommended" if status.get("recommendation") else "Best so far"
+    headers = [title if doubt(experiment) is None else "Not settled"]
+    headers += [setting["name"] for setting in spec.get("settings") or []]
+    headers += ["Cost/h", "Today", measured(experiment["spec"]).label]
+    current_cost, other = spec.get("currentCostPerHour"), spec.get("alternative")
+    costs = [f"{spec.get('costPerHour', 0):.4g}", f"{current_cost:.4g}" if current_cost else None]
+    rows = [_best_row(experiment, spec, costs)]
+    if other:
+        rows.append(_best_row(experiment, other, costs))
+    is_constrained = bool(experiment["spec"].get("constraints"))
+    if is_constrained and spec.get("probability") is not None:
+        headers.append("Meets next time")
+        for row, shown in zip(rows, (spec, other), strict=False):
+            row.append(_plain(phrases.chance(shown["probability"])))
+    rule = f"\n{phrases.rule(other['rule'], constrained=is_constrained)}" if other else ""
+    return tables.text(headers, rows) + rule
+
+
+def _best_row(experiment: Object, spec: Object, costs: Sequence[str | None]) -> list[object]:
+    values = [setting["value"] for setting in spec.get("settings") or []]
+    return [spec.get("trial"), *values, *costs, objective(experiment["spec"], spec)]
+
+
+def doubt(experiment: Object) -> Doubt | None:
+    """Return why the recommendation of an experiment is not settled; None if it is, or if there is none."""
+    status = experiment.get("status") or {}
+    recommendation = status.get("recommendation")
+    if not recommendation:
+        return None
+    return settled.doubt(
+        trials=(status.get("trials") or {}).get("total", 0),
+        specs=status.get("specs", 0),
+        regret=status.get("expectedRegret", 0),
+        probability=recommendation.get("probability"),
+    )
+
+
+def doubtful(doubt: Doubt) -> str:
+    """Return `Not settled after 6 trials: expected regret 46 %; run 13 more trials`."""
+    return _plain(f"{phrases.unsettled(doubt)}: {phrases.doubts(doubt)}")
 
 
 def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:

@@ -30,6 +30,9 @@ def _recommended(report: Report, choice: Choice) -> str:
     answer, name = report.answer, notation.spec(choice.settings)
     if answer.kind == "Unfinished":
         return f"The search is still running; the best spec so far is {name}."
+    if answer.doubt is not None:
+        words = f"{phrases.unsettled(answer.doubt)}: the best spec so far is {_worth(report, choice)}"
+        return f"{words}; {phrases.doubts(answer.doubt)}."
     if answer.current is not None and answer.current.settings == choice.settings:
         return f"Keep {name}, which runs today: no measured spec is better."
     against = answer.against_current
@@ -37,8 +40,16 @@ def _recommended(report: Report, choice: Choice) -> str:
         today = notation.spec(answer.current.settings)
         change = gain(report, against.factor)
         return f"Keep {today}, which runs today: with the best spec of the space, {name}, {change}."
+    return f"Run {_worth(report, choice)}."
+
+
+def _worth(report: Report, choice: Choice) -> str:
+    """Return a spec with its saving, if something is known about it."""
+    name, current = notation.spec(choice.settings), report.answer.current
+    if current is not None and current.settings == choice.settings:
+        return f"{name}, which runs today"
     saving = _saving(report)
-    return f"Run {name}: {saving}." if saving else f"Run {name}."
+    return f"{name}: {saving}" if saving else name
 
 
 def _has_caution(report: Report, code: str) -> bool:
@@ -220,6 +231,32 @@ def against_runner_up(report: Report) -> list[str]:
     if answer.against_runner_up is not None:
         sentences.append(_compared(report, answer.against_runner_up, "the runner-up"))
     return sentences
+
+
+def alternative(report: Report) -> list[str]:
+    """Return why the recommended spec was chosen and not another one of the same price."""
+    answer = report.answer
+    choice, other = answer.choice, answer.alternative
+    if choice is None or other is None or choice.objective is None or other.choice.objective is None:
+        return []
+    shown = measure.of(report.question)
+    ours, theirs = shown.estimate(choice.objective), shown.estimate(other.choice.objective)
+    if ours is None or theirs is None:
+        return []
+    price = "" if choice.cost_per_hour is None else " of this price"
+    sentences = [
+        f"The best other spec{price} is {notation.spec(other.choice.settings)}: with it"
+        f" {shown.sentence.format(notation.interval(theirs, shown.write))}, and with the recommended spec"
+        f" {notation.interval(ours, shown.write)}."
+    ]
+    constrained = bool(report.question.constraints)
+    if constrained and answer.probability is not None and other.probability is not None:
+        sentences.append(
+            "The next measurement meets every constraint with a probability of"
+            f" {phrases.chance(other.probability)}, and {phrases.chance(answer.probability)} for the recommended"
+            " spec."
+        )
+    return [*sentences, phrases.rule(other.rule, constrained=constrained)]
 
 
 def _compared(report: Report, comparison: Comparison, other: str) -> str:

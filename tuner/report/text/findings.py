@@ -87,6 +87,12 @@ def spent(report: Report) -> list[str]:
     if report.answer.choice is not None and spent.expected_regret < 1:
         best = "The recommended spec" if report.answer.kind == "Recommended" else "The best spec so far"
         sentences.append(f"{best} is {phrases.expected_regret(spent.expected_regret)}.")
+    doubt = report.answer.doubt
+    if doubt is not None and doubt.more:
+        sentences.append(
+            f"To go on, set maxNumTrials to {spent.trials + doubt.more:,}, and raise maxDuration or maxCost if"
+            " it ended the search: the experiment continues."
+        )
     return sentences
 
 
@@ -183,7 +189,8 @@ _CAUTIONS = {
     "LimitNotEnforced": "In {who} a limit was not enforced{tail}: with it the throughput may be lower.",
     "ModelChanged": "{Who} measured an earlier model and {does} not count here.",
     "MeasuredBetter": "{Who} measured a better value but {is_} not recommended:"
-    " too near to a bound for the measured noise, or measured less often.",
+    " too near to a bound for the measured noise, measured less often, or equal within the precision of a"
+    " trial.",
 }
 
 

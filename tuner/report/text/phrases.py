@@ -1,10 +1,12 @@
-"""Phrases for the regret, the end and purpose of a trial, and the level of load."""
+"""Phrases for the doubt about a choice, the end and purpose of a trial, and the level of load."""
 
 from typing import Final
 
 from serving.pages import figures
+from serving.resources.experiment import Rule
 from serving.resources.trial import Reason
 from tuner.report.schema import Question, TrialRow
+from tuner.settled import Doubt
 
 PRICES: Final = {"cpu": "a core", "memory": "a GiB of memory", "gpu": "a GPU"}
 REASONS: Final = {
@@ -38,6 +40,47 @@ PHASES: Final = {
 def expected_regret(regret: float) -> str:
     """Return the expected regret, a share of the best spec's objective, as a phrase."""
     return f"expected to fall {figures.percent(regret)} short of the best spec that was not measured"
+
+
+def unsettled(doubt: Doubt) -> str:
+    """Return `not settled after 6 trials`, capitalized."""
+    return f"Not settled after {figures.count(doubt.trials, 'trial')}"
+
+
+def doubts(doubt: Doubt) -> str:
+    """Return the reasons of a doubt, and what to do: `expected regret 46 %; run 13 more trials`."""
+    words = [] if doubt.regret is None else [f"expected regret {figures.percent(doubt.regret)}"]
+    if doubt.breaks is not None:
+        words.append(f"its next measurement breaks a constraint with a probability of {chance(doubt.breaks)}")
+    if doubt.more:
+        words.append(f"run {figures.count(doubt.more, 'more trial')}")
+    return "; ".join(words)
+
+
+def chance(probability: float) -> str:
+    """Return a probability in whole per cents, as the choice compares them: `62 %`, `over 99 %`."""
+    percent = round(100 * probability)
+    if percent in (0, 100):
+        return "under 1\u00a0%" if percent == 0 else "over 99\u00a0%"
+    return f"{percent}\u00a0%"
+
+
+_EXPECTED: Final = "so the better objective decided, as expected from all trials."
+_RULES: Final = {
+    "OnlySafe": "Only the recommended spec keeps the constraints with the margin for noise, which decided.",
+    "BetterObjective": f"Both keep the constraints with the margin for noise, {_EXPECTED}",
+    "EqualObjective": "Both keep the constraints with the margin for noise, and their objectives are equal"
+    " within the precision of a trial, so the higher probability decided.",
+    "HigherProbability": "Neither keeps the constraints with the margin for noise, so the higher probability"
+    " decided.",
+    "EqualProbability": "Neither keeps the constraints with the margin for noise, and the probabilities are"
+    f" equal, {_EXPECTED}",
+}
+
+
+def rule(rule: Rule, *, constrained: bool) -> str:
+    """Return why the recommended spec was chosen and not another; without constraints by its objective."""
+    return _RULES[rule] if constrained else "The better objective decided, as expected from all trials."
 
 
 def ended(row: TrialRow) -> str:

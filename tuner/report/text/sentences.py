@@ -25,6 +25,7 @@ def sections(report: Report) -> dict[str, list[str]]:
         "cautions": findings.cautions(report),
         "details": answers.details(report),
         "current": answers.against_current(report),
+        "alternative": answers.alternative(report),
         "runnerUp": answers.against_runner_up(report),
         "impossible": answers.impossible(report),
         "prices": thresholds.prices(report),

@@ -28,7 +28,7 @@ def _price(report: Report, change: PriceChange) -> list[str]:
             change.today,
             f"If {name} cost less than {{}} per hour",
             f"If {name} cost {{}} per hour or more",
-            f"No other measured spec wins at any price of {name}.",
+            f"No other measured spec wins at any price of {name}{_left_out(report)}.",
         ),
     )
 
@@ -44,10 +44,16 @@ def bounds(report: Report) -> list[str]:
             change.today,
             f"If the bound on the {name} were below {{}}",
             f"If the bound on the {name} were {{}} or more",
-            f"No other measured spec wins at any bound on the {name}.",
+            f"No other measured spec wins at any bound on the {name}{_left_out(report)}.",
         )
         sentences += _sentences(report, change.segments, words)
     return sentences
+
+
+def _left_out(report: Report) -> str:
+    """Return a reservation, if specs measured better than the recommended one and are left out here."""
+    is_any = any(caution.code == "MeasuredBetter" for caution in report.cautions)
+    return ", those that measured better and are not recommended left out" if is_any else ""
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,18 @@ def test_cost_is_compared_with_the_current_replica() -> None:
     )
 
 
+def test_a_recommendation_that_is_not_settled_is_applied_with_a_warning() -> None:
+    few = experiment(
+        phase="Succeeded",
+        specs=96,
+        trials={"total": 6},
+        expectedRegret=0.46,
+        recommendation=recommendation(*SPEC),
+    )
+    _, warning = change.worth(change.of(few), source(inference()), VERSION).splitlines()
+    assert warning == "Not settled after 6 trials: expected regret 46 %; run 14 more trials"
+
+
 def test_an_unknown_objective_is_not_shown() -> None:
     unknown = recommendation(*SPEC, objective=0.0, low=0.0, high=0.0)
     tuned = change.of(experiment(phase="Succeeded", recommendation=unknown))

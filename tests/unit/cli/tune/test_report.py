@@ -4,7 +4,7 @@ from serving.cli.tune import report
 
 SECTIONS = {
     "headline": ["Run cpu 2."],
-    **dict.fromkeys(("cautions", "current", "runnerUp", "impossible", "details"), ()),
+    **dict.fromkeys(("cautions", "current", "alternative", "runnerUp", "impossible", "details"), ()),
     **dict.fromkeys(("prices", "bounds", "fronts", "shares", "model", "question", "trials"), ()),
     "spent": ["4\u00a0trials were made, for a space of 96.", "They took 3 min."],
 }

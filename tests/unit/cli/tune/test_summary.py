@@ -1,8 +1,10 @@
 """The output of `slipway tune status` and `describe pe` in each phase."""
 
 import datetime as dt
+from typing import Any
 
 from serving.cli.tune import lines, summary
+from serving.objects import Object
 from tests.objects.tuned_experiments import (
     condition,
     experiment,
@@ -110,6 +112,45 @@ def test_an_ended_experiment_shows_the_recommendation_and_no_running_trial() -> 
     assert "digits-9" in text
     assert "digits-3" not in text
     assert "2m of 30m" in text
+
+
+def ended(regret: float, **fields: Any) -> Object:
+    return experiment(
+        phase="Succeeded",
+        specs=96,
+        trials={"total": 6, "succeeded": 6},
+        expectedRegret=regret,
+        recommendation=recommendation(*SPEC, **fields),
+    )
+
+
+def test_a_recommendation_after_too_few_trials_is_titled_not_settled() -> None:
+    assert summary.best(ended(0.46)).startswith("NOT SETTLED  CPU")
+    assert summary.best(ended(0.01, probability=0.5)).startswith("NOT SETTLED  CPU")
+    assert summary.best(ended(0.01, probability=0.99)).startswith("RECOMMENDED  CPU")
+    doubt = summary.doubt(ended(0.46, probability=0.5))
+    assert doubt is not None
+    assert summary.doubtful(doubt) == (
+        "Not settled after 6 trials: expected regret 46 %; its next measurement breaks a constraint with a"
+        " probability of 50 %; run 14 more trials"
+    )
+    assert summary.doubt(experiment(phase="Running", expectedRegret=0.9)) is None
+
+
+def test_the_best_other_spec_of_the_price_is_shown_with_the_rule_that_decided() -> None:
+    other = {
+        **recommendation("500m", "512Mi", "16", "2", trial="digits-5", objective=20_000_000.0),
+        "probability": 0.62,
+        "rule": "OnlySafe",
+    }
+    text = summary.best(ended(0.01, probability=0.9951, alternative=other))
+    header, chosen, alternative, rule = text.splitlines()
+    assert header.endswith("MEETS NEXT TIME")
+    assert chosen.split()[:7] == ["digits-3", "500m", "512Mi", "16", "1", "0.0225", "0.045"]
+    assert chosen.endswith("over 99 %")
+    assert alternative.split()[:7] == ["digits-5", "500m", "512Mi", "16", "2", "0.0225", "0.045"]
+    assert alternative.endswith("62 %")
+    assert rule == "Only the recommended spec keeps the constraints with the margin for noise, which decided."
 
 
 def test_a_failed_experiment_shows_its_reason() -> None:

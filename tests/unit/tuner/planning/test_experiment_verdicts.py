@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -19,10 +20,11 @@ from tests.objects.planned_experiments import (
     world,
 )
 from tuner.planning import experiment as planning
+from tuner.search.choice import Alternative
 from tuner.search.decision import Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget
 
-RECOMMEND = Recommend(0, 1, 0.03, "regret", best=0)
+RECOMMEND = Recommend(0, 0.03, "regret", best=0)
 
 
 def test_recommendation_ends_the_experiment_with_its_evidence() -> None:
@@ -43,6 +45,36 @@ def test_recommendation_ends_the_experiment_with_its_evidence() -> None:
     assert (shown["costPerHour"], shown["currentCostPerHour"]) == pytest.approx((0.525, 1.2))
     assert "56% less than today's" in shown["message"]
     assert [(event.reason, event.message) for event in plan.events] == [("Recommended", shown["message"])]
+
+
+def test_recommendation_after_too_few_trials_says_so_first() -> None:
+    doubtful = Recommend(0, 0.46, "budget", best=0, probability=0.62)
+    body = status(world((0, measured()), (1, measured()), maxNumTrials=2), doubtful)
+    words = body["recommendation"]["message"].replace("\u00a0", " ")
+    assert words.startswith("Not settled after 2 trials: cpu=500m memory=256Mi: ")
+    assert words.endswith(
+        "; expected regret 46 %; its next measurement breaks a constraint with a probability of 38 %;"
+        " run 2 more trials"
+    )
+    assert message(body) == body["recommendation"]["message"]
+    settled = status(world((0, measured()), (1, measured())), replace(doubtful, expected_regret=0.04))
+    assert "expected regret" not in settled["recommendation"]["message"]
+    sure = replace(doubtful, expected_regret=0.05, probability=0.95)
+    assert status(world((0, measured())), sure)["recommendation"]["message"].startswith("cpu=500m")
+
+
+def test_recommendation_has_the_best_other_spec_of_its_price_and_the_rule() -> None:
+    trials = [(0, measured(100.0)), (2, measured(60.0)), (2, measured(66.0))]
+    other = Alternative(2, 0.91, "OnlySafe")
+    body = status(world(*trials), replace(RECOMMEND, probability=0.995, alternative=other))
+    recommended, best = body["recommendation"], body["best"]
+    assert recommended["probability"] == best["probability"] == 0.995
+    shown = recommended["alternative"]
+    assert shown == best["alternative"]
+    assert (shown["trial"], shown["probability"], shown["rule"]) == ("pe-3", 0.91, "OnlySafe")
+    assert [setting["value"] for setting in shown["settings"]] == ["1", "256Mi"]
+    assert shown["objective"] == pytest.approx(math.sqrt(60.0 * 66.0) * 3600 / 1.025, rel=1e-5)
+    assert "alternative" not in status(world(*trials), RECOMMEND)["recommendation"]
 
 
 def test_nothing_is_recommended_while_a_trial_runs() -> None:

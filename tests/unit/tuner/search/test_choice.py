@@ -1,11 +1,25 @@
+import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.reference.known_surfaces import grid
 from tuner.search import choice
-from tuner.search.choice import MeanMargins, nearest, ranked
+from tuner.search.choice import (
+    EQUAL,
+    Alternative,
+    Candidate,
+    MeanMargins,
+    alternative,
+    nearest,
+    ordered,
+    ranked,
+    rule,
+)
 from tuner.search.decide import decide
 from tuner.search.decision import Impossible
 from tuner.search.posterior import predict
@@ -115,3 +129,122 @@ def test_every_spec_that_ran_is_a_candidate_without_constraints():
     candidates = ranked(observations, predict(space, observations), quantile=Z99)
     assert [candidate.index for candidate in candidates] == [9, 4, 0]
     assert np.all([candidate.safety == 0 for candidate in candidates])
+
+
+STEP = 2.0**-10
+"""Objectives are multiples of it, so that sums with them are exact."""
+
+
+@st.composite
+def candidates(draw: st.DrawFn) -> list[Candidate]:
+    """Return candidates with few different objectives and probabilities, so that many are equal."""
+    return [
+        Candidate(
+            index=index,
+            log_objective=draw(st.integers(-20, 20)) * STEP,
+            deviation=0.1,
+            margins=(-0.5,),
+            safety=draw(st.sampled_from([-0.5, -0.01, 0.0, 0.3])),
+            probability=draw(st.sampled_from([0.5, 0.621, 0.624, 0.98, 0.99, 0.9999, 1.0])),
+            confirmations=0,
+            complete=draw(st.booleans()),
+        )
+        for index in range(draw(st.integers(1, 12)))
+    ]
+
+
+@given(candidates())
+def test_every_candidate_is_ordered_once_and_the_safe_ones_come_first(given_candidates):
+    order = ordered(given_candidates)
+    assert sorted(candidate.index for candidate in order) == list(range(len(given_candidates)))
+    assert [candidate.is_safe for candidate in order] == sorted(
+        (candidate.is_safe for candidate in order), reverse=True
+    )
+
+
+@given(candidates())
+def test_safe_choice_equals_the_best_objective_and_no_equal_one_is_surer(given_candidates):
+    safe = [candidate for candidate in given_candidates if candidate.is_safe]
+    first = ordered(given_candidates)[0]
+    if not safe:
+        return
+    best_objective = max(candidate.log_objective for candidate in safe)
+    equal = [candidate for candidate in safe if best_objective - candidate.log_objective <= EQUAL]
+    assert first in equal
+    assert first.percent == max(candidate.percent for candidate in equal)
+    same = [candidate for candidate in equal if candidate.percent == first.percent]
+    assert first.log_objective == max(candidate.log_objective for candidate in same)
+
+
+@given(candidates())
+def test_unsafe_candidates_are_ordered_by_probability_and_then_by_objective(given_candidates):
+    unsafe = [candidate for candidate in ordered(given_candidates) if not candidate.is_safe]
+    keys = [(-candidate.percent, -candidate.log_objective) for candidate in unsafe]
+    assert keys == sorted(keys)
+
+
+@given(candidates(), st.integers(-1000, 1000))
+def test_order_does_not_depend_on_the_currency(given_candidates, shift):
+    dearer = [
+        replace(candidate, log_objective=candidate.log_objective + shift * STEP)
+        for candidate in given_candidates
+    ]
+    assert [candidate.index for candidate in ordered(dearer)] == [
+        candidate.index for candidate in ordered(given_candidates)
+    ]
+
+
+@given(candidates())
+def test_rule_is_true_of_every_pair_in_order(given_candidates):
+    for before, after in itertools.combinations(ordered(given_candidates), 2):
+        gain, surer = before.log_objective - after.log_objective, before.percent - after.percent
+        match rule(before, after):
+            case "OnlySafe":
+                assert before.is_safe
+                assert not after.is_safe
+            case "BetterObjective":
+                assert before.is_safe
+                assert after.is_safe
+                assert gain >= 0
+            case "EqualObjective":
+                assert before.is_safe
+                assert after.is_safe
+                assert abs(gain) <= EQUAL
+                assert surer > 0
+            case "HigherProbability":
+                assert not before.is_safe
+                assert surer > 0
+            case "EqualProbability":
+                assert not before.is_safe
+                assert surer == 0
+                assert gain >= 0
+
+
+def test_probability_and_not_the_width_of_the_noise_decides_when_no_spec_is_safe():
+    """A stranger's search: 353 requests/s at 99.1 of 100 ms, and 495 at 93.2 ms with a wider scatter."""
+    near = seen(0, math.log(353), math.log(99.1 / 100), margin_noise=0.02, scatter=0.184)
+    surer = seen(5, math.log(495), math.log(93.2 / 100), margin_noise=0.02, scatter=0.223)
+    first, second = ranked([near, surer], predict(SPACE, [near, surer]), quantile=Z99)
+    assert not first.is_safe
+    assert (first.index, second.index) == (5, 0)
+    assert first.probability > second.probability
+    assert first.safety < second.safety
+
+
+def test_probability_is_that_of_one_further_measurement():
+    once = seen(5, 1.0, -0.2, margin_noise=0.001, scatter=0.2)
+    (candidate,) = ranked([once], predict(SPACE, [once]), quantile=Z99)
+    assert candidate.probability == pytest.approx(0.84, abs=0.02)
+    assert candidate.safety < 0
+
+
+def test_alternative_is_the_best_complete_spec_of_the_same_price():
+    def candidate(index: int, objective: float, *, complete: bool = True) -> Candidate:
+        return Candidate(index, objective, 0.1, (-1.0,), 0.3, 0.995, 0, complete)
+
+    log_cost = np.log([0.3, 0.1 + 0.2, 0.3, 0.3, 0.4])
+    chosen, same, worse = candidate(0, 1.0), candidate(1, 0.8), candidate(2, 0.5)
+    early, dearer = candidate(3, 0.9, complete=False), candidate(4, 0.9)
+    order = ordered([chosen, same, worse, early, dearer])
+    assert alternative(order, chosen, log_cost) == Alternative(1, 0.995, "BetterObjective")
+    assert alternative(order, dearer, log_cost) is None

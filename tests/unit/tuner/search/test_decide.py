@@ -83,8 +83,28 @@ def test_winner_and_runner_up_are_confirmed_before_a_recommendation():
     assert isinstance(played.end, Recommend)
     confirmed = [seen.index for seen in played.observations if seen.confirms]
     assert played.end.index in confirmed
-    assert len(confirmed) == 2
-    assert played.end.runner_up in confirmed
+    assert len(set(confirmed)) == len(confirmed) == 2
+
+
+def test_decision_compares_the_best_spec_with_the_best_other_one_of_its_price():
+    service = KnownService(bound=0.05, noise=0.03)
+    played = play(service, 30)
+    assert isinstance(played.end, Recommend)
+    best, other = played.end.best, played.end.alternative
+    assert best == played.end.index
+    assert other is not None
+    assert played.end.probability is not None
+    cost = service.problem.log_cost
+    assert cost[other.index] == pytest.approx(cost[best])
+    same_price = {
+        seen.index
+        for seen in played.observations
+        if seen.feasible and abs(cost[seen.index] - cost[best]) < 1e-9 and seen.index != best
+    }
+    assert other.index in same_price
+    values = {row: service.log_objective(row) for row in same_price}
+    assert values[other.index] >= max(values.values()) - 0.1
+    assert played.decisions[0].alternative is None
 
 
 def test_small_budget_is_used_for_exploration_only():

@@ -9,6 +9,7 @@ from serving.objects import Object
 from serving.pages import figures
 from tests.objects import experiments, measured_experiments
 from tests.objects import planned_experiments as plans
+from tests.objects.html_pages import HtmlPage
 from tests.unit.tuner.report.conftest import NOW
 from tuner.report import content, page
 from tuner.report.text import sentences
@@ -57,6 +58,81 @@ def test_headline_claims_no_saving_when_the_interval_includes_zero(report: Objec
     assert "%" not in changed["headline"][0]
     assert any("(from 2 % more to 5.7 % less)" in words for words in changed["current"])
     assert changed["current"][-1].endswith("so neither is proven better.")
+
+
+def doubted(report: Object, **doubt: object) -> Object:
+    changed = copy.deepcopy(report)
+    changed["answer"]["doubt"] = {"trials": 6, "regret": 0.46, "breaks": None, "more": 13, **doubt}
+    return changed
+
+
+def test_headline_begins_with_the_doubt_when_the_recommendation_is_not_settled(report: Object):
+    changed = doubted(compared(report, 1.5, 1.25, 2.0, "Better"))
+    (headline,) = sentences_of(changed)["headline"]
+    assert headline.startswith("Not settled after 6 trials: the best spec so far is cpu=2 memory=")
+    assert headline.endswith(
+        ": the same work costs 33.3 % less (20 % to 50 %) than with today's spec; expected regret 46 %;"
+        " run 13 more trials."
+    )
+    assert f"set maxNumTrials to {report['spent']['trials'] + 13}" in sentences_of(changed)["spent"][-1]
+    (title,) = HtmlPage(page.render(changed)).of("h1")
+    assert title.text.startswith("Not settled after 6 trials: ")
+
+
+def test_headline_has_the_chance_that_the_recommended_spec_breaks_a_constraint(report: Object):
+    (headline,) = sentences_of(doubted(report, regret=None, breaks=0.38, more=0))["headline"]
+    assert headline.endswith("; its next measurement breaks a constraint with a probability of 38 %.")
+
+
+def test_headline_does_not_advise_to_keep_the_current_spec_when_it_is_not_settled(report: Object):
+    changed = doubted(report)
+    changed["answer"]["current"] = changed["answer"]["choice"]
+    (headline,) = sentences_of(changed)["headline"]
+    assert ", which runs today; expected regret 46 %; " in headline
+
+
+RULES = {
+    "OnlySafe": "Only the recommended spec keeps the constraints with the margin for noise",
+    "HigherProbability": "Neither keeps the constraints with the margin for noise, so the higher probability",
+    "EqualProbability": "and the probabilities are equal, so the better objective decided",
+    "BetterObjective": "Both keep the constraints with the margin for noise, so the better objective",
+    "EqualObjective": "their objectives are equal within the precision of a trial, so the higher probability",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_other_spec_of_the_price_is_named_with_its_objective_its_probability_and_the_rule(
+    report: Object, rule: str
+):
+    changed = copy.deepcopy(report)
+    answer = changed["answer"]
+    answer["probability"] = 0.9951
+    answer["alternative"] = {"choice": answer["runnerUp"], "probability": 0.62, "rule": rule}
+    named, chances, decided = sentences_of(changed)["alternative"]
+    assert named.startswith("The best other spec of this price is cpu=")
+    assert ": with it a million requests cost " in named
+    assert ", and with the recommended spec " in named
+    assert chances == (
+        "The next measurement meets every constraint with a probability of 62 %,"
+        " and over 99 % for the recommended spec."
+    )
+    assert RULES[rule] in decided
+    assert " ".join(decided.split()) in HtmlPage(page.render(changed)).of("body")[0].text
+
+
+def test_rule_names_no_constraint_without_any(report: Object):
+    changed = copy.deepcopy(report)
+    changed["question"]["constraints"] = []
+    changed["answer"] |= {"probability": 1.0}
+    changed["answer"]["choice"]["checks"] = changed["answer"]["runnerUp"]["checks"] = []
+    changed["answer"]["alternative"] = {
+        "choice": changed["answer"]["runnerUp"],
+        "probability": 1.0,
+        "rule": "BetterObjective",
+    }
+    assert sentences_of(changed)["alternative"][1:] == [
+        "The better objective decided, as expected from all trials."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -274,8 +350,6 @@ def test_report_has_no_expected_regret_when_it_is_unknown(report: Object):
 
 
 def test_status_has_the_expected_regret_in_the_words_of_the_report():
-    status = plans.status(plans.world((0, experiments.measured())), Recommend(0, None, 0.208, "budget"))
+    status = plans.status(plans.world((0, experiments.measured())), Recommend(0, 0.208, "budget", best=0))
     (message,) = {each["message"] for each in status["conditions"] if each["type"] == "Recommended"}
-    assert message.endswith(
-        "; it is expected to fall 20.8\u00a0% short of the best spec that was not measured"
-    )
+    assert "; it is expected to fall 20.8\u00a0% short of the best spec that was not measured" in message
