@@ -50,7 +50,7 @@ lint: venv ## Ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/*.py
+	MYPYPATH=benchmarks $(BIN)/mypy --strict benchmarks/*.py benchmarks/rig
 	$(BIN)/lint-imports
 
 bench: venv ## Every benchmark; each prints one JSON line last (QUICK=1 for a minute each)

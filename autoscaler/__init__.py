@@ -1,1 +1,1 @@
-"""The autoscaler: writes replica counts, only through `/scale`; uses other packages only through the API."""
+"""The autoscaler: writes replica counts, only through `/scale`; meets other controllers only by API objects."""

@@ -17,17 +17,14 @@ arrivals and start-up times; the bars on the simulator's error were set before i
 """
 
 import argparse
-import asyncio
-import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from rig import cold_models
+from rig import cold_models, interrupts
 from rig.harness import DATA, Bar, percentile, report
 from rig.scaling import compressed
 from rig.scaling.compressed import Shape
@@ -219,10 +216,7 @@ def main() -> None:
     source = compressed.trace(options.traces, options.trace)
     moments: list[float] = compressed.moments(source, shape, SEED).tolist()
     patience = max(MACHINE.service, SHORTEST_WAIT)
-    try:
-        played = asyncio.run(_until_signal(measure(shape, moments, NAMES)))
-    except asyncio.CancelledError:
-        sys.exit(130)
+    played = interrupts.run(measure(shape, moments, NAMES))
     scores = {name: score(run, shape, patience) for name, run in played.items()}
     config = PolicyConfig(min_replicas=0, max_replicas=MOST)
     foretold = foretell(played["slipway"], MACHINE, patience, config)
@@ -242,20 +236,6 @@ def main() -> None:
         "simulated": asdict(foretold),
     }
     report("autoscaler_live", results, held)
-
-
-async def _until_signal(work: Coroutine[Any, Any, dict[str, Played]]) -> dict[str, Played]:
-    """Run this work; the first signal stops it, and no further signal interrupts its cleanup."""
-    task = asyncio.ensure_future(work)
-
-    def stop() -> None:
-        if not task.cancelling():
-            print("stopping", file=sys.stderr, flush=True)
-            task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
-    return await task
 
 
 def _options() -> argparse.Namespace:

@@ -6,7 +6,6 @@ are measured in turn, so ratios are within one run.
 """
 
 import argparse
-import asyncio
 import contextlib
 import os
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from rig import cold_models
+from rig import cold_models, interrupts
 from rig.data_plane import wrk
 from rig.data_plane.proxies import PROXY_CORE, free_port, stop, wait_listening
 from rig.harness import Bar, Interval, at_most, interval, process_seconds, report
@@ -138,4 +137,4 @@ async def main(*, quick: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter windows")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    interrupts.run(main(quick=parser.parse_args().quick))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import aiohttp
 import orjson
-from rig import cold_models
+from rig import cold_models, interrupts
 from rig.cold_models import Trained
 from rig.harness import Bar, interval, median, percentile, report
 from rig.objects import manifest
@@ -197,4 +197,4 @@ async def main(*, quick: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="three bursts")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    interrupts.run(main(quick=parser.parse_args().quick))

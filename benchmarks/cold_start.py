@@ -23,7 +23,7 @@ from typing import Any
 
 import aiohttp
 import orjson
-from rig import cold_models, pages, registry
+from rig import cold_models, interrupts, pages, registry
 from rig.cold_models import Trained
 from rig.harness import RESAMPLES, SEED, Bar, Interval, interval, median, percentile, report
 from rig.objects import POLL_SECONDS, READY_SECONDS, is_ready, manifest, until
@@ -286,4 +286,4 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="three runs of each arm, scikit-learn alone")
     parser.add_argument("--framework", default="", choices=["", "sklearn", "torch"], help="this one alone")
     chosen = parser.parse_args()
-    asyncio.run(main(quick=chosen.quick, framework=chosen.framework))
+    interrupts.run(main(quick=chosen.quick, framework=chosen.framework))

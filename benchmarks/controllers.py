@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rig import interrupts
 from rig.data_plane import proxies
 from rig.harness import Bar, report
 
@@ -341,4 +342,4 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="150 Inferences instead of 1,000")
     parser.add_argument("--count", type=int, default=1000)
     options = parser.parse_args()
-    asyncio.run(main(150 if options.quick else options.count))
+    interrupts.run(main(150 if options.quick else options.count))

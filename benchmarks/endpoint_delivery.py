@@ -5,10 +5,10 @@ user's limits (128 inotify instances by default).
 """
 
 import argparse
-import asyncio
 import os
 from pathlib import Path
 
+from rig import interrupts
 from rig.data_plane import endpoint_file
 from rig.data_plane.envoy_world import service, world
 from rig.harness import interval, percentile, process_seconds, report, resident_mib
@@ -74,4 +74,4 @@ async def main(*, quick: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    interrupts.run(main(quick=parser.parse_args().quick))

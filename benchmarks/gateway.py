@@ -7,13 +7,13 @@ The others follow in rounds.
 """
 
 import argparse
-import asyncio
 import contextlib
 import os
 import sys
 import tempfile
 from pathlib import Path
 
+from rig import interrupts
 from rig.data_plane import proxies, wrk
 from rig.data_plane.envoy_world import EnvoyWorld, service, world
 from rig.data_plane.streams import streams
@@ -121,4 +121,4 @@ async def our_world(stack: contextlib.AsyncExitStack) -> tuple[EnvoyWorld, int]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    interrupts.run(main(quick=parser.parse_args().quick))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rig import interrupts
 from rig.data_plane import signals
 from rig.data_plane.envoy_world import EnvoyWorld, service, world
 from rig.data_plane.proxies import free_port
@@ -217,4 +218,4 @@ async def main(*, quick: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="four minutes")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    interrupts.run(main(quick=parser.parse_args().quick))

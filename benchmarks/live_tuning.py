@@ -14,7 +14,6 @@ right if its recommended spec is within the 95 % interval of the best mean.
 """
 
 import argparse
-import asyncio
 import contextlib
 import math
 import random
@@ -27,7 +26,7 @@ import yaml
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from rig import cold_models
+from rig import cold_models, interrupts
 from rig.harness import ROOT, SEED, Bar, report
 from rig.searches import recorded_trials
 from rig.searches.grid_truth import Truth, truth
@@ -217,4 +216,4 @@ if __name__ == "__main__":
     parser.add_argument(
         "--windows", type=Path, help="file for the windows of the grid, as benchmarks/data has them"
     )
-    asyncio.run(main(parser.parse_args()))
+    interrupts.run(main(parser.parse_args()))

@@ -7,7 +7,6 @@ differ.
 """
 
 import argparse
-import asyncio
 import contextlib
 import os
 import sys
@@ -16,6 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
+from rig import interrupts
 from rig.data_plane import proxies, wrk
 from rig.harness import at_least, at_most, interval, median, process_seconds, report
 
@@ -119,4 +119,4 @@ async def open_loop(url: str, rate: float, seconds: float) -> dict[str, float]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    interrupts.run(main(quick=parser.parse_args().quick))

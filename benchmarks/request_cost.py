@@ -19,6 +19,7 @@ from unittest import mock
 
 import orjson
 from gateway import BODY, arms, bystanders
+from rig import interrupts
 from rig.data_plane import proxies
 from rig.data_plane.envoy_world import EnvoyWorld
 from rig.harness import report
@@ -177,4 +178,4 @@ async def main(*, quick: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the smallest configuration alone")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    interrupts.run(main(quick=parser.parse_args().quick))

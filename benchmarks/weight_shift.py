@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from rig import interrupts
 from rig.data_plane import proxies, wrk
 from rig.harness import Bar, at_most, interval, median, percentile, report
 
@@ -242,4 +243,4 @@ def bars(took: list[float], failed: int, share: float, count: int) -> list[Bar]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    interrupts.run(main(quick=parser.parse_args().quick))

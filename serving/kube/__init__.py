@@ -1,7 +1,7 @@
-"""The client of the Kubernetes API: requests, informers, a reconcile loop and Events, over `kubernetes.aio`.
+"""The client of the Kubernetes API: requests, informers, own writes, a reconcile loop and Events.
 
-Objects are plain JSON dictionaries: the typed client costs a second of import and most of a core at 1,000
-services, and does not have Slipway's kinds.
+Connections are by `kubernetes.aio`. Objects are plain JSON dictionaries: the typed client costs a second of
+import and most of a core at 1,000 services, and does not have Slipway's kinds.
 """
 
 from serving.kube.client import Kube, connect, connect_eventually

@@ -1,7 +1,7 @@
 """A local copy of the objects of one kind, kept up to date by list and watch.
 
-The copy may be behind the API by a moment. Writes are server-side apply or compare-and-swap, so a decision on
-an old copy costs a retry.
+The copy may be behind the API by a moment, also behind this process's own writes: `cache` has the copies with
+these. A write over another one is refused (compare-and-swap) and repeated from a newer copy.
 """
 
 import asyncio

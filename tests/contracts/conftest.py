@@ -1,14 +1,16 @@
 """The contract of the Kubernetes API, tested on the embedded server or a cluster, and on the API in memory.
 
 `KUBECONFIG=... make test-cluster` sets `SLIPWAY_CONTRACT_KUBECONFIG`; the suite then installs our CRDs in the
-cluster and uses its own namespaces. Without it, the embedded server is started. `FakeKube`, on which the
-controllers are tested, passes the same tests, except those marked `server_only(REASON)`.
+cluster and uses its own namespaces, whose end it awaits. Without it, the embedded server is started.
+`FakeKube`, on which the controllers are tested, passes the same tests, except those marked
+`server_only(REASON)`.
 """
 
+import asyncio
 import os
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import catalog, kinds
 from tests.fakes.kube import FakeKube
+from tests.rig import namespaces
 
 NOT_IN_MEMORY = pytest.StashKey[Counter[str]]()
 
@@ -64,9 +67,19 @@ async def kube(request: pytest.FixtureRequest) -> AsyncIterator[Kube]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def server_namespaces(contract_kubeconfig: Path) -> Iterator[list[str]]:
+    """The namespaces that tests made on the server; fail unless all have ended after the last test."""
+    names: list[str] = []
+    yield names
+    asyncio.run(namespaces.until_gone(contract_kubeconfig, names))
+
+
 @pytest.fixture
-async def namespace(kube: Kube) -> AsyncIterator[str]:
+async def namespace(kube: Kube, request: pytest.FixtureRequest) -> AsyncIterator[str]:
     name = f"contract-{uuid.uuid4().hex[:8]}"
+    if not isinstance(kube, FakeKube):
+        request.getfixturevalue("server_namespaces").append(name)
     await kube.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
-    await kube.delete(kinds.NAMESPACE, None, name)
+    await namespaces.delete(kube, name)

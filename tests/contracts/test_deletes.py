@@ -8,6 +8,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.resources import kinds
 from tests.objects.stored import eventually, gone, model
+from tests.rig import namespaces
 
 
 async def test_object_stays_until_its_last_finalizer_is_gone(kube: Kube, namespace: str) -> None:
@@ -74,3 +75,22 @@ async def test_dependents_stay_when_their_owner_is_deleted_as_orphan(kube: Kube,
     await kube.delete(kinds.MODEL, namespace, "owner", propagation="Orphan")
     await eventually(lambda: gone(kube, kinds.MODEL, namespace, "owner"), seconds=30)
     assert not (await kube.get(kinds.MODEL, namespace, "child"))["metadata"].get("ownerReferences")
+
+
+@pytest.mark.server_only("its namespaces end at once")
+async def test_namespace_ends_only_without_the_finalizers_of_its_objects(kube: Kube, namespace: str) -> None:
+    name = f"{namespace}-held"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    await kube.create(kinds.NAMESPACE, body)
+    held = {**model(name, "v", finalizers=["slipway.dev/model-image"]), "kind": "ModelVersion"}
+    held["spec"] = {"modelName": "m", "source": {"path": "/models/a"}}
+    await kube.create(kinds.MODEL_VERSION, held)
+    await kube.delete(kinds.NAMESPACE, None, name)
+
+    async def version_is_terminating() -> bool:
+        return "deletionTimestamp" in (await kube.get(kinds.MODEL_VERSION, name, "v"))["metadata"]
+
+    await eventually(version_is_terminating, seconds=30)
+    assert not await gone(kube, kinds.NAMESPACE, None, name)
+    await namespaces.delete(kube, name)
+    await eventually(lambda: gone(kube, kinds.NAMESPACE, None, name), seconds=30)

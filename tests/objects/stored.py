@@ -53,7 +53,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
             await asyncio.sleep(0.02)
 
 
-async def gone(kube: Kube, kind: kinds.Kind, namespace: str, name: str) -> bool:
+async def gone(kube: Kube, kind: kinds.Kind, namespace: str | None, name: str) -> bool:
     try:
         await kube.get(kind, namespace, name)
     except errors.NotFound:

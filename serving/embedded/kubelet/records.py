@@ -1,6 +1,6 @@
 """The records of Pods and runs below `DIR/pods/<uid>`, from which a restarted agent continues.
 
-pod.json                         address, name, and grace period
+pod.json                         address, user id and port of the Unix socket; name, and grace period
 volumes/<name>                   emptyDir volumes
 logs/<container>/<index>.log      and .log.times, .log.1, .log.1.times
 containers/<container>/<index>/  one run: see `container/shim.py` for its files; `shutdown` exists where a

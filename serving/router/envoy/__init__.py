@@ -1,4 +1,5 @@
-"""Envoy's configuration: the bootstrap, and clusters, routes and weights rendered from a route plan.
+"""Envoy: its configuration (bootstrap; clusters, endpoints, routes and weights from a route plan), its process.
 
-Pure except `process`, `admin` and `binary`, which start Envoy and use its admin socket.
+Pure except `binary`, `process`, `supervision` and `admin`, which find Envoy's binary, start it, replace it when
+it hangs, and use its admin socket.
 """

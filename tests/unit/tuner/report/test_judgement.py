@@ -1,5 +1,6 @@
 """The answer: the trials that count for a spec, and the specs that it may name."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -49,6 +50,53 @@ def test_a_lead_is_unclear_when_repeated_trials_differ_by_more():
         words.startswith("Repeated measurements of a spec typically differ by 16")
         for words in sentences_of(result)["details"]
     )
+
+
+def test_a_recommendation_with_a_large_expected_regret_is_doubted():
+    trials = [
+        measured_experiments.trial(1, GOOD, run=constant(100, 0.05)),
+        measured_experiments.trial(2, OTHER, run=constant(90, 0.05)),
+    ]
+    experiment = measured_experiments.finished(trials, trials[0])
+    assert content.of(experiment, trials, NOW, DEFAULTS)["answer"]["doubt"] is None
+    experiment["status"]["expectedRegret"] = 0.46
+    experiment["status"]["recommendation"]["probability"] = 0.7
+    result = content.of(experiment, trials, NOW, DEFAULTS)
+    doubt = result["answer"]["doubt"]
+    assert doubt == {"trials": 2, "regret": 0.46, "breaks": pytest.approx(0.3), "more": 46}
+    (headline,) = sentences_of(result)["headline"]
+    assert headline.startswith("Not settled after 2 trials: the best spec so far is cpu=1 memory=512Mi ")
+    assert headline.endswith(
+        "; expected regret 46 %; its next measurement breaks a constraint with a probability of 30 %;"
+        " run 46 more trials."
+    )
+    running = copy.deepcopy(experiment)
+    running["status"] |= {"phase": "Running", "best": running["status"].pop("recommendation")}
+    assert content.of(running, trials, NOW, DEFAULTS)["answer"]["doubt"] is None
+
+
+def test_the_other_spec_of_the_price_is_that_of_the_search_with_all_its_measurements():
+    same_price = {**GOOD, "batchSize": "16"}
+    trials = [
+        measured_experiments.trial(1, GOOD, run=constant(100, 0.05)),
+        measured_experiments.trial(2, same_price, run=constant(130, 0.09)),
+        measured_experiments.trial(3, same_price, run=constant(110, 0.09), purpose="Confirm"),
+    ]
+    experiment = measured_experiments.finished(trials, trials[0])
+    other = {"trial": "digits-cost-3", "settings": trials[2]["spec"]["settings"], "objective": 1.0}
+    experiment["status"]["recommendation"] |= {
+        "probability": 0.999,
+        "alternative": {**other, "low": 0.5, "high": 2.0, "probability": 0.7, "rule": "OnlySafe"},
+    }
+    result = content.of(experiment, trials, NOW, DEFAULTS)
+    alternative = result["answer"]["alternative"]
+    assert alternative["choice"]["trials"] == ["digits-cost-2", "digits-cost-3"]
+    rates = [trial["status"]["result"]["throughput"]["value"] for trial in trials[1:]]
+    cost = trials[1]["spec"]["costPerHour"]
+    assert alternative["choice"]["objective"]["value"] == pytest.approx(3600 * (rates[0] * rates[1]) ** 0.5 / cost)
+    named, chances, _ = sentences_of(result)["alternative"]
+    assert named.startswith("The best other spec of this price is cpu=1 memory=512Mi batchSize=16 ")
+    assert chances.endswith(" with a probability of 70 %, and over 99 % for the recommended spec.")
 
 
 def test_a_confirmation_that_breaks_a_constraint_counts_and_is_named():
