@@ -1,1 +1,1 @@
-"""The autoscaler: writes replica counts, only through `/scale`; meets other controllers only by API objects."""
+"""The autoscaler: writes replica counts, only through `/scale`; meets other controllers by API objects."""

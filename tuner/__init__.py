@@ -1,1 +1,1 @@
-"""Finds the cheapest container spec that meets an SLO; meets other controllers only by objects of the API."""
+"""Finds the cheapest container spec that meets an SLO; meets other controllers by API objects."""

@@ -1,6 +1,6 @@
 """Makes the plan of an experiment from its objects: reads them, runs the search, plans. Pure.
 
-It runs in the search worker, as it imports scikit-learn, which is too heavy for the controllers' process.
+It runs in the search worker beside the search, whose scikit-learn is too heavy for the controllers' process.
 """
 
 import datetime as dt

@@ -1,4 +1,4 @@
-"""Runs a benchmark so that SIGINT and SIGTERM end what it has started: `slipway up`, Envoy, load generators."""
+"""Runs a benchmark so that SIGINT and SIGTERM end what it has started: `slipway up`, Envoy, generators."""
 
 import asyncio
 import signal

@@ -357,10 +357,7 @@ class Setting(Base):
 
 
 Rule = Literal["OnlySafe", "HigherProbability", "EqualProbability", "BetterObjective", "EqualObjective"]
-"""Why a spec was chosen and not another of the same price. A spec is safe if it meets the constraints with the
-margin of `SearchSettings.safety_quantile`. OnlySafe: the other is not. BetterObjective: both are safe.
-EqualObjective: both are safe, with equal objectives, and the chosen one meets the constraints more probably.
-HigherProbability: neither is safe. EqualProbability: neither is safe, and the objective decided."""
+"""Why a spec was chosen and not another of the same price; `Alternative.rule` describes each."""
 
 Probability = Annotated[
     float | None,

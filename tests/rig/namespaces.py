@@ -1,4 +1,4 @@
-"""Removes the namespaces of a suite: one with an object that keeps a finalizer never ends, nor does its CRD."""
+"""Removes a suite's namespaces: one with an object that keeps a finalizer never ends, nor does its CRD."""
 
 import contextlib
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ END_SECONDS = 120.0
 
 
 async def delete(kube: Kube, name: str) -> None:
-    """Delete a namespace with its objects; their finalizers are removed, as no controller may run to do so."""
+    """Delete a namespace, and the finalizers of its objects, as no controller may run to remove them."""
     for kind in WITH_FINALIZERS:
         for held in (await kube.list(kind, name)).items:
             if held["metadata"].get("finalizers"):

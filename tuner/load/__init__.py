@@ -1,6 +1,6 @@
 """Drives load at a replica and finds the highest load that meets the constraints.
 
-Only the generator does I/O. The loop of a trial, comments in brackets:
+Only the generator and its locust processes do I/O. The loop of a trial, comments in brackets:
 
     plan = requests.plan(load, description, model_name, parameters, recorded, locustfile, seed)
     state = highest_load.begin(load, constraints, settings, stop_below_throughput)

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from serving.resources.experiment import Rule
+from tuner.search.decision import Alternative
 from tuner.search.posterior import Prediction
 from tuner.search.problem import Floats, Observation
 
@@ -51,16 +52,6 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Alternative:
-    """The spec to compare the chosen one with, and the rule by which it was not chosen."""
-
-    index: int
-    probability: float
-    """That one further measurement meets every constraint."""
-    rule: Rule
-
-
-@dataclass(frozen=True)
 class MeanMargins:
     """The mean margins of a spec that ran."""
 
@@ -84,7 +75,8 @@ def ranked(
         prediction: of the model after them.
         quantile: standard normal quantile at which a further measurement should still meet the constraints.
     """
-    return ordered([_candidate(index, observations, prediction, quantile) for index in _feasible(observations)])
+    feasible = _feasible(observations)
+    return ordered([_candidate(index, observations, prediction, quantile) for index in feasible])
 
 
 def ordered(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -97,7 +89,7 @@ def ordered(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _in_order_of_safe(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return safe candidates in order: each is the most probable one of those that equal the best of the rest."""
+    """Return safe candidates: each is the most probable of those that equal the best of the rest."""
     rest = sorted(candidates, key=lambda candidate: -candidate.log_objective)
     order: list[Candidate] = []
     while rest:

@@ -2,7 +2,7 @@
 
 The first trials are a design (`design`). From the first trial that ran on, a Gaussian process scores the
 whole space (`acquisition`). Once the expected regret is small (`regret`) or the budget is almost used up, the
-winner and the runner-up are measured again, and the better of the two is recommended.
+winner and the runner-up are measured again, and the first of all by the rules of `choice` is recommended.
 """
 
 from collections.abc import Sequence

@@ -2,11 +2,21 @@
 
 from dataclasses import dataclass
 
-from tuner.search.choice import Alternative
+from serving.resources.experiment import Rule
 
 Learned = tuple[tuple[str, float], ...]
 """Earlier experiments with their weights in the model; 0 for one with too few trials or a misleading
 ranking."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The spec to compare the best one with, and why it was not chosen."""
+
+    index: int
+    probability: float
+    """That one further measurement meets every constraint."""
+    rule: Rule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
-"""Envoy: its configuration (bootstrap; clusters, endpoints, routes and weights from a route plan), its process.
+"""Envoy's process, and its configuration: the bootstrap, and what is rendered from a route plan (clusters,
+endpoints, routes, weights).
 
-Pure except `binary`, `process`, `supervision` and `admin`, which find Envoy's binary, start it, replace it when
-it hangs, and use its admin socket.
+Pure except `binary`, `process`, `supervision` and `admin`, which find Envoy's binary, start it, replace it
+when it hangs, and use its admin socket.
 """

@@ -251,10 +251,10 @@ def alternative(report: Report) -> list[str]:
     ]
     constrained = bool(report.question.constraints)
     if constrained and answer.probability is not None and other.probability is not None:
+        theirs_meets, ours_meets = phrases.chance(other.probability), phrases.chance(answer.probability)
         sentences.append(
-            "The next measurement meets every constraint with a probability of"
-            f" {phrases.chance(other.probability)}, and {phrases.chance(answer.probability)} for the recommended"
-            " spec."
+            f"The next measurement meets every constraint with a probability of {theirs_meets},"
+            f" and {ours_meets} for the recommended spec."
         )
     return [*sentences, phrases.rule(other.rule, constrained=constrained)]
 

@@ -90,8 +90,8 @@ def spent(report: Report) -> list[str]:
     doubt = report.answer.doubt
     if doubt is not None and doubt.more:
         sentences.append(
-            f"To go on, set maxNumTrials to {spent.trials + doubt.more:,}, and raise maxDuration or maxCost if"
-            " it ended the search: the experiment continues."
+            f"To go on, set maxNumTrials to {spent.trials + doubt.more}, and raise maxDuration or maxCost if it"
+            " ended the search: the experiment continues."
         )
     return sentences
 

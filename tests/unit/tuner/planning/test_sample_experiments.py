@@ -18,7 +18,8 @@ SAMPLES = Path(__file__).parents[4] / "manifests" / "samples"
 
 
 def objects(kind: str) -> list[Object]:
-    bodies = [body for path in sorted(SAMPLES.glob("*.yaml")) for body in yaml.safe_load_all(path.read_text())]
+    files = sorted(SAMPLES.glob("*.yaml"))
+    bodies = [body for file in files for body in yaml.safe_load_all(file.read_text())]
     return [body for body in bodies if body["kind"] == kind]
 
 

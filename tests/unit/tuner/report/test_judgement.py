@@ -93,7 +93,8 @@ def test_the_other_spec_of_the_price_is_that_of_the_search_with_all_its_measurem
     assert alternative["choice"]["trials"] == ["digits-cost-2", "digits-cost-3"]
     rates = [trial["status"]["result"]["throughput"]["value"] for trial in trials[1:]]
     cost = trials[1]["spec"]["costPerHour"]
-    assert alternative["choice"]["objective"]["value"] == pytest.approx(3600 * (rates[0] * rates[1]) ** 0.5 / cost)
+    pooled = 3600 * (rates[0] * rates[1]) ** 0.5 / cost
+    assert alternative["choice"]["objective"]["value"] == pytest.approx(pooled)
     named, chances, _ = sentences_of(result)["alternative"]
     assert named.startswith("The best other spec of this price is cpu=1 memory=512Mi batchSize=16 ")
     assert chances.endswith(" with a probability of 70 %, and over 99 % for the recommended spec.")

@@ -11,7 +11,6 @@ from tests.reference.known_surfaces import grid
 from tuner.search import choice
 from tuner.search.choice import (
     EQUAL,
-    Alternative,
     Candidate,
     MeanMargins,
     alternative,
@@ -21,7 +20,7 @@ from tuner.search.choice import (
     rule,
 )
 from tuner.search.decide import decide
-from tuner.search.decision import Impossible
+from tuner.search.decision import Alternative, Impossible
 from tuner.search.posterior import predict
 from tuner.search.problem import Budget, Observation
 from tuner.settings import SearchSettings
