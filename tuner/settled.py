@@ -38,13 +38,14 @@ def doubt(*, trials: int, specs: int, regret: float, probability: float | None) 
         probability: that the next measurement of the recommended spec meets every constraint; None if it is
             unknown.
     """
-    breaks = 0.0 if probability is None else 1 - probability
-    if regret <= UNSETTLED and breaks <= UNSETTLED:
+    is_found = regret <= UNSETTLED
+    is_kept = probability is None or probability >= 1 - UNSETTLED
+    if is_found and is_kept:
         return None
     more = max(math.ceil(PLENTY * specs) - trials, LEAST_MORE)
     return Doubt(
         trials=trials,
-        regret=regret if regret > UNSETTLED else None,
-        breaks=breaks if breaks > UNSETTLED else None,
+        regret=None if is_found else regret,
+        breaks=None if probability is None or is_kept else 1 - probability,
         more=max(min(more, specs - trials), 0),
     )

@@ -13,10 +13,11 @@ from tuner.trial_record import TrialRecord
 
 def recommendation(snapshot: ExperimentSnapshot, decision: Decision) -> Recommendation | None:
     """Return the status entry of the decision's best spec, without its message; None without a result."""
-    fields = _measured_spec(snapshot, decision, decision.best)
-    if fields is None:
+    index = decision.best
+    fields = None if index is None else _measured_spec(snapshot, decision, index)
+    if index is None or fields is None:
         return None
-    last, baseline = measured(snapshot, decision.best)[-1], snapshot.baseline
+    last, baseline = measured(snapshot, index)[-1], snapshot.baseline
     return Recommendation(
         **fields,
         probability=decision.probability,
@@ -34,9 +35,9 @@ def _alternative(snapshot: ExperimentSnapshot, decision: Decision) -> Alternativ
     return Alternative(**fields, probability=other.probability, rule=other.rule)
 
 
-def _measured_spec(snapshot: ExperimentSnapshot, decision: Decision, index: int | None) -> Object | None:
-    """Return the fields of a spec that are the same in both entries; None without a result."""
-    trials = [] if index is None else measured(snapshot, index)
+def _measured_spec(snapshot: ExperimentSnapshot, decision: Decision, index: int) -> Object | None:
+    """Return the fields of a spec that both entries have; None without a result."""
+    trials = measured(snapshot, index)
     objectives = [trial.objective for trial in trials if trial.objective is not None]
     if not objectives:
         return None

@@ -35,8 +35,8 @@ def test_more_trials_are_a_fifth_of_the_specs_in_all_and_never_more_than_there_a
 @given(trials=st.integers(0, 200), specs=st.integers(1, 1000), regret=SHARE, probability=st.none() | SHARE)
 def test_doubt_is_none_exactly_when_both_are_within_the_bound(trials, specs, regret, probability):
     named = doubt(trials=trials, specs=specs, regret=regret, probability=probability)
-    breaks = 0.0 if probability is None else 1 - probability
-    assert (named is None) == (regret <= UNSETTLED and breaks <= UNSETTLED)
+    is_kept = probability is None or probability >= 1 - UNSETTLED
+    assert (named is None) == (regret <= UNSETTLED and is_kept)
     if named is not None:
         assert named.more >= 0
         assert trials + named.more <= max(specs, trials)

@@ -244,11 +244,9 @@ def alternative(report: Report) -> list[str]:
     if ours is None or theirs is None:
         return []
     price = "" if choice.cost_per_hour is None else " of this price"
-    sentences = [
-        f"The best other spec{price} is {notation.spec(other.choice.settings)}: with it"
-        f" {shown.sentence.format(notation.interval(theirs, shown.write))}, and with the recommended spec"
-        f" {notation.interval(ours, shown.write)}."
-    ]
+    with_it = shown.sentence.format(notation.interval(theirs, shown.write))
+    named = f"The best other spec{price} is {notation.spec(other.choice.settings)}: with it {with_it}"
+    sentences = [f"{named}, and with the recommended spec {notation.interval(ours, shown.write)}."]
     constrained = bool(report.question.constraints)
     if constrained and answer.probability is not None and other.probability is not None:
         theirs_meets, ours_meets = phrases.chance(other.probability), phrases.chance(answer.probability)

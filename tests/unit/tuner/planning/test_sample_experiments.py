@@ -36,7 +36,7 @@ def current_specs() -> list[tuple[Object, Object]]:
 def test_every_sample_experiment_tunes_a_sample_inference():
     tuned = [experiment["metadata"]["name"] for experiment, _ in current_specs()]
     assert set(tuned) == {experiment["metadata"]["name"] for experiment in objects("ProfilingExperiment")}
-    assert len(tuned) >= 2, "inference.yaml and on-demand.yaml"
+    assert len(tuned) >= 3, "inference.yaml, on-demand.yaml and autoscale.yaml"
 
 
 @pytest.mark.parametrize(("experiment", "inference"), current_specs())

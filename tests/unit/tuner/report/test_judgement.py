@@ -76,7 +76,7 @@ def test_a_recommendation_with_a_large_expected_regret_is_doubted():
 
 
 def test_the_other_spec_of_the_price_is_that_of_the_search_with_all_its_measurements():
-    same_price = {**GOOD, "batchSize": "16"}
+    same_price = {**GOOD, "batchSize": "8"}
     trials = [
         measured_experiments.trial(1, GOOD, run=constant(100, 0.05)),
         measured_experiments.trial(2, same_price, run=constant(130, 0.09)),
@@ -96,7 +96,7 @@ def test_the_other_spec_of_the_price_is_that_of_the_search_with_all_its_measurem
     pooled = 3600 * (rates[0] * rates[1]) ** 0.5 / cost
     assert alternative["choice"]["objective"]["value"] == pytest.approx(pooled)
     named, chances, _ = sentences_of(result)["alternative"]
-    assert named.startswith("The best other spec of this price is cpu=1 memory=512Mi batchSize=16 ")
+    assert named.startswith("The best other spec of this price is cpu=1 memory=512Mi batchSize=8 ")
     assert chances.endswith(" with a probability of 70 %, and over 99 % for the recommended spec.")
 
 

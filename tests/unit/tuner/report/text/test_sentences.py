@@ -122,7 +122,7 @@ def test_other_spec_of_the_price_is_named_with_its_objective_its_probability_and
 
 def test_rule_names_no_constraint_without_any(report: Object):
     changed = copy.deepcopy(report)
-    changed["question"]["constraints"] = []
+    changed["question"]["constraints"] = changed["bounds"] = []
     changed["answer"] |= {"probability": 1.0}
     changed["answer"]["choice"]["checks"] = changed["answer"]["runnerUp"]["checks"] = []
     changed["answer"]["alternative"] = {
