@@ -30,6 +30,8 @@ Headers = Mapping[str, str]
 
 _WBITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """zlib's window bits: 16 more is the gzip format; HTTP's deflate is the zlib format (RFC 9110 §8.4.1.2)."""
+_SERVER_PATHS = frozenset({"/v2", "/v2/health/live", "/v2/health/ready"})
+_TOO_LARGE = 413
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(ready|infer))?")
 
 
@@ -79,27 +81,23 @@ class InferenceApp:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self._served.in_flight += 1
         try:
-            reply, body_read = await self._reply(scope["method"], scope["path"], headers, receive)
-            await self._send(reply, headers, send, close=not body_read)
+            reply = await self._reply(scope["method"], scope["path"], headers, receive)
+            await self._send(reply, headers, send)
         finally:
             self._served.in_flight -= 1
 
-    async def _reply(self, method: str, path: str, headers: Headers, receive: Receive) -> tuple[Reply, bool]:
-        """Return the response, and whether the request's body was read to its end."""
-        body_read = False
+    async def _reply(self, method: str, path: str, headers: Headers, receive: Receive) -> Reply:
         try:
             body = await self._body(headers, receive)
-            body_read = True
-            return await self._route(method, path, headers, body, receive), body_read
+            return await self._route(method, path, headers, body, receive)
         except errors.ApiError as error:
-            return Reply(error.code, protocol.error_body(error.message)), body_read
+            return Reply(error.code, protocol.error_body(error.message))
         except errors.Temporary as error:
             retry_after = str(error.retry_after or 1).encode()
-            reply = Reply(503, protocol.error_body(str(error)), headers=((b"retry-after", retry_after),))
-            return reply, body_read
+            return Reply(503, protocol.error_body(str(error)), headers=((b"retry-after", retry_after),))
         except Exception:  # noqa: BLE001 whatever the model raised, the client gets the protocol's error
             _log.exception("%s %s failed", method, path)
-            return Reply(500, protocol.error_body("the model failed; see its log")), body_read
+            return Reply(500, protocol.error_body("the model failed; see its log"))
 
     async def _route(self, method: str, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
         path = path.rstrip("/")
@@ -113,21 +111,22 @@ class InferenceApp:
                 _allow(method, "POST")
                 return await self._infer(headers, body, receive)
             _allow(method, "GET")
-            return self._ready() if action == "ready" else _json(self._metadata())
+            if action == "ready":
+                return self._ready({"name": self._served.name, "ready": True})
+            return _json(self._metadata())
+        if path not in _SERVER_PATHS:
+            raise errors.NotFound(404, "NotFound", f"no such path: {path}")
         _allow(method, "GET")
-        if path == "/v2":
-            return _json(
-                {
-                    "name": f"slipway-{self._served.platform}",
-                    "version": "2",
-                    "extensions": ["binary_tensor_data", "model_repository"],
-                }
-            )
+        return self._server(path)
+
+    def _server(self, path: str) -> Reply:
         if path == "/v2/health/live":
-            return Reply(200)
+            return _json({"live": True})
         if path == "/v2/health/ready":
-            return self._ready()
-        raise errors.NotFound(404, "NotFound", f"no such path: {path}")
+            return self._ready({"ready": True})
+        extensions = ["binary_tensor_data", "model_repository"]
+        name = f"slipway-{self._served.platform}"
+        return _json({"name": name, "version": "2", "extensions": extensions})
 
     def _check_model(self, name: str, version: str | None) -> None:
         if name != self._served.name:
@@ -137,10 +136,11 @@ class InferenceApp:
                 404, "NotFound", f"version: must be {self._served.version!r}, got {version!r}"
             )
 
-    def _ready(self) -> Reply:
+    def _ready(self, document: Mapping[str, object]) -> Reply:
+        """Return the answer that the server or the model is ready; KServe's client reads the document."""
         if self._served.draining:
             return Reply(503, protocol.error_body("stopping"))
-        return Reply(200, headers=self._served.startup.headers())
+        return Reply(200, orjson.dumps(document), headers=self._served.startup.headers())
 
     def _index(self) -> Reply:
         state = "UNAVAILABLE" if self._served.draining else "READY"
@@ -179,7 +179,7 @@ class InferenceApp:
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         limit = self._settings.max_body_bytes
         if int(headers.get("content-length", "0")) > limit:
-            raise bad("body", f"must be at most {limit} bytes", int(headers["content-length"]))
+            raise _too_large(f"must be at most {limit} bytes", int(headers["content-length"]))
         chunks: list[bytes] = []
         size = 0
         has_more = True
@@ -190,11 +190,11 @@ class InferenceApp:
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             if size > limit:
-                raise bad("body", f"must be at most {limit} bytes", f"{size} or more")
+                raise _too_large(f"must be at most {limit} bytes", f"{size} or more")
             has_more = message.get("more_body", False)
         return _decompressed(b"".join(chunks), headers.get("content-encoding", "identity"), limit)
 
-    async def _send(self, reply: Reply, headers: Headers, send: Send, *, close: bool) -> None:
+    async def _send(self, reply: Reply, headers: Headers, send: Send) -> None:
         body = reply.body
         response_headers = [(b"content-type", reply.content_type.encode()), *reply.headers]
         encoding = _accepted(headers.get("accept-encoding", ""))
@@ -203,10 +203,19 @@ class InferenceApp:
             body = compressor.compress(body) + compressor.flush()
             response_headers.append((b"content-encoding", encoding.encode()))
         response_headers.append((b"content-length", str(len(body)).encode()))
-        if close or self._served.draining:
+        # uvicorn drops the rest of a body that is too large. A close would reset the connection of a client
+        # that still sends, before it reads the answer; one that waits for `100 Continue` sends no body.
+        refused_unsent = reply.status == _TOO_LARGE and "expect" in headers
+        if refused_unsent or self._served.draining:
             response_headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": reply.status, "headers": response_headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def _too_large(rule: str, value: object) -> errors.ApiError:
+    """Return the error of status 413 for a body above the bound."""
+    refused = bad("body", rule, value)
+    return errors.ApiError(_TOO_LARGE, "RequestEntityTooLarge", refused.message, refused.causes)
 
 
 def _tensor_metadata(tensor: Input | Output) -> dict[str, Any]:
@@ -243,7 +252,7 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     except zlib.error as error:
         raise bad("body", f"must be {encoding}", str(error)) from error
     if len(data) > limit:
-        raise bad("body", f"must be at most {limit} bytes when decompressed", f"more than {limit}")
+        raise _too_large(f"must be at most {limit} bytes when decompressed", f"more than {limit}")
     if not decompressor.eof or decompressor.unused_data:
         raise bad("body", f"must be one complete {encoding} stream", f"{len(body)} bytes")
     return data

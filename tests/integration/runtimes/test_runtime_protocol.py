@@ -4,7 +4,7 @@ import gzip
 import http.client
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import numpy as np
@@ -148,6 +148,25 @@ def test_an_output_that_the_model_does_not_have_is_refused(client: triton.Infere
 
 
 @pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.get_model_config("digits"),
+        lambda client: client.get_inference_statistics("digits"),
+        lambda client: client.load_model("digits"),
+        lambda client: client.get_system_shared_memory_status(),
+        lambda client: client.get_trace_settings(),
+    ],
+    ids=["config", "statistics", "load", "shared memory", "trace"],
+)
+def test_what_triton_has_beyond_the_protocol_is_a_404(
+    client: triton.InferenceServerClient, ask: Callable[[triton.InferenceServerClient], object]
+) -> None:
+    with pytest.raises(InferenceServerException, match="no such path: /v2/") as caught:
+        ask(client)
+    assert caught.value.status() == "404"
+
+
+@pytest.mark.parametrize(
     ("method", "path", "options", "code"),
     [
         ("GET", "/v3", {}, 404),
@@ -167,7 +186,7 @@ def test_an_output_that_the_model_does_not_have_is_refused(client: triton.Infere
             "POST",
             "/v2/models/digits/infer",
             {"content": gzip.compress(bytes(70_000_000), 1), "headers": {"content-encoding": "gzip"}},
-            400,
+            413,
         ),
         (
             "POST",
@@ -189,10 +208,26 @@ def test_a_body_above_the_bound_is_refused_before_it_is_sent(server: Running) ->
     connection = http.client.HTTPConnection(server.address, timeout=10)
     connection.putrequest("POST", "/v2/models/digits/infer")
     connection.putheader("content-length", str(10**10))
+    connection.putheader("expect", "100-continue")
     connection.endheaders()
     answer = connection.getresponse()
-    assert answer.status == 400
-    assert "body: must be at most" in json.loads(answer.read())["error"]
+    assert (answer.status, answer.headers["connection"]) == (413, "close")
+    assert json.loads(answer.read())["error"] == "body: must be at most 67108864 bytes, got 10000000000"
+    connection.close()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_client_that_sends_a_large_body_to_its_end_reads_the_413(server: Running, *, chunked: bool) -> None:
+    connection = http.client.HTTPConnection(server.address, timeout=20)
+    chunk, count = bytes(1024 * 1024), 96
+    headers = {} if chunked else {"content-length": str(len(chunk) * count)}
+    body = (chunk for _ in range(count))
+    connection.request("POST", "/v2/models/digits/infer", body, headers, encode_chunked=chunked)
+    answer = connection.getresponse()
+    assert answer.status == 413
+    assert "body: must be at most 67108864 bytes" in json.loads(answer.read())["error"]
+    connection.request("GET", "/v2/health/live")
+    assert connection.getresponse().status == 200
     connection.close()
 
 
