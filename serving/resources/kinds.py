@@ -50,15 +50,16 @@ class Kind:
         return "/".join(parts)
 
 
+# As on Kubernetes, `all` is what runs, without what holds data: `kubectl delete all --all` deletes no model.
 MODEL = Kind(GROUP, VERSION, "Model", "models", ("mo",), categories=("slipway",))
 MODEL_VERSION = Kind(GROUP, VERSION, "ModelVersion", "modelversions", ("mv",), categories=("slipway",))
-INFERENCE = Kind(GROUP, VERSION, "Inference", "inferences", ("inf",), categories=("slipway",))
-ROUTE = Kind(GROUP, VERSION, "Route", "routes", categories=("slipway",))
-AUTOSCALER = Kind(GROUP, VERSION, "Autoscaler", "autoscalers", ("as",), categories=("slipway",))
+INFERENCE = Kind(GROUP, VERSION, "Inference", "inferences", ("inf",), categories=("all", "slipway"))
+ROUTE = Kind(GROUP, VERSION, "Route", "routes", categories=("all", "slipway"))
+AUTOSCALER = Kind(GROUP, VERSION, "Autoscaler", "autoscalers", ("as",), categories=("all", "slipway"))
 PROFILING_EXPERIMENT = Kind(
-    GROUP, VERSION, "ProfilingExperiment", "profilingexperiments", ("pe",), categories=("slipway",)
+    GROUP, VERSION, "ProfilingExperiment", "profilingexperiments", ("pe",), categories=("all", "slipway")
 )
-TRIAL = Kind(GROUP, VERSION, "Trial", "trials", categories=("slipway",))
+TRIAL = Kind(GROUP, VERSION, "Trial", "trials", categories=("all", "slipway"))
 CAPACITY_PROFILE = Kind(
     GROUP, VERSION, "CapacityProfile", "capacityprofiles", ("cap",), status=False, categories=("slipway",)
 )
@@ -73,6 +74,8 @@ DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", ("deploy",), scale=
 JOB = Kind("batch", "v1", "Job", "jobs", categories=("all",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", status=False)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", status=False)
+NODE = Kind("", "v1", "Node", "nodes", ("no",), namespaced=False, status=False)
+"""Not stored by the embedded server, which describes its own machine."""
 RESOURCE_CLAIM_TEMPLATE = Kind(
     "resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", status=False
 )
