@@ -18,6 +18,16 @@ APISERVER = Path(__file__).parent.parent / "serving" / "embedded" / "apiserver"
 TARGET = APISERVER / "requests" / "kubernetes_protobuf.json"
 OWN_FORM = ("Time", "MicroTime", "Quantity", "IntOrString", "FieldsV1")
 """Messages whose JSON is a scalar; the decoder knows them by name."""
+KNOWN_BY_NAME = frozenset(
+    {
+        "FieldSelectorAttributes",
+        "LabelSelectorAttributes",
+        "SelfSubjectReviewStatus",
+        "SubjectAccessReviewStatus",
+        "SubjectRulesReviewStatus",
+    }
+)
+"""Messages whose content no answer depends on."""
 _SCALARS = {
     "string": "string",
     "bool": "bool",
@@ -79,6 +89,8 @@ def generate(api: Path, machinery: Path) -> str:
         ("batch", ["Job"]),
         ("discovery", ["EndpointSlice"]),
         ("coordination", ["Lease"]),
+        ("authorization", ["SelfSubjectAccessReview", "SelfSubjectRulesReview"]),
+        ("authentication", ["SelfSubjectReview"]),
     ):
         own = Types((api / package / "v1/types.go").read_text(encoding="utf-8"), core)
         roots |= dict.fromkeys(names, own)
@@ -94,6 +106,8 @@ def _add(name: str, types: Types, messages: dict[str, Fields], known: frozenset[
         bare = type_.lstrip("*[]{}")
         if name == "VolumeSource" and bare not in known:
             fields[number] = (field, "*any")
+        elif bare in KNOWN_BY_NAME:
+            fields[number] = (field, type_.replace(bare, "any"))
     if name in messages:
         if messages[name] != fields:
             raise SystemExit(f"two different messages are named {name}")

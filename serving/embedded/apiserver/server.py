@@ -15,9 +15,13 @@ from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver import access, certificates
 from serving.embedded.apiserver.handlers import dispatcher
+from serving.embedded.apiserver.handlers.dispatcher import Handlers
+from serving.embedded.apiserver.handlers.nodes import Nodes
 from serving.embedded.apiserver.handlers.objects import ObjectHandlers
+from serving.embedded.apiserver.handlers.other_resources import OtherResources
 from serving.embedded.apiserver.handlers.pod_usage import PodUsage
-from serving.embedded.apiserver.pods.node_proxy import NodeProxy
+from serving.embedded.apiserver.handlers.request_metrics import RequestMetrics
+from serving.embedded.apiserver.nodes.node_proxy import NodeProxy
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
 from serving.embedded.apiserver.storage.store import ObjectStore
@@ -74,9 +78,16 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
     writer, hub = ObjectWriter(store), Hub(store)
     await writer.start()
     secret = access.token(data_dir.token)
-    nodes = NodeProxy(data_dir, settings.node.name)
-    objects = ObjectHandlers(writer, hub, api, data_dir)
-    app = access.TokenGate(dispatcher.build(objects, nodes, PodUsage(store, nodes)), secret)
+    proxy = NodeProxy(data_dir, settings.node.name)
+    handlers = Handlers(
+        objects=ObjectHandlers(writer, hub, api, data_dir),
+        proxy=proxy,
+        nodes=Nodes(store, hub, proxy, api),
+        usage=PodUsage(store, proxy),
+        others=OtherResources(store, api),
+        metrics=RequestMetrics(store),
+    )
+    app = access.TokenGate(dispatcher.build(handlers), secret)
     tls = _Tls(data_dir, api, listener.getsockname()[1], secret)
     tls.start()
     config = uvicorn.Config(

@@ -90,10 +90,17 @@ def conflict(kind: Kind, name: str, reason: str, causes: Sequence[Cause] = ()) -
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def method_not_allowed() -> errors.ApiError:
+def method_not_allowed(
+    message: str = "the server does not allow this method on the requested resource",
+) -> errors.ApiError:
     """Return the 405."""
-    message = "the server does not allow this method on the requested resource"
     return errors.ApiError(405, "MethodNotAllowed", message)
+
+
+def no_resource(hint: str = "") -> errors.NotFound:
+    """Return the 404 for a path that is not served; `hint` names what serves instead."""
+    message = "the server could not find the requested resource"
+    return errors.NotFound(404, "NotFound", f"{message}: {hint}" if hint else message)
 
 
 def not_found(kind: Kind, name: str) -> errors.NotFound:
@@ -123,7 +130,7 @@ def to_status(error: errors.ApiError, kind: Kind | None = None, name: str = "") 
         "reason": error.reason,
         "code": error.code,
     }
-    if details:
+    if details or error.code == 404:  # `kubectl debug` reads the details of every 404 without a look
         status["details"] = details
     return status
 

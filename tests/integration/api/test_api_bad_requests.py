@@ -1,6 +1,8 @@
 """Bad requests get a Status with the right code, and nothing is stored."""
 
+import http.client
 import json
+import ssl
 import time
 from typing import Any
 
@@ -8,6 +10,7 @@ import httpx
 import pytest
 
 from tests.objects.config_maps import config_map
+from tests.rig.servers.api_process import ApiProcess
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,28 @@ def test_unsupported_media_types_are_refused(client: httpx.Client, maps: str) ->
         maps, content=b" " * (4 * 1024 * 1024), headers={"Content-Type": "application/json"}
     )
     assert too_large.status_code == 413
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_client_that_sends_a_large_body_to_its_end_reads_the_413(
+    api_process: ApiProcess, maps: str, *, chunked: bool
+) -> None:
+    with api_process.http() as client:
+        url, headers = client.base_url, dict(client.headers)
+    trust = ssl.create_default_context(cafile=str(api_process.data_dir.tls / "ca.crt"))
+    connection = http.client.HTTPSConnection(url.host, url.port, timeout=15, context=trust)
+    body = [b"x" * 1024 * 1024] * 24
+    size = {} if chunked else {"Content-Length": str(24 * 1024 * 1024)}
+    headers = {"Authorization": headers["authorization"], "Content-Type": "application/json", **size}
+    connection.request("POST", maps, body=iter(body), headers=headers, encode_chunked=chunked)
+    answer = connection.getresponse()
+    assert answer.status == 413
+    status = json.loads(answer.read())
+    assert status["reason"] == "RequestEntityTooLarge"
+    assert status["message"] == "Request entity too large: limit is 3145728 bytes"
+    connection.request("GET", "/version", headers=headers | {"Content-Length": "0"})
+    assert connection.getresponse().status == 200
+    connection.close()
 
 
 def patch(client: httpx.Client, path: str, operations: list[dict[str, Any]]) -> httpx.Response:

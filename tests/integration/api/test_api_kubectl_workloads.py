@@ -138,6 +138,19 @@ def test_deployments_support_rollout_scale_and_wait(kubectl: Kubectl) -> None:
     assert kubectl("get", "deployment", "web", "-o", revision) == "2"
 
 
+def test_the_node_is_ready_listed_described_and_waited_for(kubectl: Kubectl) -> None:
+    kubectl("wait", "--for=condition=Ready", "node/local", "--timeout=10s")
+    name, status, roles, _, version = kubectl("get", "nodes", "--no-headers").split()
+    assert (name, status, roles) == ("local", "Ready", "<none>")
+    assert version.startswith("v1.32.0+slipway.")
+    kubectl("apply", "-f", "-", stdin=pod("on-it", STAYS))
+    kubectl("wait", "--for=condition=Ready", "pod/on-it", "--timeout=15s")
+    described = kubectl("describe", "node", "local")
+    assert "KubeletReady" in described
+    assert "on-it" in described[described.index("Non-terminated Pods") :]
+    assert "exec and cp are not offered" in kubectl.fails("exec", "on-it", "--", "ls")
+
+
 def test_a_repeated_server_side_apply_of_a_running_deployment_changes_nothing(kubectl: Kubectl) -> None:
     apply = ("apply", "--server-side", "-f", "-")
     manifest = deployment("web")

@@ -64,6 +64,19 @@ def test_a_stale_replace_is_a_conflict(api: client.ApiClient, namespace: str) ->
     assert refused.value.status == 409
 
 
+def test_typed_clients_read_the_node_and_what_they_may_do(api: client.ApiClient) -> None:
+    (node,) = client.CoreV1Api(api).list_node().items
+    assert node.metadata.name == "local"
+    assert int(node.status.capacity["cpu"]) >= 1
+    assert [condition.type for condition in node.status.conditions] == ["Ready"]
+    attributes = {"verb": "create", "group": "batch", "resource": "jobs"}
+    body = {"spec": {"resourceAttributes": attributes}}
+    assert client.AuthorizationV1Api(api).create_self_subject_access_review(body).status.allowed
+    reviewed = client.AuthenticationV1Api(api).create_self_subject_review({})
+    assert reviewed.status.user_info.username == "slipway"
+    assert client.AppsV1Api(api).list_replica_set_for_all_namespaces().items == []
+
+
 def test_watch_and_dynamic_client_support_slipway_kinds(api: client.ApiClient, namespace: str) -> None:
     models = dynamic.DynamicClient(api).resources.get(api_version="slipway.dev/v1alpha1", kind="Model")
     custom = client.CustomObjectsApi(api)

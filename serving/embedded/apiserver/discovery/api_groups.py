@@ -1,15 +1,35 @@
 """Discovery documents: groups, versions and resources, in the legacy form and the aggregated one."""
 
+from serving.embedded.apiserver.discovery import empty_kinds
+from serving.embedded.apiserver.nodes import node_object
 from serving.embedded.apiserver.pods import pod_metrics
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
-SERVED: tuple[Kind, ...] = (*kinds.ALL, pod_metrics.KIND)
+
+def _review(group: str, name: str) -> Kind:
+    return Kind(group, "v1", name, f"{name.lower()}s", namespaced=False, status=False)
+
+
+SELF_SUBJECT_ACCESS_REVIEW = _review("authorization.k8s.io", "SelfSubjectAccessReview")
+SELF_SUBJECT_RULES_REVIEW = _review("authorization.k8s.io", "SelfSubjectRulesReview")
+SELF_SUBJECT_REVIEW = _review("authentication.k8s.io", "SelfSubjectReview")
+REVIEWS = (SELF_SUBJECT_ACCESS_REVIEW, SELF_SUBJECT_RULES_REVIEW, SELF_SUBJECT_REVIEW)
+"""Kinds that are answered and not stored."""
+
+SERVED: tuple[Kind, ...] = (*kinds.ALL, kinds.NODE, pod_metrics.KIND, *REVIEWS, *empty_kinds.KINDS)
 
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 NAMESPACE_VERBS = [verb for verb in VERBS if verb != "deletecollection"]
 """Without deletecollection, as on a cluster: one request must not delete everything."""
+_FEWER_VERBS: dict[Kind, list[str]] = {
+    kinds.NAMESPACE: NAMESPACE_VERBS,
+    kinds.NODE: node_object.VERBS,
+    pod_metrics.KIND: pod_metrics.VERBS,
+    **{kind: ["create"] for kind in REVIEWS},
+    **dict.fromkeys(empty_kinds.KINDS, empty_kinds.VERBS),
+}
 _SUBRESOURCE_VERBS = ["get", "patch", "update"]
 
 
@@ -80,9 +100,7 @@ def _legacy_entries(kind: Kind) -> list[Object]:
 
 def verbs(kind: Kind) -> list[str]:
     """Return the verbs of a kind's objects, without those of its subresources."""
-    if kind == pod_metrics.KIND:
-        return pod_metrics.VERBS
-    return NAMESPACE_VERBS if kind == kinds.NAMESPACE else VERBS
+    return _FEWER_VERBS.get(kind, VERBS)
 
 
 def subresources(kind: Kind) -> list[str]:
@@ -91,13 +109,18 @@ def subresources(kind: Kind) -> list[str]:
     return [name for name, present in candidates if present]
 
 
+def subresource_verbs(name: str) -> list[str]:
+    """Return the verbs of a subresource."""
+    return ["get"] if name == "log" else _SUBRESOURCE_VERBS
+
+
 def _legacy_subresource(kind: Kind, name: str) -> Object:
     entry: Object = {
         "name": f"{kind.plural}/{name}",
         "singularName": "",
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": ["get"] if name == "log" else _SUBRESOURCE_VERBS,
+        "verbs": subresource_verbs(name),
     }
     if name == "scale":
         entry |= {"group": "autoscaling", "version": "v1", "kind": "Scale"}
@@ -146,7 +169,7 @@ def _aggregated_resource(kind: Kind) -> Object:
             "responseKind": {"group": "autoscaling", "version": "v1", "kind": "Scale"}
             if name == "scale"
             else gvk,
-            "verbs": ["get"] if name == "log" else _SUBRESOURCE_VERBS,
+            "verbs": subresource_verbs(name),
         }
         for name in subresources(kind)
     ]

@@ -9,6 +9,7 @@ import json
 from functools import cache
 from typing import Any
 
+from serving.embedded.apiserver.discovery import empty_kinds
 from serving.embedded.apiserver.schema import schemas
 from serving.objects import Object
 from serving.resources import catalog, kinds
@@ -21,6 +22,8 @@ _LIST_META = {
 }
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 _STRATEGIC = "application/strategic-merge-patch+json"
+_DESCRIBED = (*kinds.ALL, *empty_kinds.KINDS)
+"""Without a document of its kind kubectl would validate a manifest by OpenAPI v2, which is not served."""
 
 
 def index() -> Object:
@@ -34,13 +37,13 @@ def index() -> Object:
 
 def group_versions() -> list[str]:
     """Return the documents' names, such as `api/v1` and `apis/apps/v1`."""
-    return list(dict.fromkeys(kind.prefix.removeprefix("/") for kind in kinds.ALL))
+    return list(dict.fromkeys(kind.prefix.removeprefix("/") for kind in _DESCRIBED))
 
 
 @cache
 def document(group_version: str) -> Object | None:
     """Return one document, or None for an unknown group version. Callers must not change it."""
-    served = [kind for kind in kinds.ALL if kind.prefix == f"/{group_version}"]
+    served = [kind for kind in _DESCRIBED if kind.prefix == f"/{group_version}"]
     if not served:
         return None
     components: Object = {}
@@ -58,7 +61,7 @@ def component(kind: Kind) -> str:
     """Return the name of a kind's schema."""
     if kind in kinds.OWN:
         return f"dev.slipway.{kind.version}.{kind.kind}"
-    return _PREFIX + str(schemas.builtin()["kinds"][kind.kind])
+    return _PREFIX + str(schemas.builtin()["kinds"].get(kind.kind, kind.kind))
 
 
 def _add(kind: Kind, components: Object) -> None:
@@ -69,6 +72,9 @@ def _add(kind: Kind, components: Object) -> None:
             "properties": {**definition["properties"], "metadata": _reference("ObjectMeta")},
         }
         _add_builtin("ObjectMeta", components)
+    elif kind in empty_kinds.INSTEAD:
+        text = f"{kind.kind} is not offered: {empty_kinds.INSTEAD[kind]}."
+        schema = {"type": "object", "description": text, **schemas.ANY}
     else:
         _add_builtin(schemas.builtin()["kinds"][kind.kind], components)
         schema = components[component(kind)]

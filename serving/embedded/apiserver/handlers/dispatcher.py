@@ -1,24 +1,30 @@
 """Dispatches requests for kinds to their handlers, others to FastAPI; errors become Statuses."""
 
 import logging
+from dataclasses import dataclass
 
 import orjson
 from fastapi import FastAPI
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving import errors
+from serving import clock, errors
 from serving.embedded.apiserver import status_errors
-from serving.embedded.apiserver.handlers import documents
+from serving.embedded.apiserver.handlers import documents, request_metrics
+from serving.embedded.apiserver.handlers.nodes import Nodes
 from serving.embedded.apiserver.handlers.objects import ObjectHandlers
+from serving.embedded.apiserver.handlers.other_resources import OtherResources
 from serving.embedded.apiserver.handlers.pod_usage import PodUsage
+from serving.embedded.apiserver.handlers.request_metrics import RequestMetrics
+from serving.embedded.apiserver.nodes.node_proxy import NodeProxy
 from serving.embedded.apiserver.pods import pod_metrics
-from serving.embedded.apiserver.pods.node_proxy import NodeProxy
 from serving.embedded.apiserver.requests import paths
 from serving.embedded.apiserver.requests.asgi import AsgiRequest, JsonResponse
 from serving.embedded.apiserver.status_errors import to_status
+from serving.resources import kinds
 
 log = logging.getLogger(__name__)
 
@@ -32,26 +38,62 @@ class Dispatcher:
     Nearly all requests are for kinds, and a framework's layers would cost as much as a small write.
     """
 
-    def __init__(self, objects: ObjectHandlers, others: ASGIApp) -> None:
-        self._objects, self._others = objects, others
+    def __init__(self, objects: ObjectHandlers, others: ASGIApp, metrics: RequestMetrics) -> None:
+        self._objects, self._others, self._metrics = objects, others, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["raw_path"].decode("latin-1") if scope["type"] == "http" else ""
-        address = paths.parse(path)
-        if address is None:
-            await self._others(scope, receive, send)
+        if scope["type"] != "http":
             return
-        response: ASGIApp
+        path, started = scope["raw_path"].decode("latin-1"), clock.monotonic()
+        address = paths.parse(path)
+        resource = paths.split(path) if address is None else paths.resource_path(address)
+        labels = request_metrics.labels(scope["method"], resource, watches=_watches(scope["query_string"]))
+        code = 0
+        self._metrics.begin(labels)
         try:
-            response = await self._objects.answer(AsgiRequest(scope, receive), address)
+            if address is not None:
+                response = await self._answer(AsgiRequest(scope, receive), address, path)
+                code = response.code if isinstance(response, JsonResponse) else 200
+                await response(scope, receive, send)
+                return
+
+            async def send_seen(message: Message) -> None:
+                nonlocal code
+                if message["type"] == "http.response.start":
+                    code = message["status"]
+                await send(message)
+
+            await self._others(scope, receive, send_seen)
+        finally:
+            self._metrics.end(labels, code, clock.monotonic() - started)
+
+    async def _answer(self, request: AsgiRequest, address: paths.Address, path: str) -> ASGIApp:
+        try:
+            return await self._objects.answer(request, address)
         except errors.ApiError as error:
-            response = _failure(error, path)
+            return _failure(error, path)
         except Exception as error:  # noqa: BLE001 any defect is logged and becomes a 500
-            response = _defect(scope["method"], path, error)
-        await response(scope, receive, send)
+            return _defect(request.method, path, error)
 
 
-def build(objects: ObjectHandlers, nodes: NodeProxy, usage: PodUsage) -> ASGIApp:
+def _watches(query: bytes) -> bool:
+    """Whether a query has `watch` and does not turn it off; a malformed one is a refused request anyway."""
+    return b"watch" in query and b"watch=0" not in query and b"watch=false" not in query
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """What answers requests, by what they ask for."""
+
+    objects: ObjectHandlers
+    proxy: NodeProxy
+    nodes: Nodes
+    usage: PodUsage
+    others: OtherResources
+    metrics: RequestMetrics
+
+
+def build(handlers: Handlers) -> ASGIApp:
     """Return the server's application, with the OpenAPI documents of Kubernetes instead of FastAPI's."""
     app = FastAPI(title="slipway", openapi_url=None, docs_url=None, redoc_url=None)
     app.router.redirect_slashes = False
@@ -65,20 +107,29 @@ def build(objects: ObjectHandlers, nodes: NodeProxy, usage: PodUsage) -> ASGIApp
     async def health() -> PlainTextResponse:
         return PlainTextResponse("ok")
 
+    @app.api_route("/metrics", methods=_METHODS)
+    async def metrics(request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            raise status_errors.method_not_allowed()
+        return Response(handlers.metrics.page(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
+
     @app.api_route("/api/v1/nodes/{node}/proxy/{path:path}", methods=_METHODS)
     async def node_proxy(request: Request, node: str, path: str) -> PlainTextResponse:
         if request.method != "GET":
             raise status_errors.method_not_allowed()
-        return PlainTextResponse(await nodes.text(node, path), media_type="text/plain; version=0.0.4")
+        text = await handlers.proxy.text(node, path)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
+    for path in ("", "/{name}"):
+        app.add_api_route(f"{kinds.NODE.path()}{path}", handlers.nodes.answer, methods=_METHODS)
     for path in ("/pods", "/namespaces/{namespace}/pods", "/namespaces/{namespace}/pods/{name}"):
-        app.add_api_route(f"{pod_metrics.KIND.prefix}{path}", usage.answer, methods=_METHODS)
+        app.add_api_route(f"{pod_metrics.KIND.prefix}{path}", handlers.usage.answer, methods=_METHODS)
 
     @app.api_route("/{path:path}", methods=_METHODS)
-    async def document(request: Request) -> Response:
-        return documents.answer(request)
+    async def other(request: Request) -> Response:
+        return await handlers.others.answer(request) or documents.answer(request)
 
-    return Dispatcher(objects, app)
+    return Dispatcher(handlers.objects, app, handlers.metrics)
 
 
 async def _on_api_error(request: Request, error: Exception) -> Response:

@@ -27,7 +27,7 @@ def answer(request: Request) -> Response:
     """
     path = request.url.path.rstrip("/")
     if request.method not in ("GET", "HEAD"):
-        raise status_errors.method_not_allowed() if _known(path) else _not_found()
+        raise status_errors.method_not_allowed() if _known(path) else status_errors.no_resource()
     if path.startswith("/openapi/v3"):
         return _openapi(request, path.removeprefix("/openapi/v3").strip("/"))
     accepted = queries.accepted(request.headers.get("accept", ""))
@@ -48,20 +48,26 @@ def _known(path: str) -> bool:
     return True
 
 
-def _not_found() -> errors.ApiError:
-    return errors.NotFound(404, "NotFound", "the server could not find the requested resource")
-
-
 @cache
 def _document(path: str) -> tuple[bytes, str]:
     parts = path.strip("/").split("/")
     document: dict[str, Any] | None
     if path == "":
         document = {
-            "paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+            "paths": [
+                "/api",
+                "/api/v1",
+                "/apis",
+                "/healthz",
+                "/livez",
+                "/metrics",
+                "/openapi/v3",
+                "/readyz",
+                "/version",
+            ]
         }
     elif path == "/version":
-        document = _version()
+        document = version()
     elif parts == ["api"]:
         document = api_groups.legacy_versions()
     elif parts == ["apis"]:
@@ -75,7 +81,7 @@ def _document(path: str) -> tuple[bytes, str]:
     else:
         document = None
     if document is None:
-        raise _not_found()
+        raise status_errors.no_resource()
     return _encode(document)
 
 
@@ -98,11 +104,13 @@ def _openapi(request: Request, path: str) -> Response:
 def _openapi_document(path: str) -> tuple[bytes, str]:
     document = openapi.index() if path == "" else openapi.document(path)
     if document is None:
-        raise _not_found()
+        raise status_errors.no_resource()
     return _encode(document)
 
 
-def _version() -> dict[str, str]:
+@cache
+def version() -> dict[str, str]:
+    """Return `/version`."""
     major, minor = KUBERNETES
     return {
         "major": major,

@@ -75,13 +75,13 @@ class ObjectHandlers:
             return self._watch(request, address, accepted)
         page, version = lists.page(self._store, address, query, self._settings.page_limit)
         body = rendering.listing(
-            address.kind, page, version, accepted, now=clock.now(), include=_include(query)
+            address.kind, page, version, accepted, now=clock.now(), include=queries.included_object(query)
         )
         return JsonResponse(body)
 
     def _watch(self, request: AsgiRequest, address: Address, accepted: queries.Accepted) -> ASGIApp:
         watch = lists.watch(self._store, address, request.query, self._settings.watch_seconds)
-        include = _include(request.query)
+        include = queries.included_object(request.query)
 
         def render(entry: ObjectVersion) -> bytes:
             return rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include)
@@ -104,7 +104,7 @@ class ObjectHandlers:
             return self._log(request, address, entry.object)
         if address.subresource == "scale":
             return JsonResponse(orjson.dumps(scale.to_scale(entry.object)))
-        include = _include(request.query)
+        include = queries.included_object(request.query)
         return JsonResponse(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
 
     async def _put(self, request: AsgiRequest, address: Address) -> ASGIApp:
@@ -207,7 +207,7 @@ class ObjectHandlers:
         elif accepted.form == "Object" and result.body is not None:
             body = result.body
         else:
-            include = _include(request.query)
+            include = queries.included_object(request.query)
             body = rendering.single(address.kind, result.object, accepted, now=clock.now(), include=include)
         return JsonResponse(body, 201 if result.created else 200, result.warnings)
 
@@ -224,13 +224,6 @@ class ObjectHandlers:
 
 def _key(address: Address) -> ObjectKey:
     return ObjectKey(address.namespace or "", address.name or "")
-
-
-def _include(query: Mapping[str, str]) -> str:
-    value = query.get("includeObject", "") or "Metadata"
-    if value not in ("None", "Metadata", "Object"):
-        raise queries.bad("includeObject", value, "supported values: None, Metadata, Object")
-    return value
 
 
 def _write_options(request: AsgiRequest, address: Address, *, applies: bool = False) -> WriteOptions:

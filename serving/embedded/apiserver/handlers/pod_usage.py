@@ -9,8 +9,8 @@ from starlette.responses import Response
 from serving import clock
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.handlers import lists
+from serving.embedded.apiserver.nodes.node_proxy import NodeProxy
 from serving.embedded.apiserver.pods import pod_metrics
-from serving.embedded.apiserver.pods.node_proxy import NodeProxy
 from serving.embedded.apiserver.pods.pod_metrics import Sample
 from serving.embedded.apiserver.requests.paths import Address
 from serving.embedded.apiserver.storage.history import ObjectKey

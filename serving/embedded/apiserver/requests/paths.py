@@ -1,6 +1,7 @@
 """Parses a URL path into kind, namespace, name and subresource. Pure."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from serving.resources import kinds
@@ -19,20 +20,25 @@ class Address:
     subresource: str | None = None
 
 
+class ResourcePath(NamedTuple):
+    """The parts of the path of any resource, of a kind that is served or not."""
+
+    group: str
+    version: str
+    namespace: str | None
+    plural: str
+    name: str | None = None
+    subresource: str | None = None
+
+
 def parse(path: str) -> Address | None:
-    """Return the address, or None where the path is not of a kind that is served.
+    """Return the address, or None where the path is not of a kind that is stored.
 
     Args:
         path: still percent-encoded, so that a slash within a name is not a separator: a DELETE of the object
             `/` must not delete the collection.
     """
-    parts = _parts(path)
-    if parts[:2] == ["api", "v1"]:
-        group, version, remaining = "", "v1", parts[2:]
-    elif parts[0] == "apis" and len(parts) > 3:
-        group, version, remaining = parts[1], parts[2], parts[3:]
-    else:
-        return None
+    group, version, remaining = _group_version(_parts(path))
     namespace = None
     if remaining[:1] == ["namespaces"] and len(remaining) > 2 and (group, version, remaining[2]) in _BY_PATH:
         namespace, remaining = remaining[1], remaining[2:]
@@ -48,6 +54,38 @@ def parse(path: str) -> Address | None:
     if subresource is not None and not _has(kind, subresource):
         return None
     return Address(kind, namespace, name, subresource)
+
+
+def split(path: str) -> ResourcePath | None:
+    """Return the parts of the path of a resource, or None for another path.
+
+    Args:
+        path: still percent-encoded.
+    """
+    group, version, remaining = _group_version(_parts(path))
+    namespace = None
+    if remaining[:1] == ["namespaces"] and len(remaining) > 2:
+        namespace, remaining = remaining[1], remaining[2:]
+    if not remaining or len(remaining) > 3 or "" in remaining or namespace == "":
+        return None
+    return ResourcePath(group, version, namespace, *remaining)
+
+
+def resource_path(address: Address) -> ResourcePath:
+    """Return the parts of the path of an address."""
+    kind = address.kind
+    return ResourcePath(
+        kind.group, kind.version, address.namespace, kind.plural, address.name, address.subresource
+    )
+
+
+def _group_version(parts: list[str]) -> tuple[str, str, list[str]]:
+    """Return group, version and the parts after them, of which there are none in the path of no resource."""
+    if parts[:2] == ["api", "v1"]:
+        return "", "v1", parts[2:]
+    if parts[0] == "apis" and len(parts) > 3:
+        return parts[1], parts[2], parts[3:]
+    return "", "", []
 
 
 def _parts(path: str) -> list[str]:

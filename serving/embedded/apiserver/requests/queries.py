@@ -128,6 +128,18 @@ def name_in(query: Mapping[str, str]) -> str | None:
     return fields.removeprefix("metadata.name=").removeprefix("=")
 
 
+def included_object(query: Mapping[str, str]) -> str:
+    """Return the part of an object that each row of a Table has: None, Metadata or Object.
+
+    Raises:
+        errors.ApiError: 400, another value.
+    """
+    value = query.get("includeObject", "") or "Metadata"
+    if value not in ("None", "Metadata", "Object"):
+        raise bad("includeObject", value, "supported values: None, Metadata, Object")
+    return value
+
+
 def dry_run(query: Mapping[str, str]) -> bool:
     """Whether the write is a dry run.
 

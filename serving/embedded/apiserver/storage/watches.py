@@ -120,7 +120,7 @@ class WatchResponse:
             try:
                 lines = self._lines()
             except errors.Gone as error:
-                await send(_line("ERROR", orjson.dumps(to_status(error))))
+                await send(line("ERROR", orjson.dumps(to_status(error))))
                 break
             for chunk in _chunks(lines):
                 await send(chunk)
@@ -138,7 +138,7 @@ class WatchResponse:
 
     def _opening(self) -> Iterator[bytes]:
         for entry in self._watch.initial:
-            yield _line("ADDED", self._render(entry))
+            yield line("ADDED", self._render(entry))
         if self._watch.initial_end:
             yield self._bookmark({INITIAL_EVENTS_END: "true"})
 
@@ -154,7 +154,7 @@ class WatchResponse:
             raise errors.Gone(410, "Expired", message)
         self._position = self._store.version
         events = (self._event(change) for change in changes)
-        return [_line(event.type, self._render(event.entry)) for event in events if event is not None]
+        return [line(event.type, self._render(event.entry)) for event in events if event is not None]
 
     def _event(self, change: ObjectChange) -> Event | None:
         if self._watch.namespace is not None and change.key.namespace != self._watch.namespace:
@@ -166,7 +166,7 @@ class WatchResponse:
         if annotations:
             meta["annotations"] = annotations
         kind = self._watch.kind
-        return _line(
+        return line(
             "BOOKMARK", orjson.dumps({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta})
         )
 
@@ -175,7 +175,8 @@ def _everything(_: Object) -> bool:
     return True
 
 
-def _line(type_: str, body: bytes) -> bytes:
+def line(type_: str, body: bytes) -> bytes:
+    """Return one event of a watch as it is sent."""
     return b'{"type":"%b","object":%b}\n' % (type_.encode(), body)
 
 

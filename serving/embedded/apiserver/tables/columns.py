@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from serving.embedded.apiserver.tables import pod_columns
+from serving.embedded.apiserver.tables import node_columns, pod_columns
 from serving.embedded.apiserver.writes import scale
 from serving.objects import Object
 from serving.resources import kinds
@@ -149,6 +149,10 @@ def _event_message(obj: Object, _now: datetime) -> str:
 
 _NAME = TableColumn("Name", _field("metadata", "name"))
 _AGE = TableColumn("Age", _age)
+_NODE_INFO = ("status", "nodeInfo")
+
+PLAIN = (_NAME, _AGE)
+"""Columns of a kind without columns of its own."""
 
 BUILTIN: dict[Kind, tuple[TableColumn, ...]] = {
     kinds.POD: (
@@ -190,6 +194,18 @@ BUILTIN: dict[Kind, tuple[TableColumn, ...]] = {
         TableColumn("Port(s)", _service_ports),
         _AGE,
         TableColumn("Selector", _service_selector, priority=1),
+    ),
+    kinds.NODE: (
+        _NAME,
+        TableColumn("Status", node_columns.status),
+        TableColumn("Roles", lambda _obj, _now: NONE),
+        _AGE,
+        TableColumn("Version", _field(*_NODE_INFO, "kubeletVersion")),
+        TableColumn("Internal-IP", node_columns.internal_ip, priority=1),
+        TableColumn("External-IP", lambda _obj, _now: NONE, priority=1),
+        TableColumn("OS-Image", _field(*_NODE_INFO, "osImage"), priority=1),
+        TableColumn("Kernel-Version", _field(*_NODE_INFO, "kernelVersion"), priority=1),
+        TableColumn("Container-Runtime", _field(*_NODE_INFO, "containerRuntimeVersion"), priority=1),
     ),
     kinds.NAMESPACE: (_NAME, TableColumn("Status", _field("status", "phase")), _AGE),
     kinds.CONFIG_MAP: (_NAME, TableColumn("Data", _config_map_data, "integer"), _AGE),

@@ -48,7 +48,7 @@ def table(
 
 def _columns(kind: Kind) -> tuple[columns.TableColumn, ...]:
     if kind not in kinds.OWN:
-        return columns.BUILTIN[kind]
+        return columns.BUILTIN.get(kind, columns.PLAIN)
     definition = next(entry for entry in catalog.DEFINITIONS if entry.kind == kind)
     name = columns.TableColumn("Name", lambda obj, _now: obj["metadata"]["name"])
     return (name, *(_own_column(column) for column in definition.columns))

@@ -1,4 +1,5 @@
-"""`/api/v1/nodes/NAME/proxy/metrics/cadvisor`: the metrics of the node agent, fetched from its port.
+"""Asks the node agent at its port: for its metrics (`/api/v1/nodes/NAME/proxy/metrics/cadvisor`), or whether
+it answers.
 
 Other paths of a cluster's node proxy are not served. The agent is another process, which may not run.
 """
@@ -11,21 +12,25 @@ import orjson
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.embedded.apiserver import status_errors
+from serving.resources import kinds
 from serving.resources.formats import cadvisor
 
 PATHS = ("metrics", cadvisor.PATH)
 """Paths of the kubelet; here both have all metrics."""
 SECONDS = 10.0
 """Timeout of a request to the agent, which reads some files for each Pod."""
+ALIVE_SECONDS = 2.0
+"""Timeout of a request that costs the agent nothing."""
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NodeProxy:
-    """Fetches metrics from the one node of this machine."""
+    """Reaches the agent of the one node of this machine."""
 
     def __init__(self, data_dir: DataDir, name: str) -> None:
         self._port_file = data_dir.metrics("node")
-        self._name = name
+        self.name = name
 
     async def text(self, node: str, path: str) -> bytes:
         """Return the body of a GET of this path of a node.
@@ -34,11 +39,10 @@ class NodeProxy:
             errors.NotFound: the node or the path does not exist.
             errors.ApiError: 503, the node agent does not answer.
         """
-        if node != self._name:
-            details = {"name": node, "kind": "nodes"}
-            raise errors.NotFound(404, "NotFound", f'nodes "{node}" not found', (), details)
+        if node != self.name:
+            raise status_errors.not_found(kinds.NODE, node)
         if path not in PATHS:
-            raise errors.NotFound(404, "NotFound", "the server could not find the requested resource")
+            raise status_errors.no_resource(f"of a node only {' and '.join(PATHS)} are served")
         return await self.metrics()
 
     async def metrics(self) -> bytes:
@@ -48,14 +52,27 @@ class NodeProxy:
             errors.ApiError: 503, the node agent does not answer.
         """
         try:
-            return await asyncio.to_thread(self._fetch)
+            return await asyncio.to_thread(self._fetch, cadvisor.PATH, SECONDS)
         except (OSError, KeyError, ValueError) as error:  # no port file yet, or nothing listens at the port
-            reason = getattr(error, "reason", error)
-            message = f"error trying to reach service: {reason}"
+            message = f"error trying to reach service: {_reason(error)}"
             raise errors.ApiError(503, "ServiceUnavailable", message) from error
 
-    def _fetch(self) -> bytes:
+    async def trouble(self) -> str:
+        """Return why the agent does not answer; empty if it does."""
+        try:
+            await asyncio.to_thread(self._fetch, "", ALIVE_SECONDS)
+        except urllib.error.HTTPError:
+            return ""  # it has no page of this path, and said so
+        except (OSError, KeyError, ValueError) as error:
+            return _reason(error)
+        return ""
+
+    def _fetch(self, path: str, seconds: float) -> bytes:
         port = int(orjson.loads(self._port_file.read_bytes())["port"])
-        with _DIRECT.open(f"http://127.0.0.1:{port}/{cadvisor.PATH}", timeout=SECONDS) as response:
+        with _DIRECT.open(f"http://127.0.0.1:{port}/{path}", timeout=seconds) as response:
             body: bytes = response.read()
             return body
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", error))

@@ -1,0 +1,85 @@
+"""What kubectl can ask for and this server does not offer, with what to use instead. Pure."""
+
+from collections.abc import Mapping
+
+from serving import errors
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.discovery import empty_kinds
+from serving.embedded.apiserver.requests.paths import ResourcePath
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+
+_REACH = (
+    "an Inference is reached at its URL (kubectl get inferences), another container at the address of its Pod "
+    "(kubectl get pods -o wide), from this machine"
+)
+
+SUBRESOURCES: Mapping[tuple[str, str, str], str] = {
+    ("", "pods", "exec"): (
+        "exec and cp are not offered: read kubectl logs and kubectl describe pod, or run the command in a Job "
+        "with the same image and volumes (kubectl create job)"
+    ),
+    ("", "pods", "attach"): "attach is not offered: use kubectl logs --follow",
+    ("", "pods", "portforward"): f"port-forward is not offered: {_REACH}",
+    ("", "pods", "proxy"): f"the proxy of a Pod is not offered: {_REACH}",
+    ("", "services", "proxy"): f"the proxy of a Service is not offered: {_REACH}",
+    ("", "pods", "ephemeralcontainers"): (
+        "debug is not offered, as a Pod gets no further container: read kubectl logs and kubectl describe pod, "
+        "or run a Job with the same image and volumes (kubectl create job)"
+    ),
+    ("", "pods", "eviction"): "eviction is not offered: use kubectl delete pod",
+    ("", "pods", "resize"): "resize is not offered: change the resources of the Inference or the Deployment",
+    (kinds.GROUP, "inferences", "scale"): (
+        "an Inference has no scale: set spec.predictors[].autoScale.minReplicas and maxReplicas, both to one "
+        "number for a fixed count"
+    ),
+    (kinds.GROUP, "autoscalers", "scale"): (
+        "an Autoscaler has no scale: set spec.minReplicas and spec.maxReplicas, of one that belongs to an "
+        "Inference in spec.predictors[].autoScale of the Inference"
+    ),
+}
+"""By group, plural and subresource."""
+
+RESOURCES: Mapping[tuple[str, str], str] = {
+    ("autoscaling", "horizontalpodautoscalers"): (
+        "horizontalpodautoscalers are not offered: use an Autoscaler of slipway.dev (kubectl explain "
+        "autoscaler.spec)"
+    ),
+    ("metrics.k8s.io", "nodes"): "the usage of nodes is not offered: use kubectl top pod",
+    ("apiextensions.k8s.io", "customresourcedefinitions"): (
+        "customresourcedefinitions are not offered: the kinds are fixed (kubectl api-resources)"
+    ),
+    **{
+        (
+            group,
+            plural,
+        ): f"{plural} are not offered: there is one user, the holder of the token, who may do all"
+        for group, plurals in (
+            ("", ("serviceaccounts",)),
+            ("rbac.authorization.k8s.io", ("roles", "rolebindings", "clusterroles", "clusterrolebindings")),
+        )
+        for plural in plurals
+    },
+}
+"""By group and plural, whatever the version."""
+
+ROLLOUT_HISTORY = (
+    "rollout history and undo are not offered, as a Deployment has no ReplicaSets of earlier revisions: apply the "
+    "earlier manifest or use kubectl set image, and for an Inference set the earlier modelVersion"
+)
+NODES_ARE_READ = "a Node is read only: it is this machine, which slipway up runs and slipway down stops"
+
+
+def refusal(resource: ResourcePath) -> errors.ApiError:
+    """Return the error for a resource that is not served: with the words for it if there are, else a 404."""
+    if resource.subresource is not None:
+        text = SUBRESOURCES.get((resource.group, resource.plural, resource.subresource))
+        if text is not None:
+            return status_errors.method_not_allowed(text)
+    return status_errors.no_resource(RESOURCES.get((resource.group, resource.plural), ""))
+
+
+def no_objects(kind: Kind) -> errors.ApiError:
+    """Return the 405 for a write of a kind of which there are no objects."""
+    name = status_errors.resource(kind)
+    return status_errors.method_not_allowed(f"{name} are not offered: {empty_kinds.INSTEAD[kind]}")

@@ -1,0 +1,81 @@
+"""Resources of which no object is stored: reviews of access are answered, empty kinds listed, others refused."""
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from serving import clock
+from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.discovery import access_reviews, api_groups, empty_kinds, not_offered
+from serving.embedded.apiserver.handlers import rendering
+from serving.embedded.apiserver.requests import bodies, paths, queries
+from serving.embedded.apiserver.requests.asgi import AsgiRequest
+from serving.embedded.apiserver.requests.paths import ResourcePath
+from serving.embedded.apiserver.storage import pages
+from serving.embedded.apiserver.storage.store import ObjectStore
+from serving.resources.kinds import Kind
+from serving.settings import ApiSettings
+
+COMMAND_HEADER = "kubectl-command"
+"""kubectl's name of its command, such as `kubectl rollout undo`
+(https://github.com/kubernetes/enhancements/tree/master/keps/sig-cli/859-kubectl-headers)."""
+
+
+class OtherResources:
+    """Answers requests for resources that are not stored."""
+
+    def __init__(self, store: ObjectStore, settings: ApiSettings) -> None:
+        self._store, self._settings = store, settings
+
+    async def answer(self, request: Request) -> Response | None:
+        """Return the response, or None where the path is not that of a resource.
+
+        Raises:
+            errors.ApiError: the resource is not served (404), or not offered (405, with what to use instead).
+        """
+        resource = paths.split(request.scope["raw_path"].decode("latin-1"))
+        if resource is None:
+            return None
+        review = _review(resource)
+        if review is not None:
+            return await self._reviewed(request, review)
+        kind = empty_kinds.find(resource.group, resource.version, resource.plural)
+        if kind is not None and resource.subresource is None:
+            return self._empty(request, kind, resource)
+        raise not_offered.refusal(resource)
+
+    async def _reviewed(self, request: Request, kind: Kind) -> Response:
+        if request.method != "POST":
+            raise status_errors.method_not_allowed()
+        raw = await AsgiRequest(request.scope, request.receive).body(self._settings.max_body_bytes)
+        media = bodies.media_type(request.headers.get("content-type", ""))
+        body = bodies.require_object(bodies.parse(raw, media, kind.kind))
+        return _json(orjson.dumps(access_reviews.answer(kind, body)), 201)
+
+    def _empty(self, request: Request, kind: Kind, resource: ResourcePath) -> Response:
+        query = request.query_params
+        if request.method not in ("GET", "HEAD") or queries.watches(query):
+            raise not_offered.no_objects(kind)
+        command = request.headers.get(COMMAND_HEADER, "")
+        if kind is empty_kinds.REPLICA_SET and command.startswith("kubectl rollout"):
+            raise status_errors.method_not_allowed(not_offered.ROLLOUT_HISTORY)
+        if resource.name is not None:
+            raise status_errors.not_found(kind, resource.name)
+        accepted = queries.accepted(request.headers.get("accept", ""))
+        include = queries.included_object(query)
+        none = pages.ListPage([])
+        return _json(
+            rendering.listing(kind, none, self._store.version, accepted, now=clock.now(), include=include)
+        )
+
+
+def _review(resource: ResourcePath) -> Kind | None:
+    wanted = (resource.group, resource.version, resource.plural)
+    return next(
+        (k for k in api_groups.REVIEWS if (k.group, k.version, k.plural) == wanted and resource.name is None),
+        None,
+    )
+
+
+def _json(body: bytes, code: int = 200) -> Response:
+    return Response(body, code, media_type="application/json")

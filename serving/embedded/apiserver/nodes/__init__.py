@@ -1,0 +1,1 @@
+"""The one node: its Node object, and the metrics of its agent."""

@@ -1,0 +1,62 @@
+"""Facts of this machine that a Node object has."""
+
+import os
+import platform
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a kubelet reports of its machine."""
+
+    uid: str
+    """The same whenever this machine is asked."""
+    hostname: str
+    architecture: str
+    """In Go's words: `amd64`, `arm64`."""
+    operating_system: str
+    kernel: str
+    os_image: str
+    machine_id: str
+    boot_id: str
+    cores: int
+    """The number of cores that this process may use."""
+    memory_bytes: int
+
+
+_GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@cache
+def this_machine() -> Machine:
+    """Read the facts of this machine; those that it does not tell are empty."""
+    architecture, machine_id = platform.machine(), _line("/etc/machine-id")
+    return Machine(
+        uid=str(uuid.uuid5(uuid.NAMESPACE_DNS, machine_id)),
+        hostname=platform.node(),
+        architecture=_GO_ARCHITECTURES.get(architecture, architecture),
+        operating_system=platform.system().lower(),
+        kernel=platform.release(),
+        os_image=_os_image(),
+        machine_id=machine_id,
+        boot_id=_line("/proc/sys/kernel/random/boot_id"),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+    )
+
+
+def _os_image() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        return ""
+
+
+def _line(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
