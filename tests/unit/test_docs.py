@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 CODE = re.compile(r"`[^`]*`")
 PATH = re.compile(r"`((?:serving|tuner|autoscaler|benchmarks|tests|tools|manifests)/[\w./-]+)`")
+PROOF = re.compile(r"`(test_\w+)::(test_\w+)`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -51,6 +52,18 @@ def test_every_file_that_the_readme_names_exists() -> None:
     named = re.findall(r"manifests/samples/[\w.-]+|docs/[\w/.-]+\.md", (ROOT / "README.md").read_text())
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_row_about_clients_names_a_test_that_exists() -> None:
+    modules = {path.stem: path.read_text() for path in (ROOT / "tests" / "integration").rglob("test_*.py")}
+    lines = (ROOT / "docs" / "clients.md").read_text().splitlines()
+    rows = [
+        line for line in lines if line.startswith("| ") and not line.startswith(("| works |", "| refused |"))
+    ]
+    assert len(rows) > 40
+    assert [row for row in rows if not PROOF.search(row.rsplit("|", 2)[1])] == []
+    proofs = {match for row in rows for match in PROOF.findall(row)}
+    assert {f"{m}::{n}" for m, n in proofs if f"def {n}(" not in modules.get(m, "")} == set()
 
 
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]  # which names the files of older releases
