@@ -66,8 +66,9 @@ docs: venv ## Generate the CRDs and the reference of kinds and settings
 	$(BIN)/python tools/generate_crds.py
 	$(BIN)/python tools/generate_reference.py
 
-proto: venv ## Compile serving/router/envoy/messages.proto
-	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. serving/router/envoy/messages.proto
+proto: venv ## Compile the messages of Envoy and of the Open Inference Protocol
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+	  serving/router/envoy/messages.proto serving/runtimes/grpc/messages.proto
 
 lock: ## Refresh requirements.lock from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

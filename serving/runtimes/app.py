@@ -1,26 +1,29 @@
-"""Serves the Open Inference Protocol v2 over ASGI: paths, bodies, compression, errors.
+"""Serves the Open Inference Protocol v2 over ASGI: paths, bodies, compression, errors; gRPC through `grpc`.
 
 Uses no web framework, as its import would add to every start.
 https://github.com/open-inference/open-inference-protocol/blob/main/specification/protocol/inference_rest.md
 """
 
+from __future__ import annotations
+
 import logging
 import re
-import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from serving import errors
-from serving.images.documents.output_manifest import Input
-from serving.runtimes import protocol
-from serving.runtimes.model import Model, Output
+from serving import errors, grpc_status
+from serving.runtimes import compression, protocol
+from serving.runtimes.model import Model
 from serving.runtimes.predictions import Predictions, Receive
-from serving.runtimes.startup import StartupReport
-from serving.runtimes.tensors import bad
+from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
+from serving.runtimes.tensors import TOO_LARGE, too_large
 from serving.settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    from serving.runtimes.grpc.service import InferenceService
 
 _log = logging.getLogger(__name__)
 
@@ -28,10 +31,7 @@ Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Mapping[str, str]
 
-_WBITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-"""zlib's window bits: 16 more is the gzip format; HTTP's deflate is the zlib format (RFC 9110 §8.4.1.2)."""
 _SERVER_PATHS = frozenset({"/v2", "/v2/health/live", "/v2/health/ready"})
-_TOO_LARGE = 413
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(ready|infer))?")
 
 
@@ -45,19 +45,6 @@ class Reply:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-@dataclass
-class ServedModel:
-    """The served model and the state of its server."""
-
-    platform: str
-    name: str
-    version: str
-    startup: StartupReport
-    draining: bool = False
-    """Set once, when the process begins to stop."""
-    in_flight: int = field(default=0)
-
-
 class InferenceApp:
     """One model behind the protocol's paths."""
 
@@ -68,6 +55,7 @@ class InferenceApp:
         self._served = served
         self._settings = settings
         self._predictions = predictions
+        self._grpc: InferenceService | None = None
 
     def drain(self) -> None:
         """Report not ready from now on, and answer waiting requests soon; called when the process stops."""
@@ -87,17 +75,31 @@ class InferenceApp:
             self._served.in_flight -= 1
 
     async def _reply(self, method: str, path: str, headers: Headers, receive: Receive) -> Reply:
+        is_grpc = headers.get("content-type") == grpc_status.CONTENT_TYPE
         try:
             body = await self._body(headers, receive)
+            if is_grpc:
+                return await self._call(path, headers, body, receive)
             return await self._route(method, path, headers, body, receive)
         except errors.ApiError as error:
-            return Reply(error.code, protocol.error_body(error.message))
+            return _failed(error.code, error.message, is_grpc=is_grpc)
         except errors.Temporary as error:
-            retry_after = str(error.retry_after or 1).encode()
-            return Reply(503, protocol.error_body(str(error)), headers=((b"retry-after", retry_after),))
+            reply = _failed(503, str(error), is_grpc=is_grpc)
+            retry_after = (b"retry-after", str(error.retry_after or 1).encode())
+            return replace(reply, headers=(*reply.headers, retry_after))
         except Exception:  # noqa: BLE001 whatever the model raised, the client gets the protocol's error
             _log.exception("%s %s failed", method, path)
-            return Reply(500, protocol.error_body("the model failed; see its log"))
+            return _failed(500, "the model failed; see its log", is_grpc=is_grpc)
+
+    async def _call(self, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
+        """Answer a gRPC request; Envoy adds the status to the response."""
+        if self._grpc is None:
+            # Imported with the first gRPC request: protobuf would add to every start.
+            from serving.runtimes.grpc.service import InferenceService  # noqa: PLC0415
+
+            self._grpc = InferenceService(self._model, self._served, self._settings, self._predictions)
+        encoding = headers.get("grpc-encoding", "")
+        return Reply(200, await self._grpc.call(path, body, encoding, receive), grpc_status.CONTENT_TYPE)
 
     async def _route(self, method: str, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
         path = path.rstrip("/")
@@ -106,14 +108,14 @@ class InferenceApp:
             return self._index()
         if match := _MODEL.fullmatch(path):
             name, version, action = match.groups()
-            self._check_model(name, version)
+            self._served.check(name, version)
             if action == "infer":
                 _allow(method, "POST")
                 return await self._infer(headers, body, receive)
             _allow(method, "GET")
             if action == "ready":
                 return self._ready({"name": self._served.name, "ready": True})
-            return _json(self._metadata())
+            return _json(self._served.metadata(self._model))
         if path not in _SERVER_PATHS:
             raise errors.NotFound(404, "NotFound", f"no such path: {path}")
         _allow(method, "GET")
@@ -125,16 +127,9 @@ class InferenceApp:
         if path == "/v2/health/ready":
             return self._ready({"ready": True})
         extensions = ["binary_tensor_data", "model_repository"]
-        name = f"slipway-{self._served.platform}"
-        return _json({"name": name, "version": "2", "extensions": extensions})
-
-    def _check_model(self, name: str, version: str | None) -> None:
-        if name != self._served.name:
-            raise errors.NotFound(404, "NotFound", f"model: must be {self._served.name!r}, got {name!r}")
-        if version is not None and version != self._served.version:
-            raise errors.NotFound(
-                404, "NotFound", f"version: must be {self._served.version!r}, got {version!r}"
-            )
+        return _json(
+            {"name": self._served.server_name, "version": PROTOCOL_VERSION, "extensions": extensions}
+        )
 
     def _ready(self, document: Mapping[str, object]) -> Reply:
         """Return the answer that the server or the model is ready; KServe's client reads the document."""
@@ -156,15 +151,6 @@ class InferenceApp:
             ]
         )
 
-    def _metadata(self) -> dict[str, Any]:
-        return {
-            "name": self._served.name,
-            "versions": [self._served.version],
-            "platform": self._served.platform,
-            "inputs": [_tensor_metadata(tensor) for tensor in self._model.inputs],
-            "outputs": [_tensor_metadata(output) for output in self._model.outputs],
-        }
-
     async def _infer(self, headers: Headers, body: bytes, receive: Receive) -> Reply:
         request = protocol.decode(body, headers.get(protocol.HEADER_LENGTH))
         outputs = await self._predictions.infer(request, receive)
@@ -179,7 +165,7 @@ class InferenceApp:
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         limit = self._settings.max_body_bytes
         if int(headers.get("content-length", "0")) > limit:
-            raise _too_large(f"must be at most {limit} bytes", int(headers["content-length"]))
+            raise too_large(f"must be at most {limit} bytes", int(headers["content-length"]))
         chunks: list[bytes] = []
         size = 0
         has_more = True
@@ -190,36 +176,35 @@ class InferenceApp:
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             if size > limit:
-                raise _too_large(f"must be at most {limit} bytes", f"{size} or more")
+                raise too_large(f"must be at most {limit} bytes", f"{size} or more")
             has_more = message.get("more_body", False)
-        return _decompressed(b"".join(chunks), headers.get("content-encoding", "identity"), limit)
+        return compression.decompressed(b"".join(chunks), headers.get("content-encoding", ""), limit)
 
     async def _send(self, reply: Reply, headers: Headers, send: Send) -> None:
         body = reply.body
         response_headers = [(b"content-type", reply.content_type.encode()), *reply.headers]
-        encoding = _accepted(headers.get("accept-encoding", ""))
-        if encoding and len(body) >= self._settings.compress_from_bytes:
-            compressor = zlib.compressobj(level=1, wbits=_WBITS[encoding])
-            body = compressor.compress(body) + compressor.flush()
+        encoding = compression.accepted(headers.get("accept-encoding", ""))
+        may_compress = reply.content_type != grpc_status.CONTENT_TYPE  # which has a compression of its own
+        if encoding and may_compress and len(body) >= self._settings.compress_from_bytes:
+            body = compression.compressed(body, encoding)
             response_headers.append((b"content-encoding", encoding.encode()))
         response_headers.append((b"content-length", str(len(body)).encode()))
         # uvicorn drops the rest of a body that is too large. A close would reset the connection of a client
         # that still sends, before it reads the answer; one that waits for `100 Continue` sends no body.
-        refused_unsent = reply.status == _TOO_LARGE and "expect" in headers
+        refused_unsent = reply.status == TOO_LARGE and "expect" in headers
         if refused_unsent or self._served.draining:
             response_headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": reply.status, "headers": response_headers})
         await send({"type": "http.response.body", "body": body})
 
 
-def _too_large(rule: str, value: object) -> errors.ApiError:
-    """Return the error of status 413 for a body above the bound."""
-    refused = bad("body", rule, value)
-    return errors.ApiError(_TOO_LARGE, "RequestEntityTooLarge", refused.message, refused.causes)
-
-
-def _tensor_metadata(tensor: Input | Output) -> dict[str, Any]:
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+def _failed(status: int, message: str, *, is_grpc: bool) -> Reply:
+    """Return the response of a failed request, which has no body where it carries a status of gRPC."""
+    if not is_grpc:
+        return Reply(status, protocol.error_body(message))
+    headers = grpc_status.headers(status, message)
+    encoded = tuple((name.encode(), value.encode()) for name, value in headers.items())
+    return Reply(status, b"", grpc_status.CONTENT_TYPE, encoded)
 
 
 def _json(document: Any) -> Reply:
@@ -229,30 +214,3 @@ def _json(document: Any) -> Reply:
 def _allow(method: str, allowed: str) -> None:
     if method != allowed:
         raise errors.ApiError(405, "MethodNotAllowed", f"method: must be {allowed}, got {method}")
-
-
-def _accepted(header: str) -> str | None:
-    """Return the first supported encoding of an Accept-Encoding header; None where there is none."""
-    for part in header.lower().split(","):
-        name, _, parameters = part.strip().partition(";")
-        if name in _WBITS and parameters.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}:
-            return name
-    return None
-
-
-def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
-    encoding = encoding.strip().lower()
-    if encoding in {"", "identity"}:
-        return body
-    if encoding not in _WBITS:
-        raise bad("Content-Encoding", "must be gzip, deflate or identity", encoding)
-    decompressor = zlib.decompressobj(wbits=_WBITS[encoding])
-    try:
-        data = decompressor.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise bad("body", f"must be {encoding}", str(error)) from error
-    if len(data) > limit:
-        raise _too_large(f"must be at most {limit} bytes when decompressed", f"more than {limit}")
-    if not decompressor.eof or decompressor.unused_data:
-        raise bad("body", f"must be one complete {encoding} stream", f"{len(body)} bytes")
-    return data

@@ -186,8 +186,9 @@ def _serve(
 
     import uvloop  # noqa: PLC0415
 
-    from serving.runtimes.app import InferenceApp, ServedModel  # noqa: PLC0415
+    from serving.runtimes.app import InferenceApp  # noqa: PLC0415
     from serving.runtimes.serve import serve  # noqa: PLC0415
+    from serving.runtimes.served_model import ServedModel  # noqa: PLC0415
 
     served = ServedModel(platform, options.name, options.version, startup)
     with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:

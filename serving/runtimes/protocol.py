@@ -1,11 +1,11 @@
 """Decodes requests and encodes responses of `/v2/models/.../infer`. Pure.
 
 Supports the JSON form and the binary tensor extension, also mixed (specifications: `tensors`).
-Independent of models.
+Independent of models. `grpc.codec` applies the same rules to gRPC's messages.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,15 +73,16 @@ def decode(body: bytes, header_length: str | None) -> InferenceRequest:
     """
     size = _json_size(body, header_length)
     raw = _parse(body[:size])
-    parameters = _parameters("parameters", raw)
+    parameters = checked_parameters("parameters", raw)
     id_ = raw.get("id", "")
     if not isinstance(id_, str):
         raise bad("id", "must be a string", id_)
-    inputs, used = _inputs(raw.get("inputs"), memoryview(body)[size:])
-    if size + used != len(body):
-        raise bad("body", f"must end after {size + used} bytes of JSON and binary_data_size", len(body))
+    data = _TensorData(memoryview(body)[size:])
+    inputs = request_inputs(raw.get("inputs"), data.array)
+    if size + data.used != len(body):
+        raise bad("body", f"must end after {size + data.used} bytes of JSON and binary_data_size", len(body))
     binary = _flag("parameters.binary_data_output", parameters.get("binary_data_output", False))
-    return InferenceRequest(id_, inputs, _outputs(raw.get("outputs"), default=binary), binary)
+    return InferenceRequest(id_, inputs, requested_outputs(raw.get("outputs"), default=binary), binary)
 
 
 def _json_size(body: bytes, header_length: str | None) -> int:
@@ -106,7 +107,12 @@ def _parse(data: bytes) -> dict[str, Any]:
     return raw
 
 
-def _parameters(field: str, item: Mapping[str, Any]) -> Mapping[str, Any]:
+def checked_parameters(field: str, item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of a request, an input or an output.
+
+    Raises:
+        errors.ApiError: 400, a parameter that this server does not support.
+    """
     parameters = item.get("parameters")
     if parameters is None:
         return {}
@@ -140,27 +146,49 @@ def _named(field: str, items: object) -> list[dict[str, Any]]:
     return items
 
 
-def _inputs(items: object, binary: memoryview) -> tuple[tuple[Tensor, ...], int]:
-    """Return the input tensors and the number of binary bytes that they use."""
+ReadArray = Callable[[int, dict[str, Any], str, tuple[int, ...]], Array]
+"""Returns the array of an input: its index, the input, its datatype and its shape."""
+
+
+def request_inputs(items: object, read_array: ReadArray) -> tuple[Tensor, ...]:
+    """Return the input tensors.
+
+    Args:
+        items: `inputs` of a request in JSON.
+        read_array: is called with each input in turn, once its name, datatype and shape are checked.
+
+    Raises:
+        errors.ApiError: 400, with the field's path.
+    """
     inputs = []
-    used = 0
     for i, item in enumerate(_named("inputs", items)):
         field = f"inputs[{i}]"
         datatype = item.get("datatype")
         if datatype not in tensors.DTYPES:
             raise bad(f"{field}.datatype", f"must be one of {', '.join(tensors.DTYPES)}", datatype)
         shape = tensors.check_shape(f"{field}.shape", item.get("shape"))
-        size = _parameters(f"{field}.parameters", item).get("binary_data_size")
+        inputs.append(Tensor(item["name"], datatype, read_array(i, item, datatype, shape)))
+    return tuple(inputs)
+
+
+class _TensorData:
+    """The data of the inputs: each in JSON, or in its part of the binary data that follows."""
+
+    def __init__(self, binary: memoryview) -> None:
+        self._binary = binary
+        self.used = 0
+        """Bytes of the binary data that belong to an input."""
+
+    def array(self, index: int, item: dict[str, Any], datatype: str, shape: tuple[int, ...]) -> Array:
+        field = f"inputs[{index}]"
+        size = checked_parameters(f"{field}.parameters", item).get("binary_data_size")
         if size is None:
-            array = tensors.from_json(f"{field}.data", datatype, shape, item.get("data"))
-        else:
-            part = _part(f"{field}.parameters.binary_data_size", size, binary[used:])
-            if "data" in item:
-                raise bad(f"{field}.data", "must be absent where binary_data_size is given", item["data"])
-            array = tensors.from_binary(f"{field}.parameters.binary_data_size", datatype, shape, part)
-            used += len(part)
-        inputs.append(Tensor(item["name"], datatype, array))
-    return tuple(inputs), used
+            return tensors.from_json(f"{field}.data", datatype, shape, item.get("data"))
+        part = _part(f"{field}.parameters.binary_data_size", size, self._binary[self.used :])
+        if "data" in item:
+            raise bad(f"{field}.data", "must be absent where binary_data_size is given", item["data"])
+        self.used += len(part)
+        return tensors.from_binary(f"{field}.parameters.binary_data_size", datatype, shape, part)
 
 
 def _part(field: str, size: object, remaining: memoryview) -> memoryview:
@@ -171,13 +199,22 @@ def _part(field: str, size: object, remaining: memoryview) -> memoryview:
     return remaining[:size]
 
 
-def _outputs(items: object, *, default: bool) -> tuple[RequestedOutput, ...] | None:
+def requested_outputs(items: object, *, default: bool) -> tuple[RequestedOutput, ...] | None:
+    """Return the outputs that a request asks for; None where it names none.
+
+    Args:
+        items: `outputs` of a request in JSON.
+        default: whether an output without the parameter `binary_data` is sent as binary.
+
+    Raises:
+        errors.ApiError: 400, with the field's path.
+    """
     if items is None or items == []:
         return None
     outputs = []
     for i, item in enumerate(_named("outputs", items)):
         field = f"outputs[{i}].parameters"
-        binary = _parameters(field, item).get("binary_data", default)
+        binary = checked_parameters(field, item).get("binary_data", default)
         outputs.append(RequestedOutput(item["name"], _flag(f"{field}.binary_data", binary)))
     return tuple(outputs)
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from serving.runtimes.app import InferenceApp, ServedModel
+from serving.runtimes.app import InferenceApp
+from serving.runtimes.served_model import ServedModel
 from serving.settings import RuntimeSettings
 
 _POLL_SECONDS = 0.02

@@ -1,4 +1,4 @@
-"""JSON and binary forms of the tensors of the Open Inference Protocol. Pure.
+"""JSON, binary and typed forms of the tensors of the Open Inference Protocol. Pure.
 
 https://github.com/open-inference/open-inference-protocol (tensor data types) and the binary tensor extension,
 https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md: numbers
@@ -35,11 +35,20 @@ DTYPES: dict[str, np.dtype[Any]] = {
 _LENGTH = struct.Struct("<I")
 
 
+TOO_LARGE = 413
+
+
 def bad(field: str, rule: str, value: object) -> errors.ApiError:
     """Return the error of status 400 for a broken rule: the field's path, the rule and the value."""
     shown = repr(value)
     message = f"{field}: {rule}, got {shown if len(shown) <= 120 else shown[:117] + '...'}"
     return errors.ApiError(400, "BadRequest", message, [errors.Cause(field, rule)])
+
+
+def too_large(rule: str, value: object) -> errors.ApiError:
+    """Return the error of status 413 for a body above the bound."""
+    refused = bad("body", rule, value)
+    return errors.ApiError(TOO_LARGE, "RequestEntityTooLarge", refused.message, refused.causes)
 
 
 def datatype_of(array: Array) -> str:
@@ -76,24 +85,43 @@ def from_json(field: str, datatype: str, shape: Sequence[int], data: object) -> 
     """
     if not isinstance(data, list):
         raise bad(field, "must be a list", data)
-    count = math.prod(shape)
     values = _flat(field, tuple(shape), data)
-    if len(values) != count:
-        raise bad(field, f"must have the {count} elements that shape {list(shape)} says", len(values))
+    _check_count(field, shape, values)
     allowed = _ALLOWED[DTYPES[datatype].kind]
     if not set(map(type, values)) <= allowed:
         wrong = next(value for value in values if type(value) not in allowed)
         raise bad(field, f"must be elements of {datatype}", wrong)
+    if datatype == "BYTES":
+        try:
+            values = [value.encode() for value in values]
+        except UnicodeEncodeError as error:
+            raise bad(field, "must be in the range of BYTES", str(error)) from error
+    return from_values(field, datatype, shape, values)
+
+
+def from_values(field: str, datatype: str, shape: Sequence[int], values: Sequence[Any]) -> Array:
+    """Return a tensor from its elements, flat and row-major, of Python's types; those of BYTES are `bytes`.
+
+    Raises:
+        errors.ApiError: 400, with the field's path.
+    """
+    _check_count(field, shape, values)
     try:
         if datatype == "BYTES":
-            array = np.empty(count, dtype=object)
-            array[:] = [value.encode() for value in values]
+            array = np.empty(len(values), dtype=object)
+            array[:] = values
         else:
             with np.errstate(over="raise"):
                 array = np.array(values, dtype=DTYPES[datatype])
-    except (OverflowError, FloatingPointError, UnicodeEncodeError) as error:
+    except (OverflowError, FloatingPointError) as error:
         raise bad(field, f"must be in the range of {datatype}", str(error)) from error
     return array.reshape(tuple(shape))
+
+
+def _check_count(field: str, shape: Sequence[int], values: Sequence[Any]) -> None:
+    count = math.prod(shape)
+    if len(values) != count:
+        raise bad(field, f"must have the {count} elements that shape {list(shape)} says", len(values))
 
 
 _ALLOWED: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}, "O": {str}}
@@ -155,7 +183,7 @@ def _from_bytes(field: str, count: int, raw: memoryview) -> Array:
 def to_binary(array: Array) -> bytes:
     """Return the binary form."""
     if datatype_of(array) == "BYTES":
-        items = [_as_bytes(item) for item in array.ravel().tolist()]
+        items = to_values(array)
         return b"".join(part for item in items for part in (_LENGTH.pack(len(item)), item))
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
 
@@ -166,18 +194,23 @@ def to_json(field: str, array: Array) -> list[Any]:
     Raises:
         errors.ApiError: 400, JSON cannot represent a value; the message says to request binary data.
     """
-    flat = array.ravel()
+    values = to_values(array)
     if datatype_of(array) == "BYTES":
         try:
-            return [_as_bytes(item).decode() for item in flat.tolist()]
+            return [value.decode() for value in values]
         except UnicodeDecodeError as error:
             raise bad(field, "is not UTF-8: ask for it with binary_data", str(error)) from error
-    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise bad(
             field, "JSON has no NaN or infinity: ask for it with binary_data", "a value that is not finite"
         )
-    values: list[Any] = flat.tolist()
     return values
+
+
+def to_values(array: Array) -> list[Any]:
+    """Return the elements, flat and row-major, as Python's types; those of BYTES are `bytes`."""
+    values: list[Any] = array.ravel().tolist()
+    return [_as_bytes(value) for value in values] if datatype_of(array) == "BYTES" else values
 
 
 def _as_bytes(item: object) -> bytes:

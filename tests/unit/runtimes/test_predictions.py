@@ -14,12 +14,13 @@ from sklearn.linear_model import LinearRegression
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes.app import InferenceApp, ServedModel
+from serving.runtimes.app import InferenceApp
 from serving.runtimes.batch_queue import BatchQueue
 from serving.runtimes.batches import Answer
 from serving.runtimes.model import Model, Output
 from serving.runtimes.predictions import BatchedPredictions
 from serving.runtimes.protocol import InferenceRequest, Tensor
+from serving.runtimes.served_model import ServedModel
 from serving.runtimes.sklearn.estimator import Estimator
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings

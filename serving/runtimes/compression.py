@@ -1,0 +1,52 @@
+"""Content codings of requests and responses: gzip and deflate, within bounds. Pure."""
+
+import zlib
+
+from serving.runtimes.tensors import bad, too_large
+
+_WBITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+"""zlib's window bits: 16 more is the gzip format; HTTP's deflate is the zlib format (RFC 9110 §8.4.1.2)."""
+
+
+def accepted(header: str) -> str | None:
+    """Return the first supported encoding of an Accept-Encoding header; None where there is none."""
+    for part in header.lower().split(","):
+        name, _, parameters = part.strip().partition(";")
+        if name in _WBITS and parameters.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}:
+            return name
+    return None
+
+
+def compressed(body: bytes, encoding: str) -> bytes:
+    """Return the body in a supported encoding."""
+    compressor = zlib.compressobj(level=1, wbits=_WBITS[encoding])
+    return compressor.compress(body) + compressor.flush()
+
+
+def decompressed(body: bytes, encoding: str, limit: int, *, header: str = "Content-Encoding") -> bytes:
+    """Return the body without its encoding.
+
+    Args:
+        body: as it was received.
+        encoding: value of the header that names it.
+        limit: the most bytes of the result.
+        header: name of that header.
+
+    Raises:
+        errors.ApiError: 400, an unsupported encoding or a broken body; 413, one that is too large.
+    """
+    encoding = encoding.strip().lower()
+    if encoding in {"", "identity"}:
+        return body
+    if encoding not in _WBITS:
+        raise bad(header, "must be gzip, deflate or identity", encoding)
+    decompressor = zlib.decompressobj(wbits=_WBITS[encoding])
+    try:
+        data = decompressor.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise bad("body", f"must be {encoding}", str(error)) from error
+    if len(data) > limit:
+        raise too_large(f"must be at most {limit} bytes when decompressed", f"more than {limit}")
+    if not decompressor.eof or decompressor.unused_data:
+        raise bad("body", f"must be one complete {encoding} stream", f"{len(body)} bytes")
+    return data

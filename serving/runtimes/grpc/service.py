@@ -1,0 +1,104 @@
+"""The methods of `inference.GRPCInferenceService` for one model.
+
+https://github.com/open-inference/open-inference-protocol/blob/main/specification/protocol/inference_grpc.md
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from serving import errors
+from serving.runtimes.grpc import codec, frames
+from serving.runtimes.grpc import messages_pb2 as messages
+from serving.runtimes.model import Model
+from serving.runtimes.predictions import Predictions, Receive
+from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
+from serving.runtimes.tensors import bad
+from serving.settings import RuntimeSettings
+
+_SERVICE = "/inference.GRPCInferenceService/"
+
+Request = TypeVar("Request", bound=Message)
+Method = Callable[[bytes, Receive], Awaitable[bytes]]
+
+
+class InferenceService:
+    """One model behind the service's methods."""
+
+    def __init__(
+        self, model: Model, served: ServedModel, settings: RuntimeSettings, predictions: Predictions
+    ) -> None:
+        self._model = model
+        self._served = served
+        self._settings = settings
+        self._predictions = predictions
+        self._methods: Mapping[str, Method] = {
+            f"{_SERVICE}ServerLive": self._server_live,
+            f"{_SERVICE}ServerReady": self._server_ready,
+            f"{_SERVICE}ServerMetadata": self._server_metadata,
+            f"{_SERVICE}ModelReady": self._model_ready,
+            f"{_SERVICE}ModelMetadata": self._model_metadata,
+            f"{_SERVICE}ModelInfer": self._model_infer,
+        }
+
+    async def call(self, path: str, body: bytes, encoding: str, receive: Receive) -> bytes:
+        """Return the body of the response to a request.
+
+        Args:
+            path: of the request, which names the method.
+            body: of the request, complete.
+            encoding: value of `grpc-encoding`.
+            receive: of ASGI, as in `Predictions`.
+
+        Raises:
+            errors.ApiError: 400, a field breaks a rule; 404, another model; 405, an unknown method.
+            errors.Temporary: too many requests wait.
+        """
+        method = self._methods.get(path)
+        if method is None:
+            known = ", ".join(self._methods)
+            raise errors.ApiError(405, "MethodNotAllowed", f"method: must be one of {known}, got {path!r}")
+        message = frames.message_of(body, encoding, self._settings.max_body_bytes)
+        return frames.framed(await method(message, receive))
+
+    async def _server_live(self, message: bytes, _receive: Receive) -> bytes:
+        _parsed(messages.ServerLiveRequest, message)
+        return _encoded(messages.ServerLiveResponse(live=True))
+
+    async def _server_ready(self, message: bytes, _receive: Receive) -> bytes:
+        _parsed(messages.ServerReadyRequest, message)
+        return _encoded(messages.ServerReadyResponse(ready=not self._served.draining))
+
+    async def _server_metadata(self, message: bytes, _receive: Receive) -> bytes:
+        _parsed(messages.ServerMetadataRequest, message)
+        response = messages.ServerMetadataResponse(name=self._served.server_name, version=PROTOCOL_VERSION)
+        return _encoded(response)
+
+    async def _model_ready(self, message: bytes, _receive: Receive) -> bytes:
+        request = _parsed(messages.ModelReadyRequest, message)
+        self._served.check(request.name, request.version or None)
+        return _encoded(messages.ModelReadyResponse(ready=not self._served.draining))
+
+    async def _model_metadata(self, message: bytes, _receive: Receive) -> bytes:
+        request = _parsed(messages.ModelMetadataRequest, message)
+        self._served.check(request.name, request.version or None)
+        return _encoded(messages.ModelMetadataResponse(**self._served.metadata(self._model)))
+
+    async def _model_infer(self, message: bytes, receive: Receive) -> bytes:
+        request = _parsed(messages.ModelInferRequest, message)
+        self._served.check(request.model_name, request.model_version or None)
+        decoded = codec.decode(request)
+        outputs = await self._predictions.infer(decoded, receive)
+        return codec.encode(outputs, model=self._served.name, version=self._served.version, id_=decoded.id)
+
+
+def _parsed(kind: type[Request], message: bytes) -> Request:
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise bad("message", f"must be a {kind.DESCRIPTOR.name}", f"{len(message)} bytes") from error
+
+
+def _encoded(message: Message) -> bytes:
+    return bytes(message.SerializeToString())
