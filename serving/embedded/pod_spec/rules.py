@@ -149,12 +149,12 @@ def _probes(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
         yield Cause(f"{path}.lifecycle.preStop.{field}", "use exec, httpGet or sleep")
     for kind in ("readinessProbe", "livenessProbe", "startupProbe"):
         probe = container.get(kind) or {}
-        if probe.get("grpc"):
-            yield Cause(f"{path}.{kind}.grpc", "not supported on one machine")
+        if (probe.get("grpc") or {}).get("mode", "Plaintext") != "Plaintext":
+            yield Cause(f"{path}.{kind}.grpc.mode", "must be Plaintext on one machine")
         if kind == "readinessProbe" and "terminationGracePeriodSeconds" in probe:
             yield Cause(f"{path}.{kind}.terminationGracePeriodSeconds", "must not be set: it stops nothing")
         if probe and not probe.keys() & {"httpGet", "tcpSocket", "exec", "grpc"}:
-            yield Cause(f"{path}.{kind}", "must have one of httpGet, tcpSocket, exec")
+            yield Cause(f"{path}.{kind}", "must have one of httpGet, tcpSocket, grpc, exec")
 
 
 def _environment(path: str, container: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[Cause]:

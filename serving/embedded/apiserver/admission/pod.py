@@ -79,6 +79,8 @@ def _probe_defaults(probe: Object) -> None:
         probe[name] = probe.get(name) or value  # Kubernetes takes a zero here for a missing number
     if "httpGet" in probe:
         _http_defaults(probe["httpGet"])
+    if "grpc" in probe:
+        probe["grpc"].setdefault("service", "")
 
 
 def _http_defaults(request: Object) -> None:
@@ -241,6 +243,8 @@ def _probe(probe: Object, path: str, *, once: bool) -> Iterator[Cause]:
     for name in ("httpGet", "tcpSocket"):
         if name in probe:
             yield from port_or_name(probe[name]["port"], f"{path}.{name}.port")
+    if "grpc" in probe:
+        yield from port_number(probe["grpc"]["port"], f"{path}.grpc.port")
     for name in (
         "initialDelaySeconds",
         "timeoutSeconds",

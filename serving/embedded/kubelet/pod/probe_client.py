@@ -1,4 +1,4 @@
-"""Sends a probe or runs a hook: by HTTP, by a TCP connection, or by a command in the container."""
+"""Sends a probe or runs a hook: by HTTP, gRPC or a TCP connection, or by a command in the container."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ from typing import Any
 
 from serving.embedded.kubelet.container import exec_command
 from serving.embedded.kubelet.container.exec_command import RunningContainer
+from serving.embedded.kubelet.pod import grpc_health
 from serving.embedded.kubelet.pod.probes import port_of
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.system import socket_diag, sockets
@@ -38,18 +39,36 @@ async def send(target: RunningContainer, action: Mapping[str, Any], timeout: flo
         if "exec" in action:
             code = await exec_command.run(target, list(action["exec"].get("command") or []), timeout)
             return ProbeAnswer("" if code == 0 else f"command exited with {code}")
-        if "tcpSocket" in action:
-            port = port_of(target.container, action["tcpSocket"]["port"])
-            async with asyncio.timeout(timeout), _connection(target, action["tcpSocket"].get("host"), port):
-                return ProbeAnswer()
         async with asyncio.timeout(timeout):
-            return await _http_get(target, action["httpGet"])
+            return await _ask_port(target, action, timeout)
     except _AddressTaken as error:
         return ProbeAnswer(str(error), address_taken=True)
     except TimeoutError:
         return ProbeAnswer(f"no answer within {timeout:g} s")
     except (OSError, ValueError, asyncio.IncompleteReadError) as error:
         return ProbeAnswer(str(error) or type(error).__name__)
+
+
+async def _ask_port(target: RunningContainer, action: Mapping[str, Any], timeout: float) -> ProbeAnswer:
+    if "httpGet" in action:
+        return await _http_get(target, action["httpGet"])
+    if "grpc" in action:
+        return ProbeAnswer(await _grpc_check(target, action["grpc"], timeout))
+    port = port_of(target.container, action["tcpSocket"]["port"])
+    async with _connection(target, action["tcpSocket"].get("host"), port):
+        return ProbeAnswer()
+
+
+async def _grpc_check(target: RunningContainer, action: Mapping[str, Any], timeout: float) -> str:
+    port = int(action["port"])
+    path = target.socket(port)
+    if path is not None:
+        return await grpc_health.problem(f"unix:{path}", action.get("service") or "", timeout)
+    address = f"ipv4:{target.identity.address}:{port}"
+    _check_listener(target.identity, port)
+    problem = await grpc_health.problem(address, action.get("service") or "", timeout)
+    _check_listener(target.identity, port)
+    return problem
 
 
 async def _http_get(target: RunningContainer, action: dict[str, Any]) -> ProbeAnswer:

@@ -61,7 +61,7 @@ def parse(container: Mapping[str, Any]) -> list[ContainerProbe]:
             probes.append(
                 ContainerProbe(
                     kind,
-                    {key: spec[key] for key in ("httpGet", "tcpSocket", "exec") if key in spec},
+                    {key: spec[key] for key in ("httpGet", "tcpSocket", "grpc", "exec") if key in spec},
                     float(spec.get("initialDelaySeconds") or 0),
                     float(spec.get("periodSeconds") or 10),
                     float(spec.get("timeoutSeconds") or 1),

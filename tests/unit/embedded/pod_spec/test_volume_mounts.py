@@ -28,7 +28,10 @@ def test_ordinary_pod_is_not_refused():
             "spec.containers[0].securityContext.privileged",
         ),
         ({"container": {"image": "nginx"}}, "spec.containers[0].image"),
-        ({"container": {"readinessProbe": {"grpc": {"port": 1}}}}, "spec.containers[0].readinessProbe.grpc"),
+        (
+            {"container": {"readinessProbe": {"grpc": {"port": 1, "mode": "TLS"}}}},
+            "spec.containers[0].readinessProbe.grpc.mode",
+        ),
         ({"container": {"resources": {"limits": {"cpu": "x"}}}}, "spec.containers[0].resources.limits"),
         (
             {"container": {"volumeMounts": [{"name": "no", "mountPath": "/a"}]}},

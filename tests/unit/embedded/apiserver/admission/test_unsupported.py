@@ -73,7 +73,7 @@ def test_unsupported_fields_of_containers_are_refused_with_their_values() -> Non
         "tty": True,
         "volumeMounts": [{"name": "v", "mountPath": "/proc/x"}],
         "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nope"}}}],
-        "readinessProbe": {"grpc": {"port": 80}},
+        "readinessProbe": {"grpc": {"port": 80, "mode": "TLS"}},
     }
     body["spec"]["volumes"] = [{"name": "v", "emptyDir": {"medium": "Memory"}}]
     refused = causes(kinds.POD, body)
@@ -82,7 +82,7 @@ def test_unsupported_fields_of_containers_are_refused_with_their_values() -> Non
         "spec.containers[0].tty",
         "spec.containers[0].volumeMounts[0].mountPath",
         "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath",
-        "spec.containers[0].readinessProbe.grpc",
+        "spec.containers[0].readinessProbe.grpc.mode",
         "spec.volumes[0].emptyDir.medium",
     }
     assert '"Memory"' in refused["spec.volumes[0].emptyDir.medium"]
