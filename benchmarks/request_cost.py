@@ -53,12 +53,17 @@ def no_caller_filter(manager: Json) -> None:
     del manager["http_filters"][0]
 
 
+def no_bridge(manager: Json) -> None:
+    del manager["http_filters"][1]
+
+
 MANAGERS: dict[str, Callable[[Json], None]] = {
     "statistics per cluster": no_statistics,
     "sender's address": without("use_remote_address", "internal_address_config"),
     "normal paths": without("normalize_path", "merge_slashes"),
     "stripping of our headers": without("early_header_mutation_extensions"),
     "filter that assigns callers": no_caller_filter,
+    "bridge of gRPC": no_bridge,
 }
 PIECES = {"retries": ("retry_policy",), "response headers": ("response_headers_to_add",)}
 """Parts of a route, at any depth."""

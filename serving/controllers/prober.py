@@ -4,14 +4,20 @@ from pathlib import Path
 
 import aiohttp
 
+from serving import protobuf
 from serving.planning.inference.plan import BackendProbe
+
+_READY = (1, 1)
+"""Field `ready` of a ServerReadyResponse with the value true."""
 
 
 class Prober:
-    """Sends GET requests over the gateway's Unix socket; a revision is proven only by status 200."""
+    """Sends requests over the gateway's Unix socket; a revision is proven only by success."""
 
     def __init__(self, socket: Path, timeout: float) -> None:
-        """Must be called in a running event loop; `timeout` limits one GET, in seconds."""
+        """Must be called in a running event loop; `timeout` limits one request, in seconds."""
+        self._socket = socket
+        self._timeout = timeout
         self._session = aiohttp.ClientSession(
             base_url="http://probe",
             connector=aiohttp.UnixConnector(path=str(socket)),
@@ -20,18 +26,44 @@ class Prober:
         )
 
     async def verdict(self, namespace: str, probe: BackendProbe) -> str:
-        """Return an empty string if every path answers 200, else the first failure."""
+        """Return an empty string if every request succeeds, else the first failure."""
         for path in probe.paths:
-            try:
-                async with self._session.get(
-                    f"/{namespace}/{probe.backend}{path}", allow_redirects=False
-                ) as response:
-                    text = await response.text(errors="replace")
-            except (aiohttp.ClientError, TimeoutError) as error:
-                return f"GET {path}: {type(error).__name__} {error}".strip()
-            if response.status != 200:
-                return f"GET {path}: {response.status} {' '.join(text.split())[:200]}".strip()
+            request = self._call if probe.h2c else self._get
+            if failure := await request(f"/{namespace}/{probe.backend}{path}"):
+                return f"{'gRPC' if probe.h2c else 'GET'} {path}: {failure}"
         return ""
+
+    async def _get(self, path: str) -> str:
+        """Return an empty string if the path answers 200, else why not."""
+        try:
+            async with self._session.get(path, allow_redirects=False) as response:
+                text = await response.text(errors="replace")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return f"{type(error).__name__} {error}".strip()
+        if response.status != 200:
+            return f"{response.status} {' '.join(text.split())[:200]}".strip()
+        return ""
+
+    async def _call(self, method: str) -> str:
+        """Return an empty string if the method answers `ready: true`, else why not.
+
+        A server without this method is proven by its answer: it need not be one of the Open Inference Protocol,
+        and its readiness probe has succeeded.
+        """
+        import grpc  # noqa: PLC0415 10 MB that only services with gRPC containers need
+
+        async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
+            call = channel.unary_unary(method, request_serializer=None, response_deserializer=None)
+            try:
+                response: bytes = await call(b"", timeout=self._timeout)
+                is_ready = _READY in list(protobuf.parts(response))
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    return ""  # not of the gateway, which answers NOT_FOUND where it has no route
+                return f"{error.code().name} {error.details()}"[:200].strip()
+            except protobuf.Malformed as error:
+                return f"not a ServerReadyResponse: {error}"
+        return "" if is_ready else "ready is false"
 
     async def close(self) -> None:
         """Close the connections."""

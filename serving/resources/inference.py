@@ -137,7 +137,7 @@ class PredictorTemplate(Base):
             # high.
             max_length=16,
             description="Containers merged by name into the Pod; the one named `predictor` serves on port"
-            " 8080.",
+            " 8080, or, with framework `custom`, by HTTP/2 on its port named `h2c`, `grpc` or `http2`.",
             json_schema_extra={"items": _CONTAINER, **list_map("name")},
         ),
     ] = []

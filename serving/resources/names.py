@@ -44,6 +44,12 @@ SOCKET_PORT_ANNOTATION = "slipway.dev/socket-port"
 passes it to the container as sd_listen_fds(3) describes. Only on one machine; empty for none."""
 UNIX_PROTOCOL = "slipway.dev/unix"
 """appProtocol of an EndpointSlice's port that is reached by the Unix socket of the Pod's address."""
+H2C = "h2c"
+"""Protocol of a Route's backend whose replicas speak HTTP/2 without TLS."""
+H2C_PROTOCOL = "kubernetes.io/h2c"
+"""appProtocol of a Service's port that speaks it (KEP-3726)."""
+H2C_PORT_NAMES = ("h2c", "grpc", "http2")
+"""Names of a container's port that speaks it, as KServe and Knative read them."""
 GPU_ANNOTATION = "slipway.dev/gpu"
 """On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), the
 `mechanism`, and `enforcedIf`: the conditions under which the share is enforced."""

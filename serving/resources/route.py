@@ -1,6 +1,6 @@
 """Route: what the gateways serve for one Inference, written by its controller."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,10 @@ class RouteBackend(Base):
     service: Name
     port: Annotated[int, Field(ge=1, le=65535)]
     model_version: str = ""
+    protocol: Annotated[
+        Literal["http", "h2c"],
+        Field(description="What its replicas speak: HTTP/1.1, or HTTP/2 without TLS (and so gRPC)."),
+    ] = "http"
     on_demand: Annotated[
         bool,
         Field(

@@ -137,6 +137,12 @@ def _render(
             "resources.gpu.mechanism: dra; a trial makes no ResourceClaimTemplate: tune with another"
             " mechanism, such as mps",
         )
+    if rendered.port.h2c:
+        raise Permanent(
+            "TargetInvalid",
+            f"template.containers[name=predictor].ports: {rendered.port.number} speaks HTTP/2; trials send"
+            " HTTP/1.1",
+        )
     # The load generator reaches the replica by its address.
     own = {names.ZYGOTE_ANNOTATION: "disabled", names.SOCKET_PORT_ANNOTATION: ""}
     annotations = {**rendered.template["metadata"]["annotations"], **own}

@@ -6,7 +6,7 @@ from serving.objects import Object
 from serving.planning.inference.arms import Arm
 from serving.planning.inference.facts import Facts
 from serving.planning.inference.plan import Ensure
-from serving.planning.inference.revision import Revision, autoscaler_name
+from serving.planning.inference.revision import Revision, ServedPort, autoscaler_name
 from serving.resources import kinds, names
 from serving.resources.inference import AutoScale
 
@@ -89,7 +89,7 @@ def _standby(existing: Object | None, bounds: AutoScale) -> Object:
     return {"annotations": {names.STANDBY_ANNOTATION: str(bounds.standby)}}
 
 
-def _service(facts: Facts, arm: Arm, revision: str, port: int) -> Ensure:
+def _service(facts: Facts, arm: Arm, revision: str, port: ServedPort) -> Ensure:
     """Return a revision's Service; headless, as the gateway reads its EndpointSlices."""
     # The label stays until the Route has lost `onDemand`, as the activator finds replicas by it.
     on_demand = facts.is_on_demand(revision, arm.predictor.auto_scale) or facts.was_on_demand(revision)
@@ -103,17 +103,22 @@ def _service(facts: Facts, arm: Arm, revision: str, port: int) -> Ensure:
         "spec": {
             "clusterIP": "None",
             "selector": {names.REVISION_LABEL: revision},
-            "ports": [{"name": "http", "port": port, "targetPort": port, "protocol": "TCP"}],
+            "ports": [_port_entry(port)],
         },
     }
     return Ensure(kinds.SERVICE, body)
 
 
-def service_port(service: Object | None) -> int:
+def _port_entry(port: ServedPort) -> Object:
+    entry = {"name": "http", "port": port.number, "targetPort": port.number, "protocol": "TCP"}
+    return {**entry, "name": names.H2C, "appProtocol": names.H2C_PROTOCOL} if port.h2c else entry
+
+
+def service_port(service: Object | None) -> ServedPort:
     """Return the port of a revision's Service, or the runtimes' port if there is no Service."""
     ports = ((service or {}).get("spec") or {}).get("ports") or [{}]
-    port: int = ports[0].get("port", names.RUNTIME_PORT)
-    return port
+    h2c = ports[0].get("appProtocol") == names.H2C_PROTOCOL
+    return ServedPort(ports[0].get("port", names.RUNTIME_PORT), h2c=h2c)
 
 
 def autoscaler(inference: Object, arm: Arm, target: str) -> Ensure:

@@ -54,10 +54,12 @@ Action = Ensure | PutBackTemplate | RemoveChild | SetFinalizers
 
 @dataclass(frozen=True)
 class BackendProbe:
-    """GET these paths of a backend through the gateway's private listener."""
+    """GET these paths of a backend through the gateway's private listener; by gRPC, call these methods."""
 
     backend: str
     paths: tuple[str, ...]
+    h2c: bool = False
+    """Whether the backend speaks gRPC in place of HTTP/1.1."""
 
 
 @dataclass(frozen=True)

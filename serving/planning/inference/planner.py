@@ -60,7 +60,7 @@ def _plan_changes(observed: Observed, spec: InferenceSpec, now: str) -> Inferenc
     stored = observed.inference.get("status") or {}
     new = status.render(after, arms_after, now)
     probes = [
-        BackendProbe(arm.candidate.name, arm.candidate.probe_paths)
+        BackendProbe(arm.candidate.name, arm.candidate.probe_paths, h2c=arm.candidate.port.h2c)
         for arm in arms
         if arm.candidate is not None and arm.is_probe_due
     ]

@@ -6,9 +6,9 @@ The same template in two arms makes two revisions, as the labels are part of it.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
@@ -21,6 +21,14 @@ CONTAINER = "predictor"
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 """A DNS-1035 label: before Kubernetes 1.36 the name of a Service must not begin with a digit."""
 _READY_PATH = "/v2/health/ready"
+_GRPC_READY = "/inference.GRPCInferenceService/ServerReady"
+
+
+class ServedPort(NamedTuple):
+    """The port of a revision's replicas, and whether they speak HTTP/2 without TLS there."""
+
+    number: int
+    h2c: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,10 +39,11 @@ class Revision:
     """Name of the Deployment, the Service and the Route's backend."""
     arm: str
     model_version: str
-    port: int
+    port: ServedPort
     template: Object
     probe_paths: tuple[str, ...]
-    """Paths to GET through the gateway; all must answer 200 before the revision gets traffic."""
+    """Paths to GET through the gateway; all must answer 200 before the revision gets traffic. Of a port that
+    speaks HTTP/2, the full name of a gRPC method."""
     claim: Object | None = None
     """Spec of the ResourceClaimTemplate that the Pods use, if any; it has the revision's name."""
 
@@ -87,8 +96,9 @@ def render(
     status = model_version["status"]
     version = model_version["metadata"]["name"]
     labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
-    base = _container(inference, framework, predictor, version, status["digest"])
     own = predictor.template or PredictorTemplate()
+    port = _served_port(framework, own.containers)
+    base = _container(inference, framework, predictor, version, status["digest"], port=port)
     template: Object = {
         "metadata": {
             "labels": labels,
@@ -112,12 +122,29 @@ def render(
     if claim is not None:
         gpu_pod.name_claim(template, name)
     template["metadata"]["labels"] = {**labels, names.REVISION_LABEL: name}
-    ready = containers[0].get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
-    paths = (ready,) if framework == "custom" else (ready, f"/v2/models/{inference}/ready")
-    return Revision(name, predictor.name, version, names.RUNTIME_PORT, template, paths, claim)
+    paths = _probe_paths(inference, framework, containers[0], port)
+    return Revision(name, predictor.name, version, port, template, paths, claim)
 
 
-def _container(inference: str, framework: str, predictor: Predictor, version: str, digest: str) -> Object:
+def _served_port(framework: str, containers: Sequence[Object]) -> ServedPort:
+    """Return the port of a custom container whose name says HTTP/2, or else the runtimes' port."""
+    for container in containers if framework == "custom" else ():
+        for port in container.get("ports") or [] if container["name"] == CONTAINER else []:
+            if port.get("name") in names.H2C_PORT_NAMES:
+                return ServedPort(port["containerPort"], h2c=True)
+    return ServedPort(names.RUNTIME_PORT)
+
+
+def _probe_paths(inference: str, framework: str, container: Object, port: ServedPort) -> tuple[str, ...]:
+    if port.h2c:
+        return (_GRPC_READY,)
+    ready = container.get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
+    return (ready,) if framework == "custom" else (ready, f"/v2/models/{inference}/ready")
+
+
+def _container(
+    inference: str, framework: str, predictor: Predictor, version: str, digest: str, *, port: ServedPort
+) -> Object:
     env = {
         names.MODEL_NAME_ENV: inference,
         names.MODEL_VERSION_ENV: version,
@@ -127,19 +154,19 @@ def _container(inference: str, framework: str, predictor: Predictor, version: st
     }
     container: Object = {
         "name": CONTAINER,
-        "ports": [{"name": "http", "containerPort": names.RUNTIME_PORT, "protocol": "TCP"}],
+        "ports": [] if port.h2c else [{"name": "http", "containerPort": port.number, "protocol": "TCP"}],
         "env": [{"name": key, "value": value} for key, value in env.items()],
         "volumeMounts": [{"name": "model", "mountPath": names.MODEL_MOUNT, "readOnly": True}],
-        "readinessProbe": _probe(_READY_PATH, periodSeconds=2, failureThreshold=2),
+        "readinessProbe": _probe(_readiness(port), periodSeconds=2, failureThreshold=2),
     }
     if framework != "custom":
         container |= {
             "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
             # Loading a model may take minutes; until then neither of the other probes counts.
-            "startupProbe": _probe(_READY_PATH, periodSeconds=1, failureThreshold=300),
+            "startupProbe": _probe(_readiness(port), periodSeconds=1, failureThreshold=300),
             # A replica that hangs is replaced within 15 s: three failures and the grace take 13 s at most.
             "livenessProbe": _probe(
-                "/v2/health/live", periodSeconds=3, failureThreshold=3, terminationGracePeriodSeconds=2
+                _get("/v2/health/live"), periodSeconds=3, failureThreshold=3, terminationGracePeriodSeconds=2
             ),
         }
     limits = predictor.resources.model_dump(exclude_none=True, exclude={"gpu"})
@@ -160,8 +187,17 @@ def _batching(batching: BatchingSpec | None) -> dict[str, str]:
     return {names.BATCH_SIZE_ENV: str(batching.batch_size), names.BATCH_TIMEOUT_ENV: batching.timeout}
 
 
-def _probe(path: str, **numbers: int) -> Object:
-    return {"httpGet": {"path": path, "port": names.RUNTIME_PORT}, "timeoutSeconds": 2, **numbers}
+def _readiness(port: ServedPort) -> Object:
+    """Return the default action; of the ways to ask by gRPC, only the template knows which a server has."""
+    return {"tcpSocket": {"port": port.number}} if port.h2c else _get(_READY_PATH)
+
+
+def _get(path: str) -> Object:
+    return {"httpGet": {"path": path, "port": names.RUNTIME_PORT}}
+
+
+def _probe(action: Object, **numbers: int) -> Object:
+    return {**action, "timeoutSeconds": 2, **numbers}
 
 
 def _merge_containers(base: list[Object], own: list[Object]) -> list[Object]:

@@ -7,8 +7,8 @@ from serving.planning.inference import children, traffic
 from serving.planning.inference.arms import Arm
 from serving.planning.inference.facts import Facts
 from serving.planning.inference.plan import Ensure
-from serving.planning.inference.revision import autoscaler_name
-from serving.resources import kinds
+from serving.planning.inference.revision import ServedPort, autoscaler_name
+from serving.resources import kinds, names
 from serving.resources.base import Base
 from serving.resources.inference import InferenceSpec, Predictor
 from serving.resources.routing import PredictorRouting, RetryCause, Routing
@@ -85,7 +85,7 @@ def _backends(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm], *, ke
                 "name": name,
                 "arm": revision.arm,
                 "service": name,
-                "port": revision.port,
+                **_port(revision.port),
                 "modelVersion": revision.model_version,
             }
     for arm in arms:
@@ -119,4 +119,9 @@ def _of_predictor(
 def _lost_backend(facts: Facts, arm: Arm) -> Object:
     """Rebuild the entry of a proven backend after its Route was deleted."""
     port = children.service_port(facts.observed.services.get(arm.serving))
-    return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, "port": port}
+    return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, **_port(port)}
+
+
+def _port(port: ServedPort) -> Object:
+    entry: Object = {"port": port.number}
+    return {**entry, "protocol": names.H2C} if port.h2c else entry

@@ -12,7 +12,7 @@ import os
 import resource
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -24,7 +24,8 @@ from serving.resources import kinds, names
 from serving.router.activator import wake
 from serving.router.activator.connector import ReplicaConnector
 from serving.router.activator.demand import DemandReporter, WaitingRequests
-from serving.router.activator.forwarding import STOPPING, HeldBackend, Listener, RequestObserver
+from serving.router.activator.forwarding import Listener
+from serving.router.activator.held_backend import STOPPING, HeldBackend, RequestObserver
 from serving.router.activator.metrics import ActivatorMetrics
 from serving.router.activator.request_queue import QueueTotals
 from serving.router.metrics.labels import Labels, labels_of
@@ -35,9 +36,13 @@ from serving.router.plan.service import (
     service_of_slice,
     services_used,
     socket_name,
+    speaks_h2c,
 )
 from serving.settings import Settings
 from serving.system.sockets import SOCKET_PATH_BYTES
+
+if TYPE_CHECKING:
+    from serving.router.activator.grpc_forwarding import GrpcListener
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +93,11 @@ def _allow_many_files() -> None:
 class _OnDemandBackend:
     """One backend on demand, as its Route describes it."""
 
-    listener: Listener
+    listener: "Listener | GrpcListener"
     arm: str
     autoscaler: Key
     labels: Labels
+    h2c: bool
     pods: dict[Endpoint, str] = field(default_factory=dict)
     """Names of its replicas."""
 
@@ -109,7 +115,9 @@ class Activator:
         self._kube = kube
         self._session = session
         self._folder = data_dir.activator
+        self._pod_sockets = data_dir.pod_sockets
         self._settings = settings.activator
+        self._connect_timeout_seconds = settings.gateway.connect_timeout_seconds
         self._routes = Informer(kube, kinds.ROUTE, labels=_LABEL)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE, labels=_LABEL)
         self._slices.index(_SERVICE, lambda item: [service_of_slice(item)])
@@ -167,28 +175,42 @@ class Activator:
         labels = labels_of(route) if route is not None else {}
         entries = self._of_route.setdefault(key, {})
         for cluster in on_demand.keys() - entries.keys():
-            await self._open(entries, cluster, labels[cluster])
+            await self._open(entries, cluster, labels[cluster], h2c=speaks_h2c(on_demand[cluster]))
         for cluster, entry in list(entries.items()):
             if (backend := on_demand.get(cluster)) is not None:
                 self._update_backend(entry, key.namespace, backend)
         for cluster in entries.keys() - on_demand.keys():
             entry = entries.pop(cluster)
-            candidates = [item.backend for item in entries.values() if item.arm == entry.arm]
+            candidates = [
+                item.backend for item in entries.values() if (item.arm, item.h2c) == (entry.arm, entry.h2c)
+            ]
             successor = max(candidates, key=lambda backend: bool(backend.queue.replicas), default=None)
             entry.backend.end(successor)
             self._tasks.create_task(self._close(entry))
         if not entries:
             del self._of_route[key]
 
-    async def _open(self, entries: dict[str, _OnDemandBackend], cluster: str, labels: Labels) -> None:
-        backend = HeldBackend(cluster, self._settings, self._totals, self._session, self._observer)
-        listener = Listener(backend, self._folder / socket_name(cluster), self._settings)
+    async def _open(
+        self, entries: dict[str, _OnDemandBackend], cluster: str, labels: Labels, *, h2c: bool
+    ) -> None:
+        backend = HeldBackend(cluster, self._settings, self._totals, self._observer)
+        listener = self._listener(backend, h2c=h2c)
         try:
             await listener.open()
         except OSError:  # a failure of one backend must not stop the others
             log.exception("%s: its requests cannot be held", cluster)
             return
-        entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, "", Key("", ""), labels)
+        entries[cluster] = self._entries[backend] = _OnDemandBackend(listener, "", Key("", ""), labels, h2c)
+
+    def _listener(self, backend: HeldBackend, *, h2c: bool) -> "Listener | GrpcListener":
+        path = self._folder / socket_name(backend.name)
+        if not h2c:
+            return Listener(backend, path, self._settings, self._session)
+        from serving.router.activator.grpc_forwarding import GrpcListener  # noqa: PLC0415 10 MB, seldom needed
+
+        return GrpcListener(
+            backend, path, sockets=self._pod_sockets, connect_seconds=self._connect_timeout_seconds
+        )
 
     def _update_backend(self, entry: _OnDemandBackend, namespace: str, backend: Object) -> None:
         slices = self._slices.by_index(_SERVICE, f"{namespace}/{backend['service']}")

@@ -7,8 +7,9 @@ time. Differences between services are in the routes.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from serving import grpc_status
 from serving.router.envoy import statistics, weights
-from serving.router.envoy.routes import ASSIGN_FILTER, CALLER_HEADER
+from serving.router.envoy.routes import ASSIGN_FILTER, BRIDGE_FILTER, CALLER_HEADER
 from serving.settings import GatewaySettings
 
 _TYPE = "type.googleapis.com/"
@@ -20,6 +21,8 @@ _NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
 COOKIE = "slipway-caller"
 
 _GATEWAY = "slipway-gateway"
+_OWN_GRPC_STATUS = (404, 408, 413, 429, 504)
+"""HTTP statuses of local replies whose status of gRPC is another in `grpc_status`; by Envoy 404 is UNIMPLEMENTED."""
 
 Json = dict[str, Any]
 
@@ -117,7 +120,8 @@ def _public(settings: GatewaySettings, port: int) -> Json:
                 "@type": f"{_FILTERS}.lua.v3.Lua",
                 "default_source_code": {"inline_string": ASSIGN_CALLER},
             },
-        }
+        },
+        _grpc_bridge(),
     ]
     listener = {
         "name": "public",
@@ -184,7 +188,8 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
                 },
             ],
             "local_reply_config": {
-                "mappers": [_error(error, settings) for error in _ERRORS],
+                # A retry that the budget refuses adds UO to the flag of its failure, so UO is the last one.
+                "mappers": [*_grpc_errors(), *(_error(error, settings) for error in _ERRORS)],
                 "body_format": _json(error="%LOCAL_REPLY_BODY%"),
             },
         },
@@ -194,7 +199,7 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
 def _error(error: _GatewayError, settings: GatewaySettings) -> Json:
     """Return the rule for the local replies with one of Envoy's response flags."""
     mapper = {
-        "filter": {"response_flag_filter": {"flags": list(error.flags)}},
+        "filter": _has_flag(error),
         "status_code": error.status,
         "body_format_override": _json(error=error.message, reason=error.reason),
     }
@@ -206,6 +211,60 @@ def _error(error: _GatewayError, settings: GatewaySettings) -> Json:
 
 def _json(**fields: str) -> Json:
     return {"json_format": fields, "content_type": "application/json"}
+
+
+def _grpc_bridge() -> Json:
+    """Return the filter that sends a gRPC request by HTTP/1.1, and adds the trailers of gRPC to the response.
+
+    Frames of messages stay: a response without a body, as every local reply is, would get an empty message
+    and the status OK.
+    """
+    return {
+        "name": BRIDGE_FILTER,
+        "typed_config": {
+            "@type": f"{_FILTERS}.grpc_http1_reverse_bridge.v3.FilterConfig",
+            "content_type": grpc_status.CONTENT_TYPE,
+        },
+    }
+
+
+def _grpc_errors() -> list[Json]:
+    """Return the rules for local replies to gRPC requests: our status where Envoy's differs, and plain text."""
+    is_grpc = {
+        "header_filter": {
+            "header": {"name": "content-type", "string_match": {"prefix": grpc_status.CONTENT_TYPE}}
+        }
+    }
+    specific = [
+        _grpc_error([is_grpc, _status_is(http_status)], grpc_status.STATUS_OF[http_status])
+        for http_status in _OWN_GRPC_STATUS
+    ]
+    by_flag = [
+        _grpc_error([is_grpc, _has_flag(error)], grpc_status.STATUS_OF[error.status], error.message)
+        for error in _ERRORS
+    ]
+    return [*specific, *by_flag, {"filter": is_grpc, "body_format_override": _text("%LOCAL_REPLY_BODY%")}]
+
+
+def _grpc_error(filters: list[Json], status: int, message: str = "%LOCAL_REPLY_BODY%") -> Json:
+    return {
+        "filter": {"and_filter": {"filters": filters}},
+        "headers_to_add": [{"header": {"key": "grpc-status", "value": str(status)}}],
+        "body_format_override": _text(message),
+    }
+
+
+def _status_is(http_status: int) -> Json:
+    value = {"default_value": http_status, "runtime_key": "unused"}
+    return {"status_code_filter": {"comparison": {"op": "EQ", "value": value}}}
+
+
+def _has_flag(error: _GatewayError) -> Json:
+    return {"response_flag_filter": {"flags": list(error.flags)}}
+
+
+def _text(message: str) -> Json:
+    return {"text_format_source": {"inline_string": message}}
 
 
 def _stream() -> Json:

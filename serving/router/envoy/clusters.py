@@ -27,9 +27,7 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
         common.max_stream_duration.CopyFrom(duration(policy.answer_timeout))
     options = envoy.HttpProtocolOptions(
         common_http_protocol_options=common,
-        explicit_http_config=envoy.HttpProtocolOptions.ExplicitHttpConfig(
-            http_protocol_options=envoy.Http1ProtocolOptions()
-        ),
+        explicit_http_config=_protocol(cluster),
         retry_policy=retries.of_cluster(cluster, settings),
     )
     if not policy.ejection.consecutive_server_errors:
@@ -95,6 +93,14 @@ def _outlier_detection(policy: EjectionPolicy, settings: GatewaySettings) -> env
 
 def _or_default(value: Number | None, default: Number) -> Number:
     return default if value is None else value
+
+
+def _protocol(cluster: Cluster) -> envoy.HttpProtocolOptions.ExplicitHttpConfig:
+    if cluster.h2c:
+        http2 = envoy.Http2ProtocolOptions()
+        return envoy.HttpProtocolOptions.ExplicitHttpConfig(http2_protocol_options=http2)
+    http1 = envoy.Http1ProtocolOptions()
+    return envoy.HttpProtocolOptions.ExplicitHttpConfig(http_protocol_options=http1)
 
 
 @dataclass(frozen=True)

@@ -166,14 +166,23 @@ class RouteAction(_message.Message):
 class WeightedCluster(_message.Message):
     __slots__ = ("clusters", "runtime_key_prefix", "use_hash_policy")
     class ClusterWeight(_message.Message):
-        __slots__ = ("name", "weight", "response_headers_to_add")
+        __slots__ = ("name", "weight", "response_headers_to_add", "typed_per_filter_config")
+        class TypedPerFilterConfigEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: _any_pb2.Any
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[_any_pb2.Any, _Mapping]] = ...) -> None: ...
         NAME_FIELD_NUMBER: _ClassVar[int]
         WEIGHT_FIELD_NUMBER: _ClassVar[int]
         RESPONSE_HEADERS_TO_ADD_FIELD_NUMBER: _ClassVar[int]
+        TYPED_PER_FILTER_CONFIG_FIELD_NUMBER: _ClassVar[int]
         name: str
         weight: _wrappers_pb2.UInt32Value
         response_headers_to_add: _containers.RepeatedCompositeFieldContainer[HeaderValueOption]
-        def __init__(self, name: _Optional[str] = ..., weight: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., response_headers_to_add: _Optional[_Iterable[_Union[HeaderValueOption, _Mapping]]] = ...) -> None: ...
+        typed_per_filter_config: _containers.MessageMap[str, _any_pb2.Any]
+        def __init__(self, name: _Optional[str] = ..., weight: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., response_headers_to_add: _Optional[_Iterable[_Union[HeaderValueOption, _Mapping]]] = ..., typed_per_filter_config: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
     CLUSTERS_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_KEY_PREFIX_FIELD_NUMBER: _ClassVar[int]
     USE_HASH_POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -246,13 +255,21 @@ class LuaPerRoute(_message.Message):
     filter_context: _struct_pb2.Struct
     def __init__(self, filter_context: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
+class GrpcBridgePerRoute(_message.Message):
+    __slots__ = ("disabled",)
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
+    disabled: bool
+    def __init__(self, disabled: _Optional[bool] = ...) -> None: ...
+
 class HttpProtocolOptions(_message.Message):
     __slots__ = ("common_http_protocol_options", "explicit_http_config", "outlier_detection", "retry_policy")
     class ExplicitHttpConfig(_message.Message):
-        __slots__ = ("http_protocol_options",)
+        __slots__ = ("http_protocol_options", "http2_protocol_options")
         HTTP_PROTOCOL_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+        HTTP2_PROTOCOL_OPTIONS_FIELD_NUMBER: _ClassVar[int]
         http_protocol_options: Http1ProtocolOptions
-        def __init__(self, http_protocol_options: _Optional[_Union[Http1ProtocolOptions, _Mapping]] = ...) -> None: ...
+        http2_protocol_options: Http2ProtocolOptions
+        def __init__(self, http_protocol_options: _Optional[_Union[Http1ProtocolOptions, _Mapping]] = ..., http2_protocol_options: _Optional[_Union[Http2ProtocolOptions, _Mapping]] = ...) -> None: ...
     class OutlierDetection(_message.Message):
         __slots__ = ("error_matcher",)
         ERROR_MATCHER_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +294,10 @@ class CommonHttpProtocolOptions(_message.Message):
     def __init__(self, idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_stream_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Http1ProtocolOptions(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Http2ProtocolOptions(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

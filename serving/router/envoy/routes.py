@@ -6,6 +6,7 @@ prefixes (`prefix_match_map`), as every request would search a list of routes li
 
 import hashlib
 
+from google.protobuf.any_pb2 import Any
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value
 
@@ -20,6 +21,9 @@ CALLER_HEADER = "x-slipway-caller"
 """The identity that the gateway assigns to a caller without one; only the filter of `bootstrap` sets it."""
 ASSIGN_FILTER = "slipway.assign-caller"
 """Name of the filter that assigns it; disabled unless a route enables it."""
+
+BRIDGE_FILTER = "slipway.grpc-bridge"
+"""Name of the filter that turns a gRPC request into one of HTTP/1.1."""
 
 
 def virtual_host(service: GatewayService, settings: GatewaySettings) -> bytes:
@@ -131,6 +135,7 @@ def _weighted_clusters(service: GatewayService) -> envoy.WeightedCluster:
                 name=segment.cluster,
                 weight=UInt32Value(value=1 if prefix else segment.size),
                 response_headers_to_add=_arm_headers(segment),
+                typed_per_filter_config=_without_bridge() if segment.h2c else {},
             )
             for segment in service.ring
         ],
@@ -139,6 +144,11 @@ def _weighted_clusters(service: GatewayService) -> envoy.WeightedCluster:
     if service.sticky is not None and len(service.ring) > 1:
         weighted.use_hash_policy.CopyFrom(BoolValue(value=True))
     return weighted
+
+
+def _without_bridge() -> dict[str, Any]:
+    """Return the configuration of an arm whose replicas speak HTTP/2, and so gRPC, themselves."""
+    return {BRIDGE_FILTER: pack(envoy.GrpcBridgePerRoute(disabled=True))}
 
 
 def _arm_headers(segment: ClusterSegment) -> list[envoy.HeaderValueOption]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
-from serving.resources.names import SERVICE_NAME_LABEL, UNIX_PROTOCOL
+from serving.resources.names import H2C, SERVICE_NAME_LABEL, UNIX_PROTOCOL
 from serving.router.plan.policy import (
     CLUSTER_DEFAULTS,
     ROUTE_DEFAULTS,
@@ -50,13 +50,15 @@ class Endpoint:
 class Cluster:
     """One revision of a predictor: its ready replicas, in a fixed order.
 
-    The activator holds the requests to an `on_demand` cluster that has no replica.
+    The activator holds the requests to an `on_demand` cluster that has no replica. The replicas of an `h2c`
+    cluster speak HTTP/2 without TLS, as gRPC does; others speak HTTP/1.1.
     """
 
     name: str
     endpoints: tuple[Endpoint, ...]
     on_demand: bool = False
     policy: ClusterPolicy = CLUSTER_DEFAULTS
+    h2c: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class ClusterSegment:
     arm: str
     model_version: str
     size: int
+    h2c: bool = False
+    """Whether the cluster's replicas speak HTTP/2."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,11 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Gate
     sticky = spec.get("sticky")
     ring = tuple(
         ClusterSegment(
-            clusters[name].name, backends[name]["arm"], backends[name].get("modelVersion") or "", size
+            clusters[name].name,
+            backends[name]["arm"],
+            backends[name].get("modelVersion") or "",
+            size,
+            clusters[name].h2c,
         )
         for name, size in add_unweighted(
             reassign_unready(segments, ready), list(backends), keep_positions=sticky is not None
@@ -168,12 +176,18 @@ def cluster_of(namespace: str, backend: Object, slices: Sequence[Object], spec: 
         tuple(sorted(replicas_of(backend, slices))),
         on_demand=bool(backend.get("onDemand")),
         policy=cluster_policy(spec, backend),
+        h2c=speaks_h2c(backend),
     )
 
 
 def cluster_name(namespace: str, backend: Object) -> str:
     """Return the name of the cluster of a Route's backend."""
     return f"{namespace}/{backend['service']}/{int(backend['port'])}"
+
+
+def speaks_h2c(backend: Object) -> bool:
+    """Whether a Route's backend speaks HTTP/2 without TLS."""
+    return backend.get("protocol") == H2C
 
 
 def socket_name(cluster: str) -> str:

@@ -15,10 +15,10 @@ import pytest
 from serving import clock
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions, kinds
+from serving.resources import kinds
 from serving.system import processes
 from tests.rig.servers import stack as stacks
-from tests.rig.servers.stack import NAMESPACE, LiveStack, light, predictors, settled, until
+from tests.rig.servers.stack import NAMESPACE, LiveStack, is_at_zero, light, predictors, settled, until
 
 pytestmark = pytest.mark.slow
 
@@ -52,14 +52,6 @@ async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
 
 def arms(version: str) -> list[Object]:
     return [{**arm, **SCALE} for arm in light(predictors(a=(version, 1)))]
-
-
-def ready(obj: Object) -> Object:
-    return dict(conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {})
-
-
-def is_at_zero(obj: Object) -> bool:
-    return settled(obj) and ready(obj)["reason"] == "ScaledToZero"
 
 
 async def ask(session: aiohttp.ClientSession, stack: LiveStack) -> RequestResult:

@@ -10,7 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from serving.router.activator.forwarding import HeldBackend, Listener, RequestObserver
+from serving.router.activator.forwarding import Listener
+from serving.router.activator.held_backend import HeldBackend, RequestObserver
 from serving.router.activator.request_queue import QueueTotals, Refusal
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
@@ -45,8 +46,9 @@ class BackendsRig:
             held=lambda _backend: self.cold.append(-1.0),
             released=lambda _backend, seconds: self.cold.append(seconds),
         )
-        new_backend = HeldBackend(name, self.settings, self.totals, self.clients, observer)
-        self.listeners.append(Listener(new_backend, self.root / str(len(self.listeners)), self.settings))
+        new_backend = HeldBackend(name, self.settings, self.totals, observer)
+        path = self.root / str(len(self.listeners))
+        self.listeners.append(Listener(new_backend, path, self.settings, self.clients))
         await self.listeners[-1].open()
         return new_backend
 

@@ -36,7 +36,7 @@ def changes_with_every_field() -> ResourceChanges:
     """Return the product's resources, with a value where the product sends zero."""
     caller = {"header": "x-user", "salt": "s"}
     routes = [
-        route("digits", [("a", 9000), ("b", 1000)], sticky=caller, on_demand="a"),
+        route("digits", [("a", 9000), ("b", 1000)], sticky=caller, on_demand="a", h2c="b"),
         route("plain", [("a", 9000), ("b", 1000)]),
         route("away", [("only", 10_000)]),
     ]

@@ -2,54 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from serving import clock
-from serving.router.activator.forwarding import HeldBackend, Listener, RequestObserver
-from serving.router.activator.request_queue import QueueTotals
-from serving.router.plan.service import Cluster, Endpoint, socket_name
-from serving.settings import ActivatorSettings
+from serving.router.plan.service import Cluster, Endpoint
 from tests.rig.addresses import own
+from tests.rig.servers.activator import activator, until_waiting
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 
 PORT = 8080
 REPLICA, OTHER = own(63), own(64)
 CLUSTER = Cluster("default/digits-a/8080", ())
-
-
-def nothing(*_: Any) -> None:
-    """Ignore an event of the observer."""
-
-
-@contextlib.asynccontextmanager
-async def activator(gateway: GatewayRig, **settings: Any) -> AsyncIterator[HeldBackend]:
-    """Yield the backend that holds the requests of the arm `a` of `digits`."""
-    chosen = replace(ActivatorSettings(), **settings)
-    folder = gateway.data_dir.activator
-    folder.mkdir(parents=True, exist_ok=True)
-    async with aiohttp.ClientSession(auto_decompress=False) as session:
-        held_backend = HeldBackend(
-            CLUSTER.name, chosen, QueueTotals(), session, RequestObserver(*[nothing] * 6)
-        )
-        listener = Listener(held_backend, folder / socket_name(CLUSTER.name), chosen)
-        await listener.open()
-        try:
-            yield held_backend
-        finally:
-            await listener.close()
-
-
-async def until_waiting(held_backend: HeldBackend, count: Callable[[], int]) -> None:
-    deadline = clock.monotonic() + 10
-    while len(held_backend.queue) != count():
-        assert clock.monotonic() < deadline, f"{len(held_backend.queue)} wait, not {count()}"
-        await asyncio.sleep(0.005)
 
 
 async def ask(session: aiohttp.ClientSession, gateway: GatewayRig) -> tuple[int, str, Any]:
@@ -67,7 +33,7 @@ async def test_requests_at_zero_wait_for_their_arm_and_later_ones_bypass_the_act
     digits = route("digits", [("a", 10_000)], on_demand="a")
     up = endpoint_slice("digits-a", [REPLICA])
     async with gateway_rig(tmp_path) as gateway, aiohttp.ClientSession() as session:
-        async with activator(gateway) as held_backend, backend(REPLICA, PORT, name="a"):
+        async with activator(gateway, CLUSTER) as held_backend, backend(REPLICA, PORT, name="a"):
             await gateway.serve([digits], [])
             requests = [asyncio.create_task(ask(session, gateway)) for _ in range(20)]
             await until_waiting(held_backend, lambda: 20)
@@ -86,7 +52,7 @@ async def test_arm_at_zero_gets_its_share_of_requests(tmp_path: Path) -> None:
     async with (
         gateway_rig(tmp_path) as gateway,
         aiohttp.ClientSession() as session,
-        activator(gateway) as held_backend,
+        activator(gateway, CLUSTER) as held_backend,
         backend(OTHER, PORT, name="b"),
     ):
         await gateway.serve([digits], [endpoint_slice("digits-b", [OTHER])])
@@ -108,7 +74,7 @@ async def test_requests_refused_by_a_vanished_replica_wait_at_the_activator(
     async with (
         gateway_rig(tmp_path) as gateway,
         aiohttp.ClientSession() as session,
-        activator(gateway) as held_backend,
+        activator(gateway, CLUSTER) as held_backend,
     ):
         await gateway.serve([digits], [endpoint_slice("digits-a", [OTHER])])
         requests = [asyncio.create_task(ask(session, gateway)) for _ in range(20)]
@@ -123,7 +89,7 @@ async def test_ready_replica_gets_every_request(tmp_path: Path) -> None:
     async with (
         gateway_rig(tmp_path) as gateway,
         aiohttp.ClientSession() as session,
-        activator(gateway) as held_backend,
+        activator(gateway, CLUSTER) as held_backend,
         backend(REPLICA, PORT, name="a") as counts,
     ):
         await gateway.serve([digits], [endpoint_slice("digits-a", [REPLICA])])
@@ -157,7 +123,7 @@ async def test_request_of_a_client_that_hangs_up_leaves_the_activator(tmp_path: 
     async with (
         gateway_rig(tmp_path) as gateway,
         aiohttp.ClientSession() as session,
-        activator(gateway) as held_backend,
+        activator(gateway, CLUSTER) as held_backend,
     ):
         await gateway.serve([route("digits", [("a", 10_000)], on_demand="a")], [])
         request = asyncio.create_task(ask(session, gateway))
@@ -176,7 +142,7 @@ async def test_request_that_cannot_be_held_is_answered_503_as_json(
         contextlib.AsyncExitStack() as stack,
     ):
         if has_activator:
-            await stack.enter_async_context(activator(gateway, deadline_seconds=0.05))
+            await stack.enter_async_context(activator(gateway, CLUSTER, deadline_seconds=0.05))
         await gateway.serve([route("digits", [("a", 10_000)], on_demand="a")], [])
         status, _, body = await ask(session, gateway)
         assert (status, body.get("reason")) == (503, "NoReplicaInTime" if has_activator else "ReplicaFailed")

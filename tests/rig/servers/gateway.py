@@ -58,6 +58,7 @@ def route(
     generation: int = 1,
     unweighted: Iterable[str] = (),
     on_demand: Iterable[str] = (),
+    h2c: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Return a Route; its backends, Services and Autoscalers are named `<name>-<arm>`."""
     arms = list(dict.fromkeys([arm for arm, _ in weights] + list(unweighted)))
@@ -78,6 +79,8 @@ def route(
     for backend in spec["backends"]:
         if backend["arm"] in on_demand:
             backend |= {"onDemand": True, "autoscaler": backend["name"]}
+        if backend["arm"] in h2c:
+            backend["protocol"] = "h2c"
     if sticky:
         spec["sticky"] = sticky
     return {

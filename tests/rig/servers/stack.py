@@ -252,10 +252,22 @@ async def until(kube: Kube, kind: kinds.Kind, name: str, holds: Holds, seconds: 
     raise AssertionError(f"{kind.kind} {name} is {obj.get('spec')} {obj.get('status')}")
 
 
+def ready(obj: Object) -> Object:
+    """Return the condition Ready, empty if there is none."""
+    return dict(conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {})
+
+
 def settled(obj: Object) -> bool:
     """Whether the newest spec is Ready."""
-    ready = conditions.find((obj.get("status") or {}).get("conditions"), "Ready") or {}
-    return ready.get("status") == "True" and ready["observedGeneration"] == obj["metadata"]["generation"]
+    condition = ready(obj)
+    return (
+        condition.get("status") == "True" and condition["observedGeneration"] == obj["metadata"]["generation"]
+    )
+
+
+def is_at_zero(obj: Object) -> bool:
+    """Whether the newest spec is Ready without a replica."""
+    return settled(obj) and ready(obj)["reason"] == "ScaledToZero"
 
 
 def running(root: Path) -> Iterator[LiveStack]:

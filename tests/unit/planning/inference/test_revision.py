@@ -103,6 +103,29 @@ def test_custom_container_keeps_its_image_and_readiness_probe_path() -> None:
     assert "livenessProbe" not in container
 
 
+@pytest.mark.parametrize("name", ["h2c", "grpc", "http2"])
+def test_custom_container_speaks_http2_on_the_port_whose_name_says_so(name: str) -> None:
+    ports = [{"name": "metrics", "containerPort": 9090}, {"name": name, "containerPort": 9000}]
+    own = [{"name": "predictor", "image": "mine", "ports": ports}]
+    grpc_revision = rendered(framework="custom", template={"containers": own})
+    container = grpc_revision.template["spec"]["containers"][0]
+    assert grpc_revision.port == (9000, True)
+    assert container["ports"] == ports
+    assert container["readinessProbe"]["tcpSocket"] == {"port": 9000}
+    assert "httpGet" not in container["readinessProbe"]
+    assert grpc_revision.probe_paths == ("/inference.GRPCInferenceService/ServerReady",)
+
+
+def test_name_of_a_port_does_not_change_the_protocol_of_a_runtime_or_a_sidecar() -> None:
+    ports = [{"name": "grpc", "containerPort": 8080}]
+    runtime = rendered(template={"containers": [{"name": "predictor", "ports": ports}]})
+    sidecar = rendered(
+        framework="custom",
+        template={"containers": [{"name": "predictor", "image": "x"}, {"name": "beside", "ports": ports}]},
+    )
+    assert runtime.port == sidecar.port == (8080, False)
+
+
 def test_template_annotations_are_kept_except_the_model_version() -> None:
     annotations = {"slipway.dev/zygote": "disabled", "slipway.dev/model-version": "another"}
     template = rendered("v1", template={"metadata": {"annotations": annotations}}).template

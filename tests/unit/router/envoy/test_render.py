@@ -8,6 +8,7 @@ from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
 from serving.router.envoy.resource import NO_ENDPOINTS, encoded_resource
+from serving.router.envoy.routes import BRIDGE_FILTER
 from serving.router.envoy.weights import Weights
 from serving.router.plan.route_table import RoutePlan, RouteTable
 from serving.router.plan.service import Cluster, Endpoint, service_of, socket_name
@@ -121,6 +122,26 @@ def test_scaling_from_zero_and_back_changes_only_one_set_of_endpoints() -> None:
         assert fallback["priority"] == 1
         assert [e["endpoint"]["address"] for e in fallback["lb_endpoints"]] == [{"pipe": {"path": socket}}]
     assert addresses == [[{"socket_address": {"address": "127.77.0.2", "port_value": 8080}}], []]
+
+
+def test_arm_that_speaks_http2_has_no_bridge_and_the_other_arm_has() -> None:
+    digits = route("digits", [("a", 5000), ("b", 5000)], h2c="a")
+    slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
+    renderer = Renderer(SETTINGS, SocketFolders("/activator", "/sockets"))
+    changes = renderer.render(replaced(RouteTable(), [service_of(digits, slices)]))
+    protocols = {}
+    for name, item in changes.clusters.items():
+        assert item is not None
+        (options,) = decoded(item.content)["typed_extension_protocol_options"].values()
+        protocols[name] = options["explicit_http_config"]
+    assert protocols == {
+        "default/digits-a/8080": {"http2_protocol_options": {}},
+        "default/digits-b/8080": {"http_protocol_options": {}},
+    }
+    (by_host, _) = decoded(changes.routes["public"][0].content)["virtual_hosts"]
+    a, b = by_host["routes"][0]["route"]["weighted_clusters"]["clusters"]
+    assert a["typed_per_filter_config"][BRIDGE_FILTER]["disabled"] is True
+    assert "typed_per_filter_config" not in b
 
 
 def test_salt_appears_in_the_pattern_only_as_a_digest() -> None:

@@ -108,3 +108,15 @@ def test_replica_is_reached_by_its_unix_socket_when_its_port_says_so() -> None:
     assert endpoints["digits-stable"] == (Endpoint("127.77.0.2", 8080, unix=True),)
     assert endpoints["digits-stable"][0].socket == "127.77.0.2:8080"
     assert endpoints["digits-candidate"] == (Endpoint("127.77.0.3", 8080),)
+
+
+def test_protocol_of_a_backend_is_that_of_its_cluster_and_segments() -> None:
+    digits = route(
+        "digits", [("stable", 9000), ("candidate", 1000)], h2c=["candidate"], on_demand=["candidate"]
+    )
+    service = plan_one(digits, digits_stable=ready("digits-stable", "127.77.0.2"))
+    assert {cluster.name: cluster.h2c for cluster in service.clusters} == {
+        "default/digits-stable/8080": False,
+        "default/digits-candidate/8080": True,
+    }
+    assert {segment.arm: segment.h2c for segment in service.ring} == {"stable": False, "candidate": True}

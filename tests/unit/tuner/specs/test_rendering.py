@@ -95,6 +95,12 @@ def test_resource_claim_of_a_gpu_is_refused() -> None:
     assert error.value.reason == "TargetInvalid"
 
 
+def test_container_that_speaks_http2_is_refused() -> None:
+    with pytest.raises(Permanent, match=r"9000 speaks HTTP/2; trials send HTTP/1\.1") as error:
+        container_of(custom(ports=[{"name": "grpc", "containerPort": 9000}]))
+    assert error.value.reason == "TargetInvalid"
+
+
 def test_batching_is_replaced_in_predictor_and_template() -> None:
     own = {"name": "predictor", "env": [{"name": "SLIPWAY_BATCH_SIZE", "value": "9"}]}
     source = source_of(batching={"batchSize": 4, "timeout": "1ms"}, template={"containers": [own]})

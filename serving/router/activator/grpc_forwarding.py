@@ -1,0 +1,169 @@
+"""Forwards the held requests of a backend whose replicas speak HTTP/2: calls of any gRPC method.
+
+Messages are passed on as bytes. They wait in Envoy: a held call reads none, and HTTP/2 stops their sender.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from serving import grpc_status
+from serving.router.activator.held_backend import DRAIN_SECONDS, HeldBackend, NotConnected, Refused
+from serving.router.plan.service import Endpoint
+
+_SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+"""gRPC's limit of 4 MiB is the replica's to set."""
+_CHANNEL = [*_SIZES, ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
+"""gRPC waits a second, and later minutes, after a failed connection; a replica that starts is up earlier."""
+_RESERVED = ("grpc-", ":")
+"""Beginnings of the names of metadata that each hop sets itself, as `user-agent`."""
+_STATUS = {code.value[0]: code for code in grpc.StatusCode}
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class _Answer:
+    """A replica's answer to a call, of which the initial metadata has arrived."""
+
+    def __init__(self, channel: Any, call: Any, metadata: Metadata) -> None:
+        self._channel = channel
+        self._call = call
+        self._metadata = metadata
+
+    async def relay(self, context: Any) -> None:
+        """Send the answer to the client: metadata, messages, and the status with its trailing metadata."""
+        try:
+            await context.send_initial_metadata(self._metadata)
+            while (message := await self._call.read()) is not grpc.aio.EOF:
+                await context.write(message)
+            context.set_trailing_metadata(tuple(await self._call.trailing_metadata()))
+        except grpc.aio.AioRpcError as error:
+            await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
+        finally:
+            await self._channel.close()
+
+
+class _GrpcRequest:
+    """A call from Envoy."""
+
+    size = 0
+    """Bytes that it holds in memory."""
+
+    def __init__(
+        self, method: str, messages: AsyncIterator[bytes], context: Any, replicas: "_ReplicaAddresses"
+    ) -> None:
+        self._method = method
+        self._messages = messages
+        self._context = context
+        self._replicas = replicas
+
+    async def read(self, add_bytes: Callable[[int], None]) -> None:
+        """Read nothing."""
+
+    async def send(self, replica: Endpoint) -> _Answer:
+        """Return the replica's answer; a call that was sent is not repeated, as its messages are gone."""
+        channel = grpc.aio.insecure_channel(self._replicas.target(replica), options=_CHANNEL)
+        try:
+            await self._replicas.connect(channel, replica)
+            call = channel.stream_stream(self._method)(
+                self._messages, timeout=self._context.time_remaining(), metadata=self._metadata()
+            )
+            return _Answer(channel, call, tuple(await call.initial_metadata()))
+        except BaseException:
+            await channel.close()
+            raise
+
+    def _metadata(self) -> Metadata:
+        return tuple(
+            (name, value)
+            for name, value in self._context.invocation_metadata()
+            if not name.startswith(_RESERVED) and name != "user-agent"
+        )
+
+
+class _ReplicaAddresses:
+    """How replicas are reached: by TCP, or by their Unix sockets."""
+
+    def __init__(self, sockets: Path, connect_seconds: float) -> None:
+        self._sockets = sockets
+        self._connect_seconds = connect_seconds
+
+    def target(self, replica: Endpoint) -> str:
+        """Return gRPC's name of a replica."""
+        if replica.unix:
+            return f"unix:{self._sockets / replica.socket}"
+        return f"ipv4:{replica.address}:{replica.port}"
+
+    async def connect(self, channel: Any, replica: Endpoint) -> None:
+        """Wait for the connection, which a call itself would not distinguish from a failed call.
+
+        Raises:
+            NotConnected: it failed, or takes too long.
+        """
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                state = channel.get_state(try_to_connect=True)
+                while state is not grpc.ChannelConnectivity.READY:
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        raise NotConnected(f"cannot connect to {self.target(replica)}")
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state(try_to_connect=True)
+        except TimeoutError as error:
+            raise NotConnected(
+                f"{self.target(replica)}: no connection in {self._connect_seconds} s"
+            ) from error
+
+
+class GrpcListener:
+    """The socket to which Envoy sends one backend's calls."""
+
+    def __init__(self, backend: HeldBackend, path: Path, *, sockets: Path, connect_seconds: float) -> None:
+        """Args: sockets: the folder of the Pods' Unix sockets; connect_seconds: limit of one connection."""
+        self.backend = backend
+        self._path = path
+        self._replicas = _ReplicaAddresses(sockets, connect_seconds)
+        self._server = grpc.aio.server(options=_SIZES)
+        self._server.add_generic_rpc_handlers((_EveryMethod(self._handle),))
+
+    async def open(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the socket cannot be made.
+        """
+        try:
+            self._server.add_insecure_port(f"unix:{self._path}")
+        except RuntimeError as error:
+            raise OSError(str(error)) from error
+        await self._server.start()
+
+    async def close(self) -> None:
+        """Stop listening, and wait for the answers in flight."""
+        self._path.unlink(missing_ok=True)
+        await self._server.stop(DRAIN_SECONDS)
+
+    async def _handle(self, method: str, messages: AsyncIterator[bytes], context: Any) -> None:
+        try:
+            answer = await self.backend.hold(_GrpcRequest(method, messages, context, self._replicas))
+        except Refused as refused:
+            await context.abort(_STATUS[grpc_status.STATUS_OF[refused.http_status]], str(refused))
+        else:
+            await answer.relay(context)
+
+
+class _EveryMethod(grpc.GenericRpcHandler):  # type: ignore[misc, unused-ignore]
+    """Handles every method of every service by the same function."""
+
+    def __init__(self, handle: Callable[[str, AsyncIterator[bytes], Any], Any]) -> None:
+        self._handle = handle
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Return the handler of one call."""
+
+        async def handle(messages: AsyncIterator[bytes], context: Any) -> None:
+            await self._handle(handler_call_details.method, messages, context)
+
+        return grpc.stream_stream_rpc_method_handler(handle)
