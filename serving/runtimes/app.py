@@ -77,9 +77,12 @@ class InferenceApp:
     async def _reply(self, method: str, path: str, headers: Headers, receive: Receive) -> Reply:
         is_grpc = headers.get("content-type") == grpc_status.CONTENT_TYPE
         try:
+            # Before the body, which does not end where a client streams to a method that does not exist.
+            method_of_grpc = self._inference_service().method(path) if is_grpc else None
             body = await self._body(headers, receive)
-            if is_grpc:
-                return await self._call(path, headers, body, receive)
+            if method_of_grpc is not None:
+                message = await method_of_grpc(body, headers.get("grpc-encoding", ""), receive)
+                return Reply(200, message, grpc_status.CONTENT_TYPE)
             return await self._route(method, path, headers, body, receive)
         except errors.ApiError as error:
             return _failed(error.code, error.message, is_grpc=is_grpc)
@@ -91,15 +94,13 @@ class InferenceApp:
             _log.exception("%s %s failed", method, path)
             return _failed(500, "the model failed; see its log", is_grpc=is_grpc)
 
-    async def _call(self, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
-        """Answer a gRPC request; Envoy adds the status to the response."""
+    def _inference_service(self) -> InferenceService:
         if self._grpc is None:
             # Imported with the first gRPC request: protobuf would add to every start.
             from serving.runtimes.grpc.service import InferenceService  # noqa: PLC0415
 
             self._grpc = InferenceService(self._model, self._served, self._settings, self._predictions)
-        encoding = headers.get("grpc-encoding", "")
-        return Reply(200, await self._grpc.call(path, body, encoding, receive), grpc_status.CONTENT_TYPE)
+        return self._grpc
 
     async def _route(self, method: str, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
         path = path.rstrip("/")

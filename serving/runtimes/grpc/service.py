@@ -4,6 +4,7 @@ https://github.com/open-inference/open-inference-protocol/blob/main/specificatio
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -21,6 +22,9 @@ _SERVICE = "/inference.GRPCInferenceService/"
 
 Request = TypeVar("Request", bound=Message)
 Method = Callable[[bytes, Receive], Awaitable[bytes]]
+"""From an encoded message to another."""
+BodyMethod = Callable[[bytes, str, Receive], Awaitable[bytes]]
+"""From a body, with its `grpc-encoding`, to another."""
 
 
 class InferenceService:
@@ -42,23 +46,23 @@ class InferenceService:
             f"{_SERVICE}ModelInfer": self._model_infer,
         }
 
-    async def call(self, path: str, body: bytes, encoding: str, receive: Receive) -> bytes:
-        """Return the body of the response to a request.
+    def method(self, path: str) -> BodyMethod:
+        """Return the method of a request's path, which returns the body of the response to a complete body.
 
-        Args:
-            path: of the request, which names the method.
-            body: of the request, complete.
-            encoding: value of `grpc-encoding`.
-            receive: of ASGI, as in `Predictions`.
+        Its arguments are the body, the value of `grpc-encoding`, and `receive` as in `Predictions`. It raises
+        errors.ApiError (400, a field breaks a rule; 404, another model) and errors.Temporary (too many requests
+        wait).
 
         Raises:
-            errors.ApiError: 400, a field breaks a rule; 404, another model; 405, an unknown method.
-            errors.Temporary: too many requests wait.
+            errors.ApiError: 405, there is no such method.
         """
         method = self._methods.get(path)
         if method is None:
             known = ", ".join(self._methods)
             raise errors.ApiError(405, "MethodNotAllowed", f"method: must be one of {known}, got {path!r}")
+        return partial(self._answer, method)
+
+    async def _answer(self, method: Method, body: bytes, encoding: str, receive: Receive) -> bytes:
         message = frames.message_of(body, encoding, self._settings.max_body_bytes)
         return frames.framed(await method(message, receive))
 

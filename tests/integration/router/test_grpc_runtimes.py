@@ -174,6 +174,19 @@ async def test_errors_reach_the_client_with_status_field_rule_and_value(
         assert counts["default/digits-a/8080"].counts["4xx"] == 3
 
 
+async def test_stream_to_a_unary_runtime_is_refused_while_it_is_open(
+    tmp_path: Path, replicas: Sequence[Running]
+) -> None:
+    async with gateway_rig(tmp_path) as gateway:
+        await gateway.serve([route("digits", [("a", 10_000)])], slices(replicas))
+        address = gateway.url.removeprefix("http://")
+        async with grpc.aio.insecure_channel(address, options=addressed_to(HOST_NAME)) as channel:
+            call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")()
+            await call.write(service_pb2.ModelInferRequest(model_name="digits").SerializeToString())
+            assert await asyncio.wait_for(call.code(), 10) is grpc.StatusCode.UNIMPLEMENTED
+            assert "method: must be one of /inference." in await call.details()
+
+
 async def test_vanished_replica_is_unavailable(tmp_path: Path, replicas: Sequence[Running]) -> None:
     async with gateway_rig(tmp_path) as gateway, client(gateway) as triton_client:
         await gateway.serve([route("digits", [("a", 10_000)])], [endpoint_slice("digits-a", [HOST], port=1)])
