@@ -138,7 +138,13 @@ async def test_model_infers_from_a_message_in_every_compression(
             "INVALID_ARGUMENT",
             "body: must be one gRPC message",
         ),
-        (f"{PREFIX}ModelInfer", bytes(10_001), 400, "INVALID_ARGUMENT", "body: must be at most 10000 bytes"),
+        (
+            f"{PREFIX}ModelInfer",
+            bytes(10_001),
+            413,
+            "RESOURCE_EXHAUSTED",
+            "body: must be at most 10000 bytes",
+        ),
         (
             f"{PREFIX}ModelInfer",
             framed(b"x", compressed=True),
