@@ -19,11 +19,18 @@ from serving import protobuf
 
 YES = protobuf.varint(1, 1)
 """`ready: true` of a ServerReadyResponse; `status: SERVING` of a HealthCheckResponse."""
+UNHEALTHY = "tests.Unhealthy"
+"""A service of which the health service says that it is not serving."""
 REFUSED = "weight: must be positive, got -1 ü"
 
 
 async def answer_yes(_requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
     yield YES
+
+
+async def check(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
+    async for request in requests:
+        yield protobuf.varint(1, 2) if UNHEALTHY.encode() in request else YES
 
 
 async def infer(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
@@ -52,7 +59,7 @@ async def fail(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[by
 
 SERVICES = {
     "inference.GRPCInferenceService": {"ServerReady": answer_yes, "ModelInfer": infer},
-    "grpc.health.v1.Health": {"Check": answer_yes},
+    "grpc.health.v1.Health": {"Check": check},
     "tests.Echo": {"Echo": echo, "Fail": fail},
 }
 

@@ -111,3 +111,13 @@ def test_malformed_cores_are_refused_with_the_path_and_value_of_the_annotation()
     owner = deployment()
     owner["spec"]["template"]["metadata"]["annotations"] = {"slipway.dev/cpus": "two"}
     assert causes(kinds.DEPLOYMENT, owner) == {"spec.template.metadata.annotations[slipway.dev/cpus]": rule}
+
+
+def test_grpc_probe_is_accepted_with_a_valid_port() -> None:
+    body = pod()
+    body["spec"]["containers"][0]["readinessProbe"] = {"grpc": {"port": 80}}
+    stored = create(kinds.POD, body)["spec"]["containers"][0]["readinessProbe"]
+    assert stored["grpc"] == {"port": 80, "service": ""}
+    body["spec"]["containers"][0]["readinessProbe"] = {"grpc": {"port": 70_000}}
+    rule = "Invalid value: 70000: must be between 1 and 65535, inclusive"
+    assert causes(kinds.POD, body) == {"spec.containers[0].readinessProbe.grpc.port": rule}
