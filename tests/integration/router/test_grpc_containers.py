@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 
@@ -142,6 +143,19 @@ async def test_refused_call_has_the_reason(tmp_path: Path) -> None:
             await opened.unary_unary("/tests.Echo/Echo")(b"")
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert caught.value.details() == "default/echo-a/8080: no replica was ready in time"
+
+
+async def test_request_that_is_no_call_is_not_held(tmp_path: Path) -> None:
+    headers = {"host": "echo.default.slipway.local"}
+    async with (
+        gateway_rig(tmp_path) as gateway,
+        activator(gateway, CLUSTER),
+        aiohttp.ClientSession() as session,
+    ):
+        await gateway.serve([ON_DEMAND], [])
+        async with session.post(f"{gateway.url}/v2/x", json={}, headers=headers) as response:
+            assert response.status == 503
+            assert "error" in await response.json()
 
 
 async def test_arms_of_both_protocols_share_one_service(tmp_path: Path) -> None:
