@@ -228,12 +228,12 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
     print(f"  gateway   http://{final.gateway.host}:{final.gateway.port}")
     print(f"  api       https://{final.api.host}:{final.api.port}")
     print(f"  kubectl   export KUBECONFIG={where.kubeconfig}")
-    if restriction := _isolation():
+    if restriction := isolation():
         print(f"  isolation {restriction} (docs/security.md)")
     print(f"  logs      {where.logs}", flush=True)
 
 
-def _isolation() -> str:
+def isolation() -> str:
     """Return what does not keep containers apart; empty if everything does."""
     not_filtered = system_call_filter().missing
     if os.geteuid() == 0:
