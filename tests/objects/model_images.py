@@ -98,13 +98,27 @@ def layer_tar(layer: layers.LayerPlan, contents: Mapping[str, bytes]) -> bytes:
 def foreign(*tars: bytes, compression: str = "") -> ForeignImage:
     """Return an image of these layers, without our annotations."""
     pack = {"": bytes, "gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}[compression]
+    return _of_blobs([pack(tar) for tar in tars], [oci.digest_of(tar) for tar in tars], compression)
+
+
+def gzip_bomb(mebibytes: int) -> ForeignImage:
+    """Return an image whose layer of 1 KiB for each MiB unpacks to one file of zeros.
+
+    Its gzip members repeat, as to compress all zeros takes seconds; the diff ID is false.
+    """
+    info, _ = member("models/zeros")
+    info.size = mebibytes * 1024 * 1024
+    blob = gzip.compress(info.tobuf(tarfile.PAX_FORMAT)) + gzip.compress(bytes(1024 * 1024)) * mebibytes
+    return _of_blobs([blob], [oci.digest_of(b"")], "gzip")
+
+
+def _of_blobs(packed: list[bytes], diff_ids: list[str], compression: str) -> ForeignImage:
     kind = f"{oci.LAYER_TYPE}+{compression}" if compression else oci.LAYER_TYPE
-    packed = [pack(tar) for tar in tars]
     config = oci.encode(
         {
             "architecture": "amd64",
             "os": "linux",
-            "rootfs": {"type": "layers", "diff_ids": [oci.digest_of(t) for t in tars]},
+            "rootfs": {"type": "layers", "diff_ids": diff_ids},
         }
     )
     manifest = oci.encode(
