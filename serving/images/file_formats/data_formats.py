@@ -1,0 +1,123 @@
+"""Recognises formats that hold data alone: safetensors, ONNX, SentencePiece, NumPy without objects, text. Pure.
+
+The binary formats of models pass only if all of the file has their structure, so that nothing hides behind it.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from serving.images.file_formats.content import Content, Unexamined
+
+_LONGEST_HEADER = 16 * 1024 * 1024
+"""Of a safetensors file; the headers of the largest public models have 1 MiB."""
+_MOST_FIELDS = 1_000_000
+"""Top-level fields of a protobuf message: each word of a SentencePiece vocabulary is one."""
+_VARINT, _BYTES = 0, 2
+_ONNX = {1: _VARINT, 5: _VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), _BYTES)
+"""Fields of ModelProto and their wire types (https://github.com/onnx/onnx, onnx/onnx.proto)."""
+_ONNX_GRAPH = 7
+_SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), _BYTES)
+"""Fields of ModelProto (https://github.com/google/sentencepiece, src/sentencepiece_model.proto)."""
+_SENTENCE_PIECE_PIECES = 1
+NUMPY_MAGIC = b"\x93NUMPY"
+_OBJECT_TYPE = re.compile(rb"""['"][|<>=]?O""")
+"""In the header of a NumPy file: elements are Python objects, which are a pickle (numpy/lib/_format_impl.py)."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
+"""Characters that text does not have: all controls but tab, line ends, form feed and escape."""
+
+
+def is_safetensors(content: Content) -> bool:
+    """Whether a header describes every byte that follows it (https://github.com/huggingface/safetensors)."""
+    length = int.from_bytes(content.read(0, 8), "little")
+    if not 2 <= length <= min(_LONGEST_HEADER, content.size - 8):
+        return False
+    try:
+        header = json.loads(content.read(8, length))
+        ranges = sorted(_range(tensor) for name, tensor in header.items() if name != "__metadata__")
+    except (Unexamined, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+    end = 0
+    for first, last in ranges:
+        if first != end or last < first:
+            return False
+        end = last
+    return end == content.size - 8 - length
+
+
+def _range(tensor: Any) -> tuple[int, int]:
+    first, last = tensor["data_offsets"]
+    if type(first) is not int or type(last) is not int or not isinstance(tensor["dtype"], str):
+        raise TypeError
+    return first, last
+
+
+def is_onnx(content: Content) -> bool:
+    """Whether the file is a message of ONNX's fields with a graph."""
+    return _is_message(content, _ONNX, _ONNX_GRAPH)
+
+
+def is_sentence_piece(content: Content) -> bool:
+    """Whether the file is a message of SentencePiece's fields with a vocabulary."""
+    return _is_message(content, _SENTENCE_PIECE, _SENTENCE_PIECE_PIECES)
+
+
+def _is_message(content: Content, wire_types: dict[int, int], required: int) -> bool:
+    numbers = set()
+    try:
+        for number, wire_type in _fields(content):
+            if wire_types.get(number) != wire_type:
+                return False
+            numbers.add(number)
+    except (Unexamined, ValueError):
+        return False
+    return required in numbers
+
+
+def _fields(content: Content) -> Iterator[tuple[int, int]]:
+    """Yield number and wire type of each field of a message, whose values are skipped.
+
+    Raises:
+        ValueError: the bytes are not fields.
+    """
+    at = 0
+    for _ in range(_MOST_FIELDS):
+        if at == content.size:
+            return
+        tag, at = _varint(content, at)
+        value, at = _varint(content, at)
+        if tag & 7 == _BYTES:
+            at += value
+        if at > content.size or tag & 7 not in (_VARINT, _BYTES):
+            raise ValueError
+        yield tag >> 3, tag & 7
+    raise ValueError
+
+
+def _varint(content: Content, at: int) -> tuple[int, int]:
+    value = 0
+    for place, byte in enumerate(content.read(at, 10)):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, at + place + 1
+    raise ValueError
+
+
+def has_numpy_objects(content: Content) -> bool:
+    """Whether a file with NumPy's magic number has Python objects as elements, or no readable header."""
+    prefix = 2 if content.head[6:7] == b"\x01" else 4
+    length = int.from_bytes(content.head[8 : 8 + prefix], "little")
+    header = content.head[8 + prefix : 8 + prefix + length]
+    return len(header) < length or b"descr" not in header or _OBJECT_TYPE.search(header) is not None
+
+
+def is_text(content: Content) -> bool:
+    """Whether the beginning is UTF-8 without control characters; an empty file is text."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = decoder.decode(content.head, final=len(content.head) == content.size)
+    except UnicodeDecodeError:
+        return False
+    return _CONTROL.search(text) is None

@@ -1,0 +1,154 @@
+"""Whether a file has code, by its name and its bytes. Pure.
+
+Code is what runs in the program that loads the file: a pickle calls what it names, a script is run. A name
+that promises code counts whatever the bytes are, and bytes of code count whatever the name is. All other
+files must be of a format that holds data alone; a file of no known format counts as code.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from serving.images.file_formats import archives, data_formats
+from serving.images.file_formats.archives import Unreadable
+from serving.images.file_formats.content import Content, Unexamined
+from serving.images.file_formats.pickles import is_pickle
+
+
+class FileFormat(NamedTuple):
+    """The format of a file."""
+
+    name: str
+    """For people: `Pickle`."""
+    has_code: bool
+
+
+PICKLE = FileFormat("Pickle", has_code=True)
+PROGRAM = FileFormat("Program", has_code=True)
+PYTHON = FileFormat("Python", has_code=True)
+ARCHIVE = FileFormat("Archive", has_code=True)
+"""A zip archive with parts that are of no known format, or that cannot be looked into."""
+UNRECOGNIZED = FileFormat("Unrecognized", has_code=True)
+SAFETENSORS = FileFormat("Safetensors", has_code=False)
+ONNX = FileFormat("ONNX", has_code=False)
+SKOPS = FileFormat("Skops", has_code=False)
+NUMPY = FileFormat("NumPy", has_code=False)
+SENTENCE_PIECE = FileFormat("SentencePiece", has_code=False)
+TEXT = FileFormat("Text", has_code=False)
+
+_PYTORCH = FileFormat("PyTorch", has_code=True)
+_KERAS = FileFormat("Keras", has_code=True)
+_SUFFIXES: dict[str, FileFormat] = {
+    **dict.fromkeys(("pkl", "pickle", "pck", "pcl", "dill", "cloudpickle", "joblib", "jbl"), PICKLE),
+    **dict.fromkeys(("pt", "pth", "pt2", "ptl", "torchscript", "ckpt", "mar"), _PYTORCH),
+    **dict.fromkeys(("keras", "h5", "hdf5"), _KERAS),
+    **dict.fromkeys(("pb", "pbtxt"), FileFormat("TensorFlow", has_code=True)),
+    **dict.fromkeys(("engine", "plan", "trt"), FileFormat("TensorRT", has_code=True)),
+    **dict.fromkeys(("rds", "rda", "rdata", "r"), FileFormat("R", has_code=True)),
+    **dict.fromkeys(("py", "pyc", "pyo", "pyd", "pyw", "pyx", "ipynb", "whl", "egg"), PYTHON),
+    **dict.fromkeys(("so", "dll", "dylib", "exe", "jar", "class", "wasm"), PROGRAM),
+    **dict.fromkeys(
+        ("sh", "bash", "bat", "cmd", "ps1", "js", "mjs", "lua", "rb", "pl", "jl", "php"), PROGRAM
+    ),
+}
+"""Formats with code by the file's suffix, in lower case."""
+_COMPRESSIONS = frozenset({"gz", "bz2", "xz", "lzma", "z", "lz4", "zst"})
+_VERSIONED_LIBRARY = re.compile(r".*\.so(\.\d+)+")
+_MAGIC: dict[bytes, FileFormat] = {
+    b"\x7fELF": PROGRAM,
+    b"\xcf\xfa\xed\xfe": PROGRAM,
+    b"\xce\xfa\xed\xfe": PROGRAM,
+    b"\xca\xfe\xba\xbe": PROGRAM,
+    b"MZ\x90\x00": PROGRAM,
+    b"\x00asm": PROGRAM,
+    b"#!": PROGRAM,
+}
+"""First bytes of programs: ELF, Mach-O, a class of Java, PE, WebAssembly, a script."""
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_PYTHON_TAG = b"!!python/"
+"""Of YAML: names an object of Python to make."""
+_SKOPS_SCHEMA = "schema.json"
+_SKOPS_RAW = ".bin"
+"""Suffix of the members of a skops file that are bytes objects, which it returns as they are."""
+_BINARY_DATA: dict[str, tuple[FileFormat, Callable[[Content], bool]]] = {
+    ".safetensors": (SAFETENSORS, data_formats.is_safetensors),
+    ".onnx": (ONNX, data_formats.is_onnx),
+    ".model": (SENTENCE_PIECE, data_formats.is_sentence_piece),
+    ".spm": (SENTENCE_PIECE, data_formats.is_sentence_piece),
+}
+_ONNX_TENSORS = (".onnx.data", ".onnx_data")
+"""Suffixes of the tensors that an ONNX file keeps beside itself: raw bytes without a structure."""
+
+
+def detect(path: str, content: Content) -> FileFormat:
+    """Return the format of a file."""
+    if (code := _by_name(path) or _by_bytes(content)) is not None:
+        return code
+    return _archive(path, content) if archives.is_zip(content) else _data(path, content)
+
+
+def _by_name(path: str) -> FileFormat | None:
+    """Return the format of code that the name promises."""
+    name = path.rpartition("/")[2].lower()
+    if _VERSIONED_LIBRARY.fullmatch(name):
+        return PROGRAM
+    stem, _, suffix = name.rpartition(".")
+    if suffix in _COMPRESSIONS:
+        suffix = stem.rpartition(".")[2]
+    return _SUFFIXES.get(suffix) if stem else None
+
+
+def _by_bytes(content: Content) -> FileFormat | None:
+    """Return the format of code that the bytes have."""
+    for magic, file_format in _MAGIC.items():
+        if content.head.startswith(magic):
+            return file_format
+    if _is_hdf5(content.head):
+        return _KERAS
+    if is_pickle(content):
+        return PICKLE
+    if content.head.startswith(data_formats.NUMPY_MAGIC) and data_formats.has_numpy_objects(content):
+        return PICKLE
+    return PYTHON if _PYTHON_TAG in content.head and data_formats.is_text(content) else None
+
+
+def _is_hdf5(head: bytes) -> bool:
+    """Whether HDF5's signature is where its libraries look: at 0, 512, and each doubling of that."""
+    places = [0, *(512 << doubling for doubling in range(len(head).bit_length()))]
+    return any(head.startswith(_HDF5, place) for place in places)
+
+
+def _data(path: str, content: Content) -> FileFormat:
+    """Return the format of bytes that have no code."""
+    name = path.lower()
+    if content.head.startswith(data_formats.NUMPY_MAGIC):
+        return NUMPY
+    for suffix, (file_format, is_valid) in _BINARY_DATA.items():
+        if name.endswith(suffix) and is_valid(content):
+            return file_format
+    if name.endswith(_ONNX_TENSORS):
+        return ONNX
+    return TEXT if data_formats.is_text(content) else UNRECOGNIZED
+
+
+def _archive(path: str, content: Content, *, is_nested: bool = False) -> FileFormat:
+    """Return the format of a zip archive: that of its first member with code, else its own."""
+    names, formats = [], set()
+    try:
+        for member in archives.members(content):
+            detected = _member(member.name, member.content, is_nested=is_nested)
+            if detected.has_code and not (detected is UNRECOGNIZED and member.name.endswith(_SKOPS_RAW)):
+                return ARCHIVE if detected is UNRECOGNIZED else detected
+            names.append(member.name)
+            formats.add(detected)
+    except (Unreadable, Unexamined):
+        return ARCHIVE
+    if formats == {NUMPY}:
+        return NUMPY
+    return SKOPS if path.lower().endswith(".skops") and _SKOPS_SCHEMA in names else ARCHIVE
+
+
+def _member(name: str, content: Content, *, is_nested: bool) -> FileFormat:
+    if archives.is_zip(content):
+        return ARCHIVE if is_nested else _archive(name, content, is_nested=True)
+    return detect(name, content)

@@ -1,0 +1,163 @@
+"""Formats of files by name and bytes. Nothing is ever loaded: what a pickle would call leaves no trace."""
+
+import gzip
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.images.file_formats import archives, pickles
+from serving.images.file_formats.content import HEAD, Content
+from serving.images.file_formats.detection import detect
+from tests.objects import model_files
+from tests.objects.model_files import npy, onnx, pickled, safetensors, sentence_piece, skops, torch, zipped
+
+DATA = {
+    "model.safetensors": ("Safetensors", safetensors()),
+    "deep/model.onnx": ("ONNX", onnx()),
+    "deep/model.onnx.data": ("ONNX", b"\x00\xff\x9c" * 9),
+    "model.skops": ("Skops", skops()),
+    "sparse.skops": ("Skops", skops(**{"2.npz": zipped({"data.npy": npy()}), "3.bin": b"\x00\xff"})),
+    "weights.npy": ("NumPy", npy()),
+    "weights.npz": ("NumPy", zipped({"a.npy": npy(), "b.npy": npy([1, 2])})),
+    "tokenizer.model": ("SentencePiece", sentence_piece()),
+    "slipway.json": ("Text", b'{"framework": "onnx"}'),
+    "vocab.txt": ("Text", "cat\ndog\nRabbit\ndésert\n".encode()),
+    "LICENSE": ("Text", b"(c) 2026 The authors\nall rights\ntR."),
+    "empty": ("Text", b""),
+}
+CODE = {
+    "model.joblib": ("Pickle", b"weights"),
+    "MODEL.PKL": ("Pickle", b""),
+    "model.pkl.gz": ("Pickle", gzip.compress(b"x")),
+    "model.pt2": ("PyTorch", torch()),
+    "weights.pt": ("PyTorch", safetensors()),
+    "model.keras": ("Keras", zipped({"config.json": b"{}"})),
+    "saved_model.pb": ("TensorFlow", b"\x08\x01"),
+    "modeling.py": ("Python", b""),
+    "libops.so.1.2": ("Program", b""),
+    "pytorch_model.bin": ("Pickle", torch()),
+    "weights.bin": ("Unrecognized", b"\x00\xff\x9c" * 9),
+    "labels.npy": ("Pickle", npy(np.array([{"a": 1}], dtype=object))),
+    "labels.npz": ("Pickle", zipped({"a.npy": npy(), "b.npy": npy(np.array([None], dtype=object))})),
+    "bad.skops": ("Pickle", skops(**{"2.bin": pickled()})),
+    "deep.skops": ("Pickle", skops(**{"2.npz": zipped({"a.npy": npy(np.array([None], dtype=object))})})),
+    "deeper.skops": ("Archive", skops(**{"2.npz": zipped({"a.npz": zipped({"b.npy": npy()})})})),
+    "stray.skops": ("Archive", skops(**{"2.raw": b"\x00\xff"})),
+    "unschemed.skops": ("Archive", zipped({"notes.txt": b"text"})),
+    "broken.skops": ("Archive", skops()[:-30]),
+    "config.yaml": ("Python", b"a: !!python/object/apply:os.system [ls]\n"),
+    "run": ("Program", b"#!/bin/sh\n"),
+    "model.onnx": ("Unrecognized", onnx()[:-1]),
+}
+"""Names with the format, and bytes that are no other format's."""
+
+
+def format_of(path: str, data: bytes) -> tuple[str, bool]:
+    detected = detect(path, Content(io.BytesIO(data), len(data)))
+    return detected.name, detected.has_code
+
+
+@pytest.mark.parametrize("path", DATA)
+def test_a_format_that_holds_data_alone_has_no_code(path: str) -> None:
+    name, data = DATA[path]
+    assert format_of(path, data) == (name, False)
+
+
+@pytest.mark.parametrize("path", CODE)
+def test_code_is_recognised_by_name_or_by_bytes(path: str) -> None:
+    name, data = CODE[path]
+    assert format_of(path, data) == (name, True)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("path", [*DATA, "weights.bin", "no-suffix"])
+def test_a_pickle_under_any_name_is_a_pickle(path: str, protocol: int) -> None:
+    assert format_of(path, pickled(protocol=protocol)) == ("Pickle", True)
+
+
+@pytest.mark.parametrize("path", DATA)
+@pytest.mark.parametrize(
+    "data",
+    [
+        torch(),
+        zipped({"notes.txt": b"text", "a/b.txt": pickled(protocol=0)}),
+        b"text" + torch(),
+        b"\x7fELF\x02\x01",
+    ],
+    ids=["torch", "pickle as text", "behind other bytes", "ELF"],
+)
+def test_an_archive_with_a_pickle_and_a_program_have_code_under_any_name(path: str, data: bytes) -> None:
+    assert format_of(path, data)[1]
+
+
+def test_a_pickle_with_rubbish_behind_its_call_is_a_pickle() -> None:
+    assert format_of("notes.txt", pickled(protocol=0)[:-1] + b"\x00rubbish") == ("Pickle", True)
+
+
+@given(st.binary(max_size=300), st.sampled_from(sorted(DATA)))
+def test_any_bytes_have_a_format(data: bytes, path: str) -> None:
+    format_of(path, data)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=200))
+def test_text_of_one_line_is_never_a_pickle(text: str) -> None:
+    assert format_of("notes.txt", text.encode())[0] in ("Text", "Program", "Python")
+
+
+_PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.binary(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(_PLAIN, st.integers(2, 5))
+def test_a_pickle_of_data_alone_is_a_pickle_since_protocol_2(value: object, protocol: int) -> None:
+    assert format_of("model.safetensors", pickled([value], protocol)) == ("Pickle", True)
+
+
+@given(_PLAIN, st.integers(0, 5))
+def test_a_call_behind_any_data_is_a_pickle(value: object, protocol: int) -> None:
+    assert format_of("labels.txt", pickled([value, model_files.Calls()], protocol)) == ("Pickle", True)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1), st.binary(max_size=20), max_size=4), st.integers(0, 700))
+def test_safetensors_of_any_header_length_hold_data_alone(tensors: dict[str, bytes], padding: int) -> None:
+    assert format_of("model.safetensors", safetensors(tensors, padding)) == ("Safetensors", False)
+
+
+@given(st.integers(1, 200))
+def test_safetensors_with_bytes_that_no_tensor_names_are_not_recognised(extra: int) -> None:
+    assert format_of("model.safetensors", safetensors() + b"\x00" * extra) == ("Unrecognized", True)
+
+
+def test_a_member_is_examined_up_to_a_bound_and_counts_as_a_pickle_beyond_it() -> None:
+    late = b"\x80\x04B" + (2 * HEAD).to_bytes(4, "little") + bytes(2 * HEAD) + pickled()[2:]
+    packed = zipped({"schema.json": b"{}", "1.bin": late}, zipfile.ZIP_DEFLATED)
+    assert format_of("model.skops", packed) == ("Pickle", True)
+
+
+def test_an_archive_with_too_many_members_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 2)
+    members = {"schema.json": b"{}", "1.npy": npy(), "2.npy": npy()}
+    assert format_of("model.skops", zipped(members)) == ("Archive", True)
+
+
+def test_a_directory_of_entries_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = skops()
+    monkeypatch.setattr(archives, "NESTED", 50)
+    assert format_of("model.skops", packed) == ("Archive", True)
+
+
+def test_a_pickle_that_goes_on_for_long_without_a_call_is_a_pickle() -> None:
+    program = b"N0" * pickles.MAX_OPCODES + pickled(protocol=0)
+    assert format_of("labels.txt", program) == ("Pickle", True)
+
+
+def test_text_that_consists_of_opcodes_is_no_pickle_when_an_unpickler_would_refuse_it() -> None:
+    for text in ("N)R.", "cat\ndog\nb.", "(i) first\nsecond\n", "class\ndef\nR", "Py\n.", "I1\n.", "hello."):
+        assert format_of("labels.txt", text.encode()) == ("Text", False), text
