@@ -279,6 +279,27 @@ class StoreSettings(Section):
 
 
 @dataclass(frozen=True)
+class ModelPolicySettings(Section):
+    """The rules for the files of every model version; annotations of a Namespace add rules for its own."""
+
+    no_code: bool = False
+    """Only files that run no code when they are loaded: safetensors, ONNX, skops, NumPy, text. Off: most models
+    are pickles, and run in a sandbox."""
+    signed: bool = False
+    """Only images that one of `keys` has signed. Off: a signature needs a key pair and a registry."""
+    keys: str = ""
+    """Paths of files with PEM public keys (ECDSA P-256), separated by commas, read when the controllers start;
+    empty: none."""
+
+
+@dataclass(frozen=True)
+class ModelsSettings(Section):
+    """Models."""
+
+    policy: ModelPolicySettings = field(default_factory=ModelPolicySettings)
+
+
+@dataclass(frozen=True)
 class RuntimeSettings(Section):
     """The model servers that Slipway ships."""
 
@@ -348,6 +369,7 @@ class Settings(Section):
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     store: StoreSettings = field(default_factory=StoreSettings)
+    models: ModelsSettings = field(default_factory=ModelsSettings)
     runtimes: RuntimeSettings = field(default_factory=RuntimeSettings)
 
 

@@ -5,7 +5,7 @@ Every step is idempotent, so a build that was killed at any point can be repeate
 
 import asyncio
 import shutil
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,9 @@ from serving.controllers.image_transfer import ImageTransfer, ReportProgress
 from serving.controllers.job_output import JobOutput, locate
 from serving.data_dir import DataDir
 from serving.images.capture.build import Built, capture
-from serving.images.documents import output_manifest
+from serving.images.documents import layers, oci, output_manifest
+from serving.images.documents.signing import PublicKey
+from serving.images.file_formats import model_tree
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.objects import Object
@@ -50,7 +52,12 @@ class ImageBuilder:
         self._stopped: set[str] = set()
 
     async def build(
-        self, version: Object, job: Object | None, model: Object, report: ReportProgress
+        self,
+        version: Object,
+        job: Object | None,
+        model: Object,
+        trusted: Mapping[str, PublicKey],
+        report: ReportProgress,
     ) -> Object:
         """Build the image; returns the part of the status that describes it.
 
@@ -58,6 +65,7 @@ class ImageBuilder:
             version: the ModelVersion.
             job: its source, if that is a Job.
             model: its Model, which has the policy.
+            trusted: public keys of other policies by fingerprint, whose signatures the status names too.
             report: takes messages about progress.
 
         Raises:
@@ -66,7 +74,7 @@ class ImageBuilder:
         policy = ModelSpec.model_validate(model.get("spec") or {})
         source = version["spec"]["source"]
         if "image" in source:
-            return await self._import(version, policy, source["image"], report)
+            return await self._import(version, policy, source["image"], trusted, report)
         built = await self._build(version, job, policy, report)
         image = built.image
         if policy.registry is not None:
@@ -84,7 +92,35 @@ class ImageBuilder:
             files=[(file.path, file.digest, file.size) for file in built.files],
             origin=planner.lineage(version, job),
             source_revision=built.source_revision,
+            examined=await self._examined(
+                version, policy, image, [file.path for file in built.files], trusted
+            ),
         )
+
+    async def examine(
+        self, version: Object, model: Object | None, trusted: Mapping[str, PublicKey]
+    ) -> Object:
+        """Return the part of the status that an examination of a built image shows, from `planner.examined`.
+
+        Raises:
+            errors.Permanent, errors.Temporary: as `build`.
+        """
+        policy, status = ModelSpec.model_validate((model or {}).get("spec") or {}), version["status"]
+        paths = [file["path"] for file in status.get("files") or []]
+        return await self._examined(version, policy, status["image"], paths, trusted)
+
+    async def _examined(
+        self,
+        version: Object,
+        policy: ModelSpec,
+        image: str,
+        paths: Iterable[str],
+        trusted: Mapping[str, PublicKey],
+    ) -> Object:
+        tree = self.store.tree(image.rpartition("@")[2]) / layers.ROOT
+        code = await asyncio.to_thread(model_tree.with_code, tree, paths)
+        signers = await self._images.signers(version["metadata"]["namespace"], policy, image, trusted)
+        return planner.examined({path: detected.name for path, detected in code.items()}, signers)
 
     async def restore(self, version: Object, model: Object | None) -> None:
         """Fetch the image of a ready version again, from the registry that it was pushed to or pulled from.
@@ -198,15 +234,28 @@ class ImageBuilder:
             compression=policy.compression,
         )
 
-    async def _import(self, version: Object, policy: ModelSpec, image: str, report: ReportProgress) -> Object:
+    async def _import(
+        self,
+        version: Object,
+        policy: ModelSpec,
+        image: str,
+        trusted: Mapping[str, PublicKey],
+        report: ReportProgress,
+    ) -> Object:
         report(f"pulling {image}")
         pull = partial(self._images.pull, version["metadata"]["namespace"], policy, image)
         digest = await self._transfer(version, pull)
         await self._pin(version, digest)
-        return await asyncio.to_thread(self._describe_import, version, image, digest)
+        files = await asyncio.to_thread(self.store.verify, digest)
+        stored = f"{_without_tag(image.partition('@')[0])}@{digest}"
+        paths = [file.path for file in files]
+        examined = await self._examined(version, policy, stored, paths, trusted)
+        return await asyncio.to_thread(self._describe_import, version, image, stored, files, examined)
 
-    def _describe_import(self, version: Object, image: str, digest: str) -> Object:
-        files = self.store.verify(digest)
+    def _describe_import(
+        self, version: Object, image: str, stored: str, files: Sequence[oci.File], examined: Object
+    ) -> Object:
+        digest = stored.rpartition("@")[2]
         described = output_manifest.OutputManifest()
         if any(file.path == names.MANIFEST_FILE for file in files):
             described = output_manifest.parse(
@@ -216,7 +265,7 @@ class ImageBuilder:
         name, at, _ = image.partition("@")
         origin = planner.lineage(version, None) | {"image": image if at else f"{name}@{digest}"}
         return planner.describe(
-            image=f"{_without_tag(name)}@{digest}",
+            image=stored,
             digest=digest,
             size=sum(file.size for file in files),
             framework=framework,
@@ -224,6 +273,7 @@ class ImageBuilder:
             files=[(file.path, file.digest, file.size) for file in files],
             origin=origin,
             source_revision=described.source_revision,
+            examined=examined,
         )
 
     def _download_dir(self, version: Object) -> Path:

@@ -2,17 +2,17 @@
 
 import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from serving import errors
 from serving.images.documents.image import parse
-from serving.images.documents.signing import PrivateKey, private_key, public_key
-from serving.images.registry import Credentials, Reference, Registry, pull, push
+from serving.images.documents.signing import PrivateKey, PublicKey, by_fingerprint, private_key, public_key
+from serving.images.registry import Credentials, Reference, Registry, pull, push, signatures
 from serving.images.store import disk
 from serving.images.store.model_store import CountedStore, ModelStore
 from serving.kube import Kube
-from serving.resources import kinds
+from serving.resources import kinds, names
 from serving.resources.model import ModelSpec
 from serving.settings import RegistrySettings
 
@@ -106,12 +106,38 @@ class ImageTransfer:
             errors.Permanent, errors.Temporary: as `serving.images.registry.pull`; what an administrator can
                 correct is Temporary.
         """
-        trusted = policy.verification.keys if policy.verification and not built_here else []
         try:
-            keys = [public_key(pem.encode()) for pem in trusted]
+            keys = [public_key(pem.encode()) for pem in ([] if built_here else _trusted(policy))]
             credentials = await self._credentials(namespace, policy)
             async with Registry(credentials, self._settings) as registry:
                 return await pull(registry, self._store, Reference.parse(image), trusted_keys=keys)
+        except errors.Permanent as error:
+            raise _temporary_if_correctable(error) from error
+
+    async def signers(
+        self, namespace: str, policy: ModelSpec, image: str, trusted: Mapping[str, PublicKey]
+    ) -> frozenset[str]:
+        """Return the fingerprints of the known keys that have signed a stored image.
+
+        Known are `trusted`, the Model's trusted keys, and the key that it signs with. Signatures are read in
+        the store, and in the registry where the store lacks one.
+
+        Raises:
+            errors.Permanent, errors.Temporary: as `pull`.
+        """
+        digest = image.rpartition("@")[2]
+        try:
+            known = [public_key(pem.encode()) for pem in _trusted(policy)]
+            if (own := await self._signing_key(namespace, policy)) is not None:
+                known.append(own.public_key())
+            keys = {**trusted, **by_fingerprint(known)}
+            signers = await asyncio.to_thread(signatures.signers_in_store, self._store, digest, keys)
+            missing = {name: key for name, key in keys.items() if name not in signers}
+            if not missing or image.startswith(f"{names.LOCAL_REGISTRY}/"):
+                return signers
+            credentials = await self._credentials(namespace, policy)
+            async with Registry(credentials, self._settings) as registry:
+                return signers | await signatures.signers(registry, Reference.parse(image), digest, missing)
         except errors.Permanent as error:
             raise _temporary_if_correctable(error) from error
 
@@ -135,6 +161,10 @@ class ImageTransfer:
             return (await self._kube.get(kinds.SECRET, namespace, name)).get("data") or {}
         except errors.NotFound as error:
             raise errors.Temporary("SecretNotFound", f"there is no Secret {name}") from error
+
+
+def _trusted(policy: ModelSpec) -> Sequence[str]:
+    return policy.verification.keys if policy.verification is not None else []
 
 
 def _value(data: dict[str, Any], secret: str, key: str) -> bytes:

@@ -25,6 +25,7 @@ from serving.planning.inference.plan import (
     RemoveChild,
     SetFinalizers,
 )
+from serving.planning.models.retention import versions_of_deployment
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
@@ -184,9 +185,11 @@ class InferenceController:
         meta = inference["metadata"]
         namespace = meta["namespace"]
         predictors = inference["spec"].get("predictors") or []
-        versions = {p["modelVersion"]: self._versions.get(namespace, p["modelVersion"]) for p in predictors}
         route = self._cache.get(kinds.ROUTE, namespace, meta["name"])
         deployments = self._cache.owned(kinds.DEPLOYMENT, inference)
+        named = {predictor["modelVersion"] for predictor in predictors}
+        named = named.union(*map(versions_of_deployment, deployments.values()))
+        versions = {name: self._versions.get(namespace, name) for name in sorted(named)}
         return Observed(
             inference=inference,
             model_versions={name: version for name, version in versions.items() if version is not None},
@@ -269,6 +272,7 @@ class InferenceController:
 
     def _watch(self) -> None:
         self._inferences.index(_VERSION, _model_versions)
+        self._children[kinds.DEPLOYMENT].index(_VERSION, _served_versions)
         self._cache.on_news(kinds.INFERENCE, self._inference_changed)
         self._versions.on_change(self._version_changed)
         for kind in self._children:
@@ -291,8 +295,11 @@ class InferenceController:
         self._add_soon(Key(meta["namespace"], meta["labels"][names.INFERENCE_LABEL]))
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
-        for inference in self._inferences.by_index(_VERSION, str(Key.of(after or before or {}))):
+        version = str(Key.of(after or before or {}))
+        for inference in self._inferences.by_index(_VERSION, version):
             self._loop.add(Key.of(inference))
+        for deployment in self._children[kinds.DEPLOYMENT].by_index(_VERSION, version):
+            self._child_changed(None, deployment)
 
     def _child_changed(self, before: Object | None, after: Object | None) -> None:
         for child in (before, after):
@@ -319,6 +326,11 @@ def _user_metadata(inference: Object) -> Object:
 def _revision(pod: Object) -> list[str]:
     meta = pod["metadata"]
     return [f"{meta['namespace']}/{meta['labels'].get(names.REVISION_LABEL, '')}"]
+
+
+def _served_versions(deployment: Object) -> list[str]:
+    namespace = deployment["metadata"]["namespace"]
+    return [str(Key(namespace, version)) for version in versions_of_deployment(deployment)]
 
 
 def _model_versions(inference: Object) -> list[str]:

@@ -12,6 +12,7 @@ from serving import clock, errors
 from serving.controllers.image_builder import ImageBuilder
 from serving.controllers.image_retention import ImageRetention
 from serving.controllers.image_transfer import ReportProgress
+from serving.controllers.model_policies import ModelPolicies
 from serving.controllers.version_usage import VersionUsage
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
@@ -19,12 +20,14 @@ from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache
 from serving.objects import Object
 from serving.planning.models import version as planner
+from serving.planning.models.policy import Examination
 from serving.resources import kinds
 from serving.resources.model import Phase
 from serving.settings import Settings
 
 _JOB = "job"
 _MODEL = "model-of-version"
+_NAMESPACE = "namespace-of-version"
 
 
 class ModelVersionController:
@@ -36,6 +39,10 @@ class ModelVersionController:
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._versions, self._jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
         self._models = watches.of(kinds.MODEL)
+        self._namespaces = watches.of(kinds.NAMESPACE)
+        self._policies = ModelPolicies(kube, self._namespaces, settings.models.policy)
+        self._examinations: dict[Key, Examination] = {}
+        """The last examination of each image by this process."""
         self._cache = Cache(self._versions)
         self._decisions = Reconciler("modelversion", self.reconcile, self._settings)
         self._builds = Reconciler("modelversion-build", self._work, self._settings)
@@ -46,7 +53,7 @@ class ModelVersionController:
         usage = VersionUsage(watches, self._decisions.add)
         self._builder = ImageBuilder(kube, ModelStore(data.models, settings.store), data, settings)
         self._retention = ImageRetention(kube, self._builder, usage, self._versions, settings)
-        self._read = (self._versions, self._jobs, self._models, *usage.informers)
+        self._read = (self._versions, self._jobs, self._models, self._namespaces, *usage.informers)
         self._watch()
 
     async def run(self) -> None:
@@ -60,6 +67,7 @@ class ModelVersionController:
         version = self._cache.get(kinds.MODEL_VERSION, *key)
         if version is None:
             self._due.pop(key, None)
+            self._examinations.pop(key, None)
             return None
         if version["metadata"].get("deletionTimestamp"):
             if key not in self._busy:
@@ -75,8 +83,10 @@ class ModelVersionController:
                 await self._report(version, "Pending", reason, message)
             case planner.FailVersion(reason, message):
                 await self._report(version, "Failed", reason, message)
-            case planner.BuildImage():
+            case planner.BuildImage() | planner.ExamineImage():
                 self._builds.add(key)
+            case planner.ApplyPolicies():
+                await self._judge(version, planner.image_status(version))
             case planner.VersionFinished():
                 if version["status"]["phase"] == "Ready" and not await self._retention.update_pin(version):
                     self._builds.add(key)
@@ -85,7 +95,16 @@ class ModelVersionController:
     def _step(self, version: Object) -> planner.VersionStep:
         namespace, source = version["metadata"]["namespace"], version["spec"]["source"].get("job")
         job = self._jobs.get(namespace, source["name"]) if source else None
-        return planner.next_step(version, job, self._models.get(namespace, version["spec"]["modelName"]))
+        model = self._models.get(namespace, version["spec"]["modelName"])
+        policies = self._policies.cached(namespace)
+        return planner.next_step(version, job, model, policies, self._examination(version))
+
+    def _examination(self, version: Object) -> Examination | None:
+        """Return the last examination of the image; None if another attempt at it is due."""
+        key = Key.of(version)
+        examination = self._examinations.get(key)
+        is_due = self._due.get(key, 0.0) <= clock.monotonic()
+        return None if examination is None or (examination.problem and is_due) else examination
 
     async def _adopt(self, version: Object, metadata: Object) -> None:
         """Compare and swap: others may have changed finalizers and owners."""
@@ -107,6 +126,8 @@ class ModelVersionController:
             match self._step(version):
                 case planner.BuildImage(job):
                     return await self._build(version, job)
+                case planner.ExamineImage():
+                    return await self._examine(version)
                 case planner.VersionFinished() if version["status"]["phase"] == "Ready":
                     return await self._restore(version)
                 case _:
@@ -122,18 +143,46 @@ class ModelVersionController:
         if (version.get("status") or {}).get("phase") != "Building":
             version = await self._report(version, "Building", "Building", "the image is being built")
         try:
+            trusted = self._policies.keys(await self._policies.current(meta["namespace"]))
             async with self._progress(version) as report:
-                built = await self._builder.build(version, job, model, report)
+                built = await self._builder.build(version, job, model, trusted, report)
         except errors.Permanent as error:
             await self._report(version, "Failed", error.reason, str(error))
             await self._retention.discard_attempts(version)
             return None
         except errors.Temporary as error:
             return await self._failed(version, error)
-        await self._retention.warm(built["digest"])
-        await self._report(version, "Ready", "Built", f"image {built['digest']}", built)
+        self._examinations[Key.of(version)] = Examination(frozenset(trusted))
+        await self._judge(version, built)
         await self._retention.evict()
         return None
+
+    async def _examine(self, version: Object) -> Result | None:
+        """Find the files with code and the signatures of a built image; a failure is tried again later."""
+        meta, problem = version["metadata"], ""
+        trusted = self._policies.keys(await self._policies.current(meta["namespace"]))
+        model = self._models.get(meta["namespace"], version["spec"]["modelName"])
+        described = planner.image_status(version)
+        try:
+            described |= await self._builder.examine(version, model, trusted)
+        except (errors.Permanent, errors.Temporary) as error:
+            problem = f"{error.reason}: {error}"
+            self._due[Key.of(version)] = clock.monotonic() + self._settings.build_backoff_cap_seconds
+        self._examinations[Key.of(version)] = Examination(frozenset(trusted), problem)
+        await self._judge(version, described)
+        return Result(self._settings.build_backoff_cap_seconds) if problem else None
+
+    async def _judge(self, version: Object, described: Object) -> None:
+        """Report a version that has its image as Ready or Blocked, by the policies that the API has now.
+
+        The caches may be behind, and a version that is Ready for a moment would be started.
+        """
+        policies = await self._policies.current(version["metadata"]["namespace"])
+        examination = self._examinations.get(Key.of(version))
+        phase, (reason, message) = planner.judge(policies, described, examination)
+        if phase == "Ready":
+            await self._retention.warm(described["digest"])
+        await self._report(version, phase, reason, message, described)
 
     async def _failed(self, version: Object, error: errors.Temporary) -> Result | None:
         if self._is_deleted(version):
@@ -224,18 +273,20 @@ class ModelVersionController:
         written = await self._kube.apply_status(kinds.MODEL_VERSION, version, status)
         self._cache.wrote(kinds.MODEL_VERSION, written)
         if not quiet:
-            is_warning = warn or phase == "Failed"
+            is_warning = warn or phase in ("Failed", "Blocked")
             await self._recorder.emit(version, reason, message, "Warning" if is_warning else "Normal")
         return written
 
     def _watch(self) -> None:
         self._versions.index(_JOB, _job_of)
         self._versions.index(_MODEL, _model_of)
+        self._versions.index(_NAMESPACE, lambda version: [version["metadata"]["namespace"]])
         self._cache.on_news(
             kinds.MODEL_VERSION, lambda before, after: self._decisions.add(Key.of(after or before or {}))
         )
         self._jobs.on_change(self._job_changed)
         self._models.on_change(self._model_changed)
+        self._namespaces.on_change(self._namespace_changed)
 
     def _job_changed(self, before: Object | None, after: Object | None) -> None:
         for version in self._versions.by_index(_JOB, str(Key.of(after or before or {}))):
@@ -247,6 +298,14 @@ class ModelVersionController:
             return
         for version in self._versions.by_index(_MODEL, str(Key.of(after or before or {}))):
             self._due.pop(Key.of(version), None)
+            self._decisions.add(Key.of(version))
+
+    def _namespace_changed(self, before: Object | None, after: Object | None) -> None:
+        """Annotations have the namespace's policy."""
+        meta = (after or before or {})["metadata"]
+        if before and after and before["metadata"].get("annotations") == meta.get("annotations"):
+            return
+        for version in self._versions.by_index(_NAMESPACE, meta["name"]):
             self._decisions.add(Key.of(version))
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from serving.resources.base import Base, Conditions, Name, list_map, rules
 
-Phase = Literal["Pending", "Building", "Ready", "Failed"]
+Phase = Literal["Pending", "Building", "Ready", "Blocked", "Failed"]
 
 _LABEL = r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
 _PORT = r":[0-9]{1,5}"
@@ -230,6 +230,34 @@ class Lineage(Base):
     ] = ""
 
 
+class FileWithCode(Base):
+    """One file that runs code in the program that loads it."""
+
+    path: str
+    format: Annotated[
+        str,
+        Field(
+            description="Pickle, PyTorch, Python and others; Unrecognized and Archive are of no known format, so"
+            " that they may have code."
+        ),
+    ]
+
+
+class Contents(Base):
+    """What the files of the image are, by their names and bytes."""
+
+    contains_code: Annotated[
+        bool,
+        Field(
+            description="False if every file is of a format that holds data alone: safetensors, ONNX, skops,"
+            " NumPy, SentencePiece, text."
+        ),
+    ]
+    files: Annotated[
+        list[FileWithCode], Field(json_schema_extra=list_map("path"), description="The files with code.")
+    ] = []
+
+
 class ModelVersionStatus(Base):
     """The phase of the version, and the image that was built."""
 
@@ -243,6 +271,15 @@ class ModelVersionStatus(Base):
         dict[str, float], Field(json_schema_extra={"additionalProperties": {"type": "number"}})
     ] = {}
     files: Annotated[list[FileStatus], Field(json_schema_extra=list_map("path"))] = []
+    contents: Contents | None = None
+    signed_by: Annotated[
+        list[str],
+        Field(
+            json_schema_extra={"x-kubernetes-list-type": "set"},
+            description="Fingerprints of the known public keys that have signed the image: sha256 of the key in"
+            " DER. Known are the Model's and those of policies.",
+        ),
+    ] = []
     lineage: Lineage | None = None
     finish_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
     observed_generation: int = 0

@@ -27,6 +27,11 @@ MODEL_IMAGE_FINALIZER = "slipway.dev/model-image"
 STARTED_CONDITION = "slipway.dev/Started"
 """On a Pod: timing of its start. Reason `Cold` or `Zygote`; the message is JSON with Unix times and
 milliseconds."""
+MODEL_POLICY_ANNOTATION = "slipway.dev/model-policy"
+"""On a Namespace: the rules for the contents of its ModelVersions, separated by commas: `noCode`, `signed`."""
+MODEL_POLICY_KEYS_ANNOTATION = "slipway.dev/model-policy-keys"
+"""On a Namespace: the PEM public keys of its rule `signed`, one after another; default: those of
+`models.policy.keys`."""
 ON_DEMAND_LABEL = "slipway.dev/on-demand"
 """On a Route, Service, EndpointSlice or Autoscaler: `true` if the predictor may be at zero; the activator
 watches these."""

@@ -15,7 +15,7 @@ from serving.planning.inference import facts, planner
 from serving.planning.inference.observed import Observed
 from serving.planning.inference.plan import Action, Ensure, InferencePlan, RemoveChild, SetFinalizers
 from serving.resources import kinds, names
-from tests.fakes.surroundings import inference, ready_version
+from tests.fakes.surroundings import blocked_version, inference, ready_version
 
 NOW = "2026-01-01T00:00:00Z"
 GATEWAY = "gw"
@@ -35,6 +35,8 @@ class InferenceWorld:
         self.alive = True
         self.unready: set[str] = set()
         """ModelVersions that are still being built."""
+        self.blocked: set[str] = set()
+        """ModelVersions that a policy blocks."""
         self.broken: set[str] = set()
         """ModelVersions whose replicas never become ready."""
         self.sick: set[str] = set()
@@ -56,9 +58,13 @@ class InferenceWorld:
 
     def now(self, verdicts: Mapping[str, str] | None = None, **fields: Any) -> Observed:
         versions = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
+        versions |= set(map(_version, self.deployments.values()))
         return Observed(
             inference=self.inference,
-            model_versions={name: ready_version(name) for name in versions - self.unready},
+            model_versions={
+                name: blocked_version(name) if name in self.blocked else ready_version(name)
+                for name in versions - self.unready
+            },
             deployments=self.deployments,
             services=self.children["Service"],
             autoscalers=self.children["Autoscaler"],

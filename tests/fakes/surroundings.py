@@ -107,6 +107,18 @@ def ready_version(name: str, framework: str = "sklearn") -> Object:
     }
 
 
+def blocked_version(name: str) -> Object:
+    """Return a ModelVersion that a policy blocks."""
+    version = ready_version(name)
+    ready = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "ContainsCode",
+        "message": "model.pkl (Pickle) contains code",
+    }
+    return {**version, "status": {**version["status"], "phase": "Blocked", "conditions": [ready]}}
+
+
 def predictor(name: str, version: str, weight: int = 1, **fields: Any) -> Object:
     """Return one entry of `spec.predictors`."""
     return {"name": name, "modelVersion": version, "trafficWeight": weight, **fields}

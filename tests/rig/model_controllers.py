@@ -1,6 +1,7 @@
 """Model and ModelVersion controllers over the real API and a real store, and the actions of their users."""
 
 import asyncio
+import base64
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,8 @@ from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, Watches
 from serving.objects import Object
 from serving.resources import conditions, kinds
-from serving.settings import DEFAULTS
+from serving.settings import DEFAULTS, ModelPolicySettings, ModelsSettings
+from tests.objects.signing_keys import KeyPair
 
 SETTINGS = dataclasses.replace(
     DEFAULTS,
@@ -47,6 +49,13 @@ class Life:
         repository = f"{host}/models/{model}"
         await self.create(kinds.MODEL, model, {"registry": {"repository": repository}})
 
+    async def with_signing(self, model: str, host: str, key: KeyPair) -> None:
+        """Create a Model whose versions are pushed to `models/MODEL` and signed."""
+        data = {"cosign.key": base64.b64encode(key.private.encode()).decode()}
+        await self.create(kinds.SECRET, "signing", {}, data=data)
+        registry = {"repository": f"{host}/models/{model}"}
+        await self.create(kinds.MODEL, model, {"registry": registry, "signing": {"secretName": "signing"}})
+
     async def version(self, name: str, model: str = "digits", **source: Any) -> Object:
         return await self.create(kinds.MODEL_VERSION, name, {"modelName": model, "source": source})
 
@@ -76,7 +85,7 @@ class Life:
 
     async def finished(self, name: str) -> Object:
         model_version = await self.until(
-            name, lambda v: v.get("status", {}).get("phase") in ("Ready", "Failed")
+            name, lambda v: v.get("status", {}).get("phase") in ("Ready", "Blocked", "Failed")
         )
         status: Object = model_version["status"]
         return status
@@ -87,11 +96,23 @@ class Life:
         return status
 
     async def failed(self, name: str) -> tuple[str, str]:
-        status = await self.finished(name)
-        assert status["phase"] == "Failed"
+        return self._ended(await self.finished(name), "Failed")
+
+    async def blocked(self, name: str) -> tuple[str, str]:
+        """Return reason and message of a version once a policy blocks it."""
+        version = await self.until(name, lambda v: v.get("status", {}).get("phase") in ("Blocked", "Failed"))
+        return self._ended(version["status"], "Blocked")
+
+    def _ended(self, status: Object, phase: str) -> tuple[str, str]:
+        assert status["phase"] == phase, status["conditions"]
         condition = conditions.find(status["conditions"], "Ready")
         assert condition is not None
         return condition["reason"], condition["message"]
+
+    async def annotate(self, **annotations: str | None) -> None:
+        """Set annotations `slipway.dev/NAME` of the namespace, with `_` for `-` in the names; None removes one."""
+        written = {f"slipway.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
+        await self.kube.patch(kinds.NAMESPACE, None, self.namespace, {"metadata": {"annotations": written}})
 
     async def gone(self, kind: kinds.Kind, name: str) -> None:
         try:
@@ -122,10 +143,11 @@ class Life:
             await self.gone(kinds.MODEL_VERSION, item["metadata"]["name"])
 
 
-async def control(kube: Kube, data: DataDir) -> None:
+async def control(kube: Kube, data: DataDir, policy: ModelPolicySettings = DEFAULTS.models.policy) -> None:
     watches = Watches(kube)
+    settings = dataclasses.replace(SETTINGS, models=ModelsSettings(policy))
     model = ModelController(kube, SETTINGS.controllers, watches)
-    version = ModelVersionController(kube, SETTINGS, data, watches)
+    version = ModelVersionController(kube, settings, data, watches)
     async with asyncio.TaskGroup() as group:
         for runner in (model, version, watches):
             group.create_task(runner.run())

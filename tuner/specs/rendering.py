@@ -16,6 +16,7 @@ from serving.errors import Permanent, Temporary
 from serving.objects import Object
 from serving.planning.gpu import hami, mps
 from serving.planning.inference import revision
+from serving.planning.models.version import blocked
 from serving.resources import names
 from serving.resources.experiment import Prices, Setting, TuningTarget
 from serving.resources.inference import Framework, InferenceSpec, Predictor, PredictorTemplate, Resources
@@ -98,7 +99,7 @@ def pod(
     Raises:
         Permanent: SettingsInvalid, with the parameter that cannot be applied; GpuShareInvalid, the share does
             not exist; TargetInvalid, a trial cannot run the predictor.
-        Temporary: ModelNotReady; the ModelVersion has no image yet.
+        Temporary: ModelNotReady, the ModelVersion has no image yet; ModelVersionBlocked, by a policy.
     """
     template, has = _render(source, model_version, settings)
     return Rendering(
@@ -126,6 +127,8 @@ def costs(
 def _render(
     source: Source, model_version: Mapping[str, Any], settings: Sequence[Setting]
 ) -> tuple[Object, costing.Amounts]:
+    if message := blocked(model_version):
+        raise Temporary("ModelVersionBlocked", message)
     status = model_version.get("status") or {}
     if not status.get("image") or not status.get("digest"):
         raise Temporary("ModelNotReady", f"ModelVersion {model_version['metadata']['name']} has no image yet")

@@ -15,6 +15,7 @@ from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
 from serving.objects import Object
+from serving.planning.models.version import blocked
 from serving.resources import kinds
 from serving.resources.trial import FINISHED, TrialStatus
 from serving.settings import ControllerSettings
@@ -25,6 +26,7 @@ from tuner.trials.cores import Cores
 from tuner.trials.replicas import TrialReplicas
 from tuner.trials.trial_status import Report
 
+_VERSION = "version"
 MeasureTrial = Callable[[Object, Cores, TrialReplicas, Report], Awaitable[TrialStatus]]
 """Measures one trial and reports each step; its caller removes the replica."""
 
@@ -48,7 +50,10 @@ class TrialController:
         self._measure = measure
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._trials = watches.of(kinds.TRIAL)
+        self._trials.index(_VERSION, _version_of)
         self._trials.on_change(self._changed)
+        self._versions = watches.of(kinds.MODEL_VERSION)
+        self._versions.on_change(self._version_changed)
         self._replicas = TrialReplicas(kube, settings, watches)
         # Each measurement holds a worker; one more is for ended trials.
         self._loop = Reconciler("trial", self.reconcile, replace(config, workers=len(machine) + 1))
@@ -60,7 +65,7 @@ class TrialController:
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        await self._loop.run(self._trials, *self._replicas.informers)
+        await self._loop.run(self._trials, self._versions, *self._replicas.informers)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Measure one trial, or wait for cores, or remove its replica."""
@@ -76,11 +81,14 @@ class TrialController:
                 await self._replicas.remove(trial)
             self._cleared[key] = trial["metadata"]["uid"]
             return None
+        if message := self._blocked(trial):
+            await self._replicas.remove(trial)
+            await self._wait(trial, message)
+            return None
         allotted = cores.allot(self._machine, cores.limit_of(trial["spec"]["template"]), self._taken.values())
         if allotted is None:
             self._waiting.add(key)
-            if "status" not in trial:
-                await self._report(trial, TrialStatus(phase="Pending", message="waits for cores"))
+            await self._wait(trial, "waits for cores")
             return None
         self._taken[key] = allotted
         try:
@@ -89,6 +97,12 @@ class TrialController:
             del self._taken[key]
             self._wake()
         return None
+
+    async def _wait(self, trial: Object, message: str) -> None:
+        """Report why the trial has not begun, unless that is stored."""
+        status = trial.get("status") or {}
+        if (status.get("phase"), status.get("message")) != ("Pending", message):
+            await self._report(trial, TrialStatus(phase="Pending", message=message))
 
     async def _run_trial(self, key: Key, trial: Object, allotted: Cores) -> None:
         await self._replicas.remove(trial)  # of an attempt that was killed
@@ -99,7 +113,7 @@ class TrialController:
         finally:
             del self._work[key]
             work.cancel()
-        if work.cancelled():  # the trial was deleted
+        if work.cancelled():  # the trial was deleted, or its version blocked
             await self._replicas.remove(trial)
             return
         status = work.result()
@@ -130,6 +144,21 @@ class TrialController:
             return  # our own status updates during the measurement
         self._loop.add(key)
 
+    def _blocked(self, trial: Object) -> str:
+        """Return why a policy forbids the trial's model version; empty if none does."""
+        version = self._versions.get(trial["metadata"]["namespace"], trial["spec"].get("modelVersion", ""))
+        return "" if version is None else blocked(version)
+
+    def _version_changed(self, before: Object | None, after: Object | None) -> None:
+        """Stop the trials of a version that a policy blocks, and begin them anew once none does."""
+        was, is_now = (blocked(version) if version is not None else "" for version in (before, after))
+        if was == is_now:
+            return
+        for trial in self._trials.by_index(_VERSION, str(Key.of(after or before or {}))):
+            if is_now and Key.of(trial) in self._work:
+                self._work[Key.of(trial)].cancel()
+            self._loop.add(Key.of(trial))
+
     def _wake(self) -> None:
         """Reconcile the waiting trials, the oldest first."""
         waiting, self._waiting = self._waiting, set()
@@ -139,6 +168,10 @@ class TrialController:
 
     def _cached(self, key: Key) -> Object | None:
         return self._trials.get(*key)
+
+
+def _version_of(trial: Object) -> list[str]:
+    return [str(Key(trial["metadata"]["namespace"], trial["spec"].get("modelVersion", "")))]
 
 
 def _age(trial: Object) -> tuple[str, int]:

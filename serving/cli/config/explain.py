@@ -19,7 +19,7 @@ class SettingDescription:
     path: str
     """Such as `gateway.port`."""
     type: str
-    """`integer`, `number` or `string`."""
+    """`integer`, `number`, `boolean` or `string`."""
     unit: str
     """Empty for text."""
     least: float | None
@@ -38,7 +38,7 @@ class SectionSummary:
     summary: str
 
 
-_TYPES = {int: "integer", float: "number", str: "string"}
+_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
 def settings(section: type[Any] = Configuration, prefix: str = "") -> Iterator[SettingDescription]:

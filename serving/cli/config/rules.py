@@ -4,7 +4,7 @@ import re
 from operator import attrgetter
 from typing import NamedTuple
 
-from serving.settings import Settings
+from serving.settings import ModelPolicySettings, Settings
 
 _BELOW = (
     ("api.renew_before_days", "api.certificate_days"),
@@ -47,6 +47,7 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
             "node.grace_seconds",
             node.grace_seconds,
         ),
+        _signed(settings.models.policy),
         _pod_network(node.pod_network),
         _url("controllers.prometheus", settings.controllers.prometheus),
     ]
@@ -65,6 +66,12 @@ def _at_most(path: str, value: float, limit_path: str, limit: float) -> BrokenRu
         if value <= limit
         else BrokenRule(path, f"must be at most {limit_path} ({limit:g}), not {value:g}")
     )
+
+
+def _signed(policy: ModelPolicySettings) -> BrokenRule | None:
+    if policy.keys or not policy.signed:
+        return None
+    return BrokenRule("models.policy.signed", "must be false where models.policy.keys names no key, not true")
 
 
 def _pod_network(network: str) -> BrokenRule | None:

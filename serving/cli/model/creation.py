@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from serving import clock, errors
+from serving.cli.model import contents
 from serving.cli.target import full_name
 from serving.planning.models.version import is_finished
 from serving.resources import conditions, kinds
@@ -36,11 +37,11 @@ def manifest(
 
 
 async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """Create a version, print its progress to standard error, and return it when it is ready.
+    """Create a version, print its progress and contents to standard error, and return it when it is ready.
 
     Raises:
         errors.AlreadyExists: the name is taken.
-        errors.UserError: it has failed, or is not ready after `timeout` seconds; the message has the reason.
+        errors.UserError: it has failed, a policy blocks it, or it is not ready after `timeout` seconds; the message has the reason.
     """
     created = await kube.create(kinds.MODEL_VERSION, version)
     console, deadline, shown = Console(stderr=True), clock.monotonic() + timeout, ""
@@ -60,8 +61,11 @@ async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[
             created = await kube.get(
                 kinds.MODEL_VERSION, created["metadata"]["namespace"], created["metadata"]["name"]
             )
-    if created["status"]["phase"] == "Failed":
-        raise errors.UserError(f"{name} has failed: {_condition(created)}")
+    for line in contents.lines(created["status"]):
+        print(f"{name} {line}", file=sys.stderr)
+    if created["status"]["phase"] != "Ready":
+        verb = "is blocked" if created["status"]["phase"] == "Blocked" else "has failed"
+        raise errors.UserError(f"{name} {verb}: {_condition(created)}")
     print(f"{name} ready: {created['status']['image']}")
     return created
 

@@ -13,7 +13,7 @@ from serving.cli.model.store import VersionName, open_store, ready
 from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target
-from serving.images.documents.signing import PublicKey, public_key
+from serving.images.documents.signing import PublicKey, by_fingerprint, public_key
 from serving.images.registry import Credentials, Reference, Registry, signatures
 from serving.images.store.model_store import ModelStore
 from serving.resources import kinds, names
@@ -54,8 +54,8 @@ def verify(
             kube, target.namespace, version["spec"]["modelName"]
         )
         if keys:
-            await _signed(status["image"], status["digest"], keys)
-            print(f"  signed by a trusted key ({len(keys)} trusted)")
+            signers = await _signers(status["image"], status["digest"], keys)
+            print(f"  signed by {', '.join(sorted(signers))} ({len(keys)} trusted)")
         else:
             print("  signature not checked: no --key, and the Model has no verification.keys")
 
@@ -87,10 +87,17 @@ async def _of_model(kube: "Kube", namespace: str, name: str) -> list[PublicKey]:
     return [public_key(pem.encode()) for pem in (model["spec"].get("verification") or {}).get("keys", [])]
 
 
-async def _signed(image: str, digest: str, keys: Sequence[PublicKey]) -> None:
+async def _signers(image: str, digest: str, keys: Sequence[PublicKey]) -> frozenset[str]:
+    """Return the fingerprints of the keys that have signed the image.
+
+    Raises:
+        errors.Permanent: `SignatureMissing`, `SignatureInvalid`.
+    """
     if image.startswith(f"{names.LOCAL_REGISTRY}/"):
         raise errors.Permanent(
             "SignatureMissing", f"{image} was never pushed: signatures lie beside images in registries"
         )
     async with Registry(Credentials.from_docker()) as client:
-        await signatures.require(client, Reference.parse(image), digest, keys)
+        reference = Reference.parse(image)
+        await signatures.require(client, reference, digest, keys)
+        return await signatures.signers(client, reference, digest, by_fingerprint(keys))

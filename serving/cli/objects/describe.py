@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serving import clock, errors
+from serving.cli.model import contents
 from serving.cli.objects import lineage, owned_pods, pod_summary, sections
 from serving.cli.objects.sections import titled
 from serving.cli.options import with_target
@@ -101,6 +102,8 @@ async def _lineage(kube: "Kube", kind: Kind, obj: Object) -> AsyncIterator[str]:
     elif kind is kinds.POD:
         yield titled("Lineage", tables.text(lineage.LineageStep._fields, await lineage.of_pod(kube, obj)))
     elif kind is kinds.MODEL_VERSION:
+        if lines := contents.lines(obj.get("status") or {}):
+            yield titled("Contents", "\n".join(lines))
         steps = await lineage.of_version(kube, meta["namespace"], meta["name"])
         yield titled("Lineage", tables.text(lineage.LineageStep._fields, steps))
 

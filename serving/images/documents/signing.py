@@ -8,8 +8,9 @@ supported: each verification would need services of others.
 
 import base64
 import binascii
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,17 @@ def public_key(pem: bytes) -> PublicKey:
     return key
 
 
+def fingerprint(key: PublicKey) -> str:
+    """Return `sha256:<hex>` of the key in DER (SubjectPublicKeyInfo), as `openssl pkey -pubin -outform DER` gives it."""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return f"sha256:{hashlib.sha256(der).hexdigest()}"
+
+
+def by_fingerprint(keys: Iterable[PublicKey]) -> dict[str, PublicKey]:
+    """Return the keys by their fingerprints."""
+    return {fingerprint(key): key for key in keys}
+
+
 def payload(name: str, digest: str) -> bytes:
     """Return the signed payload: `digest` is an image that was pushed as `name` (host and repository)."""
     return oci.encode(
@@ -102,6 +114,15 @@ def verify(signature: Signature, digest: str, keys: Sequence[PublicKey]) -> bool
     copied.
     """
     return any(_signed(signature, key) for key in keys) and _digest_in(signature.payload) == digest
+
+
+def signers(signatures: Sequence[Signature], digest: str, keys: Mapping[str, PublicKey]) -> frozenset[str]:
+    """Return the names of the keys that made one of the signatures for this digest."""
+    return frozenset(
+        name
+        for name, key in keys.items()
+        if any(verify(signature, digest, [key]) for signature in signatures)
+    )
 
 
 def _signed(signature: Signature, key: PublicKey) -> bool:

@@ -12,7 +12,7 @@ from types import TracebackType
 from serving import errors
 from serving.images.documents import image, oci
 from serving.images.documents.image import Blob
-from serving.images.documents.signing import SIGNATURE_ARTIFACT, PublicKey
+from serving.images.documents.signing import SIGNATURE_ARTIFACT, PublicKey, by_fingerprint
 from serving.images.imports.image_import import Import
 from serving.images.registry import blobs, descriptors, manifests, referrers, signatures, transfers
 from serving.images.registry.client import Registry
@@ -45,7 +45,7 @@ async def pull(
     """
     if reference.digest and await _has(store, reference.digest):
         if trusted_keys and not await asyncio.to_thread(
-            _is_signed_in_store, store, reference.digest, trusted_keys
+            signatures.signers_in_store, store, reference.digest, by_fingerprint(trusted_keys)
         ):
             await signatures.require(registry, reference, reference.digest, trusted_keys)
         return reference.digest
@@ -60,17 +60,6 @@ async def pull(
 
 async def _has(store: ModelStore, digest: str) -> bool:
     return await asyncio.to_thread(store.has, digest)
-
-
-def _is_signed_in_store(store: ModelStore, digest: str, keys: Sequence[PublicKey]) -> bool:
-    stored = [
-        data for fields, data in store.referrers(digest) if fields.get("artifactType") == SIGNATURE_ARTIFACT
-    ]
-
-    def read(blob: Blob) -> bytes:
-        return b"".join(store.read_blob(blob.digest))
-
-    return any(signatures.valid(signatures.signatures_in(data, read), digest, keys) for data in stored)
 
 
 async def _pull_image(registry: Registry, store: ModelStore, reference: Reference, manifest: bytes) -> None:

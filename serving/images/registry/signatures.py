@@ -4,7 +4,7 @@ referrer.
 Both are one manifest, which is replaced by one with a further layer for each signer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from serving import errors
 from serving.images.documents import oci, signing
@@ -13,6 +13,7 @@ from serving.images.documents.signing import SIGNATURE_ARTIFACT, PrivateKey, Pub
 from serving.images.registry import blobs, descriptors, manifests, referrers, responses, uploads
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
+from serving.images.store.model_store import ModelStore
 
 _MAX_SIGNATURES = 64
 """Most that are read per image: anyone with the right to push could add any number."""
@@ -59,11 +60,7 @@ async def require(registry: Registry, target: Reference, digest: str, keys: Sequ
         errors.Permanent: `SignatureMissing`, it has no signature; `SignatureInvalid`, none is by these keys.
     """
     count = 0
-    for place in await _places(registry, target, digest):
-        manifest = await manifests.find(registry, place)
-        if manifest is None:
-            continue
-        present = await _signatures(registry, target, manifest.data)
+    async for present in _attached(registry, target, digest):
         if valid(present, digest, keys):
             return
         count += len(present)
@@ -72,6 +69,45 @@ async def require(registry: Registry, target: Reference, digest: str, keys: Sequ
     raise errors.Permanent(
         "SignatureInvalid", f"none of the {count} signatures of {target.at(digest)} is by a trusted key"
     )
+
+
+async def signers(
+    registry: Registry, target: Reference, digest: str, keys: Mapping[str, PublicKey]
+) -> frozenset[str]:
+    """Return the names of the keys that have signed the image in the registry.
+
+    Raises:
+        errors.Temporary, errors.Permanent: those of a pull.
+    """
+    names: frozenset[str] = frozenset()
+    async for present in _attached(registry, target, digest):
+        names |= signing.signers(present, digest, keys)
+        if len(names) == len(keys):
+            break
+    return names
+
+
+def signers_in_store(store: ModelStore, digest: str, keys: Mapping[str, PublicKey]) -> frozenset[str]:
+    """Return the names of the keys that have signed a stored image; blocking."""
+
+    def read(blob: Blob) -> bytes:
+        return b"".join(store.read_blob(blob.digest))
+
+    return frozenset().union(
+        *(
+            signing.signers(signatures_in(document, read), digest, keys)
+            for fields, document in store.referrers(digest)
+            if fields.get("artifactType") == SIGNATURE_ARTIFACT
+        )
+    )
+
+
+async def _attached(registry: Registry, target: Reference, digest: str) -> AsyncIterator[list[Signature]]:
+    """Yield the signatures of an image, for each place that has some."""
+    for place in await _places(registry, target, digest):
+        manifest = await manifests.find(registry, place)
+        if manifest is not None:
+            yield await _signatures(registry, target, manifest.data)
 
 
 async def _places(registry: Registry, target: Reference, digest: str) -> list[Reference]:

@@ -9,9 +9,12 @@ from serving.planning.inference import replicas
 from serving.planning.inference.facts import Facts
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, render
+from serving.planning.models.version import blocked
 from serving.resources import conditions
 from serving.resources.conditions import StatusReason
 from serving.resources.inference import AutoScale, InferenceSpec, Predictor
+
+MODEL_VERSION_BLOCKED = "ModelVersionBlocked"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Arm:
     def candidate(self) -> Revision | None:
         """The revision to prove, unless it serves already."""
         return self.desired if self.desired is not None and self.desired.name != self.serving else None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a policy forbids the arm's model version, and no other revision serves."""
+        problem = self.model_problem
+        return not self.serving and problem is not None and problem.reason == MODEL_VERSION_BLOCKED
 
     @property
     def is_probe_due(self) -> bool:
@@ -86,6 +95,8 @@ def model_problem(framework: str, name: str, version: Object | None) -> StatusRe
     """Return why this ModelVersion cannot be served, or None."""
     if version is None:
         return StatusReason("ModelVersionNotFound", f"there is no ModelVersion {name}")
+    if message := blocked(version):
+        return StatusReason(MODEL_VERSION_BLOCKED, message)
     status = version.get("status") or {}
     ready = conditions.find(status.get("conditions"), "Ready") or {}
     detail = f": {ready['message']}" if ready.get("message") else ""

@@ -9,6 +9,7 @@ from serving.planning.inference.drift import routes_alike
 from serving.planning.inference.observed import Observed
 from serving.planning.inference.plan import Ensure
 from serving.planning.inference.replicas import RevisionReplicas
+from serving.planning.models import retention, version
 from serving.resources import kinds
 from serving.resources.inference import AutoScale
 
@@ -31,6 +32,8 @@ class Facts:
     """By revision, for revisions that have a Deployment."""
     serving: Mapping[str, str]
     """Arm → proven backend, also for arms that have left the spec and still get traffic."""
+    blocked: frozenset[str] = frozenset()
+    """Revisions whose ModelVersion a policy blocks: they serve no arm, so that they are retired."""
 
     @property
     def name(self) -> str:
@@ -66,7 +69,8 @@ class Facts:
                 states.setdefault(ensure.object["metadata"]["name"], created)
             elif ensure.kind is kinds.ROUTE:
                 facts = self._after_route(ensure.object["spec"])
-        serving = _proven(self.observed.inference, facts.backends, facts.segments, states)
+        proven = _proven(self.observed.inference, facts.backends, facts.segments, states)
+        serving = {arm: revision for arm, revision in proven.items() if revision not in self.blocked}
         return replace(facts, replicas=states, serving=serving)
 
     def _after_route(self, spec: Object) -> "Facts":
@@ -101,8 +105,22 @@ def derive(observed: Observed) -> Facts:
         name: replicas.read(deployment, observed.pods.get(name, ()))
         for name, deployment in observed.deployments.items()
     }
-    serving = _proven(observed.inference, backends, segments, states)
-    return Facts(observed, backends, segments, statuses, lagging, states, serving)
+    blocked = _blocked(observed, backends)
+    proven = _proven(observed.inference, backends, segments, states)
+    serving = {arm: revision for arm, revision in proven.items() if revision not in blocked}
+    return Facts(observed, backends, segments, statuses, lagging, states, serving, blocked)
+
+
+def _blocked(observed: Observed, backends: Mapping[str, Object]) -> frozenset[str]:
+    """Return the revisions of blocked versions, by their Deployments and by the Route."""
+    versions = {name for name, stored in observed.model_versions.items() if version.blocked(stored)}
+    by_route = {name for name, backend in backends.items() if backend.get("modelVersion") in versions}
+    by_deployment = {
+        name
+        for name, deployment in observed.deployments.items()
+        if not versions.isdisjoint(retention.versions_of_deployment(deployment))
+    }
+    return frozenset(by_route | by_deployment)
 
 
 def _proven(

@@ -15,6 +15,7 @@ class Observed:
 
     inference: Object
     model_versions: Mapping[str, Object]
+    """Those that the spec names, and those that revisions serve."""
     deployments: Mapping[str, Object]
     services: Mapping[str, Object]
     autoscalers: Mapping[str, Object]

@@ -35,7 +35,8 @@ def retired(facts: Facts, arms: Sequence[Arm], route: Ensure) -> list[RemoveChil
     backends = [*facts.backends.values(), *route.object["spec"]["backends"]]
     revisions = {backend["name"] for backend in backends}
     revisions |= {arm.desired.name for arm in arms if arm.desired is not None}
-    arm_names = {backend["arm"] for backend in backends} | {arm.predictor.name for arm in arms}
+    arm_names = {backend["arm"] for backend in backends}
+    arm_names |= {arm.predictor.name for arm in arms if not arm.is_blocked}
     autoscalers = {autoscaler_name(facts.name, name) for name in arm_names}
     unused = [
         (

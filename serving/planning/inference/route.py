@@ -55,16 +55,19 @@ def _set_fields(*parts: Base) -> Object:
 
 
 def _segments(facts: Facts, arms: Sequence[Arm]) -> list[Object]:
+    owners = [facts.backends[segment["backend"]]["arm"] for segment in facts.segments]
     ring = [
-        traffic.ArmSegment(facts.backends[segment["backend"]]["arm"], segment["size"])
-        for segment in facts.segments
+        traffic.ArmSegment(owner, segment["size"])
+        for owner, segment in zip(owners, facts.segments, strict=True)
     ]
+    # Units of blocked revisions are given away, and never take the share of other arms.
+    allowed = [segment for segment in ring if segment.owner in facts.serving]
     proven = {arm.predictor.name: arm.serving for arm in arms if arm.serving}
     weights = {arm.predictor.name: arm.predictor.traffic_weight for arm in arms}
     backend_of = {**facts.serving, **proven}
     return [
         {"backend": backend_of[segment.owner], "size": segment.size}
-        for segment in traffic.reassign(ring, traffic.target_units(ring, weights, proven))
+        for segment in traffic.reassign(ring, traffic.target_units(allowed, weights, proven))
     ]
 
 

@@ -1,13 +1,16 @@
-"""The phases of a ModelVersion: Pending (its source is missing) → Building → Ready or Failed, both final.
+"""The phases of a ModelVersion: Pending (its source is missing) → Building → Ready or Failed.
 
+Failed is final. A Ready version becomes Blocked while it violates a policy, and Ready again afterwards.
 `serving.planning.models.retention` decides what happens when it is deleted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object
+from serving.planning.models import policy
+from serving.planning.models.policy import Examination, Policy
 from serving.resources import conditions, kinds, names
 from serving.resources.conditions import Condition
 from serving.resources.model import Phase
@@ -53,16 +56,30 @@ class RetryBuild:
 
 
 @dataclass(frozen=True)
+class ExamineImage:
+    """Find the files with code and the signatures, as far as the status lacks what a policy asks for."""
+
+
+@dataclass(frozen=True)
+class ApplyPolicies:
+    """The status is not what the policies make of the version."""
+
+
+@dataclass(frozen=True)
 class VersionFinished:
-    """The version is Ready or Failed already."""
+    """The version is Ready, Blocked or Failed already."""
 
 
-VersionStep = AdoptVersion | WaitForSource | FailVersion | BuildImage | VersionFinished
+VersionStep = (
+    AdoptVersion | WaitForSource | FailVersion | BuildImage | ExamineImage | ApplyPolicies | VersionFinished
+)
+_OWN_STATUS = frozenset({"phase", "attempts", "observedGeneration", "conditions", "finishTime"})
+"""Fields of the status that describe the version's life, not its image."""
 
 
 def is_finished(version: Mapping[str, Any] | None) -> bool:
-    """Whether the version is Ready or Failed; both are final."""
-    return ((version or {}).get("status") or {}).get("phase") in ("Ready", "Failed")
+    """Whether the version has its image (Ready, or Blocked by a policy), or never will (Failed)."""
+    return ((version or {}).get("status") or {}).get("phase") in ("Ready", "Blocked", "Failed")
 
 
 def is_ready(version: Mapping[str, Any]) -> bool:
@@ -71,7 +88,22 @@ def is_ready(version: Mapping[str, Any]) -> bool:
     return (version.get("status") or {}).get("phase") == "Ready" and not deleting
 
 
-def next_step(version: Mapping[str, Any], job: Object | None, model: Object | None) -> VersionStep:
+def blocked(version: Mapping[str, Any]) -> str:
+    """Return why a policy blocks the version, with its name; empty if none does."""
+    status = version.get("status") or {}
+    if status.get("phase") != "Blocked":
+        return ""
+    ready = conditions.find(status.get("conditions"), "Ready") or {}
+    return f"ModelVersion {version['metadata']['name']} is blocked: {ready.get('message', '')}"
+
+
+def next_step(
+    version: Mapping[str, Any],
+    job: Object | None,
+    model: Object | None,
+    policies: Sequence[Policy] | None = None,
+    examination: Examination | None = None,
+) -> VersionStep:
     """Return the next step for a ModelVersion that is not being deleted.
 
     Args:
@@ -79,15 +111,41 @@ def next_step(version: Mapping[str, Any], job: Object | None, model: Object | No
         job: the Job that its source names, or None.
         model: its Model, which has the build policy. If it is None, the Model controller is about to create
             it.
+        policies: for its namespace; None if they are not known yet, and a finished version stays as it is.
+        examination: the last one by this process, if any.
     """
     if model is not None and (metadata := _missing_metadata(version["metadata"], model)):
         return AdoptVersion(metadata)
     if is_finished(version):
-        return VersionFinished()
+        return VersionFinished() if policies is None else _under(policies, version, examination)
     if model is None:
         return WaitForSource("ModelNotFound", f"there is no Model {version['spec']['modelName']} yet")
     source = version["spec"]["source"]
     return _from_job(source["job"], job) if "job" in source else BuildImage(None)
+
+
+def _under(
+    policies: Sequence[Policy], version: Mapping[str, Any], examination: Examination | None
+) -> VersionStep:
+    status = version["status"]
+    if status["phase"] == "Failed":
+        return VersionFinished()
+    if policy.is_unexamined(policies, status, examination):
+        return ExamineImage()
+    phase, reason = judge(policies, status, examination)
+    ready = conditions.find(status.get("conditions"), "Ready") or {}
+    is_reported = phase == "Ready" or (ready.get("reason"), ready.get("message")) == reason
+    return VersionFinished() if phase == status["phase"] and is_reported else ApplyPolicies()
+
+
+def judge(
+    policies: Sequence[Policy], status: Mapping[str, Any], examination: Examination | None = None
+) -> tuple[Phase, tuple[str, str]]:
+    """Return the phase of a version that has its image, with reason and message of `Ready`."""
+    problem = examination.problem if examination is not None else ""
+    if (violation := policy.violation(policies, status, problem)) is not None:
+        return "Blocked", (violation.reason, violation.message)
+    return "Ready", ("Built", f"image {status['digest']}")
 
 
 def _from_job(source: Mapping[str, Any], job: Object | None) -> VersionStep:
@@ -192,23 +250,28 @@ def status(
         version: the ModelVersion.
         phase: its new phase.
         condition: reason and message of `Ready`, which is True only in phase Ready.
-        now: RFC 3339; the finish time of a final phase.
+        now: RFC 3339; the finish time, once the version is finished.
         built: image, digest, size and so on, once known.
         attempts: failed attempts so far.
     """
     generation = version["metadata"].get("generation", 1)
-    old = (version.get("status") or {}).get("conditions")
+    old = version.get("status") or {}
     ready = Condition("Ready", "True" if phase == "Ready" else "False", *condition)
     result: Object = {
         "phase": phase,
         "attempts": attempts,
         "observedGeneration": generation,
-        "conditions": conditions.merge(old, [ready], generation=generation, now=now),
+        "conditions": conditions.merge(old.get("conditions"), [ready], generation=generation, now=now),
         **(built or {}),
     }
-    if phase in ("Ready", "Failed"):
-        result["finishTime"] = now
+    if phase in ("Ready", "Blocked", "Failed"):
+        result["finishTime"] = old.get("finishTime", now)
     return result
+
+
+def image_status(version: Mapping[str, Any]) -> Object:
+    """Return the part of the stored status that describes the image."""
+    return {name: value for name, value in version["status"].items() if name not in _OWN_STATUS}
 
 
 def describe(
@@ -221,8 +284,21 @@ def describe(
     files: Sequence[tuple[str, str, int]],
     origin: Mapping[str, str],
     source_revision: str,
+    examined: Mapping[str, Any],
 ) -> Object:
-    """Return the part of the status that describes the image; `files` are (path, digest, bytes)."""
+    """Return the part of the status that describes the image.
+
+    Args:
+        image: repository and digest.
+        digest: of the manifest.
+        size: total bytes of the files.
+        framework: of the version or its output.
+        metrics: of the training.
+        files: (path, digest, bytes) of each.
+        origin: from `lineage`.
+        source_revision: of the training program; empty if unknown.
+        examined: from `examined`.
+    """
     return {
         "image": image,
         "digest": digest,
@@ -231,4 +307,17 @@ def describe(
         "metrics": dict(metrics),
         "files": [{"path": path, "digest": sha, "size": bytes_} for path, sha, bytes_ in files],
         "lineage": {**origin, **({"sourceRevision": source_revision} if source_revision else {})},
+        **examined,
     }
+
+
+def examined(code: Mapping[str, str], signed_by: Iterable[str]) -> Object:
+    """Return the part of the status that says what an examination of the image has shown.
+
+    Args:
+        code: format of each file with code, by path.
+        signed_by: fingerprints of the keys that have signed the image.
+    """
+    files = [{"path": path, "format": file_format} for path, file_format in sorted(code.items())]
+    contents: Object = {"containsCode": bool(files), **({"files": files} if files else {})}
+    return {"contents": contents, "signedBy": sorted(signed_by)}

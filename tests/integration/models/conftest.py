@@ -10,6 +10,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
+from serving.settings import ModelPolicySettings
 from tests.rig.model_controllers import Life, control
 from tests.rig.servers.registry_server import RegistryServer
 
@@ -24,12 +25,18 @@ async def registry(tmp_path: Path) -> AsyncIterator[RegistryServer]:
 
 
 @pytest.fixture
-async def life(api_server: DataDir, tmp_path: Path) -> AsyncIterator[Life]:
+def policy() -> ModelPolicySettings:
+    """The policy of the installation."""
+    return ModelPolicySettings()
+
+
+@pytest.fixture
+async def life(api_server: DataDir, tmp_path: Path, policy: ModelPolicySettings) -> AsyncIterator[Life]:
     namespace = f"life-{next(_NUMBERS)}"
     data = DataDir(tmp_path / "data")
     async with await connect(api_server.kubeconfig, component="test") as kube:
         await kube.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
-        controllers = asyncio.create_task(control(kube, data))
+        controllers = asyncio.create_task(control(kube, data, policy))
         try:
             life = Life(kube, data, namespace)
             yield life

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from serving.data_dir import DataDir
+from serving.images.documents import oci
+from serving.images.documents.image import Blob
+from serving.images.registry import Credentials, Reference, Registry, manifests, uploads
 from serving.images.store.contents import Contents
 from serving.resources import kinds
 from tests.objects.foreign_models import RUN_ID, cache, run_directory
+from tests.objects.model_images import ForeignImage, gzip_bomb
+from tests.objects.signing_keys import key_pair
 from tests.rig.command_line import Slipway, command_line
 from tests.rig.model_controllers import Life
 from tests.rig.servers.registry_server import RegistryServer
@@ -95,6 +100,22 @@ async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
     assert (code, out) == (0, f"modelversion.slipway.dev/copy-v1 ready: {image}@{digest}\n"), err
 
 
+async def test_verify_prints_the_fingerprint_of_the_key_that_has_signed(
+    life: Life, slipway: Slipway, registry: RegistryServer, files: Callable[..., str], tmp_path: Path
+) -> None:
+    key, stranger = key_pair(), key_pair()
+    (tmp_path / "cosign.pub").write_text(key.public)
+    (tmp_path / "stranger.pub").write_text(stranger.public)
+    await life.with_signing("digits", registry.host, key)
+    await life.version("v1", path=files())
+    await life.ready("v1")
+    keys = ("--key", str(tmp_path / "stranger.pub"), "--key", str(tmp_path / "cosign.pub"))
+    code, out, err = await slipway("model", "verify", "v1", *keys)
+    assert (code, f"signed by {key.fingerprint} (2 trusted)" in out) == (0, True), err
+    code, _, err = await slipway("model", "verify", "v1", *keys[:2])
+    assert (code, "none of the" in err) == (1, True)
+
+
 async def test_verify_reports_a_changed_file_of_the_store(
     life: Life, slipway: Slipway, files: Callable[..., str]
 ) -> None:
@@ -153,3 +174,53 @@ async def test_a_version_can_be_deleted_when_its_pull_failed(
     assert version["status"]["phase"] == "Failed"
     await life.delete(kinds.MODEL_VERSION, "nothing-v1")
     await life.gone(kinds.MODEL_VERSION, "nothing-v1")
+
+
+async def test_import_pull_and_describe_say_which_files_have_code_and_who_has_signed(
+    life: Life, slipway: Slipway, registry: RegistryServer, files: Callable[..., str]
+) -> None:
+    name = "modelversion.slipway.dev/v1"
+    code, _, err = await slipway("model", "import", files(), "--model", "digits", "--version", "v1")
+    assert code == 0, err
+    assert f"{name} contains code, which each replica runs: model.joblib (Pickle)" in err.splitlines()
+    assert f"{name} not signed by a known key" in err.splitlines()
+    _, out, _ = await slipway("describe", "mv", "v1")
+    assert "contains code, which each replica runs: model.joblib (Pickle)" in out
+    assert "not signed by a known key" in out
+    await slipway("model", "push", "v1", f"{registry.host}/models/digits")
+    _, _, err = await slipway("model", "pull", f"{registry.host}/models/digits:v1", "--name", "v2")
+    assert "v2 contains code, which each replica runs: model.joblib (Pickle)" in err
+
+
+async def test_an_import_that_a_policy_blocks_fails_with_the_file_and_the_rule(
+    life: Life, slipway: Slipway, files: Callable[..., str]
+) -> None:
+    await life.annotate(model_policy="noCode")
+    code, out, err = await slipway("model", "import", files(), "--model", "digits", "--version", "v1")
+    assert (code, out) == (1, "")
+    assert "v1 is blocked: ContainsCode: model.joblib (Pickle) contains code" in err
+
+
+async def upload(image: ForeignImage, target: str) -> None:
+    async with Registry(Credentials.none()) as client:
+        reference = Reference.parse(target)
+        for data in (image.config, *image.blobs.values()):
+            await uploads.upload(
+                client, reference, Blob(oci.digest_of(data), len(data)), lambda data=data: [data]
+            )
+        await manifests.put(client, reference, image.manifest)
+
+
+async def test_a_pull_of_300_kib_that_unpack_to_300_mib_is_refused_and_leaves_nothing(
+    life: Life, slipway: Slipway, registry: RegistryServer
+) -> None:
+    bomb = gzip_bomb(300)
+    ((digest, blob),) = bomb.blobs.items()
+    assert len(blob) < 400 * 1024
+    await upload(bomb, f"{registry.host}/models/bomb:v1")
+    code, _, err = await slipway("model", "pull", f"{registry.host}/models/bomb:v1")
+    assert code == 1
+    assert f"InvalidImage: layer {digest}" in err
+    assert f"may unpack to {len(blob) * 100} bytes" in err
+    assert life.store.images() == []
+    assert life.store.size() == 0

@@ -8,31 +8,18 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from serving.images.registry import Credentials, Reference, Registry, manifests
 from serving.images.store.model_store import ModelStore
 from serving.objects import Object
 from serving.resources import conditions, kinds
+from tests.objects.signing_keys import key_pair
 from tests.rig.model_controllers import Life
 from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
 from tests.rig.tcp_server import tcp_server
 
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)
-
-
-def keys() -> tuple[str, str]:
-    """Return a private and its public key as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return private.decode(), public.decode()
 
 
 def encoded(**data: str) -> dict[str, str]:
@@ -76,7 +63,7 @@ async def test_an_image_becomes_a_version_with_its_files_and_its_digest(
     assert not life.store.has(built["digest"])
     await life.version("again", "other", image=f"{repository}:v1")
     status = await life.ready("again")
-    for field in ("image", "digest", "size", "files", "framework", "metrics"):
+    for field in ("image", "digest", "size", "files", "contents", "framework", "metrics"):
         assert status[field] == built[field], field
     assert status["lineage"]["image"] == f"{repository}:v1@{built['digest']}"
     assert life.store.verify(built["digest"], deep=True)
@@ -137,22 +124,21 @@ async def test_a_version_becomes_ready_when_its_secret_is_created_later(
 async def test_only_images_signed_by_a_trusted_key_become_versions(
     life: Life, files: Files, registry: RegistryServer
 ) -> None:
-    private, public = keys()
-    await life.create(kinds.SECRET, "signing", {}, data=encoded(cosign_key=private))
-    repository = f"{registry.host}/models/digits"
-    signed = {"registry": {"repository": repository}, "signing": {"secretName": "signing"}}
-    await life.create(kinds.MODEL, "signed", signed)
-    await life.create(kinds.MODEL, "unsigned", {"registry": {"repository": repository}})
-    await life.create(kinds.MODEL, "careful", {"verification": {"keys": [keys()[1], public]}})
+    key = key_pair()
+    await life.with_signing("signed", registry.host, key)
+    await life.with_registry(registry.host, "unsigned")
+    await life.create(kinds.MODEL, "careful", {"verification": {"keys": [key_pair().public, key.public]}})
     await life.version("good", "signed", path=files("a", model="good"))
     await life.version("bad", "unsigned", path=files("b", model="bad"))
     good, bad = await life.ready("good"), await life.ready("bad")
+    assert (good["signedBy"], bad["signedBy"]) == ([key.fingerprint], [])
     for name in ("good", "bad"):
         await life.delete(kinds.MODEL_VERSION, name)
         await life.gone(kinds.MODEL_VERSION, name)
     await life.version("from-good", "careful", image=good["image"])
     await life.version("from-bad", "careful", image=bad["image"])
-    assert (await life.ready("from-good"))["digest"] == good["digest"]
+    pulled = await life.ready("from-good")
+    assert (pulled["digest"], pulled["signedBy"]) == (good["digest"], [key.fingerprint])
     assert (await life.failed("from-bad"))[0] == "SignatureMissing"
     assert not life.store.has(bad["digest"])
 

@@ -17,6 +17,7 @@ from serving.resources.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
 from tests.fakes.instruments import NS, FakeInstruments, died, trial
 from tests.fakes.kube import FakeKube
+from tests.fakes.surroundings import blocked_version, ready_version
 from tests.objects.deployments import deployment
 from tests.rig.convergence import QUICK, running, until
 from tuner.settings import TrialSettings, TunerSettings
@@ -244,6 +245,31 @@ async def test_deleted_trial_frees_its_cores_for_the_next() -> None:
         api.remove(kinds.TRIAL, NS, "pe-1")
         status = await trials.end_of("pe-2")
     assert status["reason"] == "Measured"
+
+
+async def test_a_trial_of_a_blocked_version_waits_and_begins_anew_when_it_is_allowed() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    trials = Trials(lambda count: forever() if count == 1 else None)
+    trials.api.add(kinds.MODEL_VERSION, ready_version("v1"))
+
+    def judge(version: Object) -> None:
+        trials.api.change(kinds.MODEL_VERSION, NS, "v1", {"status": version["status"]})
+
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1", modelVersion="v1"))
+        await until(lambda: trials.instruments.windows == 1, "it is measured")
+        judge(blocked_version("v1"))
+        await until(lambda: trials.status("pe-1").get("phase") == "Pending", "it waits")
+        assert "v1 is blocked: model.pkl (Pickle)" in trials.status("pe-1")["message"]
+        assert api.find(kinds.DEPLOYMENT) == []
+        api.add(kinds.TRIAL, trial("pe-2", number=2, modelVersion="v1"))
+        await until(lambda: trials.status("pe-2").get("phase") == "Pending", "the second waits too")
+        assert api.find(kinds.DEPLOYMENT) == []
+        judge(ready_version("v1"))
+        for name in ("pe-1", "pe-2"):
+            assert (await trials.end_of(name))["reason"] == "Measured"
 
 
 async def test_concurrent_trials_are_bounded_by_cores() -> None:

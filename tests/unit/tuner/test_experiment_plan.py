@@ -10,6 +10,7 @@ import pytest
 
 from serving import errors
 from serving.objects import Object
+from tests.fakes.surroundings import blocked_version, ready_version
 from tests.objects import experiments
 from tests.objects.experiments import failed, measured, parameters
 from tuner.experiment_plan import Decide, make_plan
@@ -28,11 +29,12 @@ def plan_of(
     trials: Sequence[Object] = (),
     *,
     versions: Sequence[str] = ("v1",),
+    blocked: Sequence[str] = (),
     inference: Object | None = None,
     earlier: Sequence[RecordedExperiment] = (),
     search: Decide = experiments.plain,
 ) -> ExperimentPlan:
-    known = {name: experiments.model_version(name) for name in versions}
+    known = {name: blocked_version(name) if name in blocked else ready_version(name) for name in versions}
     request = PlanRequest(RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS)
     return make_plan(request, NOW, search)
 
@@ -41,6 +43,14 @@ def ready(plan: ExperimentPlan) -> tuple[str, str, str]:
     assert plan.status is not None
     condition = next(c for c in plan.status["conditions"] if c["type"] == "Ready")
     return plan.status["phase"], condition["reason"], condition["message"]
+
+
+def test_an_experiment_with_a_blocked_version_starts_no_trial_and_says_why() -> None:
+    plan = plan_of(experiments.experiment(), blocked=["v1"])
+    assert plan.trials == ()
+    phase, reason, message = ready(plan)
+    assert (phase, reason) == ("Pending", "ModelVersionBlocked")
+    assert "ModelVersion v1 is blocked: model.pkl (Pickle) contains code" in message
 
 
 def carried_out(

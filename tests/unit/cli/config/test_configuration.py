@@ -80,6 +80,8 @@ def another(setting: SettingDescription) -> Any:
     """Return a value of a setting within its bounds that is not its default."""
     if setting.type == "string":
         return "127.9" if setting.path == "node.pod_network" else "http://other"
+    if setting.type == "boolean":
+        return not setting.default
     assert setting.least is not None
     assert setting.most is not None
     inside = [setting.default + 1, setting.default - 1, setting.default / 2]
@@ -121,6 +123,15 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("- gateway", "must be a mapping of sections"),
         ("{[1]: 2}", "not YAML"),
         ("activator: {deadline_seconds: 300}", "must be below gateway.stream_idle_seconds (300), not 300"),
+        (
+            "models: {policy: {signed: true}}",
+            "models.policy.signed: must be false where models.policy.keys names no key",
+        ),
+        (
+            "models: {policy: {noCode: true}}",
+            "models.policy.noCode: unknown setting; did you mean models.policy.no_code?",
+        ),
+        ("models: {policy: {no_code: maybe}}", "models.policy.no_code: Input should be a valid boolean"),
         ("node: {pod_network: '10.1'}", "node.pod_network: must be 127.N"),
         ("controllers: {prometheus: prom:9090}", "must be a URL such as http://prometheus.example:9090"),
     ],

@@ -43,6 +43,17 @@ def test_signature_is_valid_for_its_digest_and_key_only(key: ec.EllipticCurvePri
     assert not signing.verify(signature, DIGEST, [])
 
 
+def test_a_fingerprint_names_the_key_and_signers_are_named_by_it(key: ec.EllipticCurvePrivateKey) -> None:
+    stranger = ec.generate_private_key(ec.SECP256R1())
+    keys = signing.by_fingerprint([key.public_key(), stranger.public_key()])
+    again = signing.public_key(public_pem(key))
+    assert signing.fingerprint(again) == signing.fingerprint(key.public_key())
+    assert len(keys) == 2
+    signatures = [signing.sign(signing.payload("r.example/m", DIGEST), key)]
+    assert signing.signers(signatures, DIGEST, keys) == {signing.fingerprint(again)}
+    assert signing.signers(signatures, OTHER, keys) == set()
+
+
 def test_changed_payload_or_signature_is_not_valid(key: ec.EllipticCurvePrivateKey) -> None:
     signed = signing.sign(signing.payload("r.example/m", DIGEST), key)
     forged = signing.payload("r.example/m", OTHER)

@@ -45,6 +45,7 @@ steps = st.one_of(
     st.booleans().map(lambda alive: lambda world: setattr(world, "alive", alive)),
     st.booleans().map(lambda patient: lambda world: setattr(world, "is_patient", patient)),
     _set("unready"),
+    _set("blocked"),
     _set("broken"),
     _set("sick"),
 )
@@ -74,7 +75,7 @@ def test_any_sequence_of_changes_keeps_traffic_served_and_reaches_the_spec(
     for change in changes:
         change(world)
     world.alive = True
-    world.unready, world.broken, world.sick = set(), set(), set()
+    world.unready, world.blocked, world.broken, world.sick = set(), set(), set(), set()
     world.settle()
     arms = {p["name"] for p in world.inference["spec"]["predictors"]}
     assert ready(world)["status"] == "True"
@@ -100,6 +101,70 @@ def test_plan_of_a_settled_inference_is_empty(initial: list[Object]) -> None:
     world.settle()
     plan = planner.plan(world.now(), "2030-01-01T00:00:00Z")
     assert (plan.actions, plan.status, plan.probes, plan.events) == ((), None, (), ())
+
+
+@settings(max_examples=50)
+@given(predictors, st.lists(steps, max_size=15), st.sets(st.sampled_from(VERSIONS), min_size=1))
+def test_a_blocked_version_ends_without_replicas_and_without_traffic(
+    initial: list[Object], changes: list[Callable[[InferenceWorld], object]], blocked: set[str]
+) -> None:
+    world = InferenceWorld(*initial)
+    for change in changes:
+        change(world)
+    world.alive = True
+    world.unready, world.broken, world.sick, world.blocked = set(), set(), set(), blocked
+    world.settle()
+    annotations = [d["spec"]["template"]["metadata"]["annotations"] for d in world.deployments.values()]
+    assert blocked.isdisjoint(a[names.MODEL_VERSION_ANNOTATION] for a in annotations)
+    assert {segment["backend"] for segment in world.served["segments"]} <= set(world.deployments)
+    targets = {a["spec"]["scaleTargetRef"]["name"] for a in world.children["Autoscaler"].values()}
+    assert targets == set(world.deployments)
+    allowed = [p for p in world.inference["spec"]["predictors"] if p["modelVersion"] not in blocked]
+    if any(p["trafficWeight"] for p in allowed):
+        assert sum(segments(world).values()) == 10_000
+
+
+def test_an_inference_that_names_a_blocked_version_starts_nothing_and_says_why() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.blocked = {"v1"}
+    world.settle()
+    assert (world.deployments, world.children["Autoscaler"]) == ({}, {})
+    assert ready(world)["reason"] == "ModelVersionBlocked"
+    assert "ModelVersion v1 is blocked: model.pkl (Pickle) contains code" in ready(world)["message"]
+
+
+def test_the_share_of_a_blocked_version_falls_to_the_other_arms_and_comes_back() -> None:
+    world = InferenceWorld(predictor("a", "v1", 30), predictor("b", "v2", 70))
+    world.settle()
+    world.blocked = {"v2"}
+    world.settle()
+    assert (segments(world), len(world.deployments)) == ({"a": 10_000}, 1)
+    world.blocked = set()
+    world.settle()
+    assert segments(world) == {"a": 3_000, "b": 7_000}
+
+
+def test_an_arm_that_was_renamed_gets_no_traffic_by_its_old_name_when_its_version_is_blocked() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    world.blocked = {"v1"}
+    world.edit(predictor("b", "v1"))
+    world.settle()
+    assert (segments(world), world.deployments) == ({}, {})
+
+
+def test_a_blocked_replacement_leaves_the_serving_revision_of_another_version() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    serving = set(world.deployments)
+    world.blocked = {"v2"}
+    world.edit(predictor("a", "v2"))
+    world.settle()
+    assert set(world.deployments) == serving
+    assert (ready(world)["reason"], segments(world)) == ("ModelVersionBlocked", {"a": 10_000})
+    world.blocked = {"v1", "v2"}
+    world.settle()
+    assert world.deployments == {}
 
 
 def test_broken_revision_gets_no_traffic_and_the_old_one_keeps_serving() -> None:

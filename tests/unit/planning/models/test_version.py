@@ -6,9 +6,12 @@ from hypothesis import strategies as st
 
 from serving.objects import Object
 from serving.planning.models import version as planner
+from serving.planning.models.policy import Examination, Policy
 from serving.planning.models.version import (
     AdoptVersion,
+    ApplyPolicies,
     BuildImage,
+    ExamineImage,
     FailVersion,
     RetryBuild,
     VersionFinished,
@@ -38,7 +41,9 @@ def version(phase: str = "", **source: Any) -> Object:
             "ownerReferences": [OWNER],
         },
         "spec": {"modelName": "digits", "source": source or {"path": "/models/digits"}},
-        "status": {"phase": phase} if phase else {},
+        "status": {"phase": phase, "digest": "sha256:1", "contents": {"containsCode": False}}
+        if phase
+        else {},
     }
 
 
@@ -93,13 +98,13 @@ def test_an_unfinished_version_is_not_finished() -> None:
     assert not planner.is_finished(version("Building"))
 
 
-@given(st.sampled_from(["Pending", "Building", "Ready", "Failed"]))
+@given(st.sampled_from(["Pending", "Building", "Ready", "Blocked", "Failed"]))
 def test_ready_is_true_only_in_phase_ready_and_finish_time_only_at_the_end(phase: Any) -> None:
     status = planner.status(version(), phase, ("Why", "words"), NOW)
     condition = conditions.find(status["conditions"], "Ready")
     assert condition is not None
     assert (condition["status"] == "True") == (phase == "Ready")
-    assert ("finishTime" in status) == (phase in ("Ready", "Failed"))
+    assert ("finishTime" in status) == (phase in ("Ready", "Blocked", "Failed"))
     assert status["phase"] == phase
 
 
@@ -114,10 +119,17 @@ def test_status_lists_the_built_image_and_its_lineage() -> None:
         files=[("model.joblib", "sha256:2", 3)],
         origin=origin,
         source_revision="abc",
+        examined=planner.examined({"model.joblib": "Pickle"}, {"sha256:4", "sha256:3"}),
     )
     status = planner.status(of_job("u1"), "Ready", ("Built", "image"), NOW, built)
     assert status["lineage"] == {"kind": "Job", "name": "train", "uid": "u1", "sourceRevision": "abc"}
     assert status["files"] == [{"path": "model.joblib", "digest": "sha256:2", "size": 3}]
+    assert status["contents"] == {
+        "containsCode": True,
+        "files": [{"path": "model.joblib", "format": "Pickle"}],
+    }
+    assert status["signedBy"] == ["sha256:3", "sha256:4"]
+    assert planner.image_status({"status": status}) == built
     assert status["image"].startswith(planner.repository(of_job("u1")) + "@")
 
 
@@ -188,3 +200,82 @@ def test_requested_delay_lengthens_the_retry_delay_up_to_the_bound(
 
 def test_failed_attempts_are_counted_in_the_status() -> None:
     assert planner.status(version(), "Building", ("Down", "words"), NOW, attempts=3)["attempts"] == 3
+
+
+NO_CODE = Policy("Namespace team", frozenset({"noCode"}))
+SIGNED = Policy("Namespace team", frozenset({"signed"}), frozenset({"sha256:k"}))
+PICKLE = {"containsCode": True, "files": [{"path": "model.pkl", "format": "Pickle"}]}
+
+
+def examined(phase: str = "Ready", contents: Object | None = None, *signed_by: str) -> Object:
+    """Return a version whose status is what `phase` says without a reason."""
+    finished = version(phase)
+    finished["status"] |= {"contents": contents or {"containsCode": False}, "signedBy": list(signed_by)}
+    return finished
+
+
+@pytest.mark.parametrize(
+    ("model_version", "policies", "examination", "step"),
+    [
+        (examined(), [], None, VersionFinished),
+        (examined(contents=PICKLE), [], None, VersionFinished),
+        (examined(), [NO_CODE], None, VersionFinished),
+        (examined(contents=PICKLE), [NO_CODE], None, ApplyPolicies),
+        (examined("Blocked", PICKLE), [], None, ApplyPolicies),
+        (examined("Blocked", PICKLE), [NO_CODE], None, ApplyPolicies),  # another message
+        (examined("Failed", PICKLE), [NO_CODE, SIGNED], None, VersionFinished),
+        (examined("Ready", None, "sha256:k"), [SIGNED], None, VersionFinished),
+        (examined(), [SIGNED], None, ExamineImage),
+        (examined(), [SIGNED], Examination(frozenset()), ExamineImage),
+        (examined(), [SIGNED], Examination(frozenset({"sha256:k"})), ApplyPolicies),
+        (examined(contents=PICKLE), None, None, VersionFinished),
+    ],
+)
+def test_a_finished_version_is_examined_and_judged_when_its_policies_ask_for_it(
+    model_version: Object, policies: list[Policy] | None, examination: Examination | None, step: type
+) -> None:
+    assert isinstance(planner.next_step(model_version, None, MODEL, policies, examination), step)
+
+
+def test_a_version_without_contents_is_examined_once() -> None:
+    old = examined()
+    del old["status"]["contents"]
+    assert planner.next_step(old, None, MODEL, []) == ExamineImage()
+    failed = Examination(frozenset(), "ImageMissing: it was evicted")
+    assert planner.next_step(old, None, MODEL, [], failed) == VersionFinished()
+    assert planner.judge([NO_CODE], old["status"], failed)[0] == "Blocked"
+
+
+@given(
+    has_code=st.booleans(),
+    is_signed=st.booleans(),
+    rules=st.sets(st.sampled_from(["noCode", "signed", "other"])),
+)
+def test_a_judgement_is_stable_once_it_is_reported(
+    *, has_code: bool, is_signed: bool, rules: set[str]
+) -> None:
+    policies = [Policy("Namespace team", frozenset(rules), frozenset({"sha256:k"}))]
+    model_version = examined("Ready", PICKLE if has_code else None, *(["sha256:k"] if is_signed else []))
+    examination = Examination(frozenset({"sha256:k"}))
+    phase, reason = planner.judge(policies, model_version["status"], examination)
+    allowed = (
+        "other" not in rules
+        and not ("noCode" in rules and has_code)
+        and not ("signed" in rules and not is_signed)
+    )
+    assert phase == ("Ready" if allowed else "Blocked")
+    stored = planner.status(model_version, phase, reason, NOW, planner.image_status(model_version))
+    model_version["status"] = stored
+    assert planner.next_step(model_version, None, MODEL, policies, examination) == VersionFinished()
+
+
+def test_a_blocked_version_says_why_and_is_finished_but_not_ready() -> None:
+    model_version = examined(contents=PICKLE)
+    assert planner.blocked(model_version) == ""
+    phase, reason = planner.judge([NO_CODE], model_version["status"])
+    model_version["status"] = planner.status(model_version, phase, reason, NOW)
+    assert planner.is_finished(model_version)
+    assert not planner.is_ready(model_version)
+    assert planner.blocked(model_version).startswith(
+        "ModelVersion v1 is blocked: model.pkl (Pickle) contains code"
+    )

@@ -11,7 +11,7 @@ from serving.errors import Permanent, Temporary
 from serving.planning.inference import revision
 from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting, TuningTarget
 from serving.resources.inference import Predictor
-from tests.fakes.surroundings import ready_version
+from tests.fakes.surroundings import blocked_version, ready_version
 from tuner.specs import rendering
 from tuner.specs.rendering import Source
 from tuner.specs.space import Space
@@ -170,6 +170,15 @@ def test_model_version_without_an_image_is_a_temporary_error() -> None:
     space = space_of(("env", [{"name": "A", "feasibleSpace": {"list": ["1"]}}]))
     with pytest.raises(Temporary, match="ModelVersion v1 has no image yet"):
         rendering.costs(source_of(), {"metadata": {"name": "v1"}}, space, PRICES)
+
+
+def test_a_version_that_a_policy_blocks_is_a_temporary_error_with_its_reason() -> None:
+    space = space_of(("env", [{"name": "A", "feasibleSpace": {"list": ["1"]}}]))
+    with pytest.raises(Temporary, match=r"v1 is blocked: model.pkl \(Pickle\) contains code") as error:
+        rendering.pod(source_of(), blocked_version("v1"), [], PRICES)
+    assert error.value.reason == "ModelVersionBlocked"
+    with pytest.raises(Temporary, match="v1 is blocked"):
+        rendering.costs(source_of(), blocked_version("v1"), space, PRICES)
 
 
 WORDS = st.lists(

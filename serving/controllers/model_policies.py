@@ -1,0 +1,79 @@
+"""Reads the policies for model versions: the settings of the installation, and annotations of Namespaces."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from serving import errors
+from serving.images.documents import signing
+from serving.images.documents.signing import PublicKey
+from serving.kube import Informer, Kube
+from serving.objects import Object
+from serving.planning.models import policy
+from serving.planning.models.policy import Policy
+from serving.resources import kinds, names
+from serving.settings import ModelPolicySettings
+
+_PEM = re.compile(r"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----\n?", re.DOTALL)
+
+
+class ModelPolicies:
+    """One per process. The files of the settings' keys are read once."""
+
+    def __init__(self, kube: Kube, namespaces: Informer, settings: ModelPolicySettings) -> None:
+        self._kube = kube
+        self._namespaces = namespaces
+        self._keys: dict[str, PublicKey] = {}
+        """Every key that a policy has named so far, by fingerprint."""
+        self._installation = self._of_settings(settings)
+
+    def cached(self, namespace: str) -> tuple[Policy, ...] | None:
+        """Return the policies of a namespace, perhaps not the newest; None if the cache lacks the namespace."""
+        stored = self._namespaces.get("", namespace)
+        return None if stored is None else self._with(stored)
+
+    async def current(self, namespace: str) -> tuple[Policy, ...]:
+        """Return the policies of a namespace as the API has them now."""
+        try:
+            return self._with(await self._kube.get(kinds.NAMESPACE, None, namespace))
+        except errors.NotFound:  # its objects are being deleted with it
+            return (self._installation,)
+
+    def keys(self, policies: Iterable[Policy]) -> Mapping[str, PublicKey]:
+        """Return the public keys of policies by fingerprint."""
+        return {name: self._keys[name] for policy in policies for name in policy.keys}
+
+    def _with(self, namespace: Object) -> tuple[Policy, ...]:
+        return self._installation, self._of_namespace(namespace)
+
+    def _of_settings(self, settings: ModelPolicySettings) -> Policy:
+        switches = {policy.NO_CODE: settings.no_code, policy.SIGNED: settings.signed}
+        place, rules = "the settings models.policy", frozenset(rule for rule, on in switches.items() if on)
+        try:
+            paths = [Path(path.strip()) for path in settings.keys.split(",") if path.strip()]
+            return Policy(place, rules, self._read("\n".join(path.read_text() for path in paths)))
+        except (OSError, ValueError, errors.Permanent) as error:
+            return Policy(place, rules, problem=f"models.policy.keys: {error}")
+
+    def _of_namespace(self, namespace: Object) -> Policy:
+        place, rules = f"Namespace {namespace['metadata']['name']}", policy.rules_of(namespace)
+        annotations = namespace["metadata"].get("annotations") or {}
+        if names.MODEL_POLICY_KEYS_ANNOTATION not in annotations:
+            inherited = self._installation
+            return Policy(place, rules, inherited.keys, inherited.problem)
+        try:
+            return Policy(place, rules, self._read(annotations[names.MODEL_POLICY_KEYS_ANNOTATION]))
+        except errors.Permanent as error:
+            return Policy(place, rules, problem=f"{names.MODEL_POLICY_KEYS_ANNOTATION}: {error}")
+
+    def _read(self, text: str) -> frozenset[str]:
+        """Return the fingerprints of PEM public keys, one after another.
+
+        Raises:
+            errors.Permanent: `InvalidKey`.
+        """
+        if rest := _PEM.sub("", text).strip():
+            raise errors.Permanent("InvalidKey", f"must be PEM public keys, got {rest[:40]!r}")
+        keys = signing.by_fingerprint(signing.public_key(pem.encode()) for pem in _PEM.findall(text))
+        self._keys.update(keys)
+        return frozenset(keys)

@@ -1,0 +1,121 @@
+"""Policies for the contents of model versions: a version that violates one is Blocked, and has no replicas.
+
+There is one policy for the installation (the settings `models.policy`) and one for each Namespace (its
+annotations). A version must satisfy both. A policy that cannot be understood blocks every version.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from serving.resources import names
+from serving.resources.conditions import StatusReason
+
+NO_CODE = "noCode"
+"""No file may have code."""
+SIGNED = "signed"
+"""One of the policy's keys must have signed the image."""
+RULES = (NO_CODE, SIGNED)
+_NAMED_FILES = 3
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The rules that one place sets."""
+
+    place: str
+    """For messages: `Namespace team`."""
+    rules: frozenset[str] = frozenset()
+    """Names of rules, which may be unknown ones."""
+    keys: frozenset[str] = frozenset()
+    """Fingerprints of the public keys of the rule `signed`."""
+    problem: str = ""
+    """Why the keys cannot be read, which only matters to the rule `signed`."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """An examination of a version's image by this process."""
+
+    keys: frozenset[str]
+    """Fingerprints of the keys whose signatures were looked for."""
+    problem: str = ""
+    """Why it could not be completed."""
+
+
+def rules_of(namespace: Mapping[str, Any]) -> frozenset[str]:
+    """Return the rules that a Namespace names in its annotation."""
+    text = (namespace["metadata"].get("annotations") or {}).get(names.MODEL_POLICY_ANNOTATION, "")
+    return frozenset(filter(None, (rule.strip() for rule in text.split(","))))
+
+
+def is_unexamined(
+    policies: Iterable[Policy], status: Mapping[str, Any], examination: Examination | None
+) -> bool:
+    """Whether the image must be examined before the policies can be applied: for code, or for signatures."""
+    last = examination or Examination(frozenset())
+    unchecked = [
+        policy.keys - last.keys
+        for policy in policies
+        if SIGNED in policy.rules and policy.keys.isdisjoint(status.get("signedBy") or [])
+    ]
+    return any(unchecked) or ("contents" not in status and not last.problem)
+
+
+def violation(
+    policies: Iterable[Policy], status: Mapping[str, Any], problem: str = ""
+) -> StatusReason | None:
+    """Return why the policies block a version with this status, or None.
+
+    Args:
+        policies: all must be satisfied.
+        status: has `contents` and `signedBy`.
+        problem: why the image could not be examined.
+    """
+    violations = [reason for policy in policies for reason in _violations(policy, status, problem)]
+    if not violations:
+        return None
+    return StatusReason(violations[0].reason, "; ".join(reason.message for reason in violations))
+
+
+def _violations(policy: Policy, status: Mapping[str, Any], problem: str) -> Sequence[StatusReason]:
+    if unknown := sorted(policy.rules.difference(RULES)):
+        message = (
+            f"{policy.place}: unknown rule {', '.join(map(repr, unknown))}; the rules are noCode and signed"
+        )
+        return [StatusReason("PolicyInvalid", message)]
+    if policy.problem and SIGNED in policy.rules:
+        return [StatusReason("PolicyInvalid", f"{policy.place}: {policy.problem}")]
+    broken = []
+    if NO_CODE in policy.rules and (message := _code(status.get("contents"), problem)):
+        broken.append(StatusReason("ContainsCode", f"{message} (rule noCode of {policy.place})"))
+    if SIGNED in policy.rules and (message := _unsigned(policy, status.get("signedBy") or [], problem)):
+        broken.append(StatusReason("NotSigned", f"{message} (rule signed of {policy.place})"))
+    return broken
+
+
+def _code(contents: Mapping[str, Any] | None, problem: str) -> str:
+    """Return why the contents break the rule; empty if they do not."""
+    if contents is None:
+        return f"the files are not examined yet: {problem}".removesuffix(": ")
+    if not contents["containsCode"]:
+        return ""
+    files = contents.get("files") or []
+    verb = "contain" if len(files) > 1 else "contains"
+    return f"{listed(files)} {verb} code; allowed are safetensors, ONNX, skops, NumPy and text"
+
+
+def listed(files: Sequence[Mapping[str, Any]]) -> str:
+    """Return files with code for messages: `model.joblib (Pickle), hooks.py (Python) and 2 more`."""
+    named = ", ".join(f"{file['path']} ({file['format']})" for file in files[:_NAMED_FILES])
+    return f"{named} and {len(files) - _NAMED_FILES} more" if len(files) > _NAMED_FILES else named
+
+
+def _unsigned(policy: Policy, signed_by: Sequence[str], problem: str) -> str:
+    """Return why the signatures break the rule; empty if they do not."""
+    if not policy.keys:
+        return "there is no public key to check signatures with"
+    if not policy.keys.isdisjoint(signed_by):
+        return ""
+    keys = f"{len(policy.keys)} trusted key" + ("s" if len(policy.keys) > 1 else "")
+    return f"the image has no signature by one of {keys}: {problem}".removesuffix(": ")
