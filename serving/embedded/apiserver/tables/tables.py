@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from serving.embedded.apiserver.tables import columns, jsonpath
+from serving.embedded.apiserver.tables import columns
 from serving.objects import Object
 from serving.resources import catalog, kinds
 from serving.resources.formats import ages
+from serving.resources.formats.jsonpath import evaluation, parser
 from serving.resources.kinds import Kind
 
 API_VERSION = "meta.k8s.io/v1"
@@ -56,7 +57,7 @@ def _columns(kind: Kind) -> tuple[columns.TableColumn, ...]:
 
 def _own_column(column: catalog.PrinterColumn) -> columns.TableColumn:
     def cell(obj: Object, now: datetime) -> Any:
-        values = jsonpath.find(column.path, obj)
+        values = _values(column.path, obj)
         if not values:
             return ages.UNKNOWN if column.path == ".metadata.creationTimestamp" else None
         if column.type == "date":
@@ -67,6 +68,14 @@ def _own_column(column: catalog.PrinterColumn) -> columns.TableColumn:
 
     type_ = "string" if column.type == "date" else column.type
     return columns.TableColumn(column.name, cell, type_, column.priority)
+
+
+def _values(path: str, obj: Object) -> list[Any]:
+    """Return the values of a column; none, as on a cluster, where the path does not fit the object."""
+    try:
+        return evaluation.find(parser.path(path), obj)
+    except ValueError:
+        return []
 
 
 def _definition(column: columns.TableColumn) -> Object:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serving.embedded.apiserver.tables import jsonpath, tables
+from serving.embedded.apiserver.tables import tables
 from serving.resources import kinds
 from serving.resources.formats import ages
 from tests.objects.written import NOW, create, deployment, inference, job, pod
@@ -47,15 +47,10 @@ def test_ages_have_the_format_of_kubectl(seconds: float, text: str) -> None:
     assert ages.human(seconds) == text
 
 
-def test_jsonpath_returns_the_matches_of_a_path() -> None:
-    value = {"a": [{"t": "X", "v": 1}, {"t": "Y", "v": 2}], "b": {"c": "d"}}
-    assert jsonpath.find(".b.c", value) == ["d"]
-    assert jsonpath.find('.a[?(@.t=="Y")].v', value) == [2]
-    assert jsonpath.find(".a[*].v", value) == [1, 2]
-    assert jsonpath.find(".a[-1].v", value) == [2]
-    assert jsonpath.find(".x.y", value) == []
-    with pytest.raises(ValueError, match="not understood"):
-        jsonpath.find(".a[1:2]", value)
+def test_a_column_whose_path_does_not_fit_the_object_is_empty() -> None:
+    obj = create(kinds.INFERENCE, inference())
+    obj["status"] = {"conditions": "none"}
+    assert row(kinds.INFERENCE, obj)["Ready"] is None
 
 
 def test_slipway_kinds_have_the_columns_of_their_definition() -> None:
