@@ -122,6 +122,12 @@ class NoApi(UserError):
     """There is no kubeconfig, so there is no API to talk to."""
 
 
+def place_in_yaml(error: Exception) -> str:
+    """Return where a text is not YAML; PyYAML's own message quotes the text, which can be a secret."""
+    mark = getattr(error, "problem_mark", None)
+    return f"not YAML at line {mark.line + 1}, column {mark.column + 1}" if mark else "not YAML"
+
+
 _BY_REASON: Mapping[str, type[ApiError]] = {
     "NotFound": NotFound,
     "Conflict": Conflict,

@@ -65,8 +65,10 @@ def default_namespace(kubeconfig: Path) -> str:
 
     try:
         document = yaml.safe_load(kubeconfig.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise errors.UserError(f"cannot read {kubeconfig}: {error}") from error
+    except yaml.YAMLError as error:
+        raise errors.UserError(f"cannot use {kubeconfig}: {errors.place_in_yaml(error)}") from None
     if not isinstance(document, dict):
         content = "empty" if document is None else "not a kubeconfig"
         raise errors.UserError(f"cannot use {kubeconfig}: it is {content}")

@@ -349,8 +349,9 @@ async def connect(
     """
     configuration = Configuration()
     configuration.connection_pool_maxsize = pool
+    unusable = f"cannot use {kubeconfig or 'the current kubeconfig'}"
     if kubeconfig is not None and not kubeconfig.exists():  # noqa: ASYNC240 once, and where it is read next
-        raise errors.NoApi(f"cannot use {kubeconfig}: there is no such file")
+        raise errors.NoApi(f"{unusable}: there is no such file")
     try:
         if kubeconfig is not None:
             await kube_config.load(configuration, kubeconfig)
@@ -359,13 +360,23 @@ async def connect(
                 config.load_incluster_config(client_configuration=configuration)
             except config.ConfigException:
                 await kube_config.load(configuration, None)
-    except (config.ConfigException, OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {error}") from error
+    except yaml.YAMLError as error:
+        reason = errors.place_in_yaml(error)
+        raise errors.UserError(f"{unusable}: {reason}") from None
+    except (config.ConfigException, OSError, UnicodeDecodeError) as error:
+        raise errors.UserError(f"{unusable}: {error}") from error
     except (TypeError, AttributeError, KeyError, ValueError) as error:  # of its fields' types
         reason = "it is not a kubeconfig: it is empty, or a field has a wrong type"
-        raise errors.UserError(f"cannot use {kubeconfig or 'the current kubeconfig'}: {reason}") from error
+        raise errors.UserError(f"{unusable}: {reason}") from error
+    if not all(str(value).isprintable() for value in configuration.api_key.values()):
+        raise errors.UserError(
+            f"{unusable}: its token has a line break or another character that no HTTP header can have"
+        )
     configuration.client_session_kwargs = _session_options(configuration.host)
-    return Kube(configuration, field_manager=f"slipway-{component}", detects_hangs=detects_hangs)
+    try:
+        return Kube(configuration, field_manager=f"slipway-{component}", detects_hangs=detects_hangs)
+    except OSError as error:  # of OpenSSL
+        raise errors.UserError(f"{unusable}: its certificates cannot be read: {error}") from error
 
 
 def _session_options(host: str) -> dict[str, Any]:

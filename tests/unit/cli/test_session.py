@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
+from serving.cli import main
 from serving.cli.session import default_namespace, find_kubeconfig
 from serving.kube import connect
 
@@ -42,4 +43,70 @@ def test_a_namespace_is_not_read_from_a_file_that_is_no_kubeconfig(home: Path, t
     file = home / "kubeconfig"
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(errors.UserError, match=f"{file}"):
+        default_namespace(file)
+
+
+WITH_A_TOKEN = [
+    "users:\n- name: a\n  user: {token: hush-hush\nclusters: []\n",
+    "users: [{name: a, user: {token: !hush-hush x}}]\n",
+    "users: [{name: a, user: {token: *hush-hush}}]\n",
+    "users:\n- name: a\n  user:\n    token: hush-hush: x\n",
+    "contexts: []\ncurrent-context: x\nusers: hush-hush\n",
+    "hush-hush",
+]
+
+
+KUBECONFIG = """
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: a, context: {cluster: a, user: a}}]
+users: [{name: a, user: USER}]
+current-context: a
+"""
+"""Of a kubeconfig whose credentials are USER."""
+UNUSABLE = [
+    KUBECONFIG.replace("USER", user)
+    for user in (
+        r'{token: "hush\nhush"}',
+        "{client-certificate-data: aHVzaA==, client-key-data: aHVzaA==}",
+        "{client-certificate: hush.pem, client-key: hush.pem}",
+    )
+]
+
+
+@pytest.mark.parametrize("text", UNUSABLE)
+async def test_credentials_that_cannot_be_used_are_refused_without_a_traceback(home: Path, text: str) -> None:
+    file = home / "kubeconfig"
+    file.write_text(text)
+    (home / "hush.pem").write_text("hush")
+    with pytest.raises(errors.UserError, match=f"cannot use {file}: its (token|certificates)"):
+        await connect(file, component="test")
+
+
+@pytest.mark.parametrize("text", WITH_A_TOKEN)
+def test_no_message_about_a_kubeconfig_has_text_of_the_file(
+    home: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / "kubeconfig"
+    file.write_text(text)
+    for namespace in ([], ["-n", "default"]):
+        with pytest.raises(SystemExit):
+            main.run(["get", "--kubeconfig", str(file), *namespace])
+        message = capsys.readouterr().err
+        assert str(file) in message
+        assert "hush" not in message
+
+
+@pytest.mark.parametrize("text", WITH_A_TOKEN)
+async def test_the_client_has_no_text_of_a_kubeconfig_in_its_message(home: Path, text: str) -> None:
+    file = home / "kubeconfig"
+    file.write_text(text)
+    with pytest.raises(errors.UserError) as refused:
+        await connect(file, component="test")
+    assert "hush" not in str(refused.value)
+
+
+def test_a_kubeconfig_that_is_not_yaml_is_refused_with_the_place(home: Path) -> None:
+    file = home / "kubeconfig"
+    file.write_text("a: b\nc: d: e\n")
+    with pytest.raises(errors.UserError, match=r"not YAML at line 2, column 5$"):
         default_namespace(file)
