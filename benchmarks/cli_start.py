@@ -1,4 +1,4 @@
-"""CPU time of short commands: help, version, and a `get` without an API, which is the start of every command.
+"""CPU time of short commands: help, version, a Tab, and a `get` without an API, the start of every command.
 
 User and system time of a new process each, in turn, beside `python -c pass`. The kubeconfig names a closed
 port, so `get` imports and configures its client and then fails at once.
@@ -15,7 +15,7 @@ from pathlib import Path
 from rig.harness import Bar, at_most, interval, report
 
 BAR_SECONDS = 0.3
-"""Of `--help` and `version`."""
+"""Of `--help`, `version` and a Tab."""
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -47,6 +47,7 @@ def main(*, runs: int) -> None:
             "version": [*SLIPWAY, "version"],
             "getHelp": [*SLIPWAY, "get", "--help"],
             "get": [*SLIPWAY, "get", "--kubeconfig", str(kubeconfig)],
+            "tab": [*SLIPWAY, "__complete", "zsh", "get", "--kubeconfig", str(kubeconfig), "inf", ""],
         }
         for command in commands.values():
             cpu_seconds(command, home)  # writes bytecode
@@ -57,7 +58,7 @@ def main(*, runs: int) -> None:
     seconds = {name: interval(values) for name, values in samples.items()}
     bars: list[Bar] = [
         at_most(f"CPU seconds of slipway {name}", seconds[key], BAR_SECONDS)
-        for key, name in (("help", "--help"), ("version", "version"))
+        for key, name in (("help", "--help"), ("version", "version"), ("tab", "__complete"))
     ]
     report("cli_start", {"cpuSeconds": seconds}, bars)
 

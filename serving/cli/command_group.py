@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,11 @@ import typer
 from typer.core import TyperGroup
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
+_BEFORE_COMMANDS = ("-n", "--namespace", "--kubeconfig", "--data-dir")
+"""Options that may stand before a command."""
+_WITH_VALUE = ("-n", "--namespace=", "--kubeconfig=", "--data-dir=")
+"""Starts of words that are such an option with its value."""
+_SHORT_WITH_EQUALS = re.compile(r"^(-[a-zA-Z])=")
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,8 @@ class Command:
     """`module:function`."""
     summary: str
     """First line of the function's docstring, which the help of its group shows."""
+    names: str = ""
+    """Plural of the kind whose names are the arguments: a Tab completes them without the command's module."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +46,17 @@ def run(name: str, group: Group, arguments: Sequence[str]) -> None:
     A command without arguments needs no parser, which imports Pydantic: a third of the time of
     `slipway version`.
     """
-    path, remaining = [name], list(arguments)
+    path, remaining = [name], _with_attached_values(arguments)
+    options: list[str] = []
     member: Command | Group = group
-    while isinstance(member, Group) and remaining and remaining[0] in member.members:
+    while isinstance(member, Group):
+        count = _leading_options(remaining)
+        options, remaining = [*options, *remaining[:count]], remaining[count:]
+        if not remaining or remaining[0] not in member.members:
+            break
         path.append(remaining[0])
         member = member.members[remaining.pop(0)]
+    remaining = [*options, *remaining]
     if (
         isinstance(member, Command)
         and not remaining
@@ -50,7 +64,21 @@ def run(name: str, group: Group, arguments: Sequence[str]) -> None:
     ):
         function()
     else:
-        build(path[-1], member, completion=len(path) == 1)(remaining, prog_name=" ".join(path))
+        build(path[-1], member)(remaining, prog_name=" ".join(path))
+
+
+def _leading_options(words: Sequence[str]) -> int:
+    """Return how many words the options of groups take at the start; a command gets them as its own."""
+    count = 0
+    while count < len(words) and (words[count] in _BEFORE_COMMANDS or words[count].startswith(_WITH_VALUE)):
+        count += 2 if words[count] in _BEFORE_COMMANDS else 1
+    return min(count, len(words))
+
+
+def _with_attached_values(arguments: Sequence[str]) -> list[str]:
+    """Return the words with `-o=json` as `-ojson`, as kubectl reads it."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return [_SHORT_WITH_EQUALS.sub(r"\1", word) for word in arguments[:end]] + list(arguments[end:])
 
 
 def _runs_without_arguments(function: Callable[..., Any]) -> bool:
@@ -69,11 +97,9 @@ class LazyGroup(TyperGroup):
         return name, build(name, self.members[name]) if name else command, remaining
 
 
-def build(name: str, member: Command | Group, *, completion: bool = False) -> Any:
+def build(name: str, member: Command | Group) -> Any:
     """Return the Typer command of a member of the table. Imports its module, but no member of a group."""
-    app = typer.Typer(
-        name=name, add_completion=completion, pretty_exceptions_enable=False, rich_markup_mode=None
-    )
+    app = typer.Typer(name=name, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     if isinstance(member, Command):
         app.command(name, context_settings=_SETTINGS)(load(member.function))
         return typer.main.get_command(app)

@@ -6,6 +6,7 @@ _OBJECTS = "serving.cli.objects"
 _MODEL = "serving.cli.model"
 _TUNE = "serving.cli.tune"
 _AUTOSCALE = "serving.cli.autoscale"
+_TARGET = "serving.cli.options:before_command"
 
 COMMANDS = Group(
     "From a finished training job to weighted traffic.",
@@ -26,6 +27,10 @@ COMMANDS = Group(
             "Print Morphling's ProfilingExperiments as ours; say what has no equivalent.",
         ),
         "version": Command("serving.cli.version:version", "Print the versions of client and API."),
+        "completion": Command(
+            "serving.cli.completion.shells:completion",
+            "Print the script that lets a shell complete commands, kinds, names and arms.",
+        ),
         "traffic": Group(
             "Show and set how traffic is split over the arms.",
             {
@@ -38,29 +43,45 @@ COMMANDS = Group(
                     "Set the weights of the arms that are named; the others keep theirs.",
                 ),
             },
+            _TARGET,
         ),
         "model": Group(
             "Versions of models: show, bring in, copy, check and compare.",
             {
                 "list": Command(f"{_MODEL}.listing:list_", "Show the versions of models, and who uses them."),
-                "get": Command(f"{_MODEL}.listing:get", "Show some versions."),
-                "push": Command(f"{_MODEL}.push:push", "Copy a version's image into a registry."),
+                "get": Command(f"{_MODEL}.listing:get", "Show some versions.", "modelversions"),
+                "push": Command(
+                    f"{_MODEL}.push:push", "Copy a version's image into a registry.", "modelversions"
+                ),
                 "pull": Command(f"{_MODEL}.pull:pull", "Make a version of a registry's image."),
-                "verify": Command(f"{_MODEL}.verify:verify", "Check a version's files and its signature."),
-                "diff": Command(f"{_MODEL}.diff:diff", "Compare two versions: files, metrics, lineage."),
+                "verify": Command(
+                    f"{_MODEL}.verify:verify", "Check a version's files and its signature.", "modelversions"
+                ),
+                "diff": Command(
+                    f"{_MODEL}.diff:diff", "Compare two versions: files, metrics, lineage.", "modelversions"
+                ),
                 "import": Command(f"{_MODEL}.importing:import_", "Make a version of a directory."),
             },
+            _TARGET,
         ),
         "tune": Group(
             "Find the cheapest spec of a predictor that meets its SLO.",
             {
                 "status": Command(
-                    f"{_TUNE}.status:status", "Show progress, the best spec so far and the running trials."
+                    f"{_TUNE}.status:status",
+                    "Show progress, the best spec so far and the running trials.",
+                    "profilingexperiments",
                 ),
-                "report": Command(f"{_TUNE}.report:report", "Explain the result."),
-                "apply": Command(f"{_TUNE}.apply:apply", "Let the predictor run the recommended spec."),
-                "stop": Command(f"{_TUNE}.suspend:stop", "Start no more trials."),
-                "resume": Command(f"{_TUNE}.suspend:resume", "Resume a stopped experiment."),
+                "report": Command(f"{_TUNE}.report:report", "Explain the result.", "profilingexperiments"),
+                "apply": Command(
+                    f"{_TUNE}.apply:apply",
+                    "Let the predictor run the recommended spec.",
+                    "profilingexperiments",
+                ),
+                "stop": Command(f"{_TUNE}.suspend:stop", "Start no more trials.", "profilingexperiments"),
+                "resume": Command(
+                    f"{_TUNE}.suspend:resume", "Resume a stopped experiment.", "profilingexperiments"
+                ),
             },
             f"{_TUNE}.group:tune",
         ),
@@ -68,20 +89,26 @@ COMMANDS = Group(
             "See why replicas are what they are, and try policies on recorded load.",
             {
                 "status": Command(
-                    f"{_AUTOSCALE}.status:status", "Show replicas, load, forecast and the rule that bound."
+                    f"{_AUTOSCALE}.status:status",
+                    "Show replicas, load, forecast and the rule that bound.",
+                    "autoscalers",
                 ),
                 "explain": Command(
                     f"{_AUTOSCALE}.status:explain",
                     "Say why the count is what it is, and what is expected next.",
+                    "autoscalers",
                 ),
                 "record": Command(
-                    f"{_AUTOSCALE}.record:record", "Record what arrives at a predictor, second by second."
+                    f"{_AUTOSCALE}.record:record",
+                    "Record what arrives at a predictor, second by second.",
+                    "autoscalers",
                 ),
                 "simulate": Command(
                     f"{_AUTOSCALE}.simulate:simulate",
                     "Run our policy and the field's on recorded load, and compare them.",
                 ),
             },
+            _TARGET,
         ),
         "config": Group(
             "Show and explain the settings of the configuration file.",
@@ -97,4 +124,5 @@ COMMANDS = Group(
             },
         ),
     },
+    _TARGET,
 )

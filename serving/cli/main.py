@@ -12,6 +12,11 @@ def run(arguments: Sequence[str] | None = None) -> None:
         from serving.cli.machine import component
 
         sys.exit(component.main(argv[1:]))
+    if argv[:1] == ["__complete"]:
+        from serving.cli.completion import shells
+
+        shells.main(argv[1:])
+        sys.exit()
     from serving import errors
     from serving.cli.machine import logfile
 

@@ -4,18 +4,19 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-Output = Literal["table", "wide", "json", "yaml", "name"]
+from serving.cli.completion import candidates
+from serving.cli.completion.values import Completes
 
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format.")]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Follow it to its end; exit code 1 if it fails.")]
 AllNamespaces = Annotated[bool, typer.Option("-A", "--all-namespaces", help="All namespaces.")]
 Namespace = Annotated[
     str | None,
     typer.Option("-n", "--namespace", metavar="NAME", help="[default: the kubeconfig's, else default]"),
+    Completes(candidates.namespaces),
 ]
 Kubeconfig = Annotated[
     Path | None,
@@ -53,6 +54,17 @@ _TARGET_OPTIONS = [
         ("data_dir", DataDirOfUp),
     )
 ]
+
+
+def before_command(
+    context: typer.Context,
+    namespace: Namespace = None,  # noqa: ARG001 declared for help, messages and completion
+    kubeconfig: Kubeconfig = None,  # noqa: ARG001
+    data_dir: DataDirOfUp = None,  # noqa: ARG001
+) -> None:
+    """Declare the options that a group takes for its commands; `command_group.run` hands them on."""
+    if context.invoked_subcommand is None:
+        context.fail("Missing command.")
 
 
 def with_target(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+POOL = 8
+"""Connections of a command, which sends few requests at once."""
+UNLIMITED = 0
+"""Of aiohttp's limit of connections: for requests that last, as those of logs that are followed."""
+
 
 def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
     """Return the kubeconfig to use.
@@ -83,14 +88,14 @@ def default_namespace(kubeconfig: Path) -> str:
     return "default"
 
 
-def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]") -> T:
-    """Connect, do the work, close the connection and return the result."""
+def with_kube(kubeconfig: Path, work: "Callable[[Kube], Awaitable[T]]", *, pool: int = POOL) -> T:
+    """Connect, do the work with at most `pool` requests at once, close and return the result."""
     import asyncio
 
     from serving.kube import connect
 
     async def main() -> T:
-        async with await connect(kubeconfig, component="cli", pool=8, detects_hangs=True) as kube:
+        async with await connect(kubeconfig, component="cli", pool=pool, detects_hangs=True) as kube:
             return await work(kube)
 
     try:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serving import clock, errors
+from serving.cli.completion import candidates
+from serving.cli.completion.values import Completes
 from serving.cli.objects.conflicts import TRAFFIC_MANAGER
 from serving.cli.objects.patching import patched
 from serving.cli.options import with_target
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 
 
-InferenceName = Annotated[str, typer.Argument(help="The Inference.")]
+InferenceName = Annotated[
+    str, typer.Argument(help="The Inference."), Completes(candidates.names_of("inferences"))
+]
 
 
 @with_target
@@ -44,6 +48,7 @@ def set_(
         typer.Argument(
             help="ARM=WEIGHT ..., relative to their sum; or ARM=SHARE% ..., the other arms divide the rest."
         ),
+        Completes(candidates.arms_to_weigh),
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Until every gateway serves it.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait.")] = 30.0,

@@ -121,8 +121,11 @@ class Kube:
         labels: str = "",
         fields: str = "",
         timeout_seconds: int = 300,
+        accept: str = "application/json",
     ) -> AsyncIterator[WatchEvent]:
         """Yield the changes after `resource_version` until the server ends the watch.
+
+        The command line asks for Tables by `accept`.
 
         Raises:
             errors.Gone: the version is too old; list again.
@@ -138,7 +141,9 @@ class Kube:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=REQUEST_SECONDS, sock_read=timeout_seconds + 30
         )
-        async with self._request("GET", kind.path(namespace), query=query, timeout=timeout) as response:
+        async with self._request(
+            "GET", kind.path(namespace), query=query, accept=accept, timeout=timeout
+        ) as response:
             await _raise_for_status(response)
             async for line in response.content:
                 event = orjson.loads(line)

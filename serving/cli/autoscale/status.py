@@ -1,17 +1,17 @@
 """`slipway autoscale status` and `explain`: decisions of the autoscaler and their reasons."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from serving import clock, errors
 from serving.cli.autoscale import explanation, lookup, summary
 from serving.cli.autoscale.lookup import ScalerName
 from serving.cli.options import with_target
+from serving.cli.output import live
+from serving.cli.output.formats import Output
 from serving.cli.output.printing import print_objects, print_rows
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -43,15 +43,15 @@ def status(
         raise errors.UserError(f"-w follows in lines: leave out -o {output}, or -w")
 
     async def work(kube: "Kube") -> None:
+        scalers = await lookup.read(kube, target.namespace, name)
         if watch:
             await _follow(kube, target.namespace, name)
             return
-        scalers = await lookup.read(kube, target.namespace, name)
         if output == "table":
             rows = [summary.row(scaler) for scaler in sorted(scalers, key=summary.name)]
             print_rows(list(summary.HEADERS), rows, target.namespace)
         else:
-            print_objects(scalers, output, single=name is not None)
+            print_objects(scalers, Output(output), single=name is not None)
 
     with_kube(target.kubeconfig, work)
 
@@ -75,16 +75,17 @@ async def _follow(kube: "Kube", namespace: str, name: str | None) -> None:
     Raises:
         errors.NotFound: the named Autoscaler does not exist, or was deleted.
     """
-    console = Console()
-    if not console.is_terminal:
+    if not live.is_terminal():
         await _in_lines(kube, namespace, name)
         return
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+
+    async def texts() -> AsyncIterator[str]:
         while True:
             scalers = await _read_again(kube, namespace, name)
-            table = summary.status(scalers) if scalers else "no Autoscaler yet"
-            live.update(Text(table, no_wrap=True, overflow="ellipsis"), refresh=True)
+            yield summary.status(scalers) if scalers else "no Autoscaler yet"
             await asyncio.sleep(POLL_SECONDS)
+
+    await live.show(texts())
 
 
 async def _in_lines(kube: "Kube", namespace: str, name: str | None) -> None:

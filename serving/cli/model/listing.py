@@ -9,8 +9,11 @@ import typer
 from rich.filesize import decimal
 
 from serving import clock
-from serving.cli.options import AllNamespaces, OutputOption, with_target
-from serving.cli.output import tables
+from serving.cli.completion import candidates
+from serving.cli.completion.values import Completes
+from serving.cli.options import AllNamespaces, with_target
+from serving.cli.output import formats, tables
+from serving.cli.output.formats import OutputOption
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -31,20 +34,25 @@ _WIDE = ("Image", "Message")
 @with_target
 def list_(
     target: Target,
-    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Of this Model.")] = "",
+    model: Annotated[
+        str,
+        typer.Option("--model", metavar="NAME", help="Of this Model."),
+        Completes(candidates.names_of("models")),
+    ] = "",
     output: OutputOption = "table",
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """Show the versions of models, and who uses them."""
     where = None if all_namespaces else target.namespace
+    form = formats.parse(output)
 
     async def work(kube: "Kube") -> None:
         listed = (await kube.list(kinds.MODEL_VERSION, where)).items
         versions = [v for v in listed if model in ("", v["spec"]["modelName"])]
-        if output in ("json", "yaml", "name"):
-            print_objects(versions, output, single=False)
+        if not form.is_table:
+            print_objects(versions, form, single=False)
         elif versions:
-            await _print(kube, versions, where, wide=output == "wide")
+            await _print(kube, versions, where, wide=form.name == "wide")
         else:
             of_model, in_namespace = (
                 f" of Model {model}" if model else "",
@@ -62,13 +70,14 @@ def get(
     output: OutputOption = "table",
 ) -> None:
     """Show some versions."""
+    form = formats.parse(output)
 
     async def work(kube: "Kube") -> None:
         versions = [await kube.get(kinds.MODEL_VERSION, target.namespace, name) for name in names]
-        if output in ("json", "yaml", "name"):
-            print_objects(versions, output, single=len(versions) == 1)
+        if not form.is_table:
+            print_objects(versions, form, single=len(versions) == 1)
         else:
-            await _print(kube, versions, target.namespace, wide=output == "wide")
+            await _print(kube, versions, target.namespace, wide=form.name == "wide")
 
     with_kube(target.kubeconfig, work)
 

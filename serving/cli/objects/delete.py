@@ -8,6 +8,8 @@ import typer
 
 from serving import clock, errors
 from serving.cli import exits
+from serving.cli.completion import candidates
+from serving.cli.completion.values import Completes
 from serving.cli.objects import manifests
 from serving.cli.options import with_target
 from serving.cli.session import with_kube
@@ -38,7 +40,9 @@ class _Deleted(NamedTuple):
 def delete(
     target: Target,
     what: Annotated[
-        list[str] | None, typer.Argument(help="KIND NAME..., or KIND/NAME...; KIND,KIND with -l.")
+        list[str] | None,
+        typer.Argument(help="KIND NAME..., or KIND/NAME...; KIND,KIND with -l."),
+        Completes(candidates.kinds_and_names),
     ] = None,
     file: Annotated[
         list[str] | None,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serving import clock, errors
+from serving.cli.completion import candidates
+from serving.cli.completion.values import Completes
 from serving.cli.model import contents
 from serving.cli.objects import lineage, owned_pods, pod_summary, sections
 from serving.cli.objects.sections import titled
@@ -26,7 +28,12 @@ BETWEEN_OBJECTS = "\n\n\n"
 
 @with_target
 def describe(
-    target: Target, what: Annotated[list[str], typer.Argument(help="KIND NAME..., or KIND/NAME...")]
+    target: Target,
+    what: Annotated[
+        list[str],
+        typer.Argument(help="KIND NAME..., or KIND/NAME..."),
+        Completes(candidates.kinds_and_names),
+    ],
 ) -> None:
     """Show objects with their conditions, Events and lineage."""
 

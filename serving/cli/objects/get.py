@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serving import errors
-from serving.cli.objects import watching
-from serving.cli.options import AllNamespaces, OutputOption, with_target
-from serving.cli.output import tables
+from serving.cli.completion import candidates
+from serving.cli.completion.values import Completes
+from serving.cli.options import AllNamespaces, with_target
+from serving.cli.output import formats, tables
+from serving.cli.output.formats import OutputOption
 from serving.cli.output.printing import print_objects, print_rows, scope, server_table
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name, named
@@ -26,6 +28,7 @@ def get(
         typer.Argument(
             help="KIND [NAME...], KIND/NAME..., KIND,KIND; without: every arm of every Inference."
         ),
+        Completes(candidates.kinds_and_names),
     ] = None,
     output: OutputOption = "table",
     labels: Annotated[
@@ -37,21 +40,25 @@ def get(
 ) -> None:
     """Show objects."""
     where = None if all_namespaces else target.namespace
+    form = formats.parse(output)
+    objects, is_overview = named(what or [kinds.INFERENCE.plural]), not what and form.is_table
+    if watch and len(objects) != 1:
+        raise errors.UserError("-w watches one kind, or one object, at a time")
 
     async def work(kube: "Kube") -> None:
-        if not what and output in ("table", "wide") and not watch:
+        if watch:
+            from serving.cli.objects import watching
+
+            kind, name = objects[0]
+            selection = watching.Selection(kind, where, name, labels)
+            await watching.follow(kube, selection, form, by_arm=is_overview)
+        elif is_overview:
             listing = await kube.list(kinds.INFERENCE, where, labels=labels)
             print_rows(*tables.overview(listing.items, namespaced=where is None), where)
-            return
-        objects = named(what or [kinds.INFERENCE.plural])
-        if watch:
-            if len(objects) != 1:
-                raise errors.UserError("-w watches one kind, or one object, at a time")
-            await watching.follow(kube, *objects[0], where, labels, output)
-        elif output in ("json", "yaml", "name"):
-            print_objects(await _objects(kube, objects, where, labels), output, single=_single(objects))
+        elif form.is_table:
+            await _print_tables(kube, objects, where, labels, wide=form.name == "wide")
         else:
-            await _print_tables(kube, objects, where, labels, wide=output == "wide")
+            print_objects(await _objects(kube, objects, where, labels), form, single=_single(objects))
 
     with_kube(target.kubeconfig, work)
 
@@ -77,7 +84,8 @@ async def _print_tables(
 ) -> None:
     groups: dict[Kind, tuple[list[str], list[list[object]]]] = {}
     for kind, name in objects:
-        _, headers, rows = await server_table(kube, kind, name, where, labels, wide=wide)
+        table = await server_table(kube, kind, name, where, labels)
+        headers, rows = tables.of_server(table, wide=wide, namespaced=kind.namespaced and where is None)
         groups.setdefault(kind, (headers, []))[1].extend(rows)
     shown = {kind: group for kind, group in groups.items() if group[1]} or dict(list(groups.items())[:1])
     for number, (kind, (headers, rows)) in enumerate(shown.items()):

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serving import errors
+from serving.cli.completion import candidates
+from serving.cli.completion.values import Completes
 from serving.cli.objects import container_states, owned_pods
 from serving.cli.options import with_target
-from serving.cli.session import with_kube
+from serving.cli.session import UNLIMITED, with_kube
 from serving.cli.target import Target, kind_of
 from serving.objects import Object
 from serving.resources import conditions, kinds, names
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 HAVE_PODS = (kinds.INFERENCE, kinds.POD, kinds.JOB, kinds.DEPLOYMENT)
+MOST_FOLLOWED = 100
+"""Each Pod that is followed takes a connection here, in the API and at its node; a user has 1,024 files."""
 
 
 def seconds(text: str) -> int:
@@ -38,7 +42,11 @@ def seconds(text: str) -> int:
 @with_target
 def logs(
     target: Target,
-    name: Annotated[str, typer.Argument(help="An Inference's name; or pod/NAME, job/NAME, deployment/NAME.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="An Inference's name; or pod/NAME, job/NAME, deployment/NAME."),
+        Completes(candidates.log_owners),
+    ],
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on printing new lines.")] = False,
     previous: Annotated[
         bool, typer.Option("-p", "--previous", help="Of the run before the last restart.")
@@ -46,10 +54,17 @@ def logs(
     container: Annotated[
         str, typer.Option("-c", "--container", metavar="NAME", help="[default: the first]")
     ] = "",
-    predictor: Annotated[str, typer.Option(metavar="ARM", help="Only this arm of the Inference.")] = "",
+    predictor: Annotated[
+        str,
+        typer.Option(metavar="ARM", help="Only this arm of the Inference."),
+        Completes(candidates.arms),
+    ] = "",
     tail: Annotated[int | None, typer.Option(metavar="N", help="Only the last lines.", min=0)] = None,
     since: Annotated[str, typer.Option(metavar="5s|2m|3h", help="Only lines that are not older.")] = "",
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Print the time of each line.")] = False,
+    max_log_requests: Annotated[
+        int, typer.Option("--max-log-requests", metavar="N", help="Most Pods that -f follows.", min=1)
+    ] = MOST_FOLLOWED,
 ) -> None:
     """Print what replicas and Jobs have written."""
     query = {
@@ -65,6 +80,11 @@ def logs(
         owner, pods = await _pods(kube, target.namespace, name, predictor)
         if not pods:
             raise errors.UserError(_without_pods(name, owner))
+        if follow and len(pods) > max_log_requests:
+            raise errors.UserError(
+                f"{name} has {len(pods)} Pods, and -f follows at most {max_log_requests}: "
+                "choose an arm with --predictor, a Pod with pod/NAME, or raise --max-log-requests"
+            )
         prefixes = [f"[{pod['metadata']['name']}] " if len(pods) > 1 else "" for pod in pods]
         parts = list(zip(pods, prefixes, strict=True))
         if follow:
@@ -78,7 +98,7 @@ def logs(
 
     failed: Exception | None = None
     try:
-        with_kube(target.kubeconfig, work)
+        with_kube(target.kubeconfig, work, pool=UNLIMITED)
     except* (errors.SlipwayError, BrokenPipeError) as group:
         failed = group.exceptions[0]
     if failed is not None:

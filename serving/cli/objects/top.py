@@ -1,14 +1,19 @@
 """`slipway top`: usage of replicas, with their requests and limits."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serving import errors
+from serving.cli.completion import candidates
+from serving.cli.completion.values import Completes
 from serving.cli.options import AllNamespaces, with_target
-from serving.cli.output.printing import print_rows
+from serving.cli.output import live, tables
+from serving.cli.output.printing import RowPrinter, print_rows
 from serving.cli.session import with_kube
 from serving.cli.target import Target, named
 from serving.objects import Object
@@ -34,6 +39,14 @@ HEADERS = [
     "Memory%",
 ]
 MIB = 1024 * 1024
+POLL_SECONDS = 2.0
+"""Between two readings with -w: our node measures at each one, metrics-server every 15 s."""
+ENDED = ("Succeeded", "Failed")
+"""Phases of Pods that use nothing any more."""
+
+Selected = Sequence[tuple[kinds.Kind, str | None]]
+Table = tuple[list[str], list[list[object]]]
+"""Headers and rows."""
 
 
 @with_target
@@ -42,10 +55,12 @@ def top(
     what: Annotated[
         list[str] | None,
         typer.Argument(help="inference [NAME...], pod [NAME...]; without: the replicas of every Inference."),
+        Completes(candidates.used_kinds_and_names),
     ] = None,
     labels: Annotated[
         str, typer.Option("-l", "--selector", metavar="KEY=VALUE,...", help="Only Pods with these labels.")
     ] = "",
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Follow usage until Ctrl-C.")] = False,
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """Show what replicas use, beside their requests and limits."""
@@ -55,20 +70,62 @@ def top(
         raise errors.UserError(f"{', '.join(unknown)} have no usage; give an inference or a pod")
 
     async def work(kube: "Kube") -> None:
-        path = METRICS + (f"/namespaces/{where}" if where else "") + "/pods"
-        try:
-            usage = await kube.request("GET", path, query={"labelSelector": labels})
-        except errors.NotFound as error:
-            message = "this API has no usage of Pods: its cluster has no metrics-server"
-            raise errors.UserError(message) from error
-        pods = [
-            pod
-            for pod in (await kube.list(kinds.POD, where, labels=labels)).items
-            if any(_selects(kind, name, pod) for kind, name in selected)
-        ]
-        print_rows(*rows(pods, usage.get("items") or [], namespaced=where is None), where)
+        async def read() -> Table:
+            pods, usage = await _read(kube, where, labels, selected)
+            return rows(pods, usage, namespaced=where is None)
+
+        headers, now = await read()
+        if watch:
+            await _follow(read)
+        else:
+            print_rows(headers, now, where)
 
     with_kube(target.kubeconfig, work)
+
+
+async def _read(
+    kube: "Kube", where: str | None, labels: str, selected: Selected
+) -> tuple[list[Object], list[Object]]:
+    """Return the selected Pods, and the usage of all Pods."""
+    path = METRICS + (f"/namespaces/{where}" if where else "") + "/pods"
+    try:
+        usage = await kube.request("GET", path, query={"labelSelector": labels})
+    except errors.NotFound as error:
+        message = "this API has no usage of Pods: its cluster has no metrics-server"
+        raise errors.UserError(message) from error
+    pods = [
+        pod for pod in (await kube.list(kinds.POD, where, labels=labels)).items if is_selected(pod, selected)
+    ]
+    return pods, usage.get("items") or []
+
+
+async def _follow(read: Callable[[], Awaitable[Table]]) -> None:
+    """Print usage until interrupted, also through restarts of the API.
+
+    A terminal shows a table that is updated; other outputs get a row for each change.
+    """
+
+    async def readings() -> AsyncIterator[Table]:
+        while True:
+            with contextlib.suppress(errors.Unavailable):
+                yield await read()
+            await asyncio.sleep(POLL_SECONDS)
+
+    if live.is_terminal():
+        await live.show(tables.text(*reading) if reading[1] else "no Pod yet" async for reading in readings())
+        return
+    printer = RowPrinter()
+    before: list[list[object]] = []
+    async for headers, now in readings():
+        if changed := [row for row in now if row not in before]:
+            printer.add([header.upper() for header in headers], changed)
+        before = now
+
+
+def is_selected(pod: Object, selected: Selected) -> bool:
+    """Whether a Pod is among the objects, or a replica of one, and has not ended."""
+    has_ended = (pod.get("status") or {}).get("phase") in ENDED
+    return not has_ended and any(_selects(kind, name, pod) for kind, name in selected)
 
 
 def _selects(kind: kinds.Kind, name: str | None, pod: Object) -> bool:
@@ -78,9 +135,7 @@ def _selects(kind: kinds.Kind, name: str | None, pod: Object) -> bool:
     return bool(inference) and name in (None, inference)
 
 
-def rows(
-    pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool
-) -> tuple[list[str], list[list[object]]]:
+def rows(pods: Iterable[Object], usage: Iterable[Object], *, namespaced: bool) -> Table:
     """Return headers and one row per Pod, in order; a Pod without usage (yet) has a row too."""
     usage_by_pod = {(u["metadata"].get("namespace"), u["metadata"]["name"]): u for u in usage}
     rows: list[list[object]] = []

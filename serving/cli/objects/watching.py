@@ -1,13 +1,14 @@
-"""`slipway get -w`: lists objects, then prints every change since the list."""
+"""`slipway get -w`: lists objects, then prints every change since the list in the same form."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
 
 from serving import errors
-from serving.cli.options import Output
 from serving.cli.output import tables
-from serving.cli.output.printing import print_objects, scope, server_table
-from serving.cli.target import full_name
+from serving.cli.output.formats import Output
+from serving.cli.output.printing import TABLE, RowPrinter, column_rows, print_objects, scope, server_table
+from serving.objects import Object
 from serving.resources.kinds import Kind
 
 if TYPE_CHECKING:
@@ -16,86 +17,148 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 1.0
 
 
-async def follow(
-    kube: "Kube", kind: Kind, name: str | None, where: str | None, labels: str, output: Output
-) -> None:
+class Selection(NamedTuple):
+    """The objects that are watched."""
+
+    kind: Kind
+    where: str | None
+    """The namespace; None: all."""
+    name: str | None = None
+    """None: all with these labels."""
+    labels: str = ""
+
+
+async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: bool) -> None:
     """Print changes until interrupted, also those during a restart of the API.
 
+    Args:
+        kube: the API.
+        selection: the objects.
+        output: their form.
+        by_arm: tables have a row for each arm of Inferences, which is printed again when it changes.
+
     Raises:
-        errors.NotFound: `name` does not exist at the start.
+        errors.NotFound: the object of this name does not exist at the start.
+        errors.Unavailable: the API does not answer at the start.
     """
-    printer = _Printer(kube, kind, where, labels, output)
-    version = await printer.print_list(name)
-    fields = f"metadata.name={name}" if name else ""
+    view: _View
+    if not output.is_table:
+        view = _Objects(kube, selection, output)
+    elif by_arm:
+        view = _Arms(kube, selection)
+    else:
+        view = _ServerRows(kube, selection, wide=output.name == "wide")
+    kind, where = selection.kind, scope(selection.kind, selection.where)
+    fields = f"metadata.name={selection.name}" if selection.name else ""
+    version = await view.print_list(selection.name)
     while True:
         try:
-            changes = kube.watch(kind, scope(kind, where), version, labels=labels, fields=fields)
-            async for event in changes:
+            async for event in kube.watch(
+                kind, where, version, labels=selection.labels, fields=fields, accept=view.accept
+            ):
                 version = event.object["metadata"]["resourceVersion"]
-                if event.type != "BOOKMARK":
-                    await printer.print_change(event.object, deleted=event.type == "DELETED")
+                if event.type == "DELETED":
+                    view.print_deleted(event.object)
+                elif event.type != "BOOKMARK":
+                    view.print_object(event.object)
         except errors.Gone:
-            version = await printer.print_list(None)
+            version = await view.print_list(None)
         except errors.Unavailable:
             await asyncio.sleep(RETRY_SECONDS)
 
 
-class _Printer:
-    """Prints changes as further rows of the table that was printed first."""
+class _View(ABC):
+    """Prints objects in one form."""
 
-    def __init__(self, kube: "Kube", kind: Kind, where: str | None, labels: str, output: Output) -> None:
-        self._kube, self._kind, self._where, self._labels, self._output = kube, kind, where, labels, output
-        self._widths: list[int] = []
+    accept = "application/json"
+    """The form in which the API sends the changes."""
+
+    def __init__(self, kube: "Kube", selection: Selection) -> None:
+        self._kube, self._selection = kube, selection
+        self._namespaced = selection.kind.namespaced and selection.where is None
+        self._rows = RowPrinter()
 
     async def print_list(self, name: str | None) -> str:
-        """Print all objects; return the resourceVersion to watch from."""
-        if self._output in ("table", "wide"):
-            version, headers, rows = await self._table(name)
-            if rows:
-                cells = [[header.upper() for header in headers], *map(tables.cells, rows)]
-                self._widths = tables.widths(cells)
-                print(tables.text(headers, rows), flush=True)
-            return version
+        """Print one object, or all; return the resourceVersion to watch from."""
+        kind, where = self._selection.kind, scope(self._selection.kind, self._selection.where)
         if name:
-            obj = await self._kube.get(self._kind, scope(self._kind, self._where), name)
-            print_objects([obj], self._output, single=True)
+            obj = await self._kube.get(kind, where, name)
+            self.print_object(obj)
             return str(obj["metadata"]["resourceVersion"])
-        listing = await self._kube.list(self._kind, scope(self._kind, self._where), labels=self._labels)
+        listing = await self._kube.list(kind, where, labels=self._selection.labels)
         for item in listing.items:
-            print_objects([item], self._output, single=True)
+            self.print_object(item)
         return listing.resource_version
 
-    async def print_change(self, obj: Any, *, deleted: bool) -> None:
-        """Print one change."""
-        meta = obj["metadata"]
-        if self._output not in ("table", "wide"):
-            print_objects([obj], self._output, single=True)
-        elif deleted:
-            print(f"{full_name(self._kind, meta['name'])} deleted", flush=True)
-        else:
-            try:
-                _, headers, rows = await self._table(meta["name"], meta.get("namespace"))
-            except errors.NotFound:
-                return
-            if not self._widths:
-                self._widths = tables.widths(
-                    [[header.upper() for header in headers], *map(tables.cells, rows)]
-                )
-                print(tables.line([header.upper() for header in headers], self._widths))
-            for row in map(tables.cells, rows):
-                self._widths = list(map(max, self._widths, map(len, row)))
-                print(tables.line(row, self._widths), flush=True)
+    @abstractmethod
+    def print_object(self, sent: Object) -> None:
+        """Print an object as the API sends it."""
 
-    async def _table(
-        self, name: str | None, namespace: str | None = None
-    ) -> tuple[str, list[str], list[list[object]]]:
+    def print_deleted(self, sent: Object) -> None:
+        """Print an object as it was before it was deleted: as kubectl, like one that exists."""
+        self.print_object(sent)
+
+
+class _ServerRows(_View):
+    """The rows of the API server's table."""
+
+    accept = TABLE
+
+    def __init__(self, kube: "Kube", selection: Selection, *, wide: bool) -> None:
+        super().__init__(kube, selection)
+        self._wide = wide
+        self._columns: list[Object] = []
+
+    async def print_list(self, name: str | None) -> str:
         table = await server_table(
-            self._kube, self._kind, name, namespace or self._where, self._labels, wide=self._output == "wide"
+            self._kube, self._selection.kind, name, self._selection.where, self._selection.labels
         )
-        if namespace and self._where is None:
-            return (
-                table.resource_version,
-                ["Namespace", *table.headers],
-                [[namespace, *row] for row in table.rows],
-            )
-        return table
+        self.print_object(table)
+        return str(table["metadata"]["resourceVersion"])
+
+    def print_object(self, sent: Object) -> None:
+        # kube-apiserver sends the columns with the first change of a watch alone.
+        self._columns = sent.get("columnDefinitions") or self._columns
+        table = {**sent, "columnDefinitions": self._columns}
+        headers, rows = tables.of_server(table, wide=self._wide, namespaced=self._namespaced)
+        if rows:
+            self._rows.add([header.upper() for header in headers], rows)
+
+
+class _Objects(_View):
+    """Documents, names, texts or columns of whole objects."""
+
+    def __init__(self, kube: "Kube", selection: Selection, output: Output) -> None:
+        super().__init__(kube, selection)
+        self._output = output
+
+    def print_object(self, sent: Object) -> None:
+        if self._output.name == "custom-columns":
+            headers = [column.header for column in self._output.columns]
+            self._rows.add(headers, column_rows([sent], self._output))
+        else:
+            print_objects([sent], self._output, single=True)
+
+
+class _Arms(_View):
+    """The overview: a row for each arm of an Inference."""
+
+    def __init__(self, kube: "Kube", selection: Selection) -> None:
+        super().__init__(kube, selection)
+        self._printed: dict[str, list[list[object]]] = {}
+        """The last rows of each Inference, by its uid."""
+
+    def print_object(self, sent: Object) -> None:
+        self._print(sent, *tables.overview([sent], namespaced=self._namespaced))
+
+    def print_deleted(self, sent: Object) -> None:
+        headers, rows = tables.overview([sent], namespaced=self._namespaced)
+        for row in rows:
+            row[headers.index("Reason")] = "Deleted"
+        self._print(sent, headers, rows)
+
+    def _print(self, inference: Object, headers: list[str], rows: list[list[object]]) -> None:
+        uid = inference["metadata"]["uid"]
+        if changed := [row for row in rows if row not in self._printed.get(uid, [])]:
+            self._rows.add([header.upper() for header in headers], changed)
+        self._printed[uid] = rows

@@ -1,13 +1,17 @@
 """Prints objects and the tables of the API server."""
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import yaml
 
-from serving.cli.output import tables
+from serving import errors
+from serving.cli.output import tables, templates
+from serving.cli.output.formats import Output
 from serving.cli.target import full_name
+from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
@@ -17,46 +21,59 @@ if TYPE_CHECKING:
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
-class ServerTable(NamedTuple):
-    """A table that the API server made, and its resourceVersion."""
-
-    resource_version: str
-    headers: list[str]
-    rows: list[list[object]]
-
-
 def scope(kind: Kind, where: str | None) -> str | None:
     """Return the namespace to read a kind in; None for all, and for kinds without a namespace."""
     return where if kind.namespaced else None
 
 
-async def server_table(
-    kube: "Kube", kind: Kind, name: str | None, where: str | None, labels: str, *, wide: bool
-) -> ServerTable:
-    """Return the table of a kind or of one object in the namespace `where`; None means all namespaces."""
+async def server_table(kube: "Kube", kind: Kind, name: str | None, where: str | None, labels: str) -> Object:
+    """Return the Table of a kind or of one object in the namespace `where`; None means all namespaces."""
     path = kind.path(scope(kind, where), name)
     query = {} if name else {"labelSelector": labels}
-    table = await kube.request("GET", path, query=query, accept=TABLE)
-    version = str((table.get("metadata") or {}).get("resourceVersion", ""))
-    return ServerTable(
-        version, *tables.of_server(table, wide=wide, namespaced=kind.namespaced and where is None)
-    )
+    return await kube.request("GET", path, query=query, accept=TABLE)
 
 
-def print_objects(objects: list[Any], output: str, *, single: bool) -> None:
-    """Print objects as `name`, `json` or `yaml`; a single one not as a List."""
-    if output == "name":
+def print_objects(objects: list[Any], output: Output, *, single: bool) -> None:
+    """Print objects in a format other than a table; a single one not as a List.
+
+    Raises:
+        errors.UserError: a path of the format does not fit an object.
+    """
+    if output.name == "name":
         for item in objects:
             kind = kinds.of(item["apiVersion"], item["kind"])
             print(full_name(kind, item["metadata"]["name"]) if kind else item["metadata"]["name"])
-        return
+    elif output.name == "custom-columns":
+        RowPrinter().add([column.header for column in output.columns], column_rows(objects, output))
+    else:
+        print(_document(objects, output, single=single), end="", flush=True)
+
+
+def column_rows(objects: list[Any], output: Output) -> list[list[object]]:
+    """Return the rows of `-o custom-columns`.
+
+    Raises:
+        errors.UserError: a path does not fit an object.
+    """
+    try:
+        return [templates.cells(output.columns, item) for item in objects]
+    except ValueError as error:
+        raise errors.UserError(f"-o custom-columns does not fit: {error}") from error
+
+
+def _document(objects: list[Any], output: Output, *, single: bool) -> str:
+    document = objects[0] if single else {"apiVersion": "v1", "kind": "List", "items": objects}
+    if output.name == "jsonpath":
+        try:
+            return templates.text(output.template, document)
+        except ValueError as error:
+            raise errors.UserError(f"-o jsonpath does not fit: {error}") from error
     for item in objects:
         item["metadata"].pop("managedFields", None)
-    document = objects[0] if single else {"apiVersion": "v1", "kind": "List", "items": objects}
-    if output == "json":
-        print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
-    else:
-        print(yaml.safe_dump(document, sort_keys=False), end="")
+    if output.name == "json":
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    text: str = yaml.safe_dump(document, sort_keys=False)
+    return text
 
 
 def print_rows(headers: list[str], rows: list[list[object]], where: str | None) -> None:
@@ -65,3 +82,18 @@ def print_rows(headers: list[str], rows: list[list[object]], where: str | None) 
         print(tables.text(headers, rows), flush=True)
     else:
         print(f"No resources found{f' in namespace {where}' if where else ''}.", file=sys.stderr)
+
+
+class RowPrinter:
+    """Prints a table that gets further rows: the headers once, and columns that never become narrower."""
+
+    def __init__(self) -> None:
+        self._widths: list[int] = []
+
+    def add(self, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print rows; before the first ones also the headers, as they are."""
+        lines = [*([] if self._widths else [list(headers)]), *map(tables.cells, rows)]
+        new = tables.widths(lines) if lines else self._widths
+        self._widths = list(map(max, self._widths, new)) if self._widths else new
+        for line in lines:
+            print(tables.line(line, self._widths), flush=True)

@@ -2,16 +2,16 @@
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from serving import clock, errors
 from serving.cli.exits import Exit
 from serving.cli.options import Watch, with_target
+from serving.cli.output import live
+from serving.cli.output.formats import Output
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
@@ -44,12 +44,13 @@ def status(
 
     async def work(kube: "Kube") -> str:
         if watch:
+            await read(kube, target.namespace, name)  # fails without the API, for which `follow` waits
             return await follow(kube, target.namespace, name)
         experiment, trials = await read(kube, target.namespace, name)
         if output == "table":
             print(summary.status(experiment, trials, clock.now()))
         else:
-            print_objects([experiment], output, single=True)
+            print_objects([experiment], Output(output), single=True)
         return ""
 
     finish(with_kube(target.kubeconfig, work), name)
@@ -81,25 +82,24 @@ async def follow(kube: "Kube", namespace: str, name: str) -> str:
     Raises:
         errors.NotFound: the experiment does not exist, or was deleted.
     """
-    console = Console()
     try:
-        if console.is_terminal:
-            return await _live(kube, namespace, name, console)
+        if live.is_terminal():
+            await live.show(_tables(kube, namespace, name))
+            experiment, _ = await _read_again(kube, namespace, name)
+            return summary.phase(experiment)
         return await _in_lines(kube, namespace, name)
     except asyncio.CancelledError:
         print(f"The experiment continues; `slipway tune stop {name}` stops it.", file=sys.stderr)
         raise
 
 
-async def _live(kube: "Kube", namespace: str, name: str, console: Console) -> str:
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        while True:
-            experiment, trials = await _read_again(kube, namespace, name)
-            table = summary.status(experiment, trials, clock.now())
-            live.update(Text(table, no_wrap=True, overflow="ellipsis"), refresh=True)
-            if summary.has_ended(experiment):
-                return summary.phase(experiment)
-            await asyncio.sleep(POLL_SECONDS)
+async def _tables(kube: "Kube", namespace: str, name: str) -> AsyncIterator[str]:
+    while True:
+        experiment, trials = await _read_again(kube, namespace, name)
+        yield summary.status(experiment, trials, clock.now())
+        if summary.has_ended(experiment):
+            return
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _in_lines(kube: "Kube", namespace: str, name: str) -> str:

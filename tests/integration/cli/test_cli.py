@@ -155,6 +155,18 @@ def test_objects_print_as_json_yaml_and_names_also_without_a_kind(slipway: Any, 
     assert slipway("get", "inf,mo", "-w")[:2] == (1, "")
 
 
+def test_options_before_the_command_choose_the_namespace(slipway: Any, tmp_path: Path) -> None:
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: elsewhere}\n"
+    assert slipway("apply", "-f", manifest(tmp_path, namespace))[0] == 0
+    file = manifest(tmp_path, MODEL.replace("NAME", "away").replace("TEXT", "x"))
+    assert slipway("-n", "elsewhere", "apply", "-f", file)[0] == 0
+    assert slipway("get", "model", "away")[0] == 3
+    printed = slipway("-n=elsewhere", "get", "model", "away", "-o=jsonpath={.metadata.namespace}")
+    assert printed == (0, "elsewhere", "")
+    listed = slipway("-n", "elsewhere", "model", "list", "-o", "custom-columns=NAME:.metadata.name")
+    assert listed == (0, "NAME\n", "")
+
+
 def test_secrets_are_not_shown_by_describe(slipway: Any, tmp_path: Path) -> None:
     secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {key: aHVzaA==}\n"
     slipway("apply", "-f", manifest(tmp_path, secret))

@@ -202,6 +202,19 @@ def test_get_w_prints_existing_objects_and_then_changes_in_the_same_columns(wher
         assert changed.index("Terminating") == header.index("STATUS")
 
 
+def test_top_w_prints_the_usage_of_pods_and_then_each_change(where: DataDir) -> None:
+    spins = "import time\nwhile True: sum(range(100_000)); time.sleep(0.01)"
+    body = pod(NAMESPACE, "busy", spins)
+    asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
+    with going_on(where, "top", "pod", "busy", "-w") as usage:
+        header, *rows = [line(usage.stdout) for _ in range(3)]
+        usage.send_signal(signal.SIGINT)
+        assert usage.wait(20) == 130
+    assert header.split()[:4] == ["NAME", "INFERENCE", "ARM", "CPU"]
+    assert [row.split()[0] for row in rows] == ["busy", "busy"]
+    assert rows[0] != rows[1]
+
+
 def job(name: str, **container: Any) -> dict[str, Any]:
     main = {"name": "main", "image": "none", "command": ["true"], **container}
     template = {"spec": {"restartPolicy": "Never", "containers": [main]}}

@@ -7,6 +7,7 @@ import pytest
 
 from serving.cli.command_group import Command, Group, build, load
 from serving.cli.commands import COMMANDS
+from serving.resources import kinds
 
 
 def commands(group: Group, before: str = "") -> Iterator[tuple[str, Command]]:
@@ -24,6 +25,12 @@ ALL = dict(commands(COMMANDS))
 def test_a_summary_is_the_first_line_of_the_docstring(path: str) -> None:
     documentation = inspect.getdoc(load(ALL[path].function)) or ""
     assert documentation.splitlines()[0] == ALL[path].summary
+
+
+def test_the_names_that_a_shell_completes_are_of_a_kind() -> None:
+    plurals = {command.names for command in ALL.values() if command.names}
+    assert plurals
+    assert plurals <= {kind.plural for kind in kinds.ALL}
 
 
 @pytest.mark.parametrize("path", ALL)

@@ -18,6 +18,14 @@ print("MODULES", *sys.modules, file=sys.stderr)
 """
 SERVERS_AND_CLIENTS = {"aiohttp", "kubernetes", "httpx", "fastapi", "uvicorn", "uvloop", "serving.kube"}
 NUMBERS = {"numpy", "scipy", "sklearn", "joblib", "pandas", "statsmodels", "skopt"}
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: local, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: local, context: {cluster: local, user: user}}]
+users: [{name: user, user: {token: secret}}]
+current-context: local
+"""
 HEAVY = SERVERS_AND_CLIENTS | NUMBERS | {"cryptography", "jinja2", "cel"}
 
 
@@ -61,17 +69,23 @@ def test_version_imports_no_client_without_an_api(tmp_path: Path) -> None:
     assert modules & (HEAVY | {"pydantic", "asyncio", "yaml", "rich"}) == set()
 
 
+@pytest.mark.parametrize(
+    "line", ["get inf", "traffic set digits", "tune apply", "model push", "autoscale status"]
+)
+def test_a_tab_imports_no_client_and_no_parser(line: str, tmp_path: Path) -> None:
+    """The API is asked for names by the standard library."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG)
+    options = ["-n", "default", "--kubeconfig", str(kubeconfig)]
+    modules = imported(["__complete", "zsh", *options, *line.split(), ""], tmp_path)
+    assert "urllib.request" in modules
+    assert modules & (HEAVY | {"pydantic", "rich"}) == set()
+
+
 def test_get_imports_only_the_asynchronous_client(tmp_path: Path) -> None:
     """Without its synchronous client, `kubernetes` costs a third."""
     kubeconfig = tmp_path / "config"
-    kubeconfig.write_text("""
-apiVersion: v1
-kind: Config
-clusters: [{name: local, cluster: {server: "http://127.0.0.1:1"}}]
-contexts: [{name: local, context: {cluster: local, user: user}}]
-users: [{name: user, user: {token: secret}}]
-current-context: local
-""")
+    kubeconfig.write_text(KUBECONFIG)
     modules = imported(["get", "--kubeconfig", str(kubeconfig)], tmp_path)
     assert "kubernetes.aio.client.rest" in modules
     synchronous = {"kubernetes.client", "kubernetes.config", "requests", "requests_oauthlib", "urllib3"}

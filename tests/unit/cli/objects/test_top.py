@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from serving.cli.objects import top
-from serving.resources import names
+from serving.resources import kinds, names
 
 
 def _pod(name: str, *resources: dict[str, Any], arm: str = "") -> dict[str, Any]:
@@ -50,6 +52,15 @@ def test_share_is_of_the_request_without_a_limit() -> None:
         [_pod("p", {"requests": {"cpu": "1"}})], [_usage("p", ("100m", "1Gi"))], namespaced=False
     )
     assert row[3:7] == ["100m", "1000m", None, "10%"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_has_no_row(phase: str) -> None:
+    ended = {**_pod("p", arm="stable"), "status": {"phase": phase}}
+    running = {**_pod("p", arm="stable"), "status": {"phase": "Running"}}
+    for selected in ([(kinds.POD, None)], [(kinds.POD, "p")], [(kinds.INFERENCE, "digits")]):
+        assert not top.is_selected(ended, selected)
+        assert top.is_selected(running, selected)
 
 
 def test_a_pod_without_usage_is_listed_with_its_requests() -> None:

@@ -1,0 +1,112 @@
+"""Objects as the text of `-o jsonpath=TEMPLATE`, and as the columns of `-o custom-columns=...`. Pure.
+
+Values look as Go prints them, so that scripts written for kubectl read the same text.
+"""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import orjson
+
+from serving.resources.formats.jsonpath import evaluation, parser
+from serving.resources.formats.jsonpath.syntax import Path, Template
+
+NO_VALUE = "<none>"
+_BETWEEN_COLUMNS = re.compile(r",(?![^\[]*\])")
+"""A comma outside of brackets, which unions and filters have."""
+_IN_HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+"""Characters that Go escapes in JSON."""
+_LARGEST_PLAIN = 1e21
+"""Go prints floats from here on with an exponent."""
+
+
+class Column(NamedTuple):
+    """A column of `-o custom-columns`."""
+
+    header: str
+    path: Path
+
+
+def columns(spec: str) -> tuple[Column, ...]:
+    """Return the columns of `HEADER:PATH,...`.
+
+    Raises:
+        ValueError: a column has another form, or an invalid path.
+    """
+    return tuple(map(_column, _BETWEEN_COLUMNS.split(spec)))
+
+
+def _column(text: str) -> Column:
+    header, colon, expression = text.partition(":")
+    if not colon:
+        raise ValueError(f"{text!r} is not HEADER:PATH, like NAME:.metadata.name")
+    return Column(header, parser.path(expression))
+
+
+def cells(columns: Sequence[Column], obj: Any) -> list[object]:
+    """Return the row of an object.
+
+    Raises:
+        ValueError: a path does not fit the object.
+    """
+    row: list[object] = []
+    for column in columns:
+        values = evaluation.find(column.path, obj)
+        row.append(",".join(map(_printed, values)) if values else NO_VALUE)
+    return row
+
+
+def text(template: Template, obj: Any) -> str:
+    """Return the text of a template for an object; lists and objects in it are JSON.
+
+    Raises:
+        ValueError: a path does not fit the object.
+    """
+    return "".join(" ".join(map(_value, values)) for values in evaluation.results(template, obj))
+
+
+def _value(value: Any) -> str:
+    return _json(value) if isinstance(value, dict | list) else _printed(value)
+
+
+def _json(value: Any) -> str:
+    text = orjson.dumps(_with_whole_numbers(value), option=orjson.OPT_SORT_KEYS).decode()
+    return "".join(_IN_HTML.get(character, character) for character in text)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Return the value with floats like 90.0 as 90."""
+    match value:
+        case dict():
+            return {key: _with_whole_numbers(item) for key, item in value.items()}
+        case list():
+            return [_with_whole_numbers(item) for item in value]
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def _printed(value: Any) -> str:
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return str(value).lower()
+        case float():
+            return _float(value)
+        case dict():
+            return f"map[{' '.join(f'{key}:{_printed(value[key])}' for key in sorted(value))}]"
+        case list():
+            return f"[{' '.join(map(_printed, value))}]"
+        case _:
+            return str(value)
+
+
+def _float(value: float) -> str:
+    exact = Decimal(repr(value))
+    if abs(value) >= _LARGEST_PLAIN or exact.adjusted() < -4:
+        return re.sub(r"\.0(?=e|$)", "", f"{value!r}")
+    return f"{exact:f}".removesuffix(".0")
