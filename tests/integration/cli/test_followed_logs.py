@@ -42,7 +42,7 @@ async def slipway(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIt
     app.router.add_get("/apis/apps/v1/namespaces/default/deployments/web", deployment)
     app.router.add_get("/api/v1/namespaces/default/pods", pods)
     app.router.add_get("/api/v1/namespaces/default/pods/{name}/log", log)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     kubeconfig = tmp_path / "kubeconfig"
@@ -59,7 +59,7 @@ async def slipway(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIt
 
 
 async def test_all_pods_of_a_deployment_are_followed_at_once(slipway: Slipway) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(20):
         code, out, _ = await slipway("logs", "-f", "deployment/web")
     assert code == 0
     assert sorted(out.splitlines()) == sorted(f"[web-{number}] followed" for number in range(PODS))
