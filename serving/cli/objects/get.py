@@ -10,7 +10,7 @@ from serving.cli.completion.values import Completes
 from serving.cli.options import AllNamespaces, with_target
 from serving.cli.output import formats, tables
 from serving.cli.output.formats import OutputOption
-from serving.cli.output.printing import print_objects, print_rows, scope, server_table
+from serving.cli.output.printing import Selector, print_objects, print_rows, scope, server_table
 from serving.cli.session import with_kube
 from serving.cli.target import Target, full_name, named
 from serving.resources import kinds
@@ -35,12 +35,16 @@ def get(
         str,
         typer.Option("-l", "--selector", metavar="KEY=VALUE,...", help="Only objects with these labels."),
     ] = "",
+    fields: Annotated[
+        str,
+        typer.Option("--field-selector", metavar="FIELD=VALUE,...", help="Only objects with these fields."),
+    ] = "",
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Go on printing changes.")] = False,
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """Show objects."""
     where = None if all_namespaces else target.namespace
-    form = formats.parse(output)
+    form, selector = formats.parse(output), Selector(labels, fields)
     objects, is_overview = named(what or [kinds.INFERENCE.plural]), not what and form.is_table
     if watch and len(objects) != 1:
         raise errors.UserError("-w watches one kind, or one object, at a time")
@@ -50,15 +54,15 @@ def get(
             from serving.cli.objects import watching
 
             kind, name = objects[0]
-            selection = watching.Selection(kind, where, name, labels)
+            selection = watching.Selection(kind, where, name, selector)
             await watching.follow(kube, selection, form, by_arm=is_overview)
         elif is_overview:
-            listing = await kube.list(kinds.INFERENCE, where, labels=labels)
+            listing = await kube.list(kinds.INFERENCE, where, labels=labels, fields=fields)
             print_rows(*tables.overview(listing.items, namespaced=where is None), where)
         elif form.is_table:
-            await _print_tables(kube, objects, where, labels, wide=form.name == "wide")
+            await _print_tables(kube, objects, where, selector, wide=form.name == "wide")
         else:
-            print_objects(await _objects(kube, objects, where, labels), form, single=_single(objects))
+            print_objects(await _objects(kube, objects, where, selector), form, single=_single(objects))
 
     with_kube(target.kubeconfig, work)
 
@@ -68,23 +72,26 @@ def _single(objects: list[tuple[Kind, str | None]]) -> bool:
 
 
 async def _objects(
-    kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, labels: str
+    kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, selector: Selector
 ) -> list[Any]:
     items: list[Any] = []
     for kind, name in objects:
         if name is None:
-            items += (await kube.list(kind, scope(kind, where), labels=labels)).items
+            listing = await kube.list(
+                kind, scope(kind, where), labels=selector.labels, fields=selector.fields
+            )
+            items += listing.items
         else:
             items.append(await kube.get(kind, scope(kind, where), name))
     return items
 
 
 async def _print_tables(
-    kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, labels: str, *, wide: bool
+    kube: "Kube", objects: list[tuple[Kind, str | None]], where: str | None, selector: Selector, *, wide: bool
 ) -> None:
     groups: dict[Kind, tuple[list[str], list[list[object]]]] = {}
     for kind, name in objects:
-        table = await server_table(kube, kind, name, where, labels)
+        table = await server_table(kube, kind, name, where, selector)
         headers, rows = tables.of_server(table, wide=wide, namespaced=kind.namespaced and where is None)
         groups.setdefault(kind, (headers, []))[1].extend(rows)
     shown = {kind: group for kind, group in groups.items() if group[1]} or dict(list(groups.items())[:1])

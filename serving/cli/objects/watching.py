@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from serving import errors
 from serving.cli.output import tables
 from serving.cli.output.formats import Output
-from serving.cli.output.printing import TABLE, RowPrinter, column_rows, print_objects, scope, server_table
+from serving.cli.output.printing import (
+    TABLE,
+    RowPrinter,
+    Selector,
+    column_rows,
+    print_objects,
+    scope,
+    server_table,
+)
 from serving.objects import Object
 from serving.resources.kinds import Kind
 
@@ -24,8 +32,8 @@ class Selection(NamedTuple):
     where: str | None
     """The namespace; None: all."""
     name: str | None = None
-    """None: all with these labels."""
-    labels: str = ""
+    """None: all that `selector` selects."""
+    selector: Selector = Selector()
 
 
 async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: bool) -> None:
@@ -49,12 +57,14 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
     else:
         view = _ServerRows(kube, selection, wide=output.name == "wide")
     kind, where = selection.kind, scope(selection.kind, selection.where)
-    fields = f"metadata.name={selection.name}" if selection.name else ""
+    labels, fields = selection.selector
+    if selection.name:
+        labels, fields = "", f"metadata.name={selection.name}"
     version = await view.print_list(selection.name)
     while True:
         try:
             async for event in kube.watch(
-                kind, where, version, labels=selection.labels, fields=fields, accept=view.accept
+                kind, where, version, labels=labels, fields=fields, accept=view.accept
             ):
                 version = event.object["metadata"]["resourceVersion"]
                 if event.type == "DELETED":
@@ -85,7 +95,8 @@ class _View(ABC):
             obj = await self._kube.get(kind, where, name)
             self.print_object(obj)
             return str(obj["metadata"]["resourceVersion"])
-        listing = await self._kube.list(kind, where, labels=self._selection.labels)
+        labels, fields = self._selection.selector
+        listing = await self._kube.list(kind, where, labels=labels, fields=fields)
         for item in listing.items:
             self.print_object(item)
         return listing.resource_version
@@ -111,7 +122,7 @@ class _ServerRows(_View):
 
     async def print_list(self, name: str | None) -> str:
         table = await server_table(
-            self._kube, self._selection.kind, name, self._selection.where, self._selection.labels
+            self._kube, self._selection.kind, name, self._selection.where, self._selection.selector
         )
         self.print_object(table)
         return str(table["metadata"]["resourceVersion"])

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 import yaml
@@ -21,15 +21,24 @@ if TYPE_CHECKING:
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
+class Selector(NamedTuple):
+    """What selects objects of a kind; empty parts select all."""
+
+    labels: str = ""
+    fields: str = ""
+
+
 def scope(kind: Kind, where: str | None) -> str | None:
     """Return the namespace to read a kind in; None for all, and for kinds without a namespace."""
     return where if kind.namespaced else None
 
 
-async def server_table(kube: "Kube", kind: Kind, name: str | None, where: str | None, labels: str) -> Object:
+async def server_table(
+    kube: "Kube", kind: Kind, name: str | None, where: str | None, selector: Selector
+) -> Object:
     """Return the Table of a kind or of one object in the namespace `where`; None means all namespaces."""
     path = kind.path(scope(kind, where), name)
-    query = {} if name else {"labelSelector": labels}
+    query = {} if name else {"labelSelector": selector.labels, "fieldSelector": selector.fields}
     return await kube.request("GET", path, query=query, accept=TABLE)
 
 

@@ -167,6 +167,18 @@ def test_options_before_the_command_choose_the_namespace(slipway: Any, tmp_path:
     assert listed == (0, "NAME\n", "")
 
 
+def test_fields_select_objects_in_every_form(slipway: Any, tmp_path: Path) -> None:
+    for name in ("chosen", "other"):
+        file = manifest(tmp_path, MODEL.replace("NAME", name).replace("TEXT", "x"))
+        assert slipway("apply", "-f", file)[0] == 0
+    selected = ("get", "models", "--field-selector", "metadata.name=chosen")
+    assert slipway(*selected, "-o", "name") == (0, "model.slipway.dev/chosen\n", "")
+    assert [row.split()[0] for row in slipway(*selected)[1].splitlines()] == ["NAME", "chosen"]
+    code, out, err = slipway("get", "models", "--field-selector", "spec.nope=1")
+    assert (code, out) == (6, "")
+    assert "spec.nope" in err
+
+
 def test_secrets_are_not_shown_by_describe(slipway: Any, tmp_path: Path) -> None:
     secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {key: aHVzaA==}\n"
     slipway("apply", "-f", manifest(tmp_path, secret))
