@@ -6,6 +6,8 @@ https://github.com/open-inference/open-inference-protocol/blob/main/specificatio
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -32,6 +34,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Mapping[str, str]
 
 _SERVER_PATHS = frozenset({"/v2", "/v2/health/live", "/v2/health/ready"})
+_DISCARD_SECONDS = 30.0
+"""Longest wait for the end of a body that is too large: 100 MB at 27 Mbit/s."""
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(ready|infer))?")
 
 
@@ -166,6 +170,8 @@ class InferenceApp:
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         limit = self._settings.max_body_bytes
         if int(headers.get("content-length", "0")) > limit:
+            if "expect" not in headers:  # else the client waits for `100 Continue`, and sends no body
+                await _discard(receive)
             raise too_large(f"must be at most {limit} bytes", int(headers["content-length"]))
         chunks: list[bytes] = []
         size = 0
@@ -176,9 +182,11 @@ class InferenceApp:
                 raise errors.ApiError(400, "BadRequest", "body: the client disconnected before its end")
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
-            if size > limit:
-                raise too_large(f"must be at most {limit} bytes", f"{size} or more")
             has_more = message.get("more_body", False)
+            if size > limit:
+                if has_more:
+                    await _discard(receive)
+                raise too_large(f"must be at most {limit} bytes", f"{size} or more")
         return compression.decompressed(b"".join(chunks), headers.get("content-encoding", ""), limit)
 
     async def _send(self, reply: Reply, headers: Headers, send: Send) -> None:
@@ -190,13 +198,23 @@ class InferenceApp:
             body = compression.compressed(body, encoding)
             response_headers.append((b"content-encoding", encoding.encode()))
         response_headers.append((b"content-length", str(len(body)).encode()))
-        # uvicorn drops the rest of a body that is too large. A close would reset the connection of a client
-        # that still sends, before it reads the answer; one that waits for `100 Continue` sends no body.
-        refused_unsent = reply.status == TOO_LARGE and "expect" in headers
-        if refused_unsent or self._served.draining:
+        # After `Expect`, the next bytes may be a body or a request.
+        unsent = reply.status == TOO_LARGE and "expect" in headers
+        if unsent or self._served.draining:
             response_headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": reply.status, "headers": response_headers})
         await send({"type": "http.response.body", "body": body})
+
+
+async def _discard(receive: Receive) -> None:
+    """Read the rest of a body: a client that still sends would see a reset instead of an early answer.
+
+    Envoy resets it even if the connection stays open.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            while (await receive()).get("more_body", False):
+                pass
 
 
 def _failed(status: int, message: str, *, is_grpc: bool) -> Reply:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving import clock, errors
 from serving.embedded.apiserver import status_errors
-from serving.embedded.apiserver.handlers import documents, request_metrics
+from serving.embedded.apiserver.handlers import documents
 from serving.embedded.apiserver.handlers.nodes import Nodes
 from serving.embedded.apiserver.handlers.objects import ObjectHandlers
 from serving.embedded.apiserver.handlers.other_resources import OtherResources
@@ -46,10 +46,9 @@ class Dispatcher:
             return
         path, started = scope["raw_path"].decode("latin-1"), clock.monotonic()
         address = paths.parse(path)
-        resource = paths.split(path) if address is None else paths.resource_path(address)
-        labels = request_metrics.labels(scope["method"], resource, watches=_watches(scope["query_string"]))
+        series = self._metrics.of(scope["method"], address, path, watches=_watches(scope["query_string"]))
         code = 0
-        self._metrics.begin(labels)
+        series.begin()
         try:
             if address is not None:
                 response = await self._answer(AsgiRequest(scope, receive), address, path)
@@ -65,7 +64,7 @@ class Dispatcher:
 
             await self._others(scope, receive, send_seen)
         finally:
-            self._metrics.end(labels, code, clock.monotonic() - started)
+            series.end(code, clock.monotonic() - started)
 
     async def _answer(self, request: AsgiRequest, address: paths.Address, path: str) -> ASGIApp:
         try:

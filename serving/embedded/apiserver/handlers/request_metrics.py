@@ -3,19 +3,24 @@
 https://kubernetes.io/docs/reference/instrumentation/metrics/.
 """
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from itertools import accumulate
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.discovery import api_groups
-from serving.embedded.apiserver.requests.paths import ResourcePath
+from serving.embedded.apiserver.requests import paths
+from serving.embedded.apiserver.requests.paths import Address, ResourcePath
 from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.resources import kinds
+from serving.resources.kinds import Kind
 
 LABELS = ("verb", "group", "version", "resource", "subresource")
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -57,62 +62,91 @@ def _served() -> frozenset[tuple[str, str, str]]:
     return frozenset((kind.group, kind.version, kind.plural) for kind in api_groups.SERVED)
 
 
-class RequestMetrics:
+class RequestSeries:
+    """The counts of the requests with the same labels.
+
+    They are plain numbers of one event loop: those of prometheus_client have locks, and would double the cost
+    of a small read.
+    """
+
+    __slots__ = ("buckets", "codes", "is_long", "open", "seconds")
+
+    def __init__(self, *, is_long: bool) -> None:
+        self.is_long = is_long
+        self.codes: Counter[int] = Counter()
+        self.buckets = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0
+        self.open = 0
+        """Requests that are long and not answered to their end."""
+
+    def begin(self) -> None:
+        if self.is_long:
+            self.open += 1
+
+    def end(self, code: int, seconds: float) -> None:
+        """Count an answered request; a code of 0 is no answer."""
+        self.codes[code] += 1
+        if self.is_long:
+            self.open -= 1
+            return
+        self.buckets[bisect_left(BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+
+class RequestMetrics(Collector):
     """The API server's metrics."""
 
     def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._series: dict[RequestLabels, RequestSeries] = {}
+        self._of_address: dict[tuple[str, Kind, bool, str | None, bool], RequestSeries] = {}
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "apiserver_request", "Answered requests.", (*LABELS, "code"), registry=self._registry
-        )
-        self._seconds = Histogram(
-            "apiserver_request_duration_seconds",
-            "From the headers of a request to the end of its answer, without watches and logs.",
-            LABELS,
-            buckets=BUCKETS,
-            registry=self._registry,
-        )
-        self._long = Gauge(
-            "apiserver_longrunning_requests",
-            "Watches and logs that are open.",
-            LABELS,
-            registry=self._registry,
-        )
-        self._counters: dict[tuple[RequestLabels, int], Counter] = {}
-        self._histograms: dict[RequestLabels, Histogram] = {}
-        self._registry.register(_StoredObjects(store))
+        self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
-    def begin(self, request: RequestLabels) -> None:
-        """Count a request that is long as open."""
-        if request.is_long:
-            self._long.labels(*request).inc()
+    def of(self, method: str, address: Address | None, path: str, *, watches: bool) -> RequestSeries:
+        """Return the series of a request; `address` is what its path is parsed to."""
+        if address is None:
+            return self._labelled(labels(method, paths.split(path), watches=watches))
+        verb = _VERBS.get(method, "OTHER")
+        key = (verb, address.kind, address.name is None, address.subresource, watches)
+        series = self._of_address.get(key)
+        if series is None:
+            resource = paths.resource_path(address)
+            series = self._of_address[key] = self._labelled(labels(method, resource, watches=watches))
+        return series
 
-    def end(self, request: RequestLabels, code: int, seconds: float) -> None:
-        """Count an answered request."""
-        counter = self._counters.get((request, code))
-        if counter is None:
-            counter = self._counters[request, code] = self._requests.labels(*request, code)
-        counter.inc()
-        if request.is_long:
-            self._long.labels(*request).dec()
-            return
-        histogram = self._histograms.get(request)
-        if histogram is None:
-            histogram = self._histograms[request] = self._seconds.labels(*request)
-        histogram.observe(seconds)
+    def _labelled(self, request: RequestLabels) -> RequestSeries:
+        if request not in self._series:
+            self._series[request] = RequestSeries(is_long=request.is_long)
+        return self._series[request]
 
     def page(self) -> bytes:
         """Return the page in Prometheus's text format."""
         return generate_latest(self._registry)
 
-
-class _StoredObjects(Collector):
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily("apiserver_storage_objects", "Stored objects.", labels=("resource",))
+    def collect(self) -> Iterator[Metric]:
+        """Yield the requests by their labels, and the number of stored objects."""
+        requests = CounterMetricFamily("apiserver_request", "Answered requests.", labels=(*LABELS, "code"))
+        seconds = HistogramMetricFamily(
+            "apiserver_request_duration_seconds",
+            "From the headers of a request to the end of its answer, without watches and logs.",
+            labels=LABELS,
+        )
+        long = GaugeMetricFamily(
+            "apiserver_longrunning_requests", "Watches and logs that are open.", labels=LABELS
+        )
+        for request, series in self._series.items():
+            for code, count in series.codes.items():
+                requests.add_metric((*request, str(code)), count)
+            if series.is_long:
+                long.add_metric(request, series.open)
+            else:
+                bounds = [*map(str, BUCKETS), "+Inf"]
+                below = accumulate(series.buckets)
+                seconds.add_metric(request, list(zip(bounds, below, strict=True)), series.seconds)
+        yield from (requests, seconds, long)
+        objects = GaugeMetricFamily("apiserver_storage_objects", "Stored objects.", labels=("resource",))
         for kind in kinds.ALL:
-            family.add_metric([status_errors.resource(kind)], len(self._store.objects(kind)))
-        yield family
+            objects.add_metric((status_errors.resource(kind),), len(self._store.objects(kind)))
+        yield objects

@@ -1,13 +1,18 @@
-"""Labels of requests: known beforehand, whatever a client asks for."""
+"""Requests are counted under labels that are known beforehand, whatever a client asks for."""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from serving.embedded.apiserver.discovery import api_groups
 from serving.embedded.apiserver.handlers import request_metrics
-from serving.embedded.apiserver.handlers.request_metrics import RequestLabels
+from serving.embedded.apiserver.handlers.request_metrics import RequestLabels, RequestMetrics
 from serving.embedded.apiserver.requests import paths
+from serving.embedded.apiserver.storage.database import Database
+from serving.embedded.apiserver.storage.store import ObjectStore
 
 VERBS = {"GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE", "DELETECOLLECTION", "OTHER"}
 PODS = ("", "v1", "pods")
@@ -49,3 +54,41 @@ def test_no_request_adds_a_label_value(method: str, parts: list[str], *, watches
     served = {(kind.group, kind.version, kind.plural) for kind in api_groups.SERVED} | {("", "", "")}
     assert (found.group, found.version, found.resource) in served
     assert found.subresource in {"", "log", "scale", "status", "other"}
+
+
+async def test_a_page_has_every_request_by_code_and_duration_and_what_is_open(tmp_path: Path) -> None:
+    store = ObjectStore(Database(tmp_path / "db", epoch=1, history=50))
+    metrics = RequestMetrics(store)
+    pods = "/api/v1/pods"
+    for code, seconds in ((200, 0.0005), (200, 0.02), (404, 99.0)):
+        listed = metrics.of("GET", paths.parse(pods), pods, watches=False)
+        listed.begin()
+        listed.end(code, seconds)
+    watch = metrics.of("GET", paths.parse(pods), pods, watches=True)
+    watch.begin()
+
+    def samples(name: str) -> dict[str, float]:
+        page = metrics.page().decode()
+        shown = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
+        return {
+            " ".join(
+                sample.labels[key] for key in ("verb", "code", "le") if key in sample.labels
+            ): sample.value
+            for sample in shown
+            if sample.name == name
+        }
+
+    assert samples("apiserver_request_total") == {"LIST 200": 2, "LIST 404": 1}
+    buckets = samples("apiserver_request_duration_seconds_bucket")
+    assert (buckets["LIST 0.001"], buckets["LIST 0.025"], buckets["LIST 30.0"], buckets["LIST +Inf"]) == (
+        1,
+        2,
+        2,
+        3,
+    )
+    assert samples("apiserver_request_duration_seconds_count") == {"LIST": 3}
+    assert samples("apiserver_longrunning_requests") == {"WATCH": 1}
+    watch.end(200, 5.0)
+    assert samples("apiserver_longrunning_requests") == {"WATCH": 0}
+    assert samples("apiserver_request_total") == {"LIST 200": 2, "LIST 404": 1, "WATCH 200": 1}
+    await store.close()
