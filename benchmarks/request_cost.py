@@ -26,7 +26,7 @@ from rig.harness import report
 
 from serving.router.envoy import routes
 from serving.router.envoy.binary import find_envoy
-from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.bootstrap import bootstrap, grpc_bridge
 from serving.router.xds.grpc_server import listening
 
 Json = dict[str, Any]
@@ -53,8 +53,8 @@ def no_caller_filter(manager: Json) -> None:
     del manager["http_filters"][0]
 
 
-def no_bridge(manager: Json) -> None:
-    del manager["http_filters"][1]
+def with_bridge(manager: Json) -> None:
+    manager["http_filters"].insert(1, grpc_bridge())
 
 
 MANAGERS: dict[str, Callable[[Json], None]] = {
@@ -63,7 +63,7 @@ MANAGERS: dict[str, Callable[[Json], None]] = {
     "normal paths": without("normalize_path", "merge_slashes"),
     "stripping of our headers": without("early_header_mutation_extensions"),
     "filter that assigns callers": no_caller_filter,
-    "bridge of gRPC": no_bridge,
+    "with the bridge of gRPC": with_bridge,
 }
 PIECES = {"retries": ("retry_policy",), "response headers": ("response_headers_to_add",)}
 """Parts of a route, at any depth."""

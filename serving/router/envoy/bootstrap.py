@@ -112,27 +112,40 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
 
 
 def _public(settings: GatewaySettings, port: int) -> Json:
-    filters = [
-        {
-            "name": ASSIGN_FILTER,
-            "disabled": True,
-            "typed_config": {
-                "@type": f"{_FILTERS}.lua.v3.Lua",
-                "default_source_code": {"inline_string": ASSIGN_CALLER},
-            },
+    assign_caller = {
+        "name": ASSIGN_FILTER,
+        "disabled": True,
+        "typed_config": {
+            "@type": f"{_FILTERS}.lua.v3.Lua",
+            "default_source_code": {"inline_string": ASSIGN_CALLER},
         },
-        _grpc_bridge(),
-    ]
+    }
     listener = {
         "name": "public",
         "address": {"socket_address": {"address": settings.host, "port_value": port}},
         # With reuse, a second gateway of the same user would silently share the port.
         "enable_reuse_port": False,
-        "filter_chains": [{"filters": [_http("public", settings, filters)]}],
+        # The bridge costs 6 % of a small request, so connections of HTTP/1.1, which cannot be gRPC's, have none.
+        "listener_filters": [_http_inspector()],
+        "continue_on_listener_filters_timeout": True,
+        "filter_chains": [
+            {"name": "http1", "filters": [_http("public", settings, [assign_caller])]},
+            {
+                "name": "http2",
+                "filter_chain_match": {"application_protocols": ["h2c"]},
+                "filters": [_http("public", settings, [assign_caller, grpc_bridge()])],
+            },
+        ],
     }
     if settings.concurrency > 1:
         listener["connection_balance_config"] = {"exact_balance": {}}
     return listener
+
+
+def _http_inspector() -> Json:
+    """Return the listener filter that tells HTTP/1.1 and HTTP/2 apart by a connection's first bytes."""
+    kind = "envoy.extensions.filters.listener.http_inspector.v3.HttpInspector"
+    return {"name": "http-inspector", "typed_config": {"@type": _TYPE + kind}}
 
 
 def _private(settings: GatewaySettings, socket: str) -> Json:
@@ -213,7 +226,7 @@ def _json(**fields: str) -> Json:
     return {"json_format": fields, "content_type": "application/json"}
 
 
-def _grpc_bridge() -> Json:
+def grpc_bridge() -> Json:
     """Return the filter that sends a gRPC request by HTTP/1.1, and adds the trailers of gRPC to the response.
 
     Frames of messages stay: a response without a body, as every local reply is, would get an empty message

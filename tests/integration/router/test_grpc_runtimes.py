@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import re
-import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -265,15 +264,3 @@ async def test_calls_at_zero_wait_for_a_replica_and_time_out_as_calls_do(
             with pytest.raises(InferenceServerException, match="no replica was ready in time") as caught:
                 await triton_client.infer("digits", [images()])
             assert caught.value.status() == "StatusCode.UNAVAILABLE"
-
-
-async def test_body_that_is_no_message_is_an_invalid_argument(
-    tmp_path: Path, replicas: Sequence[Running]
-) -> None:
-    async with gateway_rig(tmp_path) as gateway, aiohttp.ClientSession() as session:
-        await gateway.serve([route("digits", [("a", 10_000)])], slices(replicas))
-        headers = {"host": HOST_NAME, "content-type": "application/grpc"}
-        body = struct.pack(">BI", 0, 99) + b"short"
-        async with session.post(f"{gateway.url}{INFER}", data=body, headers=headers) as response:
-            assert (response.status, response.headers["grpc-status"]) == (200, "3")
-            assert response.headers["grpc-message"].startswith("body: must be one gRPC message of 99 bytes")

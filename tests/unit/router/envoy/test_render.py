@@ -155,6 +155,16 @@ def test_salt_appears_in_the_pattern_only_as_a_digest() -> None:
     assert b"\\9" not in content
 
 
+def test_only_connections_of_http2_have_the_bridge_of_grpc() -> None:
+    public, _ = bootstrap(SETTINGS, port=1, sockets=SOCKETS)["static_resources"]["listeners"]
+    filters = {
+        chain["name"]: {item["name"] for item in chain["filters"][0]["typed_config"]["http_filters"]}
+        for chain in public["filter_chains"]
+    }
+    assert filters["http2"] - filters["http1"] == {BRIDGE_FILTER}
+    assert not filters["http1"] - filters["http2"]
+
+
 def test_bootstrap_reads_no_configuration_from_files() -> None:
     assert "path_config_source" not in json.dumps(bootstrap(SETTINGS, port=1, sockets=SOCKETS))
 
