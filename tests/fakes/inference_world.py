@@ -37,6 +37,8 @@ class InferenceWorld:
         """ModelVersions that are still being built."""
         self.blocked: set[str] = set()
         """ModelVersions that a policy blocks."""
+        self.blocked_by = "ContainsCode"
+        """Reason of the blocked ModelVersions."""
         self.broken: set[str] = set()
         """ModelVersions whose replicas never become ready."""
         self.sick: set[str] = set()
@@ -62,7 +64,7 @@ class InferenceWorld:
         return Observed(
             inference=self.inference,
             model_versions={
-                name: blocked_version(name) if name in self.blocked else ready_version(name)
+                name: blocked_version(name, self.blocked_by) if name in self.blocked else ready_version(name)
                 for name in versions - self.unready
             },
             deployments=self.deployments,

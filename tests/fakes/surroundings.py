@@ -107,13 +107,13 @@ def ready_version(name: str, framework: str = "sklearn") -> Object:
     }
 
 
-def blocked_version(name: str) -> Object:
+def blocked_version(name: str, reason: str = "ContainsCode") -> Object:
     """Return a ModelVersion that a policy blocks."""
     version = ready_version(name)
     ready = {
         "type": "Ready",
         "status": "False",
-        "reason": "ContainsCode",
+        "reason": reason,
         "message": "model.pkl (Pickle) contains code",
     }
     return {**version, "status": {**version["status"], "phase": "Blocked", "conditions": [ready]}}

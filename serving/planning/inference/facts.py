@@ -112,8 +112,8 @@ def derive(observed: Observed) -> Facts:
 
 
 def _blocked(observed: Observed, backends: Mapping[str, Object]) -> frozenset[str]:
-    """Return the revisions of blocked versions, by their Deployments and by the Route."""
-    versions = {name for name, stored in observed.model_versions.items() if version.blocked(stored)}
+    """Return the revisions whose versions a policy stops, by their Deployments and by the Route."""
+    versions = {name for name, stored in observed.model_versions.items() if version.must_stop(stored)}
     by_route = {name for name, backend in backends.items() if backend.get("modelVersion") in versions}
     by_deployment = {
         name

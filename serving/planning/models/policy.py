@@ -16,6 +16,8 @@ NO_CODE = "noCode"
 SIGNED = "signed"
 """One of the policy's keys must have signed the image."""
 RULES = (NO_CODE, SIGNED)
+POLICY_INVALID = "PolicyInvalid"
+"""Reason of a version that a policy with an unknown rule, or without readable keys, blocks."""
 _NAMED_FILES = 3
 
 
@@ -83,9 +85,9 @@ def _violations(policy: Policy, status: Mapping[str, Any], problem: str) -> Sequ
         message = (
             f"{policy.place}: unknown rule {', '.join(map(repr, unknown))}; the rules are noCode and signed"
         )
-        return [StatusReason("PolicyInvalid", message)]
+        return [StatusReason(POLICY_INVALID, message)]
     if policy.problem and SIGNED in policy.rules:
-        return [StatusReason("PolicyInvalid", f"{policy.place}: {policy.problem}")]
+        return [StatusReason(POLICY_INVALID, f"{policy.place}: {policy.problem}")]
     broken = []
     if NO_CODE in policy.rules and (message := _code(status.get("contents"), problem)):
         broken.append(StatusReason("ContainsCode", f"{message} (rule noCode of {policy.place})"))

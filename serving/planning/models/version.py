@@ -97,6 +97,16 @@ def blocked(version: Mapping[str, Any]) -> str:
     return f"ModelVersion {version['metadata']['name']} is blocked: {ready.get('message', '')}"
 
 
+def must_stop(version: Mapping[str, Any]) -> bool:
+    """Whether the replicas of a blocked version stop.
+
+    A policy that is not valid starts no more of them: a typo must not end what serves.
+    """
+    status = version.get("status") or {}
+    ready = conditions.find(status.get("conditions"), "Ready") or {}
+    return status.get("phase") == "Blocked" and ready.get("reason") != policy.POLICY_INVALID
+
+
 def next_step(
     version: Mapping[str, Any],
     job: Object | None,

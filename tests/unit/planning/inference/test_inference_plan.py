@@ -133,6 +133,17 @@ def test_an_inference_that_names_a_blocked_version_starts_nothing_and_says_why()
     assert "ModelVersion v1 is blocked: model.pkl (Pickle) contains code" in ready(world)["message"]
 
 
+def test_a_policy_that_is_not_valid_starts_nothing_and_stops_nothing() -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.settle()
+    world.blocked, world.blocked_by = {"v1"}, "PolicyInvalid"
+    world.settle()
+    assert (segments(world), len(world.deployments)) == ({"a": 10_000}, 1)
+    world.edit(predictor("a", "v1"), predictor("b", "v1"))
+    world.settle()
+    assert (segments(world), len(world.deployments)) == ({"a": 10_000}, 1)
+
+
 def test_the_share_of_a_blocked_version_falls_to_the_other_arms_and_comes_back() -> None:
     world = InferenceWorld(predictor("a", "v1", 30), predictor("b", "v2", 70))
     world.settle()
