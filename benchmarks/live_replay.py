@@ -45,7 +45,7 @@ from tuner.settings import DEFAULTS, SearchSettings  # noqa: E402
 from tuner.specs.space import Space  # noqa: E402
 
 TRIALS = 19
-"""One of the 20 trials of a search of `live_tuning.py` measures its current spec, which is not in the space."""
+"""One of the 20 trials of `live_tuning.py` measures the current spec, which is not in the space there."""
 GIB = 2.0**30
 
 
