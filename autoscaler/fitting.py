@@ -1,6 +1,6 @@
 """Fits the forecasts' regressions in a separate process, one target after another, every half an hour.
 
-statsmodels takes a second to import and 150 MB of memory. A fit takes a tenth of a second of a core, during
+statsmodels takes a second to import and 120 MB of memory. A fit takes a tenth of a second of a core, during
 which a tick would wait. So the process lives only during a round. It ends with its parent, and the next fit
 restarts a process that died.
 """

@@ -3,7 +3,7 @@
 A fit has three parts: an autoregression of the logarithm of the load in five-minute bins, with lags of the
 last hour, a day, two days and a week, as far as the history reaches; a regression of an upper quantile of the
 change in a quarter of an hour; and the strengths of the daily and weekly seasons, by STL. A fit takes about
-0.1 s on one core. The import of statsmodels takes a second and 100 MB, so `fit` imports it.
+0.1 s on one core. The import of statsmodels takes a second and 120 MB, so `fit` imports it.
 
 Strength of a season: Wang, Smith and Hyndman, Characteristic-based clustering for time series data, 2006,
 here without the share that the mean of as many cycles explains of noise.
