@@ -22,8 +22,9 @@ from serving.system import atomic_file
 
 CA_DAYS = 3650
 """The CA outlives many server certificates; clients trust it through the kubeconfig."""
-_BACKDATE = dt.timedelta(minutes=5)
-"""Tolerance for clients whose clocks are behind."""
+_BACKDATE = dt.timedelta(days=1)
+"""Tolerance for clients whose clocks are behind, and for this machine's own clock, if it is set back: a day
+covers a clock that had the local time for UTC."""
 
 
 Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]

@@ -1,6 +1,7 @@
 """Certificates of a running server: renewed without dropping connections, accepted by strict clients."""
 
 import base64
+import datetime as dt
 import socket
 import ssl
 import time
@@ -11,6 +12,9 @@ import pytest
 import yaml
 from cryptography import x509
 
+from serving import clock
+from serving.embedded.apiserver import certificates
+from serving.settings import ApiSettings
 from tests.objects.config_maps import MAPS, config_map, events
 from tests.rig.servers.api_process import ApiProcess
 
@@ -64,6 +68,15 @@ def test_new_connections_get_the_new_certificate_and_open_ones_continue(renewing
         assert (renewing.data_dir.tls / "ca.crt").read_bytes() == authority
         client.post(path, json=config_map("after"))
         assert next(watching)["object"]["metadata"]["name"] == "after"
+
+
+def test_certificates_are_valid_when_the_clock_is_set_back_by_half_a_day(tmp_path: Path) -> None:
+    now = clock.now()
+    certificates.ensure(tmp_path, "127.0.0.1", ApiSettings(), now)
+    earlier = now - dt.timedelta(hours=14)  # the largest offset of a time zone
+    assert certificates.can_serve(tmp_path, earlier)
+    authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
+    assert authority.not_valid_before_utc <= earlier
 
 
 def test_certificate_and_authority_are_the_same_after_a_restart(lasting: ApiProcess) -> None:

@@ -118,7 +118,8 @@ class ContainerMonitor:
         started_at = state.run.started_at
         was_ok = {"startup": state.started, "readiness": state.ready}.get(probe.kind, False)
         verdict = ProbeVerdict(ok=was_ok or None, proven=was_ok)
-        await asyncio.sleep(max(probe.initial_delay - (clock.now() - started_at).total_seconds(), 0))
+        ran_for, begun = probes.ran_for(started_at, clock.now()), clock.monotonic()
+        await asyncio.sleep(max(probe.initial_delay - ran_for, 0))
         while self._is_probed():
             identities = self._run.identities()
             if identities is None:
@@ -130,21 +131,20 @@ class ContainerMonitor:
                 self._identity,
                 identities[1].pid,
             )
+            asked = clock.monotonic()
             answer = await probe_client.send(target, probe.action, probe.timeout)
             if not self._is_running():
                 return
             if answer.address_taken:
                 self._emit("AddressTaken", f"container {self._name}: {answer.problem}", warning=True)
-            before, verdict = (
-                verdict,
-                probes.judge(probe, verdict, clock.monotonic(), success=not answer.problem),
-            )
+            answered = clock.monotonic()
+            before, verdict = verdict, probes.judge(probe, verdict, answered, success=not answer.problem)
             if verdict.ok is not before.ok and await self._act(probe, verdict, answer):
                 return
             if probe.kind == "startup" and verdict.ok:
                 return
-            running_for = (clock.now() - started_at).total_seconds()
-            await asyncio.sleep(probes.next_delay(probe, verdict, running_for))
+            running_for = ran_for + clock.monotonic() - begun
+            await asyncio.sleep(probes.next_delay(probe, verdict, running_for, answered - asked))
 
     def _can_probe(self, probe: ContainerProbe) -> bool:
         """Whether the process runs and, except for the startup probe, has started up."""

@@ -196,8 +196,13 @@ def _steps(containers: Iterable[Container], policy: Policy, now: datetime, setti
 
 
 def _due(container: Container, policy: Policy, now: datetime, settings: NodeSettings) -> datetime | None:
-    run = container.run
+    """Return when a container may start; a time that only a clock that was set back explains counts as past."""
+    run, blocked = container.run, container.blocked
     if run is not None and (run.exit is None or not restarts(policy, run.exit)):
         return None
-    due = now if run is None else restart_at(run, settings) or now
-    return max(due, container.blocked.until) if container.blocked else due
+    due = now
+    if run is not None and run.exit is not None and run.exit.finished_at and run.exit.finished_at <= now:
+        due = restart_at(run, settings) or now
+    if blocked is not None and blocked.until - now <= timedelta(seconds=settings.blocked_cap_seconds):
+        due = max(due, blocked.until)
+    return due

@@ -10,6 +10,7 @@ commands: every second) instead of every `periodSeconds`. Such early failures co
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Literal
 
 ProbeKind = Literal["readiness", "liveness", "startup"]
@@ -91,13 +92,25 @@ def judge(probe: ContainerProbe, verdict: ProbeVerdict, at: float, *, success: b
     return ProbeVerdict(ok, 0, streak, at, verdict.proven)
 
 
-def next_delay(probe: ContainerProbe, verdict: ProbeVerdict, since_start: float) -> float:
-    """Return the seconds until the next probe, `since_start` seconds after the container's start."""
+def ran_for(started_at: datetime, now: datetime) -> float:
+    """Return the seconds since a container's start; 0 where the clock was set back since."""
+    return max((now - started_at).total_seconds(), 0.0)
+
+
+def next_delay(probe: ContainerProbe, verdict: ProbeVerdict, since_start: float, took: float) -> float:
+    """Return the seconds until the next probe; `periodSeconds` are between the beginnings of two, as at kubelet.
+
+    Args:
+        probe: the probe.
+        verdict: the result of its answers so far.
+        since_start: seconds since the container's start.
+        took: seconds until the last answer.
+    """
     if probe.kind != "liveness" and not verdict.proven:
         slow = "exec" in probe.action or verdict.ok is False
         fast_period = min(max(SHARE * since_start, SHORTEST), FIRST_PERIOD)
         return min(FIRST_EXEC_PERIOD if slow else fast_period, probe.period)
-    return probe.period
+    return max(probe.period - took, SHORTEST)
 
 
 def port_of(container: Mapping[str, Any], port: int | str) -> int:

@@ -51,6 +51,18 @@ def test_crashed_container_waits_for_its_back_off():
     assert steps.wake_at == NOW + timedelta(seconds=3)
 
 
+def test_container_restarts_when_the_clock_was_set_back_after_its_end():
+    crashed = box(ended(1, ago=-3600, streak=5))
+    assert lifecycle.next_steps("Always", [], [crashed], NOW, SETTINGS).start == ("main",)
+
+
+def test_blocked_container_is_tried_again_when_the_clock_was_set_back():
+    blocked = box(blocked=Blocked("Missing", "", lifecycle.blocked_until(1, NOW, SETTINGS), 1))
+    assert lifecycle.next_steps("Always", [], [blocked], NOW, SETTINGS).start == ()
+    earlier = NOW - timedelta(hours=1)
+    assert lifecycle.next_steps("Always", [], [blocked], earlier, SETTINGS).start == ("main",)
+
+
 def test_back_off_is_reset_after_a_long_run():
     long = ended(1, streak=9, lasted=SETTINGS.backoff_reset_seconds)
     assert lifecycle.next_run(long, SETTINGS).streak == 1

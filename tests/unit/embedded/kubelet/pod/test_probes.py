@@ -1,3 +1,5 @@
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from serving.embedded.kubelet.pod.probes import (
     next_delay,
     parse,
     port_of,
+    ran_for,
 )
 
 READY = ContainerProbe("readiness", {"httpGet": {"port": 1}}, 0, 10, 1, 1, 3)
@@ -21,6 +24,13 @@ def verdict_after(probe: ContainerProbe, *answers: tuple[float, bool]) -> ProbeV
     for at, success in answers:
         verdict = judge(probe, verdict, at, success=success)
     return verdict
+
+
+@given(st.floats(-1e6, 1e6))
+def test_first_probe_waits_for_its_delay_at_most_when_the_clock_was_set_back(seconds: float):
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    passed = ran_for(start, start + timedelta(seconds=seconds))
+    assert passed == pytest.approx(max(seconds, 0), abs=1e-5)
 
 
 def test_defaults_are_those_of_kubernetes():
@@ -42,16 +52,24 @@ def test_a_success_resets_the_failures():
 
 
 def test_probe_is_sent_often_until_it_has_succeeded_once():
-    assert next_delay(READY, ProbeVerdict(), 0.0) == SHORTEST
-    assert next_delay(READY, ProbeVerdict(), 0.5) == pytest.approx(0.05)
-    assert next_delay(READY, ProbeVerdict(), 60.0) == FIRST_PERIOD
-    assert next_delay(READY, verdict_after(READY, (0, True)), 0.1) == 10
-    assert next_delay(READY, verdict_after(READY, (0, True), (1, False)), 0.1) == 10
-    assert next_delay(ContainerProbe("liveness", {}, 0, 10, 1, 1, 3), ProbeVerdict(), 0.0) == 10
+    assert next_delay(READY, ProbeVerdict(), 0.0, 0.0) == SHORTEST
+    assert next_delay(READY, ProbeVerdict(), 0.5, 0.0) == pytest.approx(0.05)
+    assert next_delay(READY, ProbeVerdict(), 60.0, 0.0) == FIRST_PERIOD
+    assert next_delay(READY, verdict_after(READY, (0, True)), 0.1, 0.0) == 10
+    assert next_delay(READY, verdict_after(READY, (0, True), (1, False)), 0.1, 0.0) == 10
+    assert next_delay(ContainerProbe("liveness", {}, 0, 10, 1, 1, 3), ProbeVerdict(), 0.0, 0.0) == 10
+
+
+@given(st.floats(0, 100))
+def test_period_is_between_the_beginnings_of_two_probes(took):
+    delay = next_delay(READY, verdict_after(READY, (0, True)), 60.0, took)
+    assert took + delay == pytest.approx(max(READY.period, took), abs=2 * SHORTEST)
 
 
 def test_exec_probe_is_run_at_most_once_a_second():
-    assert next_delay(ContainerProbe("readiness", {"exec": {}}, 0, 10, 1, 1, 3), ProbeVerdict(), 0.0) == 1
+    assert (
+        next_delay(ContainerProbe("readiness", {"exec": {}}, 0, 10, 1, 1, 3), ProbeVerdict(), 0.0, 0.0) == 1
+    )
 
 
 @given(st.lists(st.booleans(), min_size=1), st.integers(1, 4), st.integers(1, 4))
