@@ -21,6 +21,7 @@ kernel kills the container's processes with the shim. Process ids in records are
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -42,6 +43,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Blocked in the shim; one that is sent to the container before its exec stays pending."""
 REMOVE_TRIES = 100
 """A hundredth of a second each, until the kernel has noticed the end of a cgroup's last process."""
+FULL_DISK_SECONDS = 1.0
+"""Between attempts to record the end on a full disk."""
 START_ERROR = 128
 """Exit code of a command that could not be started, as containerd's StartError."""
 
@@ -51,8 +54,8 @@ def write_record(directory: str, name: str, content: dict[str, Any], *, synced: 
     atomic_file.replace(f"{directory}/{name}", json.dumps(content).encode(), mode=0o600, synced=synced)
 
 
-def _write_exit(directory: str, content: dict[str, Any]) -> None:
-    """Record the end, and sync all records of the run to the disk.
+def _has_written_exit(directory: str, content: dict[str, Any]) -> bool:
+    """Record the end, and sync all records of the run to the disk; return False if the disk is full.
 
     They are not synced earlier: a power failure ends the processes that they describe, and a sync slows the
     start down.
@@ -62,7 +65,13 @@ def _write_exit(directory: str, content: dict[str, Any]) -> None:
             fd = os.open(f"{directory}/{name}", os.O_RDONLY)
             os.fsync(fd)
             os.close(fd)
-    write_record(directory, "exit.json", content, synced=True)
+    try:
+        write_record(directory, "exit.json", content, synced=True)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return False
+    return True
 
 
 class Log:
@@ -313,15 +322,14 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
     status = _copy_output(process.pid, process.output, process.wakeup, log)
     _finish(spec, process.output, log)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    _write_exit(
-        directory,
-        {
-            "code": 128 + number if number else os.WEXITSTATUS(status),
-            "signal": number,
-            "oom": oom_kills(spec["oom"]) > oom_kills_before,
-            "error": start_error,
-        },
-    )
+    content = {
+        "code": 128 + number if number else os.WEXITSTATUS(status),
+        "signal": number,
+        "oom": oom_kills(spec["oom"]) > oom_kills_before,
+        "error": start_error,
+    }
+    while not _has_written_exit(directory, content):
+        select.select([], [], [], FULL_DISK_SECONDS)
     if not spec["join"]:
         _remove_cgroups(spec["cgroups"])
 

@@ -1,6 +1,7 @@
 """Awaits the end of runs, and stops them, by their records alone and without the API."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Sequence
 
@@ -9,10 +10,14 @@ from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.system import processes, procfs
 from serving.system.process_exit import wait_for_exit
 
+log = logging.getLogger(__name__)
+
 POLL_SECONDS = 0.01
 """Between reads of the record of a shim that is starting, which takes about 50 ms."""
 VERDICT_SECONDS = 5.0
 """Longest wait for a shim to start, or to finish its log after the last process was killed."""
+RECORD_SECONDS = 1.0
+"""Between attempts to record an end on a full disk."""
 
 
 async def ended(run: RunDirectory, shim_pidfd: int | None = None) -> bool:
@@ -37,8 +42,21 @@ async def ended(run: RunDirectory, shim_pidfd: int | None = None) -> bool:
         if run.exit() is None:
             processes.send_signal(process, signal.SIGKILL)
             same_boot = shim.boot_id == procfs.boot_id()
-            run.declare_lost("its container shim was killed" if same_boot else "the machine was restarted")
+            reason = "its container shim was killed" if same_boot else "the machine was restarted"
+            await _declare_lost(run, reason)
     return True
+
+
+async def _declare_lost(run: RunDirectory, reason: str) -> None:
+    """Record a lost end; on a full disk, as soon as there is room, without which nothing starts either."""
+    while True:
+        try:
+            run.declare_lost(reason)
+        except OSError as error:
+            log.info("the end of %s is not recorded yet: %s", run.path, error.strerror)
+            await asyncio.sleep(RECORD_SECONDS)
+        else:
+            return
 
 
 def send_signal(run: RunDirectory, number: signal.Signals) -> bool:
@@ -48,7 +66,10 @@ def send_signal(run: RunDirectory, number: signal.Signals) -> bool:
 
 
 async def stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event | None = None) -> None:
-    """SIGTERM, `grace` seconds, SIGKILL; return when all have ended. `hurry` ends the grace early."""
+    """SIGTERM, `grace` seconds, SIGKILL; return when all have ended. `hurry` ends the grace early.
+
+    An end that a full disk does not take counts too: to remove the run makes room.
+    """
     ends = [asyncio.create_task(ended(run)) for run in runs if run.exit() is None]
     if not ends:
         return
@@ -59,7 +80,7 @@ async def stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event 
         await asyncio.wait({hurried, finished}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
         for task in (hurried, finished, *terminating):
             task.cancel()
-    while not all(end.done() for end in ends):
+    while not all(end.done() for end in ends) and not all(map(_is_gone, runs)):
         for run in runs:
             if run.exit() is None:
                 send_signal(run, signal.SIGKILL)
@@ -67,6 +88,14 @@ async def stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event 
         for run in runs:
             if run.exit() is None:
                 _kill_shim(run)
+    for end in ends:
+        end.cancel()
+
+
+def _is_gone(run: RunDirectory) -> bool:
+    """Whether neither the shim nor the process of a recorded start runs."""
+    identities = run.identities()
+    return identities is not None and not any(map(processes.is_alive, identities))
 
 
 def _kill_shim(run: RunDirectory) -> None:
