@@ -14,7 +14,7 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
-from serving.embedded.kubelet.resources.cgroup_limits import settings
+from serving.embedded.kubelet.resources.cgroup_limits import settings, weight_of_all
 from serving.embedded.kubelet.resources.cgroups import SPARES, detect
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
@@ -130,6 +130,8 @@ async def test_cgroup_of_a_forked_container_is_limited_and_removed_with_it(
     written = dict(
         settings(cgroups.layout, str(next(iter(paths))).lstrip("/"), ContainerLimits(Decimal("0.5"), 0))
     )
+    weights = weight_of_all(cgroups.layout, "slipway/spares", len(os.sched_getaffinity(0)))
+    assert [(file, Path(file).read_text().strip()) for file, _ in weights] == weights  # noqa: ASYNC240
     limits = [file for file in written if "memory.max" in file or "memory.limit" in file]
     limit = int(Path(limits[0]).read_text())  # noqa: ASYNC240 as above
     assert (128 - 60) * MIB < limit < 128 * MIB

@@ -10,6 +10,8 @@ from serving.embedded.pod_spec.resource_limits import ContainerLimits
 
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
+_HIGHEST_WEIGHT = 10_000
+"""Of cpu.weight."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,18 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
         None if "cpu" in in_unified else cpu,
         in_unified,
     )
+
+
+def weight_of_all(cgroups: CgroupLayout, group: str, cores: int) -> list[tuple[str, str]]:
+    """Return the (file, text) that give a group of Pods the weight of a busy process on each core.
+
+    By default it has the weight of one process, and a component that starts would halve what all replicas
+    get. The kubelet weighs `kubepods` in the same way; v2 has 100 where v1 has 1024.
+    """
+    if "cpu" in cgroups.unified_controllers:
+        weight = min(100 * cores, _HIGHEST_WEIGHT)
+        return [(f"{cgroups.unified}/{group}/cpu.weight", str(weight))]
+    return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * cores))] if cgroups.cpu_v1 else []
 
 
 def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLimits:

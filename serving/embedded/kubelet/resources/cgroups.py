@@ -15,6 +15,7 @@ from serving.embedded.kubelet.resources.cgroup_limits import (
     layout,
     oom_file,
     settings,
+    weight_of_all,
 )
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 
@@ -70,7 +71,14 @@ class Cgroups:
                     if root == self.layout.unified:
                         self._delegate(Path(root, part))
                 directories.append(f"{root}/{TOP}/{SPARES}")
+        self.weigh(f"{TOP}/{SPARES}")  # many replicas, beside Pods with a cgroup of their own
         return directories
+
+    def weigh(self, group: str) -> None:
+        """Give a group of Pods the weight of a busy process on each core."""
+        for path, text in weight_of_all(self.layout, group, len(os.sched_getaffinity(0))):
+            with contextlib.suppress(OSError):
+                Path(path).write_text(text)
 
     def take(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
         """Limit the cgroups in which a forked process waits."""
@@ -163,6 +171,7 @@ def detect() -> Cgroups:
                 raise PermissionError(13, "permission denied")
         except OSError as error:
             _give_up(cgroups, root, f"{root}: {error.strerror}")
+    cgroups.weigh(TOP)
     return cgroups
 
 

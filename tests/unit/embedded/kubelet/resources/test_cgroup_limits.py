@@ -7,6 +7,7 @@ from serving.embedded.kubelet.resources.cgroup_limits import (
     not_enforced,
     oom_file,
     settings,
+    weight_of_all,
     without_inherited,
 )
 from serving.embedded.pod_spec.resource_limits import ContainerLimits, limits
@@ -34,6 +35,14 @@ def test_hybrid_tracks_in_the_unified_hierarchy_and_limits_in_v1():
     assert cgroups.roots == ("/cg/unified", "/cg/memory", "/cg/cpu")
     assert cgroups.enforces("memory")
     assert oom_file(cgroups, "g") == "/cg/memory/g/memory.oom_control"
+
+
+@pytest.mark.parametrize("cores", [1, 4, 512])
+def test_pods_together_weigh_as_a_busy_process_on_each_core(cores):
+    assert weight_of_all(layout(V1, ""), "g", cores) == [("/cg/cpu/g/cpu.shares", str(1024 * cores))]
+    v2 = layout(V2, "cpu io memory pids")
+    assert weight_of_all(v2, "g", cores) == [("/cg/g/cpu.weight", str(min(100 * cores, 10_000)))]
+    assert weight_of_all(layout("", ""), "g", cores) == []
 
 
 def test_unenforced_limits_are_named_only_when_requested():
