@@ -18,11 +18,11 @@ from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.process import EnvoyProcess, digest
-from serving.router.envoy.render import Renderer
+from serving.router.envoy.render import Renderer, starting
 from serving.router.envoy.supervision import EnvoySupervision
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
-from serving.router.plan.route_table import RoutePlan, RouteTable
+from serving.router.plan.route_table import RouteTable
 from serving.router.plan.service import GatewayService, service_of, service_of_slice, services_used
 from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.grpc_server import listening
@@ -58,7 +58,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         async with listening(server):
             if not await _adopt(process, config, data_dir, settings):
                 # Envoy listens after a first response of each type; an adopted one keeps its configuration.
-                server.set_target(Renderer(settings.gateway, SocketFolders.of(data_dir)).render(RoutePlan()))
+                server.set_target(starting(settings.gateway))
                 log.info("started Envoy %d", process.start(config).pid)
             await server.wait_ready(ENVOY_START_SECONDS)
             collector = StatisticsCollector(admin, process)

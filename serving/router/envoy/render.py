@@ -19,6 +19,7 @@ from serving.settings import GatewaySettings
 T = TypeVar("T")
 
 NO_SERVICE = "no service has this address: use NAME.NAMESPACE.{domain} or /NAMESPACE/NAME/v2/..."
+STARTING = "the gateway has just started, and does not know the services yet"
 NO_BACKEND = "no backend has this address: use /NAMESPACE/BACKEND/..."
 
 
@@ -46,6 +47,20 @@ class ResourceChanges:
     endpoints: Mapping[str, Resource | None] = field(default_factory=dict)
     weights: Mapping[str, Weights | None] = field(default_factory=dict)
     routes: Mapping[str, tuple[Resource, Dependencies]] = field(default_factory=dict)
+
+
+def starting(settings: GatewaySettings) -> ResourceChanges:
+    """Return what a new Envoy serves until the gateway has read the Routes: 503, as a 404 would be wrong."""
+    host = routes.unavailable_host(STARTING, settings)
+    return ResourceChanges(
+        routes={
+            name: (
+                encoded_resource(envoy.RouteConfiguration, routes.route_configuration(name, host)),
+                Dependencies(),
+            )
+            for name in ("public", "private")
+        }
+    )
 
 
 class Renderer:

@@ -63,6 +63,17 @@ def paths_host(entries: bytes, not_found: str) -> bytes:
     return _host_entry(encode(host) + entries)
 
 
+def unavailable_host(message: str, settings: GatewaySettings) -> bytes:
+    """Return a virtual host that answers every request with 503, so that clients try again."""
+    unavailable = envoy.Route(
+        match=envoy.RouteMatch(prefix="/"),
+        direct_response=_reply(503, message),
+        response_headers_to_add=[_header("retry-after", str(settings.retry_after_seconds))],
+    )
+    host = envoy.VirtualHost(name="all", domains=["*"], routes=[unavailable])
+    return _host_entry(encode(host))
+
+
 def route_configuration(name: str, hosts: bytes) -> bytes:
     """Return one route configuration, encoded.
 

@@ -49,6 +49,42 @@ def new_slice(service: str, addresses: list[str]) -> dict[str, Any]:
     return slice_object
 
 
+async def test_new_envoy_answers_503_and_no_404_until_the_routes_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube, settings, has_api = FakeKube(), settings_for_test(), asyncio.Event()
+    await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+    await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
+
+    async def connect(_: Path, *, component: str) -> FakeKube:
+        await has_api.wait()
+        return kube
+
+    monkeypatch.setattr(gateway, "connect_eventually", connect)
+    url = f"http://127.0.0.1:{settings.gateway.port}/default/digits/v2/x"
+    statuses: list[int] = []
+    try:
+        async with (
+            in_background(gateway.run(DataDir(tmp_path), settings)),
+            backend(STABLE, 8080),
+            aiohttp.ClientSession() as session,
+            asyncio.timeout(30),
+        ):
+            while statuses[-1:] != [200]:
+                with contextlib.suppress(aiohttp.ClientConnectionError):  # Envoy does not listen yet
+                    async with session.get(url) as answer:
+                        statuses.append(answer.status)
+                        if answer.status == 503:
+                            assert answer.headers["retry-after"] == "1"
+                            assert "has just started" in (await answer.json())["error"]
+                            has_api.set()
+                await asyncio.sleep(0.005)
+    finally:
+        await gateway.stop_everything(DataDir(tmp_path), settings)
+    assert statuses[0] == 503
+    assert set(statuses) == {503, 200}
+
+
 async def test_route_status_reports_effective_weights_once_envoy_serves_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
