@@ -1,6 +1,7 @@
 """Small files that describe a running process. A full disk delays them, and stops no process."""
 
 import logging
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,9 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 2.0
 """Between attempts at a file that could not be written: short beside the time in which a disk is cleared."""
+
+_SMALL_BYTES = 4096
+"""One block of most file systems."""
 
 _lock = threading.Lock()
 _latest: dict[Path, object] = {}
@@ -71,6 +75,17 @@ def write(
             return
 
     threading.Thread(target=retry, name=f"write {path.name}", daemon=True).start()
+
+
+def problem(directory: Path) -> str:
+    """Return why a small file cannot be written in a directory; empty if it can."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(bytes(_SMALL_BYTES))
+            file.flush()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _has(path: Path, content: bytes) -> bool:

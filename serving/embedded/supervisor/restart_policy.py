@@ -64,7 +64,15 @@ def ended(
     """
     if code == GIVES_UP and not proven:
         return Fail()
-    lasted = now - history.started
-    failures = 1 if lasted >= settings.healthy_seconds else history.failures + 1
+    is_healthy = now - history.started >= settings.healthy_seconds
+    return _again(history, 1 if is_healthy else history.failures + 1, settings)
+
+
+def failed_start(history: RestartHistory, *, now: float, settings: SupervisorSettings) -> Restart:
+    """Return when to try again after a start that made no process, with arguments as for `ended`."""
+    return _again(started(history, now), history.failures + 1, settings)
+
+
+def _again(history: RestartHistory, failures: int, settings: SupervisorSettings) -> Restart:
     delay = min(settings.restart_seconds * 2 ** min(failures - 1, 16), settings.restart_cap_seconds)
     return Restart(delay, replace(history, failures=failures))

@@ -14,12 +14,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness, restart_policy
 from serving.settings import SupervisorSettings
-from serving.system import locks, processes
+from serving.system import locks, processes, run_files
 from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)
@@ -43,14 +44,16 @@ def owned(data_dir: DataDir) -> Iterator[None]:
             f"cannot use {data_dir.root}: {error.strerror}; choose another with --data-dir"
         ) from error
     if lock is None:
-        record = processes.read_identity(data_dir.identity("up"))
-        holder = f" (pid {record[0].pid})" if record else ""
+        record = processes.read_running(data_dir.identity("up"))
+        holder = (
+            f" (pid {record[0].pid})" if record else ", and a full disk keeps its pid from being recorded"
+        )
         raise errors.UserError(
             f"slipway up already runs on {data_dir.root}{holder}; "
             f"stop it with `slipway down --data-dir {data_dir.root}`, or choose another --data-dir"
         )
     try:
-        processes.write_identity(data_dir.identity("up"), processes.own_identity())
+        run_files.write(data_dir.identity("up"), processes.encoded(processes.own_identity()))
         try:
             yield
         finally:
@@ -192,20 +195,43 @@ class Supervisor:
         if record is not None:
             component.identity = record[0]
         else:
-            with self._log_file(component.name).open("ab") as sink:
-                component.process = subprocess.Popen(
-                    [sys.executable, "-m", "serving.app", "component", component.name, *self._arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=sink,
-                    stderr=sink,
-                    start_new_session=True,
-                    cwd="/",
-                    env=self._environment,
-                )
+            try:
+                component.process = self._spawn(component.name)
+            except OSError as error:  # a full process table: the other components serve meanwhile
+                self._put_off(component, error)
+                return
             component.identity = processes.identity_of(component.process.pid) or ProcessIdentity(
                 "", component.process.pid, 0
             )
         component.history = restart_policy.started(component.history, clock.monotonic())
+
+    def _spawn(self, name: str) -> subprocess.Popen[bytes]:
+        with self._open_log(name) as sink:
+            return subprocess.Popen(
+                [sys.executable, "-m", "serving.app", "component", name, *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+                cwd="/",
+                env=self._environment,
+            )
+
+    def _put_off(self, component: _Component, error: OSError) -> None:
+        """Try a start again later, as after an end at once."""
+        now = clock.monotonic()
+        restart = restart_policy.failed_start(component.history, now=now, settings=self._settings)
+        log.error("%s cannot be started (%s); again in %.1f s", component.name, error.strerror, restart.delay)
+        component.history = restart.history
+        component.due = now + restart.delay
+
+    def _open_log(self, name: str) -> BinaryIO:
+        """Open a component's log for appending; on a full disk, where it cannot be made, nothing is kept."""
+        try:
+            return self._log_file(name).open("ab")
+        except OSError as error:
+            log.warning("the log of %s cannot be opened: %s", name, error.strerror)
+            return Path(os.devnull).open("ab")
 
     def _log_file(self, name: str) -> Path:
         path = self._data_dir.logs / f"{name}.log"

@@ -71,7 +71,7 @@ class EnvoySupervision:
             log.error("Envoy is gone (exit code %s): starting it again", self._process.exit_code())
             try:
                 self._process.start(self._bootstrap)
-            except errors.UserError as error:
+            except (errors.UserError, OSError) as error:  # also a full process table or disk
                 log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message suffices
                 self._set_problem(f"Envoy cannot start: {error}")
             self._answered, self._started = None, clock.monotonic()

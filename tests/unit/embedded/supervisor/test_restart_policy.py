@@ -39,6 +39,16 @@ def test_restart_delay_grows_to_its_cap_while_a_component_keeps_failing(lives: l
     assert delays[-1] <= SETTINGS.restart_cap_seconds
 
 
+def test_start_that_makes_no_process_is_tried_again_less_and_less_often() -> None:
+    history, now, delays = RestartHistory(started=0), 100.0, []
+    for _ in range(8):
+        decision = restart_policy.failed_start(history, now=now, settings=SETTINGS)
+        history, now = decision.history, now + decision.delay
+        delays.append(decision.delay)
+    assert delays == sorted(delays)
+    assert (delays[0], delays[-1]) == (SETTINGS.restart_seconds, SETTINGS.restart_cap_seconds)
+
+
 def test_restart_delay_is_reset_after_a_long_run() -> None:
     decision = ended(RestartHistory(failures=9, started=0), None, SETTINGS.healthy_seconds)
     assert decision == Restart(SETTINGS.restart_seconds, RestartHistory(1, 0))
