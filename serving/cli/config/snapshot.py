@@ -9,14 +9,23 @@ from typing import Any
 
 import orjson
 
+from serving import errors
 from serving.cli.config.schema import Configuration, section_of
-from serving.system import atomic_file
+from serving.system import run_files
 
 
 def write(file: Path, configuration: Configuration) -> None:
-    """Replace the snapshot."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.replace(file, orjson.dumps(asdict(configuration)))
+    """Replace the snapshot, unless it has this configuration already and cannot be replaced.
+
+    Raises:
+        errors.UserError: it cannot be written; components would read another configuration.
+    """
+    try:
+        run_files.ensure(file, orjson.dumps(asdict(configuration)))
+    except OSError as error:
+        raise errors.UserError(
+            f"{file} cannot be written: {error.strerror}; components need it to start"
+        ) from error
 
 
 def read(file: Path) -> Configuration:

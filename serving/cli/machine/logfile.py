@@ -21,8 +21,11 @@ def of_component(name: str) -> None:
 
 def of_up(where: DataDir) -> None:
     """Log to `up.log`; our own warnings, such as the death of a component, go to the terminal too."""
-    where.logs.mkdir(parents=True, exist_ok=True)
-    _configure("up", logging.FileHandler(where.logs / "up.log"))
+    try:
+        where.logs.mkdir(parents=True, exist_ok=True)
+        _configure("up", logging.FileHandler(where.logs / "up.log"))
+    except OSError:  # a full disk, on which the file cannot be made
+        _configure("up", logging.NullHandler())
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.WARNING)
     terminal.setFormatter(logging.Formatter("%(message)s"))

@@ -8,7 +8,7 @@ import orjson
 from serving import errors
 from serving.data_dir import DataDir
 from serving.settings import Settings
-from serving.system import atomic_file, processes, sockets
+from serving.system import processes, run_files, sockets
 
 
 class Ports(NamedTuple):
@@ -42,8 +42,7 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
     if last is not None and ports.api != last.api:
         # A component that reads the old file before the API has written the new one would never find the API.
         data_dir.kubeconfig.unlink(missing_ok=True)
-    data_dir.ports.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.replace(data_dir.ports, orjson.dumps(ports._asdict()))
+    run_files.write(data_dir.ports, orjson.dumps(ports._asdict()))
     return ports
 
 

@@ -23,7 +23,7 @@ from serving.data_dir import DataDir
 from serving.embedded.supervisor import supervisor
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from serving.settings import DEFAULTS, Settings
-from serving.system import processes
+from serving.system import processes, run_files
 from serving.system.process_exit import has_ended_within
 from serving.system.seccomp import system_call_filter
 
@@ -105,6 +105,12 @@ def up(
             gateway=replace(before.gateway, port=chosen.gateway),
         )
         snapshot.write(where.configuration, final)
+        if problem := run_files.problem(where.run):
+            print(
+                f"{where.root}: {problem}. What runs is served, and objects can be read; nothing is changed "
+                "or started until there is room.",
+                file=sys.stderr,
+            )
         code = asyncio.run(_foreground(where, final))
     if code:
         sys.exit(code)

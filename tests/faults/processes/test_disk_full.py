@@ -10,11 +10,12 @@ import pytest
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
 from serving.kube.client import Listing
 from serving.resources import kinds
 from serving.system import processes
-from tests.faults.processes.test_up_killed import Up, running, until
+from tests.faults.processes.test_up_killed import Up, running, slipway, until
 from tests.rig.full_disk import small_file_system, top_up
 from tests.rig.servers.api_process import ApiProcess
 
@@ -68,6 +69,37 @@ async def test_components_that_are_killed_on_a_full_disk_are_recognised(small: P
     finally:
         up.process.terminate()
         assert up.process.wait(60) == 0, up.text()
+
+
+async def test_next_up_serves_on_a_full_disk_and_says_so(small: Path) -> None:
+    where = DataDir(small)
+    up = Up(where, "--port", "0", "--gateway-port", "0").ready()
+    try:
+        before = running(where)
+        up.process.kill()
+        up.process.wait()
+        for name in ("api", "gateway"):
+            processes.send_signal(before[name], signal.SIGKILL)
+        ballast = small / "ballast"
+        top_up(ballast)
+        up = Up(where).ready()
+        assert f"{small}: No space left on device. What runs is served" in up.text()
+        async with await connect(where.kubeconfig, component="test") as kube:
+            assert (await _namespaces(kube)).items
+        ballast.unlink()
+        until(lambda: set(COMPONENTS) == set(running(where)), "the records are written")
+        until(lambda: processes.read_running(where.identity("up")) is not None, "up is recorded")
+    finally:
+        up.process.terminate()
+        assert up.process.wait(60) == 0, up.text()
+
+
+def test_first_up_on_a_full_disk_is_refused_with_the_reason(small: Path) -> None:
+    top_up(small / "ballast")
+    refused = slipway("up", "--data-dir", str(small / "data"), "--port", "0", "--gateway-port", "0")
+    assert refused.returncode == 1
+    assert "No space left on device" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 async def _create_many(kube: Kube) -> None:
