@@ -224,7 +224,7 @@ class ScalingWorld:
         await asyncio.sleep(max(start + seconds - clock.monotonic(), 0.0))
         rows = (orjson.loads(line) for line in output.splitlines())
         answers = sorted(
-            (Answer(at - start, took, status) for at, took, status in rows), key=lambda answer: answer.at
+            (Answer(at - start, took, status) for at, took, status, _ in rows), key=lambda answer: answer.at
         )
         autoscaler = await self._kube.get(kinds.AUTOSCALER, "default", f"{name}-{ARM}")
         changes = list(autoscaler["status"].get("decisions") or [])
@@ -289,7 +289,7 @@ async def _beside(work: Any) -> AsyncIterator[None]:
 async def _load(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(HERE / "open_load.py"),
+        str(HERE.parent / "open_load.py"),
         url,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

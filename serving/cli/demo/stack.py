@@ -32,6 +32,8 @@ class Stack:
     async def start(self) -> None:
         """Start it in a session of its own, so that Ctrl-C reaches it through this program alone.
 
+        The first `up` of a directory picks free ports, and each later one has the same.
+
         Raises:
             errors.UserError: it does not start; the message has its output.
         """
@@ -40,10 +42,7 @@ class Stack:
         with output.open("wb") as sink:
             self._up = await asyncio.create_subprocess_exec(
                 *_slipway("up", self.where),
-                "--port",
-                "0",
-                "--gateway-port",
-                "0",
+                *(() if self.where.ports.exists() else ("--port", "0", "--gateway-port", "0")),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=sink,
                 stderr=sink,

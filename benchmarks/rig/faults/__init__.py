@@ -1,0 +1,1 @@
+"""Faults of the running product under load, and what clients and operators see of them."""
