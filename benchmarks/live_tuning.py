@@ -103,9 +103,7 @@ async def _measured_in(world: TuningWorld, kept: Kept, number: int) -> list[int]
 async def _observations(world: TuningWorld, kept: Kept, number: int) -> list[Observation | None]:
     """Return what a round observed of each spec; None of those that it left out."""
     statuses = [kept.grid.get((number, row)) for row in range(world.space.size)]
-    return [
-        None if status is None else await world.read(row, status) for row, status in enumerate(statuses)
-    ]
+    return [None if status is None else await world.read(row, status) for row, status in enumerate(statuses)]
 
 
 def _as_recorded(
@@ -207,7 +205,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=3, help="of which the first, half an hour, has every spec")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of which the first, half an hour, has every spec"
+    )
     parser.add_argument("--quick", action="store_const", dest="rounds", const=2, help="two rounds")
     parser.add_argument("--window", type=int, default=2, help="seconds; the sample's 5 take twice as long")
     parser.add_argument(

@@ -54,9 +54,7 @@ def truth(rounds: Sequence[Sequence[Observation | None]]) -> Truth:
         rounds: of each, an observation of every spec, in the order of the space; None if it was left out.
     """
     by_spec = [[seen for seen in trials if seen is not None] for trials in zip(*rounds, strict=True)]
-    ran = np.array(
-        [len(trials) == len(rounds) and all(seen.boots for seen in trials) for trials in by_spec]
-    )
+    ran = np.array([len(trials) == len(rounds) and all(seen.boots for seen in trials) for trials in by_spec])
     values = np.array(
         [
             [seen.log_objective or 0.0 for seen in trials] + [0.0] * (len(rounds) - len(trials))
