@@ -81,7 +81,8 @@ class NodeSettings(Section):
     log_bytes: Bytes = 10 * 1024 * 1024
     """Size at which a container's log is rotated; one older file is kept (kubelet: 10 MiB, 5 files)."""
     backoff_base_seconds: Interval = 1.0
-    """First delay before a restart; it doubles. kubelet's 10 s is long for one machine."""
+    """Delay before the second restart in a row; it doubles, and the first restart has none, as kubelet's.
+    kubelet's 10 s is long for one machine."""
     backoff_cap_seconds: Interval = 300.0
     """Longest delay before a restart, as kubelet's."""
     backoff_reset_seconds: Interval = 600.0

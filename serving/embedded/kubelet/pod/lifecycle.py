@@ -131,11 +131,14 @@ def _streak_after(run: ContainerRun, settings: NodeSettings) -> int:
 
 
 def restart_at(run: ContainerRun, settings: NodeSettings) -> datetime | None:
-    """Return when the next run may start: base * 2^(streak-1) after the end of this one, at most the cap."""
+    """Return when the next run may start: after a first crash at once, then base * 2^(streak-2), at most the
+    cap.
+    """
     if run.exit is None or run.exit.finished_at is None or _was_shut_down(run):
         return None
-    exponent = min(_streak_after(run, settings) - 1, 30)
-    delay = min(settings.backoff_base_seconds * 2**exponent, settings.backoff_cap_seconds)
+    streak = _streak_after(run, settings)
+    delay = 0.0 if streak <= 1 else settings.backoff_base_seconds * 2 ** min(streak - 2, 30)
+    delay = min(delay, settings.backoff_cap_seconds)
     return run.exit.finished_at + timedelta(seconds=delay)
 
 

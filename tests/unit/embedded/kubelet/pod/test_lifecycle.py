@@ -48,7 +48,12 @@ def test_crashed_container_waits_for_its_back_off():
     steps = lifecycle.next_steps("Always", [], [box(ended(1, ago=1, streak=2))], NOW, SETTINGS)
     assert steps.start == ()
     assert steps.backing_off == ("main",)
-    assert steps.wake_at == NOW + timedelta(seconds=3)
+    assert steps.wake_at == NOW + timedelta(seconds=1)
+
+
+def test_first_crash_is_followed_by_a_restart_at_once():
+    assert lifecycle.next_steps("Always", [], [box(ended(1))], NOW, SETTINGS).start == ("main",)
+    assert lifecycle.next_steps("Always", [], [box(ended(1, streak=1))], NOW, SETTINGS).start == ()
 
 
 def test_container_restarts_when_the_clock_was_set_back_after_its_end():
@@ -93,7 +98,9 @@ def test_back_off_never_shrinks_and_never_exceeds_its_cap(streak: int):
         assert at is not None
         return (at - NOW).total_seconds()
 
-    assert SETTINGS.backoff_base_seconds <= delay(streak) <= delay(streak + 1) <= SETTINGS.backoff_cap_seconds
+    assert delay(streak) <= delay(streak + 1) <= SETTINGS.backoff_cap_seconds
+    assert (delay(streak) == 0) == (streak == 0)
+    assert delay(1) == SETTINGS.backoff_base_seconds
 
 
 def test_init_containers_run_in_sequence_and_before_the_others():
