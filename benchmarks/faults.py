@@ -179,8 +179,6 @@ def bars(tried: Sequence[tuple[Fault, Outcome]]) -> list[Bar]:
 
 def _of_hung_replica(name: str, struck: Outcome) -> list[Bar]:
     replaced = _replaced(name, struck)
-    if TRY_SECONDS is None:
-        return [replaced]
     longest = _at_most(
         f"{name}: seconds of the longest request", struck.longest, TRY_SECONDS + TRY_MARGIN_SECONDS
     )

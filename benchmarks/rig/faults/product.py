@@ -27,8 +27,8 @@ ARMS = {SPLIT: ("stable", "candidate"), SOLE: ("only",)}
 REPLICAS = {SPLIT: 2, SOLE: 1}
 """Of each arm."""
 FEATURES = 64
-TRY_SECONDS: float | None = None
-"""Longest attempt at a replica before another replica is tried; None: there is no limit."""
+TRY_SECONDS = 2.0
+"""`spec.routing.timeouts.perTry`: the longest attempt at a replica before another one is tried."""
 ANSWER_SECONDS = 2.0
 """Longest wait for the API."""
 POLL_SECONDS = 0.1
@@ -167,5 +167,5 @@ def _spec(inference: str) -> Object:
         }
         for arm in ARMS[inference]
     ]
-    routing = {} if TRY_SECONDS is None else {"routing": {"timeouts": {"try": f"{TRY_SECONDS:g}s"}}}
-    return {"framework": "sklearn", "predictors": arms, **routing}
+    routing = {"timeouts": {"perTry": f"{TRY_SECONDS:g}s"}}
+    return {"framework": "sklearn", "predictors": arms, "routing": routing}
