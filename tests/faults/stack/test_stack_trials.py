@@ -33,7 +33,9 @@ LOAD: Object = {
 }
 LONG: Object = {**LOAD, "levels": ["1"], "windowSeconds": 60}
 CONTROLLER_PIDS: set[int] = set()
-"""Pids of all controllers so far; the command line of a load generator has the pid of its controllers."""
+"""Pids of all controllers so far."""
+LOCUSTS: set[processes.ProcessIdentity] = set()
+"""All load generators that were children of these controllers when `locusts` was called."""
 
 
 @pytest.fixture
@@ -115,18 +117,19 @@ def controllers(stack: LiveStack) -> processes.ProcessIdentity:
 
 
 def locusts(stack: LiveStack) -> list[int]:
-    """Return the pids of the locusts of this stack, also those of killed controllers."""
+    """Return the pids of the running load generators, also those of killed controllers."""
     controllers(stack)
-    pids = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
-            if (
-                b"tuner.load.driver" in words
-                and int(words[words.index(b"tuner.load.driver") + 2]) in CONTROLLER_PIDS
-            ):
-                pids.append(int(entry.name))
-    return pids
+            if b"tuner.load.driver" in words and _parent(entry) in CONTROLLER_PIDS:
+                LOCUSTS.update(filter(None, [processes.identity_of(int(entry.name))]))
+    return [process.pid for process in LOCUSTS if processes.is_alive(process)]
+
+
+def _parent(entry: Path) -> int:
+    """Return the parent of a process; the fields of its stat follow its name, which may have spaces."""
+    return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 async def until_nothing_remains(stack: LiveStack, kube: Kube) -> None:
@@ -158,7 +161,9 @@ async def test_replica_killed_in_a_window_fails_the_trial_as_crashed(stack: Live
 async def test_killed_generator_is_restarted_and_the_trial_measured(stack: LiveStack, kube: Kube) -> None:
     await begin_trial(kube, "bereft")
     await until(kube, kinds.TRIAL, "bereft", is_measuring)
-    for pid in locusts(stack):
+    generators = locusts(stack)
+    assert generators
+    for pid in generators:
         os.kill(pid, signal.SIGKILL)
     finished = await until(kube, kinds.TRIAL, "bereft", is_over)
     assert (finished["status"]["phase"], finished["status"]["reason"]) == ("Succeeded", "Measured")
@@ -172,6 +177,7 @@ async def test_trial_restarts_when_the_controllers_are_killed(stack: LiveStack, 
     measuring = await until(kube, kinds.TRIAL, "orphaned", is_measuring)
     first_deployment = await kube.get(kinds.DEPLOYMENT, NAMESPACE, "orphaned")
     old_controllers = controllers(stack)
+    assert locusts(stack)
     os.kill(old_controllers.pid, signal.SIGKILL)
     started = measuring["status"]["startTime"]
     await until(
