@@ -117,8 +117,11 @@ class GatewaySettings(Section):
     connect_timeout_seconds: Interval = 1.0
     """Until a connection to a replica stands: a replica on the same network answers within milliseconds."""
     stream_idle_seconds: Interval = 300.0
-    """A stream without a byte for this long is cut, and headers that are incomplete by then. There is no
-    total timeout, as Envoy's 15 s cuts generations."""
+    """A stream without a byte for this long is cut. There is no total timeout, as Envoy's 15 s cuts
+    generations."""
+    header_seconds: Interval = 30.0
+    """Longest time from the first byte of a request to the end of its headers: slow clients take seconds, and
+    each incomplete request holds a connection."""
     drain_seconds: Seconds = 30.0
     """Longest wait for requests in flight when the gateway stops."""
     upstream_idle_seconds: Interval = 4.0

@@ -134,7 +134,7 @@ class RouteMatch(_message.Message):
     def __init__(self, prefix: _Optional[str] = ...) -> None: ...
 
 class RouteAction(_message.Message):
-    __slots__ = ("cluster", "weighted_clusters", "prefix_rewrite", "timeout", "retry_policy", "hash_policy")
+    __slots__ = ("cluster", "weighted_clusters", "prefix_rewrite", "timeout", "retry_policy", "hash_policy", "idle_timeout")
     class HashPolicy(_message.Message):
         __slots__ = ("header", "terminal")
         class Header(_message.Message):
@@ -155,13 +155,15 @@ class RouteAction(_message.Message):
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     RETRY_POLICY_FIELD_NUMBER: _ClassVar[int]
     HASH_POLICY_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     weighted_clusters: WeightedCluster
     prefix_rewrite: str
     timeout: _duration_pb2.Duration
     retry_policy: RetryPolicy
     hash_policy: _containers.RepeatedCompositeFieldContainer[RouteAction.HashPolicy]
-    def __init__(self, cluster: _Optional[str] = ..., weighted_clusters: _Optional[_Union[WeightedCluster, _Mapping]] = ..., prefix_rewrite: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., hash_policy: _Optional[_Iterable[_Union[RouteAction.HashPolicy, _Mapping]]] = ...) -> None: ...
+    idle_timeout: _duration_pb2.Duration
+    def __init__(self, cluster: _Optional[str] = ..., weighted_clusters: _Optional[_Union[WeightedCluster, _Mapping]] = ..., prefix_rewrite: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., hash_policy: _Optional[_Iterable[_Union[RouteAction.HashPolicy, _Mapping]]] = ..., idle_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class WeightedCluster(_message.Message):
     __slots__ = ("clusters", "runtime_key_prefix", "use_hash_policy")

@@ -85,7 +85,7 @@ class Renderer:
         for prefix, service in plan.services.items():
             _put(self._services, prefix, None if service is None else self._service(service))
         for prefix, probe in plan.probes.items():
-            entry = None if probe is None else (routes.probe_entry(probe), probe.cluster)
+            entry = None if probe is None else (routes.probe_entry(probe, self._settings), probe.cluster)
             _put(self._probes, prefix, entry)
         new = {prefix: self._services.get(prefix) for prefix in plan.services}
         configurations: dict[str, tuple[Resource, Dependencies]] = {}

@@ -38,9 +38,14 @@ def path_entry(service: GatewayService, settings: GatewaySettings) -> bytes:
     return _tree_entry(service.prefix, _route(service, service.prefix, settings))
 
 
-def probe_entry(probe: ProbeRoute) -> bytes:
+def probe_entry(probe: ProbeRoute, settings: GatewaySettings) -> bytes:
     """Return a backend's private address, as an encoded part of the virtual host of all paths."""
-    action = envoy.RouteAction(cluster=probe.cluster, prefix_rewrite="/", timeout=duration(0))
+    action = envoy.RouteAction(
+        cluster=probe.cluster,
+        prefix_rewrite="/",
+        timeout=duration(0),
+        idle_timeout=duration(settings.stream_idle_seconds),
+    )
     return _tree_entry(probe.prefix, envoy.Route(match=envoy.RouteMatch(prefix=probe.prefix), route=action))
 
 
@@ -119,8 +124,9 @@ def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> e
         route=envoy.RouteAction(
             weighted_clusters=_weighted_clusters(service),
             prefix_rewrite="" if prefix == "/" else "/",
-            # Envoy's default of 15 s kills generations; the listener's idle timeout cuts a silent stream.
+            # Envoy's default of 15 s kills generations; the idle timeout cuts a silent stream.
             timeout=duration(service.policy.request_timeout),
+            idle_timeout=duration(settings.stream_idle_seconds),
             retry_policy=retries.of_service(service, settings),
         ),
     )

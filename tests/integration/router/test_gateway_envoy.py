@@ -109,7 +109,7 @@ async def test_unknown_service_is_404_and_unready_service_503_as_json(tmp_path: 
 
 
 async def test_a_client_that_trickles_its_headers_is_cut_off(tmp_path: Path) -> None:
-    async with gateway_rig(tmp_path, stream_idle_seconds=0.5) as rig:
+    async with gateway_rig(tmp_path, header_seconds=0.5) as rig:
         reader, writer = await asyncio.open_connection("127.0.0.1", rig.settings.gateway.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n")
         status_line = asyncio.ensure_future(reader.readline())
@@ -119,6 +119,17 @@ async def test_a_client_that_trickles_its_headers_is_cut_off(tmp_path: Path) -> 
                 await asyncio.sleep(0.05)
         assert status_line.result().split()[1] == b"408"
         writer.close()
+
+
+async def test_a_slow_answer_is_not_cut_by_the_limit_of_headers(tmp_path: Path) -> None:
+    async with (
+        gateway_rig(tmp_path, header_seconds=0.3) as rig,
+        backend(STABLE, 8080, seconds=1.0),
+        aiohttp.ClientSession() as session,
+    ):
+        await rig.serve([route("digits", [("stable", 10_000)])], SLICES)
+        status, _, _ = await get(session, f"{rig.url}/default/digits/v2/x")
+        assert status == 200
 
 
 async def test_caller_without_the_header_gets_a_sticky_identity(tmp_path: Path) -> None:
