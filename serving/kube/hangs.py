@@ -9,7 +9,7 @@ from serving import errors
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 1.5
 """Without an answer before the API is asked for its version; with PROBE_SECONDS less than a user's 5 s."""
 PROBE_SECONDS = 2.0
 """Longest answer to a request for the version, which needs neither storage nor webhooks."""

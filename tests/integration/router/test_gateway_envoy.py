@@ -34,6 +34,13 @@ async def get(session: aiohttp.ClientSession, url: str, **headers: str) -> tuple
         return response.status, response.headers, await response.json(content_type=None)
 
 
+async def until_served(session: aiohttp.ClientSession, url: str) -> None:
+    """Wait for Envoy's worker, which gets the first routes a moment after Envoy has acknowledged them."""
+    async with asyncio.timeout(5):
+        while (await get(session, url))[0] != 200:
+            await asyncio.sleep(0.005)
+
+
 async def test_service_is_reached_by_host_or_path_and_names_the_serving_revision(tmp_path: Path) -> None:
     async with gateway_rig(tmp_path) as rig, replicas(), aiohttp.ClientSession() as session:
         await rig.serve([digits(10_000 - 1)], SLICES)
@@ -166,6 +173,7 @@ async def test_no_request_fails_when_a_replica_drains_and_weights_change(tmp_pat
                 statuses[status] += 1
 
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
+            await until_served(session, f"{rig.url}/default/digits/v2/x")
             for _ in range(8):
                 group.create_task(load(session))
             for _ in range(10):
