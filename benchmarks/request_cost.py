@@ -19,6 +19,7 @@ from unittest import mock
 
 import orjson
 from gateway import BODY, arms, bystanders
+from google.protobuf.message import Message
 from rig import interrupts
 from rig.data_plane import proxies
 from rig.data_plane.envoy_world import EnvoyWorld
@@ -65,14 +66,23 @@ MANAGERS: dict[str, Callable[[Json], None]] = {
     "filter that assigns callers": no_caller_filter,
     "with the bridge of gRPC": with_bridge,
 }
-PIECES = {"retries": ("retry_policy",), "response headers": ("response_headers_to_add",)}
-"""Parts of a route, at any depth."""
+PIECES = {
+    "retries": "retry_policy",
+    "response headers": "response_headers_to_add",
+    "idle timeout of routes": "idle_timeout",
+}
+"""Fields of a route, at any depth."""
+EJECTION = "ejection"
 
 
-def pruned(value: Any, names: tuple[str, ...]) -> Any:
-    if isinstance(value, dict):
-        return {name: pruned(item, names) for name, item in value.items() if name not in names}
-    return [pruned(item, names) for item in value] if isinstance(value, list) else value
+def prune(message: Message, field: str) -> None:
+    """Clear a field in a message and in all nested ones."""
+    for descriptor, value in message.ListFields():
+        if descriptor.name == field:
+            message.ClearField(field)
+        elif descriptor.message_type is not None and not descriptor.message_type.GetOptions().map_entry:
+            for nested in value if descriptor.is_repeated else [value]:
+                prune(nested, field)
 
 
 async def count(config: bytes, folder: Path, url: str, port: int, requests: int) -> int:
@@ -128,15 +138,19 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: s
 async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: int) -> int:
     original = routes._route  # noqa: SLF001 what a route has is not configurable, on purpose
 
-    def route(*arguments: Any) -> Json:
-        pruned_route: Json = pruned(original(*arguments), PIECES.get(leave_out, ()))
-        return pruned_route
+    def route(*arguments: Any) -> Message:
+        whole: Message = original(*arguments)
+        if leave_out in PIECES:
+            prune(whole, PIECES[leave_out])
+        return whole
+
+    differing = {"eject_consecutive_failures": 0} if leave_out == EJECTION else {}
 
     with (
         tempfile.TemporaryDirectory(prefix="slipway-cost-") as root,
         mock.patch.object(routes, "_route", route),
     ):
-        world = EnvoyWorld(Path(root))
+        world = EnvoyWorld(Path(root), **differing)
         config = bootstrap(world.settings.gateway, port=world.port, sockets=world.xds.sockets())
         manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
         if leave_out in MANAGERS:
@@ -172,7 +186,7 @@ async def main(*, quick: bool) -> None:
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is not installed: apt-get install valgrind")
     names = [SMALLEST, "whole", "1000 services"] if not quick else [SMALLEST]
-    names += [] if quick else [*MANAGERS, *PIECES]
+    names += [] if quick else [*MANAGERS, *PIECES, EJECTION]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-cost-")))
         ports = stack.enter_context(proxies.backends(folder, BODY.replace('"', '\\"')))

@@ -38,8 +38,9 @@ def service(name: str, arms: Iterable[Arm]) -> GatewayService:
 class EnvoyWorld:
     """One Envoy."""
 
-    def __init__(self, root: Path) -> None:
-        self.settings = replace(DEFAULTS, gateway=replace(DEFAULTS.gateway, port=free_port()))
+    def __init__(self, root: Path, **gateway: Any) -> None:
+        """Args: gateway: settings of the gateway that differ from the defaults."""
+        self.settings = replace(DEFAULTS, gateway=replace(DEFAULTS.gateway, port=free_port(), **gateway))
         self.data_dir = DataDir(root)
         self.process = EnvoyProcess(self.data_dir, self.settings.gateway)
         self.admin = Admin(self.data_dir.gateway / "admin.sock")
