@@ -38,7 +38,7 @@ SHARES = {SPLIT: 0.8, SOLE: 0.2}
 CALM_SECONDS = 2.0
 """Without a failed or slow request before a fault."""
 RESTORED_SECONDS = 90.0
-"""Longest wait for everything to be as it should be."""
+"""Longest wait until every process of the product runs and every object is Ready."""
 AFTER_SECONDS = 3.0
 """That the load goes on after that."""
 POLL_SECONDS = 0.05
@@ -74,7 +74,7 @@ class Run:
         )
 
     async def _problem_before(self) -> str:
-        """Wait until everything is as it should be; return what is not, if that takes too long."""
+        """Wait until the product is healthy and answers in time; return the last problem, empty if there is none."""
         deadline = clock.monotonic() + RESTORED_SECONDS
         problem = ""
         while clock.monotonic() < deadline:
@@ -88,7 +88,7 @@ class Run:
     async def _restored(
         self, fault: Fault, victims: Sequence[processes.ProcessIdentity]
     ) -> tuple[float | None, str]:
-        """Wait until everything is as it should be; return when it was, or what is not."""
+        """Wait until the product is healthy; return that time, or None and the last problem."""
         deadline = clock.monotonic() + RESTORED_SECONDS
         left = ""
         while clock.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Runs a benchmark so that SIGINT and SIGTERM end what it has started: `slipway up`, Envoy, generators."""
+"""Runs a benchmark so that SIGINT and SIGTERM end its child processes: `slipway up`, Envoy, load generators."""
 
 import asyncio
 import signal
@@ -22,7 +22,7 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 
         def stop(number: int) -> None:
             if not received:
-                print("interrupted: ending what was started", file=sys.stderr, flush=True)
+                print("interrupted: ending the child processes", file=sys.stderr, flush=True)
                 received.append(number)
                 task.cancel()
 

@@ -27,11 +27,11 @@ class Outcome:
     back: float = 0.0
     """When the last request was sent that failed or was slow; 0 without one."""
     signs: Sequence[Sign] = ()
-    """What an operator saw, first things first, with times from the fault's beginning."""
+    """Conditions, Events and log lines that report the fault, oldest first."""
     restored: float | None = None
-    """When every process and object was as it should be again; None: not in time."""
+    """When the product was healthy again; None: not in time."""
     left: str = ""
-    """What was not as it should be at the end."""
+    """The problem that remained at the end."""
     skipped: str = ""
     """Why the fault was not tried."""
 
@@ -58,13 +58,13 @@ def outcome(
     """Return the outcome of a fault.
 
     Args:
-        subject: what was struck.
-        action: what was done to it.
+        subject: the process or resource that the fault is about.
+        action: the signal, or the state that the resource was in.
         begin: the fault's beginning, on the clock of `answers` and `signs`.
         answers: to the requests since then.
-        signs: what was seen since then.
-        restored: when everything was as it should be, on the same clock.
-        left: what was not at the end.
+        signs: conditions, Events and log lines since then.
+        restored: when the product was healthy again, on the same clock.
+        left: the problem that remained at the end.
     """
     bad = [answer for answer in answers if is_bad(answer)]
     failed = [answer for answer in bad if answer.status != 200]

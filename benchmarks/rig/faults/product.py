@@ -1,4 +1,4 @@
-"""The product under test with three arms, its processes, and what is not as it should be."""
+"""The product under test with three arms: its processes, and whether it is healthy."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ POLL_SECONDS = 0.1
 
 
 class Product:
-    """A running product; `problem` says what is not as it should be."""
+    """A running product. It is healthy if every process runs and every object is Ready."""
 
     def __init__(self, stack: Stack, kube: Kube) -> None:
         self._stack = stack
@@ -89,7 +89,7 @@ class Product:
             await self.kube.patch(kinds.DEPLOYMENT, "default", deployment["metadata"]["name"], patch)
 
     async def problem(self) -> str:
-        """Return the first process or object that is not as it should be; empty if all are."""
+        """Return why the product is not healthy; empty if it is."""
         try:
             for name in ("up", *COMPONENTS):
                 _check_runs(name, self.component(name))

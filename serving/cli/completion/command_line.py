@@ -1,4 +1,4 @@
-"""Finds what is typed at the cursor of a command line, and the words that complete it.
+"""Parses a command line up to its cursor, and returns the candidates for the word there.
 
 Reads the table of commands and the signature of one command; builds no parser.
 """

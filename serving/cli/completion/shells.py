@@ -65,7 +65,7 @@ def answer(arguments: Sequence[str]) -> list[str]:
         cut = _replaced_from(words[-1], breaks) if words else 0
     try:
         return [candidate[cut:] for candidate in completions(COMMANDS, words)] if words else []
-    except Exception:  # noqa: BLE001 a Tab prints nothing else, whatever the API answers
+    except Exception:  # noqa: BLE001 an error message would be printed into the command line
         return []
 
 

@@ -41,7 +41,8 @@ async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[
 
     Raises:
         errors.AlreadyExists: the name is taken.
-        errors.UserError: it has failed, a policy blocks it, or it is not ready after `timeout` seconds; the message has the reason.
+        errors.UserError: it has failed, a policy blocks it, or it is not ready after `timeout` seconds; the
+            message has the reason.
     """
     created = await kube.create(kinds.MODEL_VERSION, version)
     console, deadline, shown = Console(stderr=True), clock.monotonic() + timeout, ""

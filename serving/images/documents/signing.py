@@ -80,7 +80,9 @@ def public_key(pem: bytes) -> PublicKey:
 
 
 def fingerprint(key: PublicKey) -> str:
-    """Return `sha256:<hex>` of the key in DER (SubjectPublicKeyInfo), as `openssl pkey -pubin -outform DER` gives it."""
+    """Return `sha256:<hex>` of the key in DER (SubjectPublicKeyInfo), the output of `openssl pkey -pubin
+    -outform DER`.
+    """
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{hashlib.sha256(der).hexdigest()}"
 

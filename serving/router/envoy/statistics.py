@@ -11,8 +11,8 @@ from typing import Any
 OURS = r"cluster\.[^.]*/[^.]*\."
 """The beginning of a statistic of one of our clusters, as an RE2 pattern: only their names have a slash."""
 COUNTERS = (
-    "upstream_rq_(total|active|pending_active|pending_failure_eject|pending_overflow|active_overflow|cancelled|retry|time"
-    "|[1-5]xx)|upstream_cx_none_healthy"
+    "upstream_rq_(total|active|pending_active|pending_failure_eject|pending_overflow|active_overflow"
+    "|cancelled|retry|time|[1-5]xx)|upstream_cx_none_healthy"
 )
 """The other part of the names of the kept statistics of our clusters."""
 _OTHERS = (

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,6 @@ class Replica:
 
     answer: Answer
     requests: int = 0
-    connections: int = 0
-    active: int = 0
-    waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 async def answer_at_once(writer: asyncio.StreamWriter) -> None:
@@ -72,7 +69,6 @@ async def replica(address: str, answer: Answer = answer_at_once) -> AsyncIterato
     state = Replica(answer)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        state.connections += 1
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             length = next(
@@ -85,11 +81,7 @@ async def replica(address: str, answer: Answer = answer_at_once) -> AsyncIterato
             )
             await reader.readexactly(length)
             state.requests += 1
-            state.active += 1
-            try:
-                await state.answer(writer)
-            finally:
-                state.active -= 1
+            await state.answer(writer)
 
     async with tcp_server(serve, address, PORT):
         yield state
@@ -103,9 +95,9 @@ class Reply:
     seconds: float
 
 
-async def post(session: aiohttp.ClientSession, rig: GatewayRig, service: str = "digits") -> Reply:
+async def post(session: aiohttp.ClientSession, rig: GatewayRig) -> Reply:
     began = clock.monotonic()
-    async with session.post(f"{rig.url}/default/{service}/v2/x", data=b"body") as response:
+    async with session.post(f"{rig.url}/default/digits/v2/x", data=b"body") as response:
         body = await response.json(content_type=None)
         return Reply(response.status, response.headers, body, clock.monotonic() - began)
 
@@ -121,9 +113,9 @@ def digits(spec: dict[str, Any], backend: dict[str, Any] | None = None, **arms: 
 
 @contextlib.asynccontextmanager
 async def serving(
-    root: Path, digits_route: dict[str, Any], replicas: dict[str, list[str]], **gateway: Any
+    root: Path, digits_route: dict[str, Any], replicas: dict[str, list[str]]
 ) -> AsyncIterator[tuple[GatewayRig, aiohttp.ClientSession]]:
-    async with gateway_rig(root, **gateway) as rig, aiohttp.ClientSession() as session:
+    async with gateway_rig(root) as rig, aiohttp.ClientSession() as session:
         await rig.serve([digits_route], [endpoint_slice(f"digits-{arm}", at) for arm, at in replicas.items()])
         yield rig, session
 
