@@ -30,7 +30,9 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
         explicit_http_config=_protocol(cluster),
         retry_policy=retries.of_cluster(cluster, settings),
     )
-    if not policy.ejection.consecutive_server_errors:
+    detection = _outlier_detection(policy.ejection, settings)
+    if detection is not None and not policy.ejection.consecutive_server_errors:
+        # Answers count for nothing: only a try without an answer is a failure.
         never = envoy.MatchPredicate(not_match=envoy.MatchPredicate(any_match=True))
         options.outlier_detection.error_matcher.CopyFrom(never)
     return envoy.Cluster(
@@ -47,7 +49,7 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
         # With half of the replicas gone, the dead ones must not get traffic again.
         common_lb_config=envoy.Cluster.CommonLbConfig(healthy_panic_threshold=envoy.Percent(value=0)),
         circuit_breakers=envoy.CircuitBreakers(thresholds=[_thresholds(cluster, settings)]),
-        outlier_detection=_outlier_detection(policy.ejection, settings),
+        outlier_detection=detection,
         typed_extension_protocol_options={_HTTP_OPTIONS: pack(options)},
     )
 
