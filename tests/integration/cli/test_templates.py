@@ -34,7 +34,6 @@ ACTIONS = [
     "{.items[?(@.metadata.labels)].metadata.name}",
     "{.items[?(@.spec.nope)].metadata.name}",
     "{..modelVersion}",
-    "{.items..name}",
     '{range .items[*]}{.metadata.name}{"\\t"}{.spec.predictors[*].trafficWeight}{"\\n"}{end}',
     "{range .items[*]}{range .spec.predictors[*]}{.name}={.trafficWeight} {end};{end}",
     "{range .nope[*]}x{end}",
@@ -43,6 +42,8 @@ ACTIONS = [
     "{.metadata.resourceVersion}{3}{true}{2.50}",
     "text {.kind} outside",
 ]
+# kubectl visits the fields of an object in random order.
+RECURSIVE = "{.items..name}"
 NOT_A_TEMPLATE = ["{.kind", "{.items[a]}", "{kind}", "{end}", "{..  ..a}", '{"a}']
 DOES_NOT_FIT = ["{.items[7]}", "{.kind[0]}", "{.items[*].spec.predictors[?(@.name==1)]}", "{.items[2:1]}"]
 COLUMNS = (
@@ -78,6 +79,14 @@ async def test_a_template_prints_what_kubectl_prints(kubectl: Kubectl, slipway: 
         expected = kubectl("get", *target, "-o", output)
         code, out, err = await slipway("get", *target, "-o", output)
         assert (code, out.split("\n|"), err) == (0, expected.split("\n|"), "")
+
+
+async def test_recursive_descent_visits_every_field_that_kubectl_visits(
+    kubectl: Kubectl, slipway: Slipway
+) -> None:
+    expected = kubectl("get", "inf", "-o", f"jsonpath={RECURSIVE}")
+    code, out, err = await slipway("get", "inf", "-o", f"jsonpath={RECURSIVE}")
+    assert (code, sorted(out.split()), err) == (0, sorted(expected.split()), "")
 
 
 @pytest.mark.parametrize("template", [*NOT_A_TEMPLATE, *DOES_NOT_FIT])
