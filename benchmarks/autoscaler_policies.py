@@ -124,6 +124,7 @@ def _default_policies(quick: bool) -> Sequence[str]:  # noqa: FBT001 - from opti
 
 
 def _played(plan: Plan, services: int, seeds: int, jobs: int, console: Console) -> list[Row]:
+    """Run the services; where there is no terminal for a progress bar, print a line for each that ended."""
     rows: list[Row] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         futures = [
@@ -131,10 +132,12 @@ def _played(plan: Plan, services: int, seeds: int, jobs: int, console: Console) 
             for service in range(services)
             for seed in range(seeds)
         ]
-        for future in track(
-            as_completed(futures), description="services", total=len(futures), console=console
-        ):
-            rows += future.result()
+        finished = track(as_completed(futures), description="services", total=len(futures), console=console)
+        for count, future in enumerate(finished, start=1):
+            played = future.result()
+            rows += played
+            if not console.is_terminal:
+                console.print(f"{count} of {len(futures)}: {played[0].service}, seed {played[0].seed}")
     return sorted(rows, key=lambda row: (row.service, row.startup, row.seed))
 
 

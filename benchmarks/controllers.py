@@ -36,7 +36,7 @@ BAR_IDLE_PERCENT = 5.0
 BAR_RATIO = 1.5
 """Highest cost of one Inference of N, relative to N/4; both contain a constant start-up cost."""
 IDLE_SECONDS = 15.0
-CHANGES = 20
+CHANGES = 60
 AT_ONCE = 16
 LIMIT_SECONDS = 600.0
 ARMS = ("stable", "candidate")

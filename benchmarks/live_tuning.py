@@ -8,9 +8,10 @@ have their own cores. Everything takes about an hour. --out keeps the measuremen
 run continues from there: `live.jsonl` has a line for each search and each Trial; a deleted line is measured
 again. Recorded windows are always evaluated by the current code.
 
-The truth of a spec is the mean of the logarithms of its measurements. The standard error comes from all specs
-with at least half of the best mean, because three measurements of one spec do not determine it. A search is
-right if its recommended spec is within the 95 % interval of the best mean.
+The truth of a spec is the mean of the logarithms of its measurements, of which a spec that a late search
+recommended has fewer. The standard error comes from all specs with at least half of the best mean, because
+three measurements of one spec do not determine it. A search is right if its recommended spec is within the 95 %
+interval of the best mean.
 """
 
 import argparse

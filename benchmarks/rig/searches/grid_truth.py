@@ -18,16 +18,17 @@ class Truth:
     """The values of the n specs, from all rounds."""
 
     values: np.ndarray
-    """(n, rounds): log objective less the mean effect of the round: a machine is faster at times."""
+    """(n, rounds): log objective less the median effect of the round: a machine is faster at times; NaN where
+    the spec was left out."""
     mean: np.ndarray
-    """(n,): of these; -inf where the spec failed, does not meet the constraints on average, or was left out of a
-    round."""
+    """(n,): of the rounds that measured the spec; -inf where it failed or does not meet the constraints on
+    average."""
     margins: np.ndarray
     """(n,): mean of the worst margin; inf where the spec failed."""
     deviation: float
     """Of one measurement from the next, of specs near the best."""
     reach: float
-    """Half of the 95 % interval of a mean."""
+    """Half of the 95 % interval of the best mean."""
 
     @property
     def best(self) -> int:
@@ -54,28 +55,31 @@ def truth(rounds: Sequence[Sequence[Observation | None]]) -> Truth:
         rounds: of each, an observation of every spec, in the order of the space; None if it was left out.
     """
     by_spec = [[seen for seen in trials if seen is not None] for trials in zip(*rounds, strict=True)]
-    ran = np.array([len(trials) == len(rounds) and all(seen.boots for seen in trials) for trials in by_spec])
+    ran = np.array([all(seen.boots for seen in trials) for trials in by_spec])
     values = np.array(
         [
-            [seen.log_objective or 0.0 for seen in trials] + [0.0] * (len(rounds) - len(trials))
-            for trials in by_spec
+            [math.nan if seen is None else seen.log_objective or 0.0 for seen in trials]
+            for trials in zip(*rounds, strict=True)
         ]
     )
-    meets = np.array([runs and _meets(trials) for runs, trials in zip(ran, by_spec, strict=True)])
-    effect = values[ran].mean(axis=0)
+    measured = ~np.isnan(values)
+    effect = np.median(values[ran & measured.all(axis=1)], axis=0)
     values = values - (effect - effect.mean())
-    mean = np.where(meets, values.mean(axis=1), -np.inf)
-    like_the_best = mean >= mean.max() - NEAR
+    meets = np.array([runs and _meets(trials) for runs, trials in zip(ran, by_spec, strict=True)])
+    means = np.nanmean(values, axis=1)
+    mean = np.where(meets, means, -np.inf)
+    best = int(np.argmax(mean))
+    like_the_best = mean >= mean[best] - NEAR
     # Each spec's mean, and all rounds' but one, are taken from the data.
-    freedom = max(1, (int(like_the_best.sum()) - 1) * (len(rounds) - 1))
-    residuals = (values - values.mean(axis=1, keepdims=True))[like_the_best]
-    deviation = math.sqrt(float((residuals**2).sum()) / freedom) if len(rounds) > 1 else math.nan
+    freedom = max(1, int(measured[like_the_best].sum() - like_the_best.sum()) - (len(rounds) - 1))
+    residuals = (values - means[:, None])[like_the_best & (measured.sum(axis=1) > 1)]
+    deviation = math.sqrt(float(np.nansum(residuals**2)) / freedom) if len(rounds) > 1 else math.nan
     return Truth(
         values=values,
         mean=mean,
         margins=np.array([np.mean([_worst(seen) for seen in trials]) for trials in by_spec]),
         deviation=deviation,
-        reach=float(student.ppf(0.975, freedom)) * deviation / math.sqrt(len(rounds)),
+        reach=float(student.ppf(0.975, freedom)) * deviation / math.sqrt(measured[best].sum()),
     )
 
 
