@@ -30,6 +30,8 @@ UNBENT, STRAIGHT, RATES = 0.03, 10.0, 40
 """Closed loop: least r times the highest load, greatest r times the lowest load, and number of values."""
 FREE = np.logspace(math.log10(0.9), -3, 24)
 """Open loop: shares of the capacity that the highest rate leaves free."""
+_NEGLIGIBLE = 1e-9
+"""Likelihood, of the best curve's, below which a curve is left out: most are, and each takes time."""
 _FULL = 1e-6
 """Least free share of an open loop's capacity, so that latency stays finite."""
 
@@ -119,12 +121,13 @@ def through(
         shortfall = least.values - growth(kind, rates, bends, least.loads) - starts[:, None]
         misfit = misfit + (np.maximum(shortfall, 0.0) ** 2) @ _weight(least, prior, near)
     likelihood = np.exp(-0.5 * (misfit - misfit.min()) / ratio)
+    kept = likelihood > _NEGLIGIBLE
     return LatencyCurve(
         kind=kind,
-        rates=rates,
-        bends=bends,
-        starts=starts,
-        weights=likelihood / likelihood.sum(),
+        rates=rates[kept],
+        bends=bends[kept],
+        starts=starts[kept],
+        weights=likelihood[kept] / likelihood[kept].sum(),
         spread=0.0 if start is not None else math.sqrt(ratio / float(weight.sum())),
         scatter=prior.scatter * math.sqrt(ratio),
     )
