@@ -10,7 +10,6 @@ containers/<container>/<index>/  one run: see `container/shim.py` for its files;
 import contextlib
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from typing import Any
 import orjson
 
 from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun, exited, lost
-from serving.system import atomic_file, locks
+from serving.system import atomic_file, locks, removal
 from serving.system.processes import ProcessIdentity
 
 
@@ -76,7 +75,7 @@ class RunDirectory:
 
     def begin(self, **details: Any) -> str:
         """Record the run before its start; return the nonce for its shim."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        removal.remove_tree(self.path)
         self.tmp.mkdir(parents=True, mode=0o700)
         nonce = secrets.token_hex(8)
         write_json(self.path / "launch.json", {"nonce": nonce, **details})
@@ -182,16 +181,16 @@ class PodDirectory:
         """Remove records and logs of runs before this one and its predecessor."""
         for run in self.runs(container):
             if run.index < index:
-                shutil.rmtree(run.tmp, ignore_errors=True)
+                removal.remove_tree(run.tmp)
             if run.index < index - 1:
-                shutil.rmtree(run.path, ignore_errors=True)
+                removal.remove_tree(run.path)
                 for suffix in (".1", "", ".times", ".1.times"):  # the oldest lines first
                     log = self.path / "logs" / container / f"{run.index}.log{suffix}"
                     log.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Remove the Pod's volumes, logs and records."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        removal.remove_tree(self.path)
 
 
 def pods(root: Path) -> Iterator[PodDirectory]:

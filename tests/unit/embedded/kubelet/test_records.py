@@ -6,7 +6,8 @@ import orjson
 import pytest
 
 from serving.embedded.kubelet import records
-from serving.embedded.kubelet.records import RunDirectory, write_json
+from serving.embedded.kubelet.records import PodDirectory, RunDirectory, write_json
+from tests.rig.deep_directories import make_deep
 
 ENDED = {"code": 3, "signal": 0, "oom": False, "error": ""}
 
@@ -38,3 +39,14 @@ def test_run_that_a_shutdown_ends_has_its_reason(tmp_path: Path) -> None:
     state = run.read()
     assert state.exit is not None
     assert (state.exit.reason, state.streak, state.restart_count) == ("NodeShutdown", 2, 1)
+
+
+def test_pod_is_removed_when_a_container_has_made_a_deep_directory(tmp_path: Path) -> None:
+    pod = PodDirectory(tmp_path / "uid")
+    for index in (0, 1, 2):
+        pod.run("main", index).begin()
+        make_deep(pod.run("main", index).tmp)
+    pod.forget_before("main", 2)
+    assert [run.index for run in pod.runs("main")] == [1, 2]
+    pod.remove()
+    assert not pod.path.exists()

@@ -1,0 +1,53 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from serving.system import removal
+from tests.rig.deep_directories import make_deep
+
+
+def test_tree_is_removed_whatever_its_depth(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "beside" / "below").mkdir(parents=True)
+    (tree / "file").touch()
+    make_deep(tree)
+    removal.remove_tree(tree)
+    assert not tree.exists()
+
+
+def test_target_of_a_link_stays_when_the_tree_with_the_link_is_removed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    tree = tmp_path / "tree"
+    (tree / "inner").mkdir(parents=True)
+    (tree / "link").symlink_to(outside)
+    (tree / "inner" / "link").symlink_to(outside)
+    removal.remove_tree(tree)
+    assert not tree.exists()
+    assert (outside / "file").exists()
+
+
+def test_link_in_the_place_of_the_tree_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    (tmp_path / "tree").symlink_to(outside)
+    removal.remove_tree(tmp_path / "tree")
+    assert (outside / "file").exists()
+
+
+def test_missing_tree_is_no_error(tmp_path: Path) -> None:
+    removal.remove_tree(tmp_path / "missing")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may remove everything")
+def test_removal_ends_when_a_directory_cannot_be_removed(tmp_path: Path) -> None:
+    closed = tmp_path / "tree" / "closed"
+    (closed / "inner").mkdir(parents=True)
+    (tmp_path / "tree" / "file").touch()
+    closed.chmod(0o500)
+    removal.remove_tree(tmp_path / "tree")
+    closed.chmod(0o700)
+    assert sorted(path.name for path in (tmp_path / "tree").iterdir()) == ["closed"]
