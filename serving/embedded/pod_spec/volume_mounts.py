@@ -82,6 +82,19 @@ def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str | None) -> I
                 f"{body.get('reference')!r} is neither {names.LOCAL_REGISTRY}/NAMESPACE/MODEL@sha256:HEX nor "
                 "REGISTRY/REPOSITORY@sha256:HEX",
             )
+        elif kind in ("configMap", "secret"):
+            yield from _item_refusals(f"{path}.{kind}", body)
+
+
+def _item_refusals(path: str, source: Mapping[str, Any]) -> Iterator[Cause]:
+    """Yield the paths of items that root would write outside of the volume, as Kubernetes refuses them."""
+    for index, item in enumerate(source.get("items") or []):
+        text = item.get("path", "")
+        if not text or text.startswith(("/", "..")) or ".." in text.split("/"):
+            yield Cause(
+                f"{path}.items[{index}].path",
+                f"{text!r} must be relative, and neither have nor begin with '..'",
+            )
 
 
 def mount_refusals(
