@@ -198,6 +198,8 @@ class TarReader:
 
     def read(self, size: int) -> bytes:
         """For tarfile: headers, and the last byte of a padding."""
+        if size < 0:
+            raise invalid(f"a member has {size} bytes of headers")
         self._allowance -= size
         if self._allowance < 0:
             raise invalid(f"a member has more than {_MAX_HEADER} bytes of headers")
@@ -240,6 +242,8 @@ def _checked(info: tarfile.TarInfo) -> TarMember | None:
         return None
     if info.type not in {tarfile.REGTYPE, tarfile.AREGTYPE} or info.issparse():
         raise invalid(f"{info.name!r}: must be a regular file, got tar type {info.type!r}")
+    if info.size < 0:
+        raise invalid(f"{info.name!r}: has {info.size} bytes")
     return TarMember(path, info.size)
 
 

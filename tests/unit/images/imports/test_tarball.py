@@ -1,5 +1,8 @@
 """Tars that we built are recognised by their frame; any other bytes are read or refused."""
 
+import io
+import tarfile
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +68,42 @@ def test_layer_stream_counts_hashes_and_forwards_read_and_drained_bytes() -> Non
     source.drain()
     assert (b"".join(forwarded), source.size) == (b"abcdefg", 7)
     assert source.digest == oci.digest_of(b"abcdefg")
+
+
+class CountingStream(io.BytesIO):
+    """Bytes that record the largest number asked for at once; -1 is all of them."""
+
+    sizes: tuple[int, ...] = ()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.sizes += (-1 if size is None else size,)
+        return super().read(size)
+
+
+def header(name: str, size: int, kind: bytes) -> bytes:
+    """Return a header whose size is a binary number, which may be negative or huge."""
+    raw = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
+    raw[124:136] = size.to_bytes(12, "big", signed=True) if size < 0 else b"\x80" + size.to_bytes(11, "big")
+    raw[156:157] = kind
+    raw[148:156] = b" " * 8
+    raw[148:156] = b"%06o\0 " % sum(raw)
+    return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [header("models/a", -1, tarfile.REGTYPE)],
+        [header("models/a", -(2**40), tarfile.REGTYPE)],
+        [header("x", -(2**40), tarfile.XHDTYPE), header("y", 2**30, tarfile.XHDTYPE)],
+        [header("x", -(2**40), tarfile.GNUTYPE_LONGNAME), header("y", 2**30, tarfile.GNUTYPE_LONGNAME)],
+    ],
+)
+def test_negative_size_is_refused_before_more_than_a_chunk_is_read(headers: list[bytes]) -> None:
+    stream = CountingStream(b"".join(headers) + bytes(3 * tarball.CHUNK))
+    tar = tarball.TarReader(stream)
+    with pytest.raises(errors.Permanent) as caught:
+        _ = [list(tar.data(member.size)) for member in tar.members()]
+    assert caught.value.reason == "InvalidImage"
+    assert min(stream.sizes) >= 0
+    assert max(stream.sizes) <= tarball.CHUNK
