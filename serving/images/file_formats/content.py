@@ -16,9 +16,9 @@ class Content:
     def __init__(self, file: BinaryIO, size: int, examined: int | None = None) -> None:
         self.file = file
         self.size = size
-        self._examined = size if examined is None else examined
+        self.examined = size if examined is None else examined
         self.head = b""
-        self.head = self.read(0, min(HEAD, self._examined))
+        self.head = self.read(0, min(HEAD, self.examined))
 
     def read(self, at: int, count: int) -> bytes:
         """Return `count` bytes from an offset, or fewer at the end of the file.
@@ -27,7 +27,7 @@ class Content:
             Unexamined: not all of them can be read.
         """
         end = min(at + count, self.size)
-        if end > self._examined:
+        if end > self.examined:
             raise Unexamined
         if end <= at:
             return b""
@@ -38,4 +38,4 @@ class Content:
 
     def beginning(self, at: int, count: int) -> bytes:
         """Return up to `count` bytes from an offset, as far as they can be read."""
-        return self.read(at, max(min(count, self._examined - at), 0))
+        return self.read(at, max(min(count, self.examined - at), 0))

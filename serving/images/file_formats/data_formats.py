@@ -3,13 +3,14 @@
 The binary formats of models pass only if all of the file has their structure, so that nothing hides behind it.
 """
 
+import ast
 import codecs
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from serving.images.file_formats.content import Content, Unexamined
+from serving.images.file_formats.content import HEAD, Content, Unexamined
 
 _LONGEST_HEADER = 16 * 1024 * 1024
 """Of a safetensors file; the headers of the largest public models have 1 MiB."""
@@ -23,8 +24,14 @@ _SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), _BYTES)
 """Fields of ModelProto (https://github.com/google/sentencepiece, src/sentencepiece_model.proto)."""
 _SENTENCE_PIECE_PIECES = 1
 NUMPY_MAGIC = b"\x93NUMPY"
-_OBJECT_TYPE = re.compile(rb"""['"][|<>=]?O""")
-"""In the header of a NumPy file: elements are Python objects, which are a pickle (numpy/lib/_format_impl.py)."""
+_PLAIN_TYPE = re.compile(r"[<>|=]?[biufcmMSUV]\d+(\[\w+\])?")
+"""Elements of a NumPy file that are no Python objects, as NumPy writes them; it reads many other words for objects,
+which are a pickle (numpy/lib/_format_impl.py).
+"""
+_TEXT_CHUNK = 1024 * 1024
+_PYTHON_TAG = re.compile(rb"!!(python/|[^\s%]{0,256}%)|!<[^\s>]{0,256}(python/|%)|%TAG ")
+"""Of YAML: names an object of Python to make, in full, with escapes, or by a handle."""
+_TAG_OVERLAP = 1024
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
 """Characters that text does not have: all controls but tab, line ends, form feed and escape."""
 
@@ -110,14 +117,37 @@ def has_numpy_objects(content: Content) -> bool:
     prefix = 2 if content.head[6:7] == b"\x01" else 4
     length = int.from_bytes(content.head[8 : 8 + prefix], "little")
     header = content.head[8 + prefix : 8 + prefix + length]
-    return len(header) < length or b"descr" not in header or _OBJECT_TYPE.search(header) is not None
+    if len(header) < length:
+        return True
+    try:
+        return not _is_plain(ast.literal_eval(header.decode("latin-1"))["descr"])
+    except (SyntaxError, ValueError, TypeError, LookupError, MemoryError, RecursionError):
+        return True
+
+
+def _is_plain(elements: Any) -> bool:
+    """Whether a type has no Python objects: by its name, of an array in a record, or of all fields of a record."""
+    if isinstance(elements, str):
+        return _PLAIN_TYPE.fullmatch(elements) is not None
+    if isinstance(elements, tuple):
+        return _is_plain(elements[0])
+    return all(_is_plain(field[1]) for field in elements)
 
 
 def is_text(content: Content) -> bool:
-    """Whether the beginning is UTF-8 without control characters; an empty file is text."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    """Whether all that is examined is UTF-8 without control characters; an empty file is text."""
+    decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
     try:
-        text = decoder.decode(content.head, final=len(content.head) == content.size)
+        while chunk := content.beginning(at, _TEXT_CHUNK if at else HEAD):
+            at += len(chunk)
+            if _CONTROL.search(decoder.decode(chunk, final=at == content.size)):
+                return False
     except UnicodeDecodeError:
         return False
-    return _CONTROL.search(text) is None
+    return True
+
+
+def has_python_tag(content: Content) -> bool:
+    """Whether text, read as YAML, may make objects of Python."""
+    places = range(0, content.examined, _TEXT_CHUNK)
+    return any(_PYTHON_TAG.search(content.beginning(at, _TEXT_CHUNK + _TAG_OVERLAP)) for at in places)

@@ -65,8 +65,6 @@ _MAGIC: dict[bytes, FileFormat] = {
 }
 """First bytes of programs: ELF, Mach-O, a class of Java, PE, WebAssembly, a script."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_PYTHON_TAG = b"!!python/"
-"""Of YAML: names an object of Python to make."""
 _SKOPS_SCHEMA = "schema.json"
 _SKOPS_RAW = ".bin"
 """Suffix of the members of a skops file that are bytes objects, which it returns as they are."""
@@ -103,19 +101,19 @@ def _by_bytes(content: Content) -> FileFormat | None:
     for magic, file_format in _MAGIC.items():
         if content.head.startswith(magic):
             return file_format
-    if _is_hdf5(content.head):
+    if _is_hdf5(content):
         return _KERAS
     if is_pickle(content):
         return PICKLE
     if content.head.startswith(data_formats.NUMPY_MAGIC) and data_formats.has_numpy_objects(content):
         return PICKLE
-    return PYTHON if _PYTHON_TAG in content.head and data_formats.is_text(content) else None
+    return PYTHON if data_formats.is_text(content) and data_formats.has_python_tag(content) else None
 
 
-def _is_hdf5(head: bytes) -> bool:
+def _is_hdf5(content: Content) -> bool:
     """Whether HDF5's signature is where its libraries look: at 0, 512, and each doubling of that."""
-    places = [0, *(512 << doubling for doubling in range(len(head).bit_length()))]
-    return any(head.startswith(_HDF5, place) for place in places)
+    places = [0, *(512 << doubling for doubling in range(content.examined.bit_length()))]
+    return any(content.beginning(place, len(_HDF5)) == _HDF5 for place in places if place < content.examined)
 
 
 def _data(path: str, content: Content) -> FileFormat:

@@ -13,7 +13,7 @@ from serving.images.file_formats.content import Content, Unexamined
 MAX_OPCODES = 20_000
 """Opcodes that are walked; a program that has called nothing by then counts as a pickle. The walk takes 0.1 s."""
 _BLOCK = 4 * 1024
-_LONGEST_LINE = 1024 * 1024
+LONGEST_LINE = 1024 * 1024
 """A longer argument counts as examined no further."""
 _IMPORTS = frozenset({"GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"})
 """Opcodes that import what the pickle names."""
@@ -21,8 +21,7 @@ _CALLS = frozenset({"REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"})
 """Opcodes that call what it has imported."""
 _NAMED = frozenset({"GLOBAL", "INST"})
 """Opcodes with two lines as their argument: a module, and a name in it."""
-_NAME = re.compile(rb"\S+")
-_LONGEST_NAME = 1024
+_SPACE = re.compile(rb"\s")
 _LENGTH_BYTES = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
@@ -111,9 +110,11 @@ def _walk(content: Content) -> bool:
         has_import |= opcode.name in _IMPORTS
         if has_import and opcode.name in _CALLS:
             return True
-        if opcode.name == "STOP":
-            return has_protocol or has_import
         at = end
+        if opcode.name == "STOP":
+            if has_protocol or has_import or at == content.size:
+                return has_protocol or has_import
+            stack = _Stack()  # a program may load several pickles of a file, one after another
     return True
 
 
@@ -133,15 +134,23 @@ def _end_of_argument(content: Content, at: int, opcode: _Opcode) -> int | None:
 def _end_of_names(content: Content, at: int) -> int | None:
     """Return the offset behind a module and a name; None for lines with spaces, which are text."""
     for _ in range(2):
-        line, newline, _ = content.beginning(at, _LONGEST_NAME).partition(b"\n")
-        if not newline or _NAME.fullmatch(line) is None:
+        begin, line, newline = at, b"", b""
+        while not newline:
+            block = content.beginning(at, _BLOCK)
+            line, newline, _ = block.partition(b"\n")
+            at += len(line)
+            if _SPACE.search(line) or (not newline and at >= content.size):
+                return None
+            if not newline and (len(block) < _BLOCK or at - begin >= LONGEST_LINE):
+                raise Unexamined
+        if at == begin:
             return None
-        at += len(line) + 1
+        at += 1
     return at
 
 
 def _end_of_line(content: Content, at: int) -> int | None:
-    for begin in range(at, at + _LONGEST_LINE, _BLOCK):
+    for begin in range(at, at + LONGEST_LINE, _BLOCK):
         block = content.beginning(begin, _BLOCK)
         if (place := block.find(b"\n")) >= 0:
             return begin + place + 1

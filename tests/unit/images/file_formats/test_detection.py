@@ -50,7 +50,13 @@ CODE = {
     "unschemed.skops": ("Archive", zipped({"notes.txt": b"text"})),
     "broken.skops": ("Archive", skops()[:-30]),
     "config.yaml": ("Python", b"a: !!python/object/apply:os.system [ls]\n"),
+    "late.yaml": ("Python", b"# " + b"x" * HEAD + b"\na: !!python/object/apply:os.system [ls]\n"),
+    "verbatim.yaml": ("Python", b"a: !<tag:yaml.org,2002:python/object/apply:os.system> [ls]\n"),
+    "handle.yaml": ("Python", b"%TAG !e! tag:yaml.org,2002:\n--- !e!python/object/apply:os.system [ls]\n"),
+    "escaped.yaml": ("Python", b"a: !!%70ython/object/apply:os.system [ls]\n"),
     "run": ("Program", b"#!/bin/sh\n"),
+    "notes": ("Unrecognized", b"x" * HEAD + b"\x00\xff\x9c"),
+    "weights": ("Keras", b"x" * 2 * HEAD + b"\x89HDF\r\n\x1a\n" + bytes(9)),
     "model.onnx": ("Unrecognized", onnx()[:-1]),
 }
 """Names with the format, and bytes that are no other format's."""
@@ -161,3 +167,61 @@ def test_a_pickle_that_goes_on_for_long_without_a_call_is_a_pickle() -> None:
 def test_text_that_consists_of_opcodes_is_no_pickle_when_an_unpickler_would_refuse_it() -> None:
     for text in ("N)R.", "cat\ndog\nb.", "(i) first\nsecond\n", "class\ndef\nR", "Py\n.", "I1\n.", "hello."):
         assert format_of("labels.txt", text.encode()) == ("Text", False), text
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_call_in_a_later_pickle_of_a_file_is_a_pickle(protocol: int) -> None:
+    """As in PyTorch's format before version 1.6, whose first pickles are numbers."""
+    data = pickled(119547037146038801333356, 0) + pickled(1001, 0) + pickled(protocol=protocol)
+    assert format_of("pytorch_model.bin", data) == ("Pickle", True)
+
+
+def test_a_call_by_a_long_name_is_a_pickle() -> None:
+    name = b"path.os." * 1000 + b"system"
+    data = b"S'" + b"a" * HEAD + b"'\n0\x80\x04cos\n" + name + b"\n(S'id'\ntR."
+    assert format_of("notes.txt", data) == ("Pickle", True)
+
+
+def test_a_name_that_goes_on_for_long_counts_as_examined_no_further() -> None:
+    data = b"c" + b"x" * 2 * pickles.LONGEST_LINE
+    assert format_of("notes.txt", data) == ("Pickle", True)
+    assert format_of("notes.txt", data[:1000] + b" " + data) == ("Text", False)
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        "'|O'",
+        "'object'",
+        r"'\x7cO'",
+        "'i4,O'",
+        "'(2,)O'",
+        "[('a', '<i4'), ('b', [('c', '|O')])]",
+        "('O', (2,))",
+        "()",
+        "7",
+    ],
+)
+def test_a_numpy_file_of_objects_is_a_pickle_however_its_header_says_so(elements: str) -> None:
+    text = f"{{'descr': {elements}, 'fortran_order': False, 'shape': (1,)}}\n".encode()
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + pickled()
+    assert format_of("weights.npy", data) == ("Pickle", True)
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        "?",
+        "<f2",
+        ">i8",
+        "<c16",
+        "S3",
+        "U10",
+        "V4",
+        "M8[ns]",
+        "m8[25s]",
+        [("a", "<f8", (2,)), ("b", [("c", "U1")])],
+    ],
+)
+def test_a_numpy_file_of_numbers_texts_and_records_holds_data_alone(elements: object) -> None:
+    assert format_of("weights.npy", npy(np.zeros(2, dtype=elements))) == ("NumPy", False)
