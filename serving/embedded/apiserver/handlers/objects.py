@@ -120,7 +120,7 @@ class ObjectHandlers:
         if media not in bodies.PATCHES:
             raise bodies.unsupported(media, bodies.PATCHES)
         options = _write_options(request, address, applies=media == bodies.APPLY_PATCH)
-        patch = bodies.parse(await self._body(request), media)
+        patch = await request.value(self._settings.max_body_bytes)
         key = _key(address)
         if media == bodies.APPLY_PATCH:
             body = bodies.require_kind(bodies.require_object(patch))
@@ -164,8 +164,7 @@ class ObjectHandlers:
         raw = await self._body(request)
         deletion: Object = {}
         if raw.strip():
-            media = bodies.media_type(request.headers.get("content-type", ""))
-            deletion = bodies.require_object(bodies.parse(raw, media, "DeleteOptions"))
+            deletion = bodies.require_object(await request.parsed(raw, "DeleteOptions"))
         for name in DELETE_OPTIONS:
             if query.get(name, "") and name not in deletion:
                 deletion[name] = _delete_option(query, name)
@@ -212,10 +211,9 @@ class ObjectHandlers:
         return JsonResponse(body, 201 if result.created else 200, result.warnings)
 
     async def _object(self, request: AsgiRequest, address: Address) -> Object:
-        media = bodies.media_type(request.headers.get("content-type", ""))
         builtin = address.kind not in kinds.OWN and address.subresource != "scale"
         binary = address.kind.kind if builtin else ""
-        body = bodies.require_object(bodies.parse(await self._body(request), media, binary))
+        body = bodies.require_object(await request.value(self._settings.max_body_bytes, binary))
         return bodies.require_kind(body) if address.kind in kinds.OWN else body
 
     async def _body(self, request: AsgiRequest) -> bytes:

@@ -47,9 +47,8 @@ class OtherResources:
     async def _reviewed(self, request: Request, kind: Kind) -> Response:
         if request.method != "POST":
             raise status_errors.method_not_allowed()
-        raw = await AsgiRequest(request.scope, request.receive).body(self._settings.max_body_bytes)
-        media = bodies.media_type(request.headers.get("content-type", ""))
-        body = bodies.require_object(bodies.parse(raw, media, kind.kind))
+        asgi = AsgiRequest(request.scope, request.receive)
+        body = bodies.require_object(await asgi.value(self._settings.max_body_bytes, kind.kind))
         return _json(orjson.dumps(access_reviews.answer(kind, body)), 201)
 
     def _empty(self, request: Request, kind: Kind, resource: ResourcePath) -> Response:

@@ -3,13 +3,16 @@
 Starlette's classes would double the cost of a small write.
 """
 
+import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
 from serving import errors
+from serving.embedded.apiserver.requests import bodies
 
 
 class AsgiRequest:
@@ -49,6 +52,21 @@ class AsgiRequest:
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
+    async def value(self, limit: int, binary: str = "") -> Any:
+        """Read the body and return its value; see `parsed`.
+
+        Raises:
+            errors.ApiError: as `body` and `bodies.parse`.
+        """
+        return await self.parsed(await self.body(limit), binary)
+
+    async def parsed(self, raw: bytes, binary: str) -> Any:
+        """Return the value of the body, as `bodies.parse`; other requests go on while long YAML is parsed."""
+        media = bodies.media_type(self.headers.get("content-type", ""))
+        if len(raw) > _LONG_YAML and media in bodies.YAMLS:
+            return await asyncio.to_thread(bodies.parse, raw, media, binary)
+        return bodies.parse(raw, media, binary)
+
 
 def _query(text: bytes) -> Mapping[str, str]:
     return dict(parse_qsl(text.decode("latin-1"), keep_blank_values=True))
@@ -58,6 +76,8 @@ _cached_query = lru_cache(256)(_query)
 """Clients repeat a few queries."""
 _SHORT = 256
 """Longest query that is cached, in bytes."""
+_LONG_YAML = 16 * 1024
+"""Bytes of YAML from which a thread parses it. 700 KB take five seconds, and `up` ends a server that hangs."""
 
 
 def _too_large(limit: int) -> errors.ApiError:

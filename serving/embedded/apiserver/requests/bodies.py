@@ -18,6 +18,7 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+YAMLS = (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml")
 PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
 
@@ -54,7 +55,7 @@ def parse(body: bytes, media: str, binary: str = "") -> Any:
     """
     if media in (JSON, "", MERGE_PATCH, JSON_PATCH, STRATEGIC_PATCH):
         return _shallow(body, _json(body))
-    if media in (YAML, APPLY_PATCH, "application/x-yaml", "text/yaml"):
+    if media in YAMLS:
         return _shallow(body, _yaml(body))
     if media == PROTOBUF and binary:
         return _shallow(body, kubernetes_protobuf.decode(body, binary))

@@ -1,0 +1,49 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.embedded.apiserver.requests.asgi import AsgiRequest
+
+LIMIT = 1024 * 1024
+LINES = 10_000
+LONG = b"a:\n" + b"".join(b"  k%d: v\n" % line for line in range(LINES))
+
+
+def request(body: bytes, media: str) -> AsgiRequest:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body}
+
+    headers = [(b"content-type", media.encode())]
+    return AsgiRequest({"method": "POST", "headers": headers, "query_string": b""}, receive)
+
+
+@pytest.mark.parametrize("media", ["application/yaml", "application/apply-patch+yaml; charset=utf-8"])
+async def test_other_requests_go_on_while_long_yaml_is_parsed(media: str) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    before = turns
+    value = await request(LONG, media).value(LIMIT)
+    assert turns > before + 1
+    assert len(value["a"]) == LINES
+    task.cancel()
+
+
+async def test_long_yaml_that_is_malformed_is_a_400() -> None:
+    with pytest.raises(errors.ApiError) as caught:
+        await request(LONG + b"]", "application/yaml").value(LIMIT)
+    assert caught.value.code == 400
+
+
+async def test_short_body_is_parsed_by_its_media_type() -> None:
+    assert await request(b"a: 1", "application/yaml").value(LIMIT) == {"a": 1}
+    assert await request(b'{"a": 1}', "application/json").value(LIMIT) == {"a": 1}
