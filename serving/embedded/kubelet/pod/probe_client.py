@@ -45,7 +45,7 @@ async def send(target: RunningContainer, action: Mapping[str, Any], timeout: flo
         return ProbeAnswer(str(error), address_taken=True)
     except TimeoutError:
         return ProbeAnswer(f"no answer within {timeout:g} s")
-    except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+    except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         return ProbeAnswer(str(error) or type(error).__name__)
 
 

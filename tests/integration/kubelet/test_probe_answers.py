@@ -1,0 +1,42 @@
+"""Answers of containers to HTTP probes, whatever their bytes."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from serving.embedded.kubelet.container.exec_command import RunningContainer
+from serving.embedded.kubelet.node import Node
+from serving.embedded.kubelet.pod import probe_client
+from serving.embedded.kubelet.pod.probe_client import ProbeAnswer
+from serving.embedded.pod_spec.pod_identity import PodIdentity
+from tests.rig.addresses import own
+
+ADDRESS, PORT = own(80), 9000
+TARGET = RunningContainer(cast("Node", None), "uid", {"name": "main"}, PodIdentity(ADDRESS, None), 0)
+LONG = b"x" * 200_000
+"""Longer than a line that asyncio's streams read."""
+
+
+async def answer_to(content: bytes) -> ProbeAnswer:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(content)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, ADDRESS, PORT):
+        return await probe_client.send(TARGET, {"httpGet": {"port": PORT, "path": "/"}}, 5.0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [LONG, LONG + b"\r\n", b"HTTP/1.1 200 OK\r\nx: " + LONG + b"\r\n\r\n", b"", b"\xff\n", b"HTTP/1.1 200"],
+)
+async def test_malformed_answer_is_a_failure_of_the_probe(content: bytes) -> None:
+    assert (await answer_to(content)).problem
+
+
+async def test_headers_of_a_successful_answer_are_read() -> None:
+    answer = await answer_to(b"HTTP/1.1 200 OK\r\nX-Name: value\r\n\r\n")
+    assert (answer.problem, answer.headers["x-name"]) == ("", "value")
