@@ -17,6 +17,8 @@ MOST_MEMBERS = 20_000
 """An archive with more is not looked into; PyTorch's have one for each tensor."""
 NESTED = 16 * 1024 * 1024
 """Largest archive in an archive that is looked into: skops keeps sparse matrices so."""
+ALL_NESTED = 1024 * 1024 * 1024
+"""Most bytes of all archives in an archive: a few kilobytes may unpack to `NESTED` bytes for each member."""
 _MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 _UNREADABLE = (
     zipfile.BadZipFile,
@@ -88,11 +90,15 @@ def members(content: Content) -> Iterator[Member]:
             entries = archive.infolist()
             if len(entries) > MOST_MEMBERS:
                 raise Unreadable
+            nested = 0
             for entry in entries:
                 with archive.open(entry) as file:
                     head = file.read(HEAD)
                     if head.startswith(_MAGIC):
                         head += file.read(NESTED - len(head))
+                        nested += len(head)
+                        if nested > ALL_NESTED:
+                            raise Unreadable
                 examined = min(len(head), entry.file_size)
                 yield Member(entry.filename, Content(io.BytesIO(head), entry.file_size, examined))
     except _UNREADABLE as error:

@@ -153,6 +153,16 @@ def test_an_archive_with_too_many_members_is_not_looked_into(monkeypatch: pytest
     assert format_of("model.skops", zipped(members)) == ("Archive", True)
 
 
+def test_archives_in_an_archive_are_looked_into_up_to_a_bound_of_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner = zipped({"data.npy": npy()})
+    packed = skops(**{f"{number}.npz": inner for number in range(10)})
+    assert format_of("model.skops", packed) == ("Skops", False)
+    monkeypatch.setattr(archives, "ALL_NESTED", 9 * len(inner))
+    assert format_of("model.skops", packed) == ("Archive", True)
+
+
 def test_a_directory_of_entries_is_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = skops()
     monkeypatch.setattr(archives, "NESTED", 50)
