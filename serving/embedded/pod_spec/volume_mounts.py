@@ -67,7 +67,7 @@ def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str | None) -> I
                 if body.get(field):
                     yield Cause(f"{path}.emptyDir.{field}", "not supported on one machine")
         elif kind == "hostPath":
-            host_path = normpath(body.get("path", ""))
+            host_path = re.sub("^//", "/", normpath(body.get("path", "")))  # `normpath` keeps two slashes
             inside = data is not None and (within(host_path, data) or within(data, host_path))
             if not host_path.startswith("/") or inside:
                 yield Cause(

@@ -10,6 +10,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,6 +174,22 @@ async def test_next_attempt_of_a_job_writes_where_the_first_has_written(
     assert (shared / "passwd").stat().st_uid == 0, "a link must not give away its target"
 
 
+@pytest.mark.parametrize("kind", ["Directory", "DirectoryOrCreate"])
+async def test_data_directory_is_not_mounted_when_a_link_leads_there(
+    kube: Kube, node: NodeProcess, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "link").symlink_to(node.data_dir.root)
+    name = f"linked-{kind.lower()}"
+    volume = {"name": "v", "hostPath": {"path": f"{tmp_path}/link/pods", "type": kind}}
+    mount = {"name": "v", "mountPath": "/mnt/v"}
+    await kube.create(kinds.POD, pod(NAMESPACE, name, WAITS, spec_volumes=[volume], volumeMounts=[mount]))
+    stored = await until(
+        kube, NAMESPACE, name, lambda p: p["status"].get("phase") == "Running" or message_of(p) is not None
+    )
+    assert message_of(stored) == f"hostPath {tmp_path}/link/pods: leads to the data directory"
+    await remove(kube, name)
+
+
 async def test_pod_whose_address_another_user_has_taken_is_not_ready(kube: Kube, node: NodeProcess) -> None:
     readiness = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1}
     await kube.create(
@@ -206,6 +223,12 @@ async def test_passed_socket_is_reached_by_the_node_and_by_no_other_user(
         pass
     await remove(kube, "serves")
     assert not path.exists()
+
+
+def message_of(pod: dict[str, Any]) -> str | None:
+    """Return why the container of a Pod waits."""
+    message: str | None = main_status(pod).get("state", {}).get("waiting", {}).get("message")
+    return message
 
 
 def connected(path: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from serving import errors
 from serving.embedded.kubelet.container.image_volumes import MountedImage
 from serving.embedded.kubelet.node import Node
-from serving.embedded.pod_spec.volume_mounts import Mount, keyed_files, kind_of
+from serving.embedded.pod_spec.volume_mounts import Mount, keyed_files, kind_of, within
 from serving.objects import Object
 from serving.resources import kinds
 from serving.system import user_ids
@@ -51,7 +51,7 @@ def directory(node: Node, uid: str, volume: Object, user: int | None) -> str:
     """Make an emptyDir or hostPath volume if it is missing; return its directory or file.
 
     Raises:
-        errors.Temporary: the host path does not exist yet.
+        errors.Temporary: the host path does not exist yet, or leads to the data directory by a link.
     """
     kind = kind_of(volume)
     if kind == "emptyDir":
@@ -65,6 +65,9 @@ def directory(node: Node, uid: str, volume: Object, user: int | None) -> str:
 
 def _host_path(node: Node, text: str, kind: str, user: int | None) -> str:
     path = Path(text)
+    real, data = str(path.resolve()), str(node.data_dir.root.resolve())
+    if within(real, data) or within(data, real):
+        raise errors.Temporary("CreateContainerConfigError", f"hostPath {text}: leads to the data directory")
     if kind == "DirectoryOrCreate" and not path.exists():
         path.mkdir(parents=True, mode=0o755)
         _chown(path, user)

@@ -43,6 +43,10 @@ def test_ordinary_pod_is_not_refused():
             "spec.volumes[0].hostPath.path",
         ),
         ({"volumes": [{"name": "v", "hostPath": {"path": "/var"}}]}, "spec.volumes[0].hostPath.path"),
+        (
+            {"volumes": [{"name": "v", "hostPath": {"path": "//var/slipway/tls"}}]},
+            "spec.volumes[0].hostPath.path",
+        ),
         ({"volumes": [{"name": "v", "image": {"reference": "nginx"}}]}, "spec.volumes[0].image.reference"),
     ],
 )
