@@ -8,7 +8,7 @@ from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import stopping
 from serving.embedded.kubelet.node import Node, discover
 from serving.embedded.kubelet.pod.runner import PodRunner
-from serving.embedded.kubelet.records import pods
+from serving.embedded.kubelet.records import PodDirectory, pods
 from serving.embedded.kubelet.runtimes import RUNTIMES, LocalRuntime
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.embedded.workloads.run import run_workloads
@@ -75,9 +75,14 @@ class Agent:
         await informer.synced.wait()
         known = {pod["metadata"]["uid"] for pod in informer}
         orphans = [pod for pod in pods(self._node.data_dir.pods) if pod.path.name not in known]
-        grace = self._node.settings.grace_seconds
-        await asyncio.gather(*(stopping.remove(pod, self._node.cgroups, grace) for pod in orphans))
+        await asyncio.gather(*(self._remove_orphan(pod) for pod in orphans))
         await self._node.images.release_others(lambda: {pod["metadata"]["uid"] for pod in informer})
+
+    async def _remove_orphan(self, pod: PodDirectory) -> None:
+        try:
+            await stopping.remove(pod, self._node.cgroups, self._node.settings.grace_seconds)
+        except Exception:  # a broken record of one Pod must not stop the others, now and at each start
+            log.exception("pod %s, which no longer exists, stays on the machine", pod.path.name)
 
     async def close(self) -> None:
         """Stop all runners; the containers keep running."""

@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import signal
 from collections.abc import Iterator
 
@@ -79,6 +80,21 @@ async def test_replicas_keep_running_and_are_adopted_when_the_agent_is_killed(
     await kube.delete(kinds.POD, NAMESPACE, "adopted")
     await until_gone(kube, NAMESPACE, "adopted")
     assert not processes.is_alive(process)
+
+
+async def test_broken_record_of_a_pod_that_is_gone_does_not_stop_the_node(
+    kube: Kube, node: NodeProcess
+) -> None:
+    node.stop(signal.SIGKILL)
+    run = node.data_dir.pods / "gone" / "containers" / "main" / "0"
+    run.mkdir(parents=True)
+    for name in ("launch.json", "exit.json"):
+        (run / name).write_text('{"of": "another version"}')
+    node.start()
+    await serve(kube, "beside")
+    assert node.process is not None
+    assert node.process.poll() is None
+    shutil.rmtree(node.data_dir.pods / "gone")
 
 
 async def test_exit_is_reported_when_it_happened_while_the_agent_was_down(
