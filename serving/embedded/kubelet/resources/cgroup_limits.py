@@ -55,16 +55,15 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
     )
 
 
-def weight_of_all(cgroups: CgroupLayout, group: str, cores: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that give a group of Pods the weight of a busy process on each core.
+def weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
+    """Return the (file, text) that give a group of Pods the weight of so many busy processes.
 
-    By default it has the weight of one process, and a component that starts would halve what all replicas
-    get. The kubelet weighs `kubepods` in the same way; v2 has 100 where v1 has 1024.
+    By default it has the weight of one; v2 has 100 where v1 has 1024.
     """
     if "cpu" in cgroups.unified_controllers:
-        weight = min(100 * cores, _HIGHEST_WEIGHT)
+        weight = min(100 * processes, _HIGHEST_WEIGHT)
         return [(f"{cgroups.unified}/{group}/cpu.weight", str(weight))]
-    return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * cores))] if cgroups.cpu_v1 else []
+    return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * processes))] if cgroups.cpu_v1 else []
 
 
 def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLimits:

@@ -24,6 +24,11 @@ log = logging.getLogger(__name__)
 TOP = "slipway"
 SPARES = "spares"
 """The directory of spare processes' cgroups, beside those of Pods (named by uid)."""
+PODS_WEIGHT = 3
+"""Weight of all Pods on each core, in busy processes: `up` and the five components are six, and with one per core
+they took so much of two cores while they started that requests waited for seconds. The kubelet has one per core
+too, but there all components have together the weight of one process.
+"""
 REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""
 
@@ -71,12 +76,12 @@ class Cgroups:
                     if root == self.layout.unified:
                         self._delegate(Path(root, part))
                 directories.append(f"{root}/{TOP}/{SPARES}")
-        self.weigh(f"{TOP}/{SPARES}")  # many replicas, beside Pods with a cgroup of their own
+        self.weigh(f"{TOP}/{SPARES}", 1)  # many replicas, beside Pods with a cgroup of their own
         return directories
 
-    def weigh(self, group: str) -> None:
-        """Give a group of Pods the weight of a busy process on each core."""
-        for path, text in weight_of_all(self.layout, group, len(os.sched_getaffinity(0))):
+    def weigh(self, group: str, processes: int) -> None:
+        """Give a group of Pods the weight of so many busy processes on each core."""
+        for path, text in weight_of_all(self.layout, group, processes * len(os.sched_getaffinity(0))):
             with contextlib.suppress(OSError):
                 Path(path).write_text(text)
 
@@ -171,7 +176,7 @@ def detect() -> Cgroups:
                 raise PermissionError(13, "permission denied")
         except OSError as error:
             _give_up(cgroups, root, f"{root}: {error.strerror}")
-    cgroups.weigh(TOP)
+    cgroups.weigh(TOP, PODS_WEIGHT)
     return cgroups
 
 

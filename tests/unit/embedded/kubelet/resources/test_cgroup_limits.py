@@ -37,12 +37,12 @@ def test_hybrid_tracks_in_the_unified_hierarchy_and_limits_in_v1():
     assert oom_file(cgroups, "g") == "/cg/memory/g/memory.oom_control"
 
 
-@pytest.mark.parametrize("cores", [1, 4, 512])
-def test_pods_together_weigh_as_a_busy_process_on_each_core(cores):
-    assert weight_of_all(layout(V1, ""), "g", cores) == [("/cg/cpu/g/cpu.shares", str(1024 * cores))]
+@pytest.mark.parametrize("processes", [1, 4, 512])
+def test_a_group_of_pods_weighs_as_so_many_busy_processes(processes):
+    assert weight_of_all(layout(V1, ""), "g", processes) == [("/cg/cpu/g/cpu.shares", str(1024 * processes))]
     v2 = layout(V2, "cpu io memory pids")
-    assert weight_of_all(v2, "g", cores) == [("/cg/g/cpu.weight", str(min(100 * cores, 10_000)))]
-    assert weight_of_all(layout("", ""), "g", cores) == []
+    assert weight_of_all(v2, "g", processes) == [("/cg/g/cpu.weight", str(min(100 * processes, 10_000)))]
+    assert weight_of_all(layout("", ""), "g", processes) == []
 
 
 def test_unenforced_limits_are_named_only_when_requested():
