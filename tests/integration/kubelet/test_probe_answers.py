@@ -1,4 +1,4 @@
-"""Answers of containers to HTTP probes, whatever their bytes."""
+"""HTTP probes fail, and end, when a container sends an empty, malformed or endless status line or header."""
 
 import asyncio
 from typing import cast
