@@ -15,7 +15,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
 from serving.embedded.kubelet.resources.cgroup_limits import settings, weight_of_all
-from serving.embedded.kubelet.resources.cgroups import SPARES, detect
+from serving.embedded.kubelet.resources.cgroups import PODS_WEIGHT, SPARES, TOP, detect
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
@@ -130,8 +130,10 @@ async def test_cgroup_of_a_forked_container_is_limited_and_removed_with_it(
     written = dict(
         settings(cgroups.layout, str(next(iter(paths))).lstrip("/"), ContainerLimits(Decimal("0.5"), 0))
     )
-    weights = weight_of_all(cgroups.layout, "slipway/spares", len(os.sched_getaffinity(0)))
-    assert [(file, Path(file).read_text().strip()) for file, _ in weights] == weights  # noqa: ASYNC240
+    cores = len(os.sched_getaffinity(0))
+    for group, weight in ((TOP, PODS_WEIGHT * cores), (f"{TOP}/{SPARES}", cores)):
+        weights = weight_of_all(cgroups.layout, group, weight)
+        assert [(file, Path(file).read_text().strip()) for file, _ in weights] == weights  # noqa: ASYNC240
     limits = [file for file in written if "memory.max" in file or "memory.limit" in file]
     limit = int(Path(limits[0]).read_text())  # noqa: ASYNC240 as above
     assert (128 - 60) * MIB < limit < 128 * MIB

@@ -25,9 +25,9 @@ TOP = "slipway"
 SPARES = "spares"
 """The directory of spare processes' cgroups, beside those of Pods (named by uid)."""
 PODS_WEIGHT = 3
-"""Weight of all Pods on each core, in busy processes: `up` and the five components are six, and with one per core
-they took so much of two cores while they started that requests waited for seconds. The kubelet has one per core
-too, but there all components have together the weight of one process.
+"""Weight of all Pods on each core, in busy processes. `up` and the five components are six processes: on two cores
+Pods keep half of the processor while all of them start. With a weight of one, requests waited for seconds
+(`benchmarks/faults.py`, "up and every component").
 """
 REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""
