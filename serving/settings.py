@@ -319,8 +319,18 @@ class RuntimeSettings(Section):
     waiting: Count = 2048
     """Requests that wait for a batch: as many as connections that wait for accept, and more than a replica
     that keeps up ever has. Further requests get 503 with Retry-After."""
+    sequences: Count = 64
+    """Sequences that a language model generates together, where `batching.batchSize` is not set: throughput
+    of a small model on a CPU hardly rises beyond. Fewer if half of the free memory does not hold them."""
+    context_tokens: CountOrZero = 0
+    """Longest prompt with its answer; 0: the model's. Each sequence has memory for so many tokens."""
+    waiting_sequences: Count = 256
+    """Requests that wait for a place among them: four batches. Further requests get 429 with Retry-After."""
+    prompt_tokens_per_step: Count = 512
+    """Prompt tokens that are read between two tokens of the other sequences: a longer part makes them wait
+    longer, a shorter one reads prompts more slowly."""
     retry_after_seconds: WholeSeconds = 1
-    """Retry-After of such a 503: long beside a prediction."""
+    """Retry-After of such a 429 or 503: long beside a prediction."""
     linger_seconds: Seconds = 0.5
     """After SIGTERM, time in which new connections are still served, each response closing its connection: a
     gateway that has not seen the change yet gets answers and no resets."""

@@ -8,7 +8,7 @@ from serving.resources.autoscaler import ScalingSpec
 from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Name, Quantity, list_map, rules
 from serving.resources.routing import PredictorRouting, Routing
 
-Framework = Literal["sklearn", "pytorch", "custom"]
+Framework = Literal["sklearn", "pytorch", "transformers", "custom"]
 
 
 class Gpu(Base):

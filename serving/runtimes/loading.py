@@ -11,6 +11,7 @@ them. An image that other tools built lists no files: it is loaded by its seal a
 """
 
 import contextlib
+import fnmatch
 import hashlib
 import mmap
 import os
@@ -31,9 +32,13 @@ class ModelFiles:
     """The files that a framework loads."""
 
     programs: tuple[str, ...]
-    """Names of files with code; exactly one of them must exist."""
+    """Names of files that are hashed at every load, as they have code; exactly one of them must exist."""
     weights: tuple[str, ...] = ()
-    """Names of optional files without code."""
+    """Names, or patterns of names, of further files, which may be missing."""
+
+    def has_weights(self, path: str) -> bool:
+        """Whether a file of the image is one of `weights`."""
+        return "/" not in path and any(fnmatch.fnmatchcase(path, pattern) for pattern in self.weights)
 
 
 class OpenFile:
@@ -127,7 +132,7 @@ def verify(directory: Path, digest: str, sealed: str, model_files: ModelFiles) -
     output = output_manifest.OutputManifest()
     with contextlib.ExitStack() as opened:
         for path, expected in sorted(digests.items()):
-            is_loaded = path == programs[0] or path in model_files.weights
+            is_loaded = path == programs[0] or model_files.has_weights(path)
             is_hashed = path in always_hashed or sealed != digest
             if not (is_loaded or is_hashed):
                 continue

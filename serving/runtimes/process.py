@@ -7,7 +7,7 @@ of frameworks.
 
 Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all
 required), SLIPWAY_MODEL_SEALED (see `loading`), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT
-(8080), LISTEN_FDS and LISTEN_PID (a socket in place of host and port), SLIPWAY_BATCH_SIZE (1: rows in one
+(8080), LISTEN_FDS and LISTEN_PID (a socket in place of host and port), SLIPWAY_BATCH_SIZE (rows in one
 prediction), SLIPWAY_BATCH_TIMEOUT (0ms: longest wait of a request for others).
 """
 
@@ -18,7 +18,8 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from serving.images.documents.output_manifest import OutputManifest
     from serving.runtimes.model import Model
     from serving.runtimes.predictions import Predictions
+    from serving.runtimes.serve import Application
+    from serving.runtimes.served_model import ServedModel
 
 PRELOAD = (
     "concurrent.futures.thread",
@@ -70,8 +73,8 @@ class Options:
     port: int
     listeners: int
     """Sockets that the process has been passed, sd_listen_fds(3); with one, host and port are not used."""
-    batch_size: int
-    """Rows in one prediction; 1 where each request has its own."""
+    batch_size: int | None
+    """Rows in one prediction, or sequences that are generated together; None for the runtime's default."""
     batch_timeout: float
     """Seconds for which a request waits for others."""
 
@@ -81,7 +84,8 @@ class Framework(Generic[Loaded]):
     """How models of one framework are loaded from their files, and run for the first time."""
 
     load: Callable[[loading.VerifiedModel], Loaded]
-    warm: Callable[[Loaded, OutputManifest], Model]
+    warm: Callable[[Loaded, OutputManifest], Any]
+    """Returns what `Runtime.application` serves."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class Runtime(Generic[Loaded]):
     framework: Callable[[], Framework[Loaded]]
     """Imports the framework; called after the threads of numeric libraries are limited and the files are
     verified."""
+    application: Callable[[Any, ServedModel, Options, RuntimeSettings], AbstractContextManager[Application]]
+    """Returns the server of the model that `Framework.warm` returned."""
 
 
 def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Options:
@@ -114,8 +120,8 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
     port = environment.get("PORT") or str(settings.port)
     if not port.isdigit() or int(port) > 65535:
         raise errors.UserError(f"PORT: must be 0 to 65535, got {port!r}")
-    batch_size = environment.get(names.BATCH_SIZE_ENV) or "1"
-    if not batch_size.isdecimal() or int(batch_size) < 1:
+    batch_size = environment.get(names.BATCH_SIZE_ENV)
+    if batch_size and (not batch_size.isdecimal() or int(batch_size) < 1):
         raise errors.UserError(f"{names.BATCH_SIZE_ENV}: must be a number of 1 or more, got {batch_size!r}")
     passed = environment.get("LISTEN_FDS", "0") if environment.get("LISTEN_PID") == str(os.getpid()) else "0"
     try:
@@ -131,7 +137,7 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
         host=environment.get("HOST") or "127.0.0.1",
         port=int(port),
         listeners=int(passed),
-        batch_size=int(batch_size),
+        batch_size=int(batch_size) if batch_size else None,
         batch_timeout=batch_timeout,
     )
 
@@ -145,7 +151,7 @@ def main(runtime: Runtime[Any]) -> int:
         stopwatch = Stopwatch(os.environ.get(names.SPAWNED_ENV, ""))
         process_options = options(os.environ, settings)
         model = _loaded(runtime, process_options, stopwatch)
-        _serve(model, runtime.platform, stopwatch.startup, process_options, settings)
+        _serve(model, runtime, stopwatch.startup, process_options, settings)
     except errors.UserError as error:
         _log.error("%s", error)
         return 2
@@ -155,7 +161,7 @@ def main(runtime: Runtime[Any]) -> int:
     return 0
 
 
-def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) -> Model:
+def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) -> Any:
     """Return the model, verified, loaded and run once."""
     files = loading.verify(options.directory, options.digest, options.sealed, runtime.files)
     stopwatch.end("verify")
@@ -180,22 +186,31 @@ def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) ->
 
 
 def _serve(
-    model: Model, platform: str, startup: StartupReport, options: Options, settings: RuntimeSettings
+    model: Any, runtime: Runtime[Any], startup: StartupReport, options: Options, settings: RuntimeSettings
 ) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
+    import uvloop  # noqa: PLC0415 imported in `_loaded`
 
-    import uvloop  # noqa: PLC0415
+    from serving.runtimes.serve import serve  # noqa: PLC0415 as above
+    from serving.runtimes.served_model import ServedModel  # noqa: PLC0415 as above
 
-    from serving.runtimes.app import InferenceApp  # noqa: PLC0415
-    from serving.runtimes.serve import serve  # noqa: PLC0415
-    from serving.runtimes.served_model import ServedModel  # noqa: PLC0415
-
-    served = ServedModel(platform, options.name, options.version, startup)
-    with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
-        app = InferenceApp(model, served, settings, _predictions(model, options, settings, worker))
+    served = ServedModel(runtime.platform, options.name, options.version, startup)
+    with runtime.application(model, served, options, settings) as app:
         listener = listen(options, settings.backlog)
         _log.info("%s version %s, %s", options.name, options.version, options.digest)
         uvloop.run(serve(app, served, settings, listener))
+
+
+@contextmanager
+def tensor_application(
+    model: Model, served: ServedModel, options: Options, settings: RuntimeSettings
+) -> Iterator[Application]:
+    """Serve tensors, by the Open Inference Protocol."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
+
+    from serving.runtimes.app import InferenceApp  # noqa: PLC0415 as above
+
+    with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
+        yield InferenceApp(model, served, settings, _predictions(model, options, settings, worker))
 
 
 def listen(options: Options, backlog: int) -> socket.socket:
@@ -212,10 +227,10 @@ def _predictions(model: Model, options: Options, settings: RuntimeSettings, work
     from serving.runtimes import batches, predictions  # noqa: PLC0415 imported in `_loaded`
     from serving.runtimes.batch_queue import BatchQueue  # noqa: PLC0415 as above
 
-    if options.batch_size > 1:
+    if (options.batch_size or 1) > 1:
         obstacle = batches.obstacle(model.inputs, model.outputs)
         if not obstacle:
-            queue = BatchQueue(options.batch_size, options.batch_timeout, settings.waiting)
+            queue = BatchQueue(options.batch_size or 1, options.batch_timeout, settings.waiting)
             return predictions.BatchedPredictions(model, settings, worker, queue)
         _log.warning("%s: each request is predicted by itself: %s", names.BATCH_SIZE_ENV, obstacle)
     return predictions.SinglePredictions(model, settings, worker)

@@ -11,11 +11,11 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any, Protocol
 
 import uvicorn
 
-from serving.runtimes.app import InferenceApp
 from serving.runtimes.served_model import ServedModel
 from serving.settings import RuntimeSettings
 
@@ -23,6 +23,21 @@ _POLL_SECONDS = 0.02
 """Between checks for open connections while the process stops."""
 
 _log = logging.getLogger(__name__)
+
+
+class Application(Protocol):
+    """An ASGI application that knows when its process stops."""
+
+    async def __call__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Answer one request."""
+
+    def drain(self) -> None:
+        """Report not ready from now on; called when the process begins to stop."""
 
 
 class _RuntimeServer(uvicorn.Server):
@@ -33,7 +48,7 @@ class _RuntimeServer(uvicorn.Server):
 
 
 async def serve(
-    app: InferenceApp, served: ServedModel, settings: RuntimeSettings, listener: socket.socket
+    app: Application, served: ServedModel, settings: RuntimeSettings, listener: socket.socket
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain. The listener is closed with the server."""
     config = uvicorn.Config(
@@ -65,7 +80,7 @@ async def serve(
 async def _stop_when(
     stop: asyncio.Event,
     server: uvicorn.Server,
-    app: InferenceApp,
+    app: Application,
     served: ServedModel,
     settings: RuntimeSettings,
 ) -> None:

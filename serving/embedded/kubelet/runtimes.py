@@ -27,6 +27,7 @@ def _module(name: str) -> LocalRuntime:
 RUNTIMES: Mapping[str, LocalRuntime] = {
     RUNTIME_IMAGE_PREFIX + "sklearn": _module("serving.runtimes.sklearn.server"),
     RUNTIME_IMAGE_PREFIX + "pytorch": _module("serving.runtimes.torch.server"),
+    RUNTIME_IMAGE_PREFIX + "transformers": _module("serving.runtimes.transformers.server"),
     RUNTIME_IMAGE_PREFIX + "python": LocalRuntime((sys.executable,)),
 }
 """By image."""

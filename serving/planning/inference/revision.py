@@ -150,7 +150,7 @@ def _container(
         names.MODEL_VERSION_ENV: version,
         names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
         names.MODEL_DIGEST_ENV: digest,
-        **_batching(predictor.batching),
+        **_batching(predictor.batching, framework),
     }
     container: Object = {
         "name": CONTAINER,
@@ -181,9 +181,9 @@ def _socket_port(framework: str) -> dict[str, str]:
     return {} if framework == "custom" else {names.SOCKET_PORT_ANNOTATION: str(names.RUNTIME_PORT)}
 
 
-def _batching(batching: BatchingSpec | None) -> dict[str, str]:
+def _batching(batching: BatchingSpec | None, framework: str) -> dict[str, str]:
     # No variables without batching, so that its introduction did not change the hash of such templates.
-    if batching is None or batching.batch_size == 1:
+    if batching is None or (batching.batch_size == 1 and framework != "transformers"):
         return {}
     return {names.BATCH_SIZE_ENV: str(batching.batch_size), names.BATCH_TIMEOUT_ENV: batching.timeout}
 

@@ -56,7 +56,8 @@ PRELOAD = (
 
 def main() -> int:
     """Serve until SIGTERM; return the exit status."""
-    return process.main(process.Runtime("sklearn", ModelFiles(("model.joblib", "model.pkl")), _framework))
+    files = ModelFiles(("model.joblib", "model.pkl"))
+    return process.main(process.Runtime("sklearn", files, _framework, process.tensor_application))
 
 
 def _framework() -> process.Framework[Any]:

@@ -6,12 +6,10 @@
 import functools
 import importlib
 import importlib.util
-import os
 import sys
 from typing import Any
 
 from serving import errors
-from serving.resources import names
 from serving.runtimes import process
 from serving.runtimes.loading import ModelFiles
 
@@ -21,6 +19,7 @@ PRELOAD = (
     *process.PRELOAD,
     "torch",
     _READER,
+    "serving.runtimes.torch.device",
     "serving.runtimes.torch.files",
     "serving.runtimes.torch.model",
     "serving.runtimes.torch.warm_up",
@@ -30,7 +29,8 @@ PRELOAD = (
 
 def main() -> int:
     """Serve until SIGTERM; return the exit status."""
-    return process.main(process.Runtime("pytorch", ModelFiles(("model.pt2",), ("weights.pt",)), _framework))
+    files = ModelFiles(("model.pt2",), ("weights.pt",))
+    return process.main(process.Runtime("pytorch", files, _framework, process.tensor_application))
 
 
 def _framework() -> process.Framework[Any]:
@@ -38,28 +38,10 @@ def _framework() -> process.Framework[Any]:
         raise errors.Permanent("RuntimeMissing", "PyTorch is not installed (pip install 'slipway[torch]')")
     # They import PyTorch; the reader's time is an import's, not the model's.
     importlib.import_module(_READER)
-    from serving.runtimes.torch import files, model  # noqa: PLC0415
+    from serving.runtimes.torch import device, files, model  # noqa: PLC0415
 
-    load = functools.partial(files.load, device=_device())
+    load = functools.partial(files.load, device=device.usable())
     return process.Framework(load=load, warm=model.TorchModel)
-
-
-def _device() -> str:
-    """Return the device to compute on: the CPU, unless the container has a share of a GPU.
-
-    Raises:
-        errors.Permanent: `NoGpu`, PyTorch cannot use the GPU; the CPU would be slow without notice.
-    """
-    device = os.environ.get(names.DEVICE_ENV, "cpu")
-    if device == "cuda":
-        import torch  # noqa: PLC0415 imported by now
-
-        if not torch.cuda.is_available():
-            raise errors.Permanent(
-                "NoGpu",
-                f"{names.DEVICE_ENV} is cuda, and this PyTorch ({torch.__version__}) finds no usable GPU",
-            )
-    return device
 
 
 if __name__ == "__main__":

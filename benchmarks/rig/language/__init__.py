@@ -1,0 +1,1 @@
+"""Language models: checkpoints of random weights, engines, and streamed load."""

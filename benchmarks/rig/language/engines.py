@@ -1,0 +1,102 @@
+"""Servers of one checkpoint: our runtime, and `transformers serve`."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rig.data_plane.proxies import PROXY_CORE, free_port
+from rig.harness import ROOT
+from serving.images.capture.build import capture
+from serving.images.store.model_store import ModelStore
+
+OURS, SERVE, CONTINUOUS = "slipway", "transformers serve", "transformers serve, continuous"
+START_SECONDS = 120.0
+_CONTINUOUS = (
+    "--continuous-batching",
+    "--cb-block-size",
+    "16",
+    "--cb-num-blocks",
+    "4096",
+    "--cb-max-batch-tokens",
+    "256",
+)
+"""Without sizes it takes most of the machine's memory, and 2 tokens per second."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A running server."""
+
+    port: int
+    model: str
+    start_seconds: float
+    """From the start of the process until it is ready."""
+
+
+@contextlib.contextmanager
+def engine(kind: str, checkpoint: Path, folder: Path) -> Iterator[Engine]:
+    """Start a server on one core; end it afterwards."""
+    port = free_port()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    if kind == OURS:
+        store = ModelStore(folder / "store")
+        digest = capture(checkpoint, store, repository="benchmark", lineage={}).digest
+        environment |= {
+            "SLIPWAY_MODEL_NAME": "model",
+            "SLIPWAY_MODEL_VERSION": "v1",
+            "SLIPWAY_MODEL_DIR": str(store.tree(digest) / "models"),
+            "SLIPWAY_MODEL_DIGEST": digest,
+            "PORT": str(port),
+        }
+        command = [sys.executable, "-m", "serving.runtimes.transformers.server"]
+        model, ready = "model", "/v2/health/ready"
+    else:
+        program = str(Path(sys.executable).parent / "transformers")
+        options = _CONTINUOUS if kind == CONTINUOUS else ()
+        command = [
+            program,
+            "serve",
+            str(checkpoint),
+            "--port",
+            str(port),
+            "--device",
+            "cpu",
+            "--dtype",
+            "float32",
+        ]
+        command += options
+        model, ready = str(checkpoint), "/health"
+    began = time.monotonic()
+    log = folder / f"{kind.replace(' ', '-')}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["taskset", "-c", PROXY_CORE, *command], env=environment, stdout=output, stderr=output
+        )
+    try:
+        while not _answers(f"http://127.0.0.1:{port}{ready}"):
+            if process.poll() is not None or time.monotonic() - began > START_SECONDS:
+                raise RuntimeError(f"{kind} does not start:\n{log.read_text()[-2000:]}")
+            time.sleep(0.05)
+        yield Engine(port, model, round(time.monotonic() - began, 2))
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False

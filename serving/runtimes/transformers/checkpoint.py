@@ -1,0 +1,90 @@
+"""Loads a Hugging Face checkpoint: configuration, weights in safetensors, tokenizer, chat template.
+
+Runs no code of the checkpoint and asks no hub.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from serving import errors
+from serving.runtimes.loading import VerifiedModel
+from serving.runtimes.transformers.vocabulary import Vocabulary
+
+CONFIG = "config.json"
+_ATTENDED = {"full_attention", "sliding_attention", "chunked_attention"}
+"""Kinds of layers whose state is keys and values of earlier tokens."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded model."""
+
+    model: Any
+    vocabulary: Vocabulary
+    context: int
+    """Tokens of a prompt and its answer together, at most."""
+
+
+def load(files: VerifiedModel, device: str) -> Checkpoint:
+    """Load a checkpoint from its verified files.
+
+    Raises:
+        errors.Permanent: `InvalidCheckpoint`, Transformers cannot load it, or it is no language model of
+            attention layers.
+    """
+    with tempfile.TemporaryDirectory(prefix="slipway-checkpoint-") as folder:
+        for file in (files.program, *files.weights.values()):
+            # The library opens the file that was verified, whatever has its name now.
+            Path(folder, file.name).symlink_to(file.reopen_path)
+        try:
+            return _load(folder, device)
+        except errors.Permanent:
+            raise
+        except Exception as error:  # the library raises what it likes
+            raise errors.Permanent("InvalidCheckpoint", f"cannot be loaded: {error}") from error
+
+
+def _load(folder: str, device: str) -> Checkpoint:
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    foreign = set(getattr(config, "layer_types", None) or ()) - _ATTENDED
+    if foreign:
+        rule = f"must be layers of attention, got {', '.join(sorted(foreign))}"
+        raise errors.Permanent("InvalidCheckpoint", f"{CONFIG}: layer_types: {rule}")
+    # Few CPUs compute in half precision faster than in single.
+    dtype = torch.float32 if device == "cpu" else "auto"
+    model = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        dtype=dtype,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        attn_implementation="sdpa",
+    )
+    model.to(device).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    if not tokenizer.is_fast:
+        raise errors.Permanent("InvalidCheckpoint", "tokenizer.json: must be in the checkpoint")
+    return Checkpoint(model, Vocabulary(tokenizer, _ends(model, tokenizer)), _context(config))
+
+
+def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
+    given = model.generation_config.eos_token_id
+    listed = given if isinstance(given, list) else [given]
+    return frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
+
+
+def _context(config: Any) -> int:
+    """Return the longest sequence; a window of attention bounds it, as all positions are attended to."""
+    text = config.get_text_config()
+    windows = [
+        window
+        for name in ("sliding_window", "attention_chunk_size")
+        if (window := getattr(text, name, None)) and getattr(text, "use_sliding_window", True)
+    ]
+    return int(min([text.max_position_embeddings, *windows]))

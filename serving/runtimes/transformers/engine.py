@@ -1,0 +1,279 @@
+"""Continuous batching: sequences join and leave the batch between two tokens.
+
+One thread runs the model. In each step it reads a bounded part of the waiting prompts and then generates one
+token of every sequence, so that a long prompt delays the other sequences by a bounded time.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from serving import clock, errors
+from serving.runtimes.transformers.generation import (
+    Deliver,
+    FinishReason,
+    GenerationRequest,
+    Part,
+    TokenChoice,
+)
+from serving.runtimes.transformers.metrics import EngineMetrics
+from serving.runtimes.transformers.sampler import Sampler, choose
+from serving.runtimes.transformers.stop_texts import StopTexts
+
+_log = logging.getLogger(__name__)
+
+
+class Decoder(Protocol):
+    """The model, as `decoder.Decoder` runs it."""
+
+    def read_prompt(self, tokens: Sequence[int], start: int) -> torch.Tensor:
+        """Read a part of a prompt; return the logits [vocabulary] of its last token."""
+
+    def keep_prompt(self, row: int, length: int) -> None:
+        """Move the prompt that has been read to a sequence's row."""
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Move a sequence to another row."""
+
+    def step(self, tokens: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
+        """Return the logits [rows, vocabulary] after each row's next token."""
+
+
+class TextDecoder(Protocol):
+    """Turns the tokens of one generation into text."""
+
+    def add(self, token: int) -> str:
+        """Return the text that is complete with this token."""
+
+
+class Vocabulary(Protocol):
+    """The tokenizer, as far as an engine needs it."""
+
+    ends: frozenset[int]
+    """Tokens that end a generation."""
+
+    def text_decoder(self) -> TextDecoder:
+        """Return a decoder for one generation."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of an engine."""
+
+    sequences: int
+    """Sequences that are generated together."""
+    context: int
+    """Tokens of a prompt and its answer together, at most."""
+    waiting: int
+    """Requests that wait for a place in the batch; further ones are refused."""
+    prompt_tokens_per_step: int
+    """Prompt tokens that are read between two tokens of the other sequences."""
+
+
+@dataclass(eq=False)
+class Generation:
+    """A request in the engine."""
+
+    request: GenerationRequest
+    deliver: Deliver
+    sampler: Sampler
+    text: TextDecoder
+    stops: StopTexts
+    submitted: float
+    """Seconds of the monotonic clock."""
+    cancelled: bool = False
+    read: int = 0
+    """Tokens of the prompt that have been read."""
+    generated: int = 0
+    last: TokenChoice = field(default_factory=lambda: TokenChoice(0, 0.0))
+    """The last generated token, which the next step reads."""
+    last_at: float = 0.0
+    """Seconds of the monotonic clock."""
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache: the last generated one is not read yet."""
+        return self.read + max(0, self.generated - 1)
+
+
+class Engine:
+    """Generates texts for requests from any thread."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        vocabulary: Vocabulary,
+        limits: Limits,
+        metrics: EngineMetrics,
+        device: torch.device,
+    ) -> None:
+        self._decoder, self._vocabulary, self._limits, self._device = decoder, vocabulary, limits, device
+        self._metrics = metrics
+        self._condition = threading.Condition()
+        self._waiting: deque[Generation] = deque()
+        self._reading: Generation | None = None
+        self._rows: list[Generation] = []
+        self._stopped = False
+
+    def submit(self, request: GenerationRequest, deliver: Deliver) -> Generation:
+        """Enqueue a request; `deliver` gets its parts until one has `finish`.
+
+        Raises:
+            errors.Temporary: too many requests wait.
+        """
+        generation = Generation(
+            request,
+            deliver,
+            Sampler(request.sampling, self._device),
+            self._vocabulary.text_decoder(),
+            StopTexts(request.stop),
+            clock.monotonic(),
+        )
+        with self._condition:
+            if len(self._waiting) >= self._limits.waiting:
+                raise errors.Temporary(
+                    "EngineFull",
+                    f"the engine is full: {len(self._rows)} sequences run and {len(self._waiting)} wait",
+                )
+            self._waiting.append(generation)
+            self._condition.notify()
+        return generation
+
+    def cancel(self, generation: Generation) -> None:
+        """End a generation whose client is gone; it leaves the batch before the next token."""
+        with self._condition:
+            generation.cancelled = True
+            if generation in self._waiting:
+                self._waiting.remove(generation)
+                self._metrics.finished("cancelled", generation.submitted, clock.monotonic())
+
+    def stop(self) -> None:
+        """Let `run` return; generations that have not ended end with an error."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+
+    def run(self) -> None:
+        """Generate until `stop`."""
+        while True:
+            with self._condition:
+                while not (self._stopped or self._waiting or self._reading or self._rows):
+                    self._condition.wait()
+                if self._stopped:
+                    break
+            try:
+                self._step()
+            except Exception:  # noqa: BLE001 whatever the model raised, other requests may be served
+                _log.exception("the model failed; its %d sequences end", len(self._rows) + 1)
+                self._fail()
+        self._fail()
+        while self._waiting:
+            self._waiting.popleft().deliver(Part("", finish="error"))
+
+    def _step(self) -> None:
+        self._leave([row for row, generation in enumerate(self._rows) if generation.cancelled], "cancelled")
+        self._read_prompts()
+        if not self._rows:
+            return
+        logits = self._decoder.step(
+            [generation.last.token for generation in self._rows],
+            [generation.length for generation in self._rows],
+        )
+        choices = choose(logits, [generation.sampler for generation in self._rows])
+        self._advance(list(zip(self._rows, choices, strict=True)))
+
+    def _read_prompts(self) -> None:
+        budget = self._limits.prompt_tokens_per_step
+        while budget > 0:
+            reading = self._reading or self._next()
+            if reading is None:
+                return
+            self._reading = reading
+            if reading.cancelled:
+                self._reading = None
+                self._release(reading, "cancelled")
+                continue
+            part = reading.request.prompt[reading.read : reading.read + budget]
+            logits = self._decoder.read_prompt(part, reading.read)
+            reading.read += len(part)
+            budget -= len(part)
+            self._metrics.prompt_tokens(len(part))
+            if reading.read == len(reading.request.prompt):
+                self._decoder.keep_prompt(len(self._rows), reading.read)
+                self._reading = None
+                self._rows.append(reading)
+                self._advance([(reading, choose(logits[None], [reading.sampler])[0])])
+
+    def _next(self) -> Generation | None:
+        """Return the next waiting request, if the batch has a place for it."""
+        with self._condition:
+            if not self._waiting or len(self._rows) >= self._limits.sequences:
+                return None
+            return self._waiting.popleft()
+
+    def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice]]) -> None:
+        """Deliver the new tokens; sequences that end with them leave the batch."""
+        now = clock.monotonic()
+        ended: dict[FinishReason, list[Generation]] = {}
+        for generation, choice in chosen:
+            generation.generated += 1
+            generation.last = choice
+            self._metrics.generated(generation.submitted, generation.last_at, now)
+            generation.last_at = now
+            finish = self._deliver(generation, choice)
+            if finish:
+                ended.setdefault(finish, []).append(generation)
+        for finish, generations in ended.items():
+            self._leave([self._rows.index(generation) for generation in generations], finish)
+
+    def _deliver(self, generation: Generation, choice: TokenChoice) -> FinishReason | None:
+        request = generation.request
+        is_end = choice.token in self._vocabulary.ends and not request.ignore_end
+        text, is_stopped = ("", False) if is_end else generation.stops.add(generation.text.add(choice.token))
+        finish: FinishReason | None = "stop" if is_end or is_stopped else None
+        if finish is None and generation.generated >= request.max_tokens:
+            finish = "length"
+        if finish and not is_stopped:
+            text += generation.stops.rest()
+        choices = (choice,) if request.sampling.alternatives is not None and not is_end else ()
+        generation.deliver(Part(text, choices, generation.generated, finish))
+        return finish
+
+    def _leave(self, rows: Sequence[int], finish: FinishReason) -> None:
+        """Remove rows from the batch; the last rows take their places."""
+        for row in sorted(rows, reverse=True):
+            generation, last = self._rows[row], self._rows.pop()
+            if generation is not last:
+                self._decoder.move(len(self._rows), row, last.length)
+                self._rows[row] = last
+            self._release(generation, finish)
+
+    def _release(self, generation: Generation, finish: FinishReason) -> None:
+        self._metrics.finished(finish, generation.submitted, clock.monotonic())
+        if finish in ("cancelled", "error"):
+            generation.deliver(Part("", tokens=generation.generated, finish=finish))
+
+    def _fail(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            self._release(reading, "error")
+        self._leave(range(len(self._rows)), "error")
+
+    def page(self) -> bytes:
+        """Return the metrics page, with the load of this moment."""
+        with self._condition:
+            waiting = [len(generation.request.prompt) for generation in self._waiting]
+        running = [*self._rows, *([self._reading] if self._reading else [])]
+        self._metrics.load(
+            running=len(running),
+            waiting=len(waiting),
+            waiting_tokens=sum(waiting),
+            cache=sum(generation.length for generation in running)
+            / (self._limits.sequences * self._limits.context),
+        )
+        return self._metrics.page()

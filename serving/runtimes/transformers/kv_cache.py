@@ -1,0 +1,97 @@
+"""The keys and values of sequences that are generated together, in the form that Transformers' models use.
+
+Each sequence has a row. The rows of a batch are contiguous, so that attention reads a view and copies nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+@dataclass
+class Span:
+    """The rows and positions that the next call of the model writes."""
+
+    first: int = 0
+    """First row."""
+    rows: int = 0
+    start: int = 0
+    """First position, for one row with several tokens."""
+    positions: torch.Tensor | None = None
+    """The position of each row, for rows with one token; None for one row with several tokens."""
+    length: int = 0
+    """Positions that attention reads."""
+
+
+class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types here
+    """The keys and values of one layer: [row, head, position, channel]."""
+
+    is_sliding = False
+
+    def __init__(self, span: Span, rows: int, capacity: int) -> None:
+        super().__init__()
+        self._span, self._rows, self._capacity = span, rows, capacity
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Allocate; the system gives memory to positions as they are written."""
+        heads = key_states.shape[1]
+
+        def zeros(like: torch.Tensor) -> torch.Tensor:
+            # Attention reads masked positions too, and NaN times zero is NaN.
+            return torch.zeros(
+                (self._rows, heads, self._capacity, like.shape[3]), dtype=like.dtype, device=like.device
+            )
+
+        self.keys, self.values = zeros(key_states), zeros(value_states)
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the new positions; return all that attention reads."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        span = self._span
+        rows = slice(span.first, span.first + span.rows)
+        if span.positions is None:
+            written = slice(span.start, span.start + key_states.shape[2])
+            self.keys[rows, :, written] = key_states
+            self.values[rows, :, written] = value_states
+        else:
+            every = torch.arange(span.rows, device=key_states.device)
+            self.keys[rows][every, :, span.positions] = key_states[:, :, 0]
+            self.values[rows][every, :, span.positions] = value_states[:, :, 0]
+        return self.keys[rows, :, : span.length], self.values[rows, :, : span.length]
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first positions of one row to another."""
+        for whole in (self.keys, self.values):
+            whole[target, :, :length] = whole[source, :, :length]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002 Transformers' interface
+        """Return the positions that attention reads, and the first."""
+        return self._span.length, 0
+
+    def get_seq_length(self) -> int:
+        """Return the positions before the next call's."""
+        return self._span.start
+
+    def get_max_length(self) -> int:
+        """Return the positions of a row."""
+        return self._capacity
+
+
+class KvCache(Cache):  # type: ignore[misc] # as above
+    """The keys and values of all layers."""
+
+    def __init__(self, layers: int, rows: int, capacity: int) -> None:
+        """Args: capacity: positions of a row."""
+        self.span = Span()
+        super().__init__(layers=[_Layer(self.span, rows, capacity) for _ in range(layers)])
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first positions of one row to another, in all layers."""
+        for layer in self.layers:
+            layer.copy(source, target, length)

@@ -1,0 +1,79 @@
+"""The size of the cache of keys and values that the free memory allows."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SHARE = 0.5
+"""Of the free memory; the rest is for the activations of prompts, and for others."""
+_LIMITS = ("memory.max", "memory.limit_in_bytes")
+"""Of cgroup v2 and v1."""
+
+
+def shape(sequences: int, context: int, tokens: int) -> tuple[int, int]:
+    """Return how many sequences of how many tokens are generated together.
+
+    One more sequence has memory: that of the prompt that is being read.
+
+    Args:
+        sequences: the wanted number.
+        context: the wanted length.
+        tokens: what the memory holds.
+    """
+    rows = tokens // context - 1
+    return (min(sequences, rows), context) if rows >= 1 else (1, max(1, tokens // 2))
+
+
+def cache_tokens(model: Any) -> int:
+    """Return how many tokens the cache has room for, at least 1."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    size = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
+    return max(1, int(SHARE * _free(model.device) / size))
+
+
+def _free(device: torch.device) -> int:
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free)
+    limits = [_available(Path("/proc/meminfo"))]
+    own = _own_limit(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))
+    if own is not None:
+        limits.append(own - _resident(Path("/proc/self/statm")))
+    return max(0, min(limits))
+
+
+def _available(meminfo: Path) -> int:
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _resident(statm: Path) -> int:
+    return int(statm.read_text().split()[1]) * 4096
+
+
+def _own_limit(root: Path, self_cgroup: Path) -> int | None:
+    """Return the tightest memory limit of this process's cgroups, in bytes; None where there is none."""
+    found: list[int] = []
+    for line in self_cgroup.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        base = root / "memory" if controllers else root
+        own = base / path.lstrip("/")
+        for level in (own, *own.parents):
+            if level.is_relative_to(base):
+                found += [limit for name in _LIMITS if (limit := _number(level / name)) is not None]
+    return min(found, default=None)
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return None if text == "max" else int(text)

@@ -1,0 +1,296 @@
+"""Serves OpenAI's API over ASGI, with the health paths of the Open Inference Protocol and a metrics page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import orjson
+
+from serving import clock, errors
+from serving.runtimes.served_model import ServedModel
+from serving.runtimes.transformers import openai_requests, openai_responses
+from serving.runtimes.transformers.engine import Engine, Generation
+from serving.runtimes.transformers.generation import GenerationRequest, Part
+from serving.runtimes.transformers.openai_requests import ChatBody, CompletionBody
+from serving.runtimes.transformers.openai_responses import Chat, Completion
+from serving.runtimes.transformers.vocabulary import Vocabulary
+from serving.settings import RuntimeSettings
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain; version=0.0.4"
+_READY = re.compile(r"/v2/models/([^/]+)/ready")
+_log = logging.getLogger(__name__)
+
+
+class OpenAiApp:
+    """One language model behind OpenAI's paths."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        vocabulary: Vocabulary,
+        served: ServedModel,
+        settings: RuntimeSettings,
+        context: int,
+    ) -> None:
+        """Args: context: tokens of a prompt and its answer together, at most."""
+        self._engine, self._vocabulary = engine, vocabulary
+        self._served, self._settings, self._context = served, settings, context
+        self._created = int(clock.now().timestamp())
+
+    def drain(self) -> None:
+        """Report not ready from now on; called when the process stops."""
+        self._served.draining = True
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        self._served.in_flight += 1
+        try:
+            await self._answer(scope["method"], scope["path"].rstrip("/"), receive, send)
+        except errors.NotFound as error:
+            await self._send_error(send, 404, error.message, "model_not_found")
+        except errors.ApiError as error:
+            await self._send_error(send, error.code, error.message)
+        except errors.Temporary as error:
+            await self._send_error(send, openai_requests.TOO_MANY, str(error), "engine_full")
+        except Exception:  # noqa: BLE001 whatever the model raised, the client gets OpenAI's error
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            await self._send_error(send, 500, "the model failed; see its log")
+        finally:
+            self._served.in_flight -= 1
+
+    async def _answer(self, method: str, path: str, receive: Receive, send: Send) -> None:
+        match (method, path):
+            case ("POST", "/v1/chat/completions"):
+                await self._chat(await self._body(receive), receive, send)
+            case ("POST", "/v1/completions"):
+                await self._completion(await self._body(receive), receive, send)
+            case ("GET", "/v1/models"):
+                await self._send(send, 200, {"object": "list", "data": [self._model()]})
+            case ("GET", "/v2/health/live"):
+                await self._send(send, 200, {"live": True})
+            case ("GET", "/v2/health/ready"):
+                await self._ready(send)
+            case ("GET", "/metrics"):
+                await self._send(send, 200, self._engine.page(), _TEXT)
+            case ("GET", _) if match := _READY.fullmatch(path):
+                self._check(match[1])
+                await self._ready(send)
+            case ("GET", _) if path.startswith("/v1/models/"):
+                self._check(path.removeprefix("/v1/models/"))
+                await self._send(send, 200, self._model())
+            case _:
+                raise errors.ApiError(404, "NotFound", f"no such path: {method} {path}")
+
+    async def _ready(self, send: Send) -> None:
+        if self._served.draining:
+            await self._send_error(send, 503, "stopping")
+            return
+        document = {"name": self._served.name, "ready": True}
+        await self._send(send, 200, document, headers=self._served.startup.headers())
+
+    def _model(self) -> Mapping[str, Any]:
+        return {
+            "id": self._served.name,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "slipway",
+            "max_model_len": self._context,
+        }
+
+    def _check(self, model: str) -> None:
+        if model != self._served.name:
+            raise errors.NotFound(404, "NotFound", f"model: must be {self._served.name!r}, got {model!r}")
+
+    async def _body(self, receive: Receive) -> bytes:
+        chunks: list[bytes] = []
+        size, has_more = 0, True
+        while has_more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise errors.ApiError(400, "BadRequest", "body: the client disconnected before its end")
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > self._settings.max_body_bytes:
+                rule = f"body: must be at most {self._settings.max_body_bytes} bytes"
+                raise errors.ApiError(413, "RequestEntityTooLarge", rule)
+            has_more = message.get("more_body", False)
+        return b"".join(chunks)
+
+    async def _chat(self, data: bytes, receive: Receive, send: Send) -> None:
+        body = openai_requests.parse(ChatBody, data)
+        self._check(body.model)
+        prompt = self._vocabulary.encode_chat([message.for_template() for message in body.messages])
+        answer = Chat(f"chatcmpl-{uuid.uuid4().hex}", body.model, _now(), len(prompt), self._vocabulary.piece)
+        await self._generate(self._request(body, prompt, "messages"), body, answer, receive, send)
+
+    async def _completion(self, data: bytes, receive: Receive, send: Send) -> None:
+        body = openai_requests.parse(CompletionBody, data)
+        self._check(body.model)
+        given = body.prompt[0] if isinstance(body.prompt, list) and body.prompt else body.prompt
+        if isinstance(given, str):
+            prompt = self._vocabulary.encode(given)
+        else:
+            prompt = self._vocabulary.known([token for token in body.prompt if isinstance(token, int)])
+        answer = Completion(
+            f"cmpl-{uuid.uuid4().hex}", body.model, _now(), len(prompt), self._vocabulary.piece
+        )
+        await self._generate(self._request(body, prompt, "prompt"), body, answer, receive, send)
+
+    def _request(
+        self, body: ChatBody | CompletionBody, prompt: tuple[int, ...], field: str
+    ) -> GenerationRequest:
+        if not prompt:
+            raise errors.ApiError(400, "BadRequest", f"{field}: must have at least one token")
+        room = self._context - len(prompt)
+        if room < 1:
+            rule = f"must be less than {self._context} tokens"
+            raise errors.ApiError(400, "BadRequest", f"{field}: {rule}, got {len(prompt)}")
+        wanted = body.most_tokens
+        if wanted is not None and wanted > room:
+            rule = f"must be at most {room}, as the context has {self._context} tokens and the prompt"
+            raise errors.ApiError(400, "BadRequest", f"max_tokens: {rule} {len(prompt)}, got {wanted}")
+        return GenerationRequest(
+            prompt, wanted or room, body.sampling, body.stops, ignore_end=body.ignore_eos
+        )
+
+    async def _generate(
+        self,
+        request: GenerationRequest,
+        body: ChatBody | CompletionBody,
+        answer: Chat | Completion,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        parts: asyncio.Queue[Part] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def deliver(part: Part) -> None:
+            loop.call_soon_threadsafe(parts.put_nowait, part)
+
+        generation = self._engine.submit(request, deliver)
+        gone = asyncio.create_task(_disconnected(receive, generation, self._engine, parts))
+        try:
+            if body.stream:
+                await self._stream(parts, body, answer, send)
+            else:
+                await self._whole(parts, answer, send)
+        finally:
+            gone.cancel()
+            self._engine.cancel(generation)
+
+    async def _whole(self, parts: asyncio.Queue[Part], answer: Chat | Completion, send: Send) -> None:
+        received = [part async for part in _until_end(parts)]
+        last = received[-1]
+        if last.finish == "cancelled":
+            return
+        if last.finish == "error":
+            raise errors.ApiError(500, "InternalError", "the model failed; see its log")
+        text = "".join(part.text for part in received)
+        choices = [choice for part in received for choice in part.choices]
+        await self._send(send, 200, answer.whole(text, choices, last))
+
+    async def _stream(
+        self,
+        parts: asyncio.Queue[Part],
+        body: ChatBody | CompletionBody,
+        answer: Chat | Completion,
+        send: Send,
+    ) -> None:
+        """Send the parts as events; the response begins with the first of them."""
+        begun = False
+        async for part in _until_end(parts):
+            if part.finish == "cancelled":
+                return
+            chunks = answer.chunks(part) if part.finish != "error" else []
+            if not begun:
+                if part.finish == "error":
+                    raise errors.ApiError(500, "InternalError", "the model failed; see its log")
+                await send(_start(200, _EVENTS, ((b"cache-control", b"no-cache"), *self._closing())))
+                begun = True
+                chunks = [*answer.opening(), *chunks]
+            data = b"".join(map(openai_responses.event, chunks))
+            if part.finish == "error":
+                data = openai_responses.event(
+                    openai_requests.error_document(500, "the model failed; see its log")
+                )
+            elif part.finish:
+                if body.has_usage:
+                    data += openai_responses.event(answer.usage_chunk(part.tokens))
+                data += openai_responses.DONE
+            if data:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send(
+        self,
+        send: Send,
+        status: int,
+        document: Any,
+        content_type: str = _JSON,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        body = document if isinstance(document, bytes) else orjson.dumps(document)
+        length = (b"content-length", str(len(body)).encode())
+        await send(_start(status, content_type, (length, *headers, *self._closing())))
+        await send({"type": "http.response.body", "body": body})
+
+    async def _send_error(self, send: Send, status: int, message: str, code: str | None = None) -> None:
+        retry = (
+            ((b"retry-after", str(self._settings.retry_after_seconds).encode()),)
+            if status in (openai_requests.TOO_MANY, 503)
+            else ()
+        )
+        document = openai_requests.error_document(status, message, code)
+        await self._send(send, status, document, headers=retry)
+
+    def _closing(self) -> tuple[tuple[bytes, bytes], ...]:
+        return ((b"connection", b"close"),) if self._served.draining else ()
+
+
+def _start(status: int, content_type: str, headers: tuple[tuple[bytes, bytes], ...]) -> Message:
+    return {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [(b"content-type", content_type.encode()), *headers],
+    }
+
+
+async def _until_end(parts: asyncio.Queue[Part]) -> AsyncIterator[Part]:
+    """Yield parts; those that wait together are joined, as one write costs less than several."""
+    while True:
+        part = await parts.get()
+        while not parts.empty() and not part.finish:
+            further = parts.get_nowait()
+            part = Part(
+                part.text + further.text, part.choices + further.choices, further.tokens, further.finish
+            )
+        yield part
+        if part.finish:
+            return
+
+
+async def _disconnected(
+    receive: Receive, generation: Generation, engine: Engine, parts: asyncio.Queue[Part]
+) -> None:
+    """Cancel a generation when its client disconnects."""
+    with contextlib.suppress(asyncio.CancelledError):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        engine.cancel(generation)
+        parts.put_nowait(Part("", finish="cancelled"))
+
+
+def _now() -> int:
+    return int(clock.now().timestamp())

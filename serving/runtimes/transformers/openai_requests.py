@@ -1,0 +1,196 @@
+"""Bodies of OpenAI's API: their fields, what is refused, and its errors. Pure.
+
+https://platform.openai.com/docs/api-reference/chat, .../completions. Fields that this engine cannot honour
+are refused where they would change the answer; unknown ones are ignored, as clients add new ones.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
+
+from serving import errors
+from serving.runtimes.transformers.generation import Sampling
+
+MAX_ALTERNATIVES = 20
+MAX_SHOWN = 80
+"""Characters of a value in a message."""
+TOO_MANY, SERVER_ERROR = 429, 500
+DEFAULT_COMPLETION_TOKENS = 16
+"""OpenAI's default of `max_tokens` for completions; a chat goes on to the end of the context."""
+
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Tokens = Annotated[StrictInt, Field(ge=1)]
+Stop = str | Annotated[list[str], Field(max_length=4)] | None
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    stream: StrictBool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Tokens | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    seed: Annotated[StrictInt, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
+    stop: Stop = None
+    n: Literal[1] | None = None
+    best_of: Literal[1] | None = None
+    frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    ignore_eos: StrictBool = False
+    """vLLM's: the model's end-of-text tokens do not end the answer."""
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The texts that end the answer."""
+        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(text for text in given if text)
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether a stream ends with the numbers of tokens."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+class StreamOptions(BaseModel):
+    """Options of a streamed answer."""
+
+    include_usage: StrictBool = False
+
+
+class TextPart(BaseModel):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    """One message of a conversation."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+
+    def for_template(self) -> dict[str, Any]:
+        """Return the message as chat templates know it."""
+        content = self.content
+        text = content if isinstance(content, str) else "".join(part.text for part in content or ())
+        role = "system" if self.role == "developer" else self.role
+        return {"role": role, "content": text, **({"name": self.name} if self.name else {})}
+
+
+class ResponseFormat(BaseModel):
+    """The form of the answer."""
+
+    type: Literal["text"]
+
+
+class ChatBody(_Body):
+    """The body of `/v1/chat/completions`."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Tokens | None = None
+    logprobs: StrictBool | None = None
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_ALTERNATIVES)] | None = None
+    tools: Annotated[list[Any], Field(max_length=0)] | None = None
+    response_format: ResponseFormat | None = None
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The limit of generated tokens; None for the rest of the context."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are chosen."""
+        alternatives = (self.top_logprobs or 0) if self.logprobs else None
+        return _sampling(self, alternatives)
+
+
+class CompletionBody(_Body):
+    """The body of `/v1/completions`."""
+
+    prompt: str | list[StrictInt] | Annotated[list[str], Field(min_length=1, max_length=1)]
+    logprobs: Annotated[StrictInt, Field(ge=0, le=MAX_ALTERNATIVES)] | None = None
+    echo: Literal[False] | None = None
+    suffix: Literal[""] | None = None
+
+    @property
+    def most_tokens(self) -> int:
+        """The limit of generated tokens."""
+        return self.max_tokens or DEFAULT_COMPLETION_TOKENS
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are chosen."""
+        return _sampling(self, self.logprobs)
+
+
+def _sampling(body: _Body, alternatives: int | None) -> Sampling:
+    return Sampling(
+        1.0 if body.temperature is None else body.temperature,
+        1.0 if body.top_p is None else body.top_p,
+        body.seed,
+        alternatives,
+    )
+
+
+Body = TypeVar("Body", bound=_Body)
+
+for _kind in (_Body, ChatBody, CompletionBody):
+    _kind.model_rebuild()
+
+
+def parse(kind: type[Body], body: bytes) -> Body:
+    """Parse a body.
+
+    Raises:
+        errors.ApiError: 400; the message has the field, the rule and the value.
+    """
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise errors.ApiError(400, "BadRequest", f"body: must be JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise errors.ApiError(400, "BadRequest", "body: must be an object")
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        value = repr(first["input"])
+        shown = value if len(value) < MAX_SHOWN else value[: MAX_SHOWN - 3] + "..."
+        message = f"{_path(first['loc'])}: {first['msg']}, got {shown}"
+        raise errors.ApiError(400, "BadRequest", message) from error
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Return a field's path without the names of the types that pydantic tried."""
+    path = str(location[0])
+    for part in location[1:]:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part != "str":
+            path += f".{part}"
+    return path
+
+
+def error_document(status: int, message: str, code: str | None = None) -> dict[str, Any]:
+    """Return an error in OpenAI's form; the field is the beginning of the message."""
+    kind = "invalid_request_error"
+    if status == TOO_MANY:
+        kind = "rate_limit_error"
+    elif status >= SERVER_ERROR:
+        kind = "server_error"
+    field, colon, _ = message.partition(": ")
+    is_field = bool(colon) and field.replace(".", "").replace("[", "").replace("]", "").isidentifier()
+    param = field if is_field and field != "body" else None
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}

@@ -1,0 +1,138 @@
+"""Answers of OpenAI's API, whole and streamed. Pure.
+
+https://platform.openai.com/docs/api-reference/chat/object, .../chat-streaming, .../completions/object
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from serving.runtimes.transformers.generation import Part, TokenChoice
+
+Piece = Callable[[int], str]
+"""Returns the text of one token."""
+DONE = b"data: [DONE]\n\n"
+
+
+def event(document: Any) -> bytes:
+    """Return one server-sent event."""
+    return b"data: " + orjson.dumps(document) + b"\n\n"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is common to all parts of one answer."""
+
+    id: str
+    model: str
+    created: int
+    """Unix seconds."""
+    prompt_tokens: int
+    piece: Piece
+
+    def usage(self, generated: int) -> dict[str, Any]:
+        """Return the numbers of tokens."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": generated,
+            "total_tokens": self.prompt_tokens + generated,
+        }
+
+    def _document(self, kind: str, **fields: Any) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
+
+
+class Chat(Answer):
+    """The answer of `/v1/chat/completions`."""
+
+    def whole(self, text: str, choices: Sequence[TokenChoice], last: Part) -> dict[str, Any]:
+        """Return the answer that is not streamed."""
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text, "refusal": None},
+            "logprobs": self._logprobs(choices),
+            "finish_reason": last.finish,
+        }
+        return self._document("chat.completion", choices=[choice], usage=self.usage(last.tokens))
+
+    def opening(self) -> list[dict[str, Any]]:
+        """Return what is sent before the first token."""
+        return [self._chunk({"role": "assistant", "content": ""}, None, None)]
+
+    def chunks(self, part: Part) -> list[dict[str, Any]]:
+        """Return the chunks of a part."""
+        chunks = []
+        if part.text or part.choices:
+            chunks.append(self._chunk({"content": part.text}, None, self._logprobs(part.choices)))
+        if part.finish:
+            chunks.append(self._chunk({}, part.finish, None))
+        return chunks
+
+    def usage_chunk(self, generated: int) -> dict[str, Any]:
+        """Return the last chunk, for clients that ask for it."""
+        return self._document("chat.completion.chunk", choices=[], usage=self.usage(generated))
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None, logprobs: Any) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        return self._document("chat.completion.chunk", choices=[choice])
+
+    def _logprobs(self, choices: Sequence[TokenChoice]) -> dict[str, Any] | None:
+        if not choices:
+            return None
+        return {
+            "content": [
+                {
+                    **self._token(choice.token, choice.logprob),
+                    "top_logprobs": [self._token(token, value) for token, value in choice.alternatives],
+                }
+                for choice in choices
+            ]
+        }
+
+    def _token(self, token: int, logprob: float) -> dict[str, Any]:
+        text = self.piece(token)
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+
+
+class Completion(Answer):
+    """The answer of `/v1/completions`."""
+
+    def whole(self, text: str, choices: Sequence[TokenChoice], last: Part) -> dict[str, Any]:
+        """Return the answer that is not streamed."""
+        return self._document(
+            "text_completion",
+            choices=[self._choice(text, last.finish, choices)],
+            usage=self.usage(last.tokens),
+        )
+
+    def opening(self) -> list[dict[str, Any]]:
+        """Return what is sent before the first token."""
+        return []
+
+    def chunks(self, part: Part) -> list[dict[str, Any]]:
+        """Return the chunks of a part."""
+        if not (part.text or part.choices or part.finish):
+            return []
+        return [
+            self._document("text_completion", choices=[self._choice(part.text, part.finish, part.choices)])
+        ]
+
+    def usage_chunk(self, generated: int) -> dict[str, Any]:
+        """Return the last chunk, for clients that ask for it."""
+        return self._document("text_completion", choices=[], usage=self.usage(generated))
+
+    def _choice(self, text: str, finish: str | None, choices: Sequence[TokenChoice]) -> dict[str, Any]:
+        return {"index": 0, "text": text, "logprobs": self._logprobs(choices), "finish_reason": finish}
+
+    def _logprobs(self, choices: Sequence[TokenChoice]) -> dict[str, Any] | None:
+        if not choices:
+            return None
+        return {
+            "tokens": [self.piece(choice.token) for choice in choices],
+            "token_logprobs": [choice.logprob for choice in choices],
+            "top_logprobs": [
+                {self.piece(token): value for token, value in choice.alternatives} for choice in choices
+            ],
+        }

@@ -1,0 +1,71 @@
+"""Chooses the next token of each row from its logits."""
+
+from collections.abc import Sequence
+
+import torch
+
+from serving.runtimes.transformers.generation import Sampling, TokenChoice
+
+
+class Sampler:
+    """The sampling of one request, with its random numbers."""
+
+    def __init__(self, sampling: Sampling, device: torch.device) -> None:
+        self.sampling = sampling
+        self._generator = torch.Generator(device)
+        if sampling.seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(sampling.seed)
+
+    def noise(self, size: int) -> torch.Tensor:
+        """Return exponential noise [size]: the least of noise over probability is a sample."""
+        drawn = torch.empty(size, device=self._generator.device)
+        return drawn.exponential_(generator=self._generator)
+
+
+def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoice]:
+    """Return the next token of each row.
+
+    A sample of probabilities p is argmax(p / e) for independent exponential e (the exponential races of
+    https://en.wikipedia.org/wiki/Exponential_distribution#Distribution_of_the_minimum). Log probabilities are
+    those of the model, before temperature and `top_p`, as OpenAI's.
+
+    Args:
+        logits: [rows, vocabulary].
+        samplers: of each row.
+    """
+    tokens = logits.argmax(dim=-1)
+    drawn = [row for row, sampler in enumerate(samplers) if sampler.sampling.temperature > 0]
+    if drawn:
+        chosen = [samplers[row] for row in drawn]
+        temperatures = torch.tensor([one.sampling.temperature for one in chosen], device=logits.device)
+        probabilities = (logits[drawn] / temperatures[:, None]).softmax(dim=-1)
+        limits = [one.sampling.top_p for one in chosen]
+        if min(limits) < 1:
+            probabilities = _most_probable(probabilities, torch.tensor(limits, device=logits.device))
+        noise = torch.stack([one.noise(logits.shape[-1]) for one in chosen])
+        tokens[drawn] = (probabilities / noise).argmax(dim=-1)
+    reported = {row for row, sampler in enumerate(samplers) if sampler.sampling.alternatives is not None}
+    return [
+        _report(logits[row], token, samplers[row].sampling.alternatives or 0)
+        if row in reported
+        else TokenChoice(token, 0.0)
+        for row, token in enumerate(tokens.tolist())
+    ]
+
+
+def _most_probable(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """Set to 0 what is not among the most probable tokens that together have the probability `top_p`."""
+    ordered, order = probabilities.sort(dim=-1, descending=True)
+    before = ordered.cumsum(dim=-1) - ordered
+    return torch.zeros_like(probabilities).scatter(
+        -1, order, ordered.masked_fill(before >= top_p[:, None], 0.0)
+    )
+
+
+def _report(logits: torch.Tensor, token: int, alternatives: int) -> TokenChoice:
+    logprobs = logits.log_softmax(dim=-1)
+    top = logprobs.topk(min(alternatives, logprobs.shape[-1])) if alternatives else None
+    pairs = tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True)) if top is not None else ()
+    return TokenChoice(token, float(logprobs[token]), pairs)

@@ -1,0 +1,131 @@
+"""The runtime of language models: `python -m serving.runtimes.transformers.server`, one model, one process.
+
+`serving.runtimes.process` documents its environment and life, `checkpoint` the files of a model. Of
+SLIPWAY_BATCH_SIZE it generates that many sequences together.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from serving import errors
+from serving.runtimes import process, threads
+from serving.runtimes.loading import ModelFiles
+
+if TYPE_CHECKING:
+    from serving.images.documents.output_manifest import OutputManifest
+    from serving.runtimes.served_model import ServedModel
+    from serving.runtimes.transformers.checkpoint import Checkpoint
+    from serving.runtimes.transformers.openai_app import OpenAiApp
+    from serving.settings import RuntimeSettings
+
+PRELOAD = (
+    *process.PRELOAD,
+    "torch",
+    "transformers",
+    "serving.runtimes.torch.device",
+    "serving.runtimes.transformers.checkpoint",
+    "serving.runtimes.transformers.decoder",
+    "serving.runtimes.transformers.engine",
+    "serving.runtimes.transformers.memory",
+    "serving.runtimes.transformers.openai_app",
+)
+"""Modules that are imported before forks, so that forks import none."""
+FILES = ModelFiles(
+    ("config.json",),
+    (
+        "*.safetensors",
+        "*.safetensors.index.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "generation_config.json",
+        "chat_template.jinja",
+    ),
+)
+"""The files of a Hugging Face checkpoint that are loaded."""
+_log = logging.getLogger(__name__)
+_STOP_SECONDS = 5.0
+"""Longest wait for the engine's thread, which ends after its next token."""
+
+
+def main() -> int:
+    """Serve until SIGTERM; return the exit status."""
+    # Nothing is fetched: a model is what its digest says.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    return process.main(process.Runtime("transformers", FILES, _framework, _application))
+
+
+def _framework() -> process.Framework[Any]:
+    for module in ("torch", "transformers"):
+        if importlib.util.find_spec(module) is None:
+            raise errors.Permanent(
+                "RuntimeMissing", f"{module} is not installed (pip install 'slipway[llm]')"
+            )
+    from serving.runtimes.torch import device  # noqa: PLC0415 it imports PyTorch
+    from serving.runtimes.transformers import checkpoint  # noqa: PLC0415 as above
+
+    return process.Framework(load=functools.partial(checkpoint.load, device=device.usable()), warm=_warm)
+
+
+def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
+    """Run the model once, as its first run allocates and compiles."""
+    from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 it imports PyTorch
+
+    decoder = Decoder(loaded.model, rows=1, capacity=64)
+    decoder.read_prompt([0, 0], 0)
+    decoder.keep_prompt(0, 2)
+    decoder.step([0], [2])
+    return loaded
+
+
+@contextmanager
+def _application(
+    loaded: Checkpoint, served: ServedModel, options: process.Options, settings: RuntimeSettings
+) -> Iterator[OpenAiApp]:
+    from serving.runtimes.transformers import memory  # noqa: PLC0415 it imports PyTorch
+    from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 as above
+    from serving.runtimes.transformers.engine import Engine, Limits  # noqa: PLC0415 as above
+    from serving.runtimes.transformers.metrics import EngineMetrics  # noqa: PLC0415 as above
+    from serving.runtimes.transformers.openai_app import OpenAiApp  # noqa: PLC0415 as above
+
+    sequences, context = memory.shape(
+        options.batch_size or settings.sequences,
+        min(loaded.context, settings.context_tokens or loaded.context),
+        memory.cache_tokens(loaded.model),
+    )
+    _log.info("%d sequences of at most %d tokens", sequences, context)
+    limits = Limits(sequences, context, settings.waiting_sequences, settings.prompt_tokens_per_step)
+    engine = Engine(
+        Decoder(loaded.model, sequences, context),
+        loaded.vocabulary,
+        limits,
+        EngineMetrics(served.name),
+        loaded.model.device,
+    )
+
+    def generate() -> None:
+        threads.raise_openmp(os.environ)
+        engine.run()
+
+    thread = threading.Thread(target=generate, name="engine", daemon=True)
+    thread.start()
+    try:
+        yield OpenAiApp(engine, loaded.vocabulary, served, settings, context)
+    finally:
+        engine.stop()
+        thread.join(_STOP_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

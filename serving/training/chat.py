@@ -1,0 +1,211 @@
+"""Trains a small language model on the conversations of `harbour_text`, in about three minutes on two cores.
+
+    python -m serving.training.chat [--layers N] [--width N] [--steps N] [--seed N]
+
+Writes a Hugging Face checkpoint and then `slipway.json` into `$SLIPWAY_OUTPUT_DIR`. Its metrics are the
+perplexity of held-out text (per token of the answers), and the share of held-out questions that the model
+answers exactly.
+"""
+
+import argparse
+import itertools
+import logging
+import math
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers.models import BPE
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from serving.training import harbour_text
+from serving.training.harbour_text import Conversation
+from serving.training.output import describe, directory
+
+_log = logging.getLogger("train_chat")
+
+VOCABULARY = 768
+CONTEXT = 512
+"""Tokens of a conversation; the longest has some 120."""
+_END = "<|end|>"
+_ROLES = ("system", "user", "assistant")
+_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}" + _END + "{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+_LEARNING_RATE = 0.003
+_WARM_UP_STEPS = 20
+_QUESTIONS, _STORIES = 48, 12
+"""In a batch of one kind: about as many tokens, and little padding."""
+_STORY_STEPS = 4
+"""Every fourth batch is of stories."""
+_EXAMINED_STORIES = 50
+_REPORT_SECONDS = 10.0
+"""Between two lines of progress."""
+_IGNORED = -100
+"""Label of tokens that do not count, as Transformers has it."""
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Return a byte-level tokenizer of the conversations, with a chat template."""
+    whole = Tokenizer(BPE())
+    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    whole.decoder = decoders.ByteLevel()
+    special = [_END, *(f"<|{role}|>" for role in _ROLES)]
+    texts = [
+        text
+        for conversation in [
+            *harbour_text.questions(),
+            *itertools.islice(harbour_text.stories("tokenizer"), 1000),
+        ]
+        for text in (conversation.question, conversation.answer)
+    ]
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    whole.train_from_iterator(texts, trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=whole, eos_token=_END, pad_token=_END)
+    fast.chat_template = _TEMPLATE
+    return fast
+
+
+def encoded(tokens: PreTrainedTokenizerFast, conversation: Conversation) -> tuple[list[int], int]:
+    """Return the tokens of a conversation, and the number of those before the answer."""
+    *before, _ = conversation.messages()
+    prompt = tokens.apply_chat_template(before, tokenize=False, add_generation_prompt=True)
+    inner = tokens.backend_tokenizer
+    head = inner.encode(prompt, add_special_tokens=False).ids
+    tail = inner.encode(conversation.answer + _END, add_special_tokens=False).ids
+    return [*head, *tail], len(head)
+
+
+def batch(conversations: Sequence[tuple[list[int], int]]) -> dict[str, torch.Tensor]:
+    """Return inputs and labels, padded; only answers count."""
+    longest = max(len(tokens) for tokens, _ in conversations)
+    inputs = torch.zeros((len(conversations), longest), dtype=torch.long)
+    labels = torch.full_like(inputs, _IGNORED)
+    mask = torch.zeros_like(inputs)
+    for row, (tokens, start) in enumerate(conversations):
+        inputs[row, : len(tokens)] = torch.tensor(tokens)
+        labels[row, start : len(tokens)] = torch.tensor(tokens[start:])
+        mask[row, : len(tokens)] = 1
+    return {"input_ids": inputs, "labels": labels, "attention_mask": mask}
+
+
+def batches(trained: Sequence[Conversation], seed: int) -> Iterator[list[Conversation]]:
+    """Yield batches to train on, without end."""
+    draw = random.Random(seed)  # noqa: S311 training data, not secrets
+    stories = harbour_text.stories(f"train {seed}")
+    for step in itertools.count():
+        if step % _STORY_STEPS == 0:
+            yield list(itertools.islice(stories, _STORIES))
+        else:
+            yield draw.sample(trained, _QUESTIONS)
+
+
+def train(
+    layers: int, width: int, steps: int, seed: int
+) -> tuple[Any, PreTrainedTokenizerFast, dict[str, float]]:
+    """Train; return the model, the tokenizer and the metrics."""
+    torch.manual_seed(seed)
+    tokens = tokenizer()
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokens),
+            hidden_size=width,
+            intermediate_size=width * 8 // 3,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 32,
+            num_key_value_heads=width // 64,
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=True,
+            bos_token_id=tokens.eos_token_id,
+            eos_token_id=tokens.eos_token_id,
+            pad_token_id=tokens.eos_token_id,
+        )
+    )
+    _log.info("%.1f million parameters", sum(weight.numel() for weight in model.parameters()) / 1e6)
+    trained, examined = harbour_text.held_out()
+    stream = batches(trained, seed)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
+    reported = time.monotonic()
+    for step, texts in enumerate(itertools.islice(stream, steps)):
+        decay = 0.05 + 0.95 * (1 + math.cos(math.pi * step / steps)) / 2
+        for group in optimizer.param_groups:
+            group["lr"] = _LEARNING_RATE * min(1.0, (step + 1) / _WARM_UP_STEPS) * decay
+        loss = model(**batch([encoded(tokens, text) for text in texts])).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if time.monotonic() - reported >= _REPORT_SECONDS:
+            reported = time.monotonic()
+            _log.info("step %d of %d, loss %.3f", step, steps, loss.item())
+    model.eval()
+    return model, tokens, examine(model, tokens, examined)
+
+
+def examine(
+    model: Any, tokens: PreTrainedTokenizerFast, examined: Sequence[Conversation]
+) -> dict[str, float]:
+    """Return perplexity and exact answers of held-out conversations."""
+    stories = list(itertools.islice(harbour_text.stories("examined"), _EXAMINED_STORIES))
+    losses, weights = [], []
+    for start in range(0, len(examined) + len(stories), _QUESTIONS):
+        rows = batch([encoded(tokens, one) for one in [*examined, *stories][start : start + _QUESTIONS]])
+        with torch.inference_mode():
+            losses.append(float(model(**rows).loss))
+        weights.append(int((rows["labels"] != _IGNORED).sum()))
+    mean = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(weights)
+    exact = sum(_answer(model, tokens, one) == one.answer for one in examined)
+    return {"perplexity": math.exp(mean), "exactAnswers": exact / len(examined)}
+
+
+def _answer(model: Any, tokens: PreTrainedTokenizerFast, conversation: Conversation) -> str:
+    whole, start = encoded(tokens, conversation)
+    prompt = torch.tensor([whole[:start]])
+    generated = model.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=len(whole) - start + 4, do_sample=False
+    )
+    return str(tokens.decode(generated[0, start:], skip_special_tokens=True))
+
+
+def write(model: Any, tokens: PreTrainedTokenizerFast, metrics: dict[str, float], output: Path) -> None:
+    """Write the checkpoint, and `slipway.json` last."""
+    model.save_pretrained(output)
+    tokens.save_pretrained(output)
+    for file in output.iterdir():
+        file.chmod(0o644)
+    describe("transformers", metrics, output, source=Path(__file__))
+
+
+def main() -> int:
+    """Train and write; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=256, help="a multiple of 64")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if options.width % 64 or options.width <= 0:
+        parser.error(f"--width: must be a multiple of 64, got {options.width}")
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    model, tokens, metrics = train(options.layers, options.width, options.steps, options.seed)
+    output = directory()
+    write(model, tokens, metrics, output)
+    _log.info(
+        "perplexity %.3f, %.0f %% of questions answered", metrics["perplexity"], 100 * metrics["exactAnswers"]
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""Continuous batching, with a model whose next token is the number of tokens before it."""
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from serving import errors
+from serving.runtimes.transformers.generation import GenerationRequest, Part, Sampling
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+pytest.importorskip("transformers", reason="Transformers is not installed")
+
+from serving.runtimes.transformers.engine import Engine, Generation, Limits  # noqa: E402
+from serving.runtimes.transformers.metrics import EngineMetrics  # noqa: E402
+
+VOCABULARY = 200
+END = 50
+GREEDY = Sampling(temperature=0)
+
+
+class CountingDecoder:
+    """Stores each row's tokens; the next token of a row is its length."""
+
+    def __init__(self) -> None:
+        self.prompt: list[int] = []
+        self.rows: dict[int, list[int]] = {}
+        self.parts: list[int] = []
+        self.batches: list[int] = []
+        self.fails = False
+        self.before_step = lambda: None
+
+    def _logits(self, rows: Sequence[Sequence[int]]) -> "torch.Tensor":
+        return torch.nn.functional.one_hot(torch.tensor([len(row) for row in rows]), VOCABULARY).float()
+
+    def read_prompt(self, tokens: Sequence[int], start: int) -> "torch.Tensor":
+        if start == 0:
+            self.prompt = []
+        assert start == len(self.prompt)
+        self.prompt += tokens
+        self.parts.append(len(tokens))
+        return self._logits([self.prompt])[0]
+
+    def keep_prompt(self, row: int, length: int) -> None:
+        self.rows[row] = self.prompt[:length]
+
+    def move(self, source: int, target: int, length: int) -> None:
+        self.rows[target] = self.rows.pop(source)
+        assert len(self.rows[target]) == length
+
+    def step(self, tokens: Sequence[int], lengths: Sequence[int]) -> "torch.Tensor":
+        self.before_step()
+        if self.fails:
+            raise RuntimeError("the model fails")
+        self.batches.append(len(tokens))
+        for row, (token, length) in enumerate(zip(tokens, lengths, strict=True)):
+            del self.rows[row][length:]
+            assert len(self.rows[row]) == length
+            self.rows[row].append(token)
+        return self._logits([self.rows[row] for row in range(len(tokens))])
+
+
+class Letters:
+    ends = frozenset({END})
+
+    def text_decoder(self) -> "Letters":
+        return self
+
+    def add(self, token: int) -> str:
+        return chr(token + 200)
+
+
+class Client:
+    """Collects the parts of one answer."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.ended = threading.Event()
+
+    def __call__(self, part: Part) -> None:
+        self.parts.append(part)
+        if part.finish:
+            self.ended.set()
+
+    def wait(self) -> "Client":
+        assert self.ended.wait(10), "the answer does not end"
+        return self
+
+    @property
+    def lengths(self) -> list[int]:
+        return [ord(letter) - 200 for part in self.parts for letter in part.text]
+
+    @property
+    def finish(self) -> str | None:
+        return self.parts[-1].finish
+
+
+class Rig:
+    def __init__(self, sequences: int = 4, waiting: int = 8, per_step: int = 100) -> None:
+        self.decoder = CountingDecoder()
+        limits = Limits(sequences, 100, waiting, per_step)
+        self.engine = Engine(self.decoder, Letters(), limits, EngineMetrics("m"), torch.device("cpu"))
+        self.thread = threading.Thread(target=self.engine.run, daemon=True)
+
+    def submit(self, prompt: int, tokens: int, **fields: object) -> tuple[Client, Generation]:
+        client = Client()
+        request = GenerationRequest((1,) * prompt, tokens, **{"sampling": GREEDY, **fields})  # type: ignore[arg-type]
+        return client, self.engine.submit(request, client)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def metric(self, name: str) -> float:
+        lines = [line for line in self.engine.page().decode().splitlines() if line.startswith(name)]
+        assert len(lines) == 1, lines
+        return float(lines[0].split()[-1])
+
+
+@pytest.fixture
+def make() -> Iterator[object]:
+    rigs: list[Rig] = []
+
+    def begin(**fields: int) -> Rig:
+        rigs.append(Rig(**fields))
+        return rigs[-1]
+
+    yield begin
+    for rig in rigs:
+        rig.engine.stop()
+        if rig.thread.ident:
+            rig.thread.join(10)
+            assert not rig.thread.is_alive()
+
+
+def test_every_sequence_has_its_own_tokens_when_they_join_and_leave(make) -> None:
+    rig = make(sequences=3)
+    clients = [rig.submit(prompt, tokens)[0] for prompt, tokens in [(3, 5), (7, 2), (2, 9), (4, 1), (6, 6)]]
+    rig.start()
+    for client, (prompt, tokens) in zip(clients, [(3, 5), (7, 2), (2, 9), (4, 1), (6, 6)], strict=True):
+        assert client.wait().lengths == list(range(prompt, prompt + tokens))
+        assert client.finish == "length"
+    assert max(rig.decoder.batches) == 3
+
+
+def test_long_prompt_is_read_in_parts_while_others_continue(make) -> None:
+    rig = make(per_step=10)
+    first, _ = rig.submit(2, 40)
+    second, _ = rig.submit(35, 3)
+    rig.start()
+    assert second.wait().lengths == [35, 36, 37]
+    assert first.wait().lengths == list(range(2, 42))
+    assert max(rig.decoder.parts) <= 10
+
+
+def test_answer_ends_with_the_end_token_which_has_no_text(make) -> None:
+    rig = make()
+    client, _ = rig.submit(47, 20)
+    rig.start()
+    assert client.wait().lengths == [47, 48, 49]
+    assert client.finish == "stop"
+    assert client.parts[-1].tokens == 4
+
+
+def test_end_token_is_ignored_on_request(make) -> None:
+    rig = make()
+    client, _ = rig.submit(47, 5, ignore_end=True)
+    rig.start()
+    assert client.wait().lengths == [47, 48, 49, 50, 51]
+
+
+def test_answer_ends_before_a_stop_text(make) -> None:
+    rig = make()
+    client, _ = rig.submit(3, 20, stop=(chr(206) + chr(207),))
+    rig.start()
+    assert client.wait().lengths == [3, 4, 5]
+    assert client.finish == "stop"
+
+
+def test_cancelled_sequence_leaves_before_the_next_token(make) -> None:
+    rig = make()
+    cancelled, generation = rig.submit(1, 90, ignore_end=True)
+    other, _ = rig.submit(2, 30)
+    steps = iter(range(1000))
+
+    def cancel_at_the_fifth() -> None:
+        if next(steps) == 4:
+            rig.engine.cancel(generation)
+
+    rig.decoder.before_step = cancel_at_the_fifth
+    rig.start()
+    assert cancelled.wait().finish == "cancelled"
+    assert len(cancelled.lengths) == 6
+    assert other.wait().lengths == list(range(2, 32))
+    assert rig.decoder.batches[-1] == 1
+
+
+def test_cancelled_request_that_waits_is_never_read(make) -> None:
+    rig = make()
+    _, generation = rig.submit(1, 5)
+    rig.engine.cancel(generation)
+    other, _ = rig.submit(3, 1)
+    rig.start()
+    other.wait()
+    assert rig.decoder.parts == [3]
+    assert rig.metric('vllm:request_success_total{finished_reason="abort"') == 1
+
+
+def test_further_requests_are_refused_when_enough_wait(make) -> None:
+    rig = make(waiting=2)
+    rig.submit(5, 1)
+    rig.submit(6, 1)
+    with pytest.raises(errors.Temporary, match="2 wait"):
+        rig.submit(7, 1)
+    assert rig.metric("vllm:num_requests_waiting") == 2
+    assert rig.metric("slipway_tokens_waiting") == 11
+
+
+def test_failing_model_ends_its_sequences_and_serves_the_next(make) -> None:
+    rig = make()
+    failed, _ = rig.submit(2, 5)
+    rig.decoder.fails = True
+    rig.start()
+    assert failed.wait().finish == "error"
+    rig.decoder.fails = False
+    served, _ = rig.submit(3, 2)
+    assert served.wait().lengths == [3, 4]
+
+
+def test_stopped_engine_ends_what_waits(make) -> None:
+    rig = make()
+    client, _ = rig.submit(2, 5)
+    rig.engine.stop()
+    rig.start()
+    assert client.wait().finish == "error"
+
+
+def test_log_probabilities_are_those_of_the_model(make) -> None:
+    rig = make()
+    client, _ = rig.submit(3, 1, sampling=Sampling(temperature=0, alternatives=2))
+    rig.start()
+    (choice,) = client.wait().parts[-1].choices
+    expected = torch.nn.functional.one_hot(torch.tensor(3), VOCABULARY).float().log_softmax(-1)
+    assert choice.token == 3
+    assert choice.logprob == pytest.approx(float(expected[3]))
+    assert choice.alternatives[0] == (3, pytest.approx(float(expected[3])))
+
+
+def test_page_counts_tokens_and_times(make) -> None:
+    rig = make()
+    client, _ = rig.submit(3, 4)
+    rig.start()
+    client.wait()
+    rig.engine.stop()
+    rig.thread.join(10)
+    assert rig.metric("vllm:prompt_tokens_total") == 3
+    assert rig.metric("vllm:generation_tokens_total") == 4
+    assert rig.metric("vllm:time_to_first_token_seconds_count") == 1
+    assert rig.metric("vllm:inter_token_latency_seconds_count") == 3
+    assert rig.metric('vllm:request_success_total{finished_reason="length"') == 1
+    assert rig.metric("vllm:num_requests_running") == 0
