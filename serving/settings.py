@@ -114,6 +114,16 @@ class GatewaySettings(Section):
     max_requests: Count = 40_000
     """Circuit breaker of a backend: Envoy's 1,024 fails streams long before a model is full (llm-d:
     40,000)."""
+    connections: Count = 10_000
+    """Open connections of clients, of which each takes some 10 KB; further ones are closed at once."""
+    heap_bytes: Bytes = 1024 * 1024 * 1024
+    """Memory of Envoy: 1,000 services take 200 MiB. Near it the streams that buffer most are reset, then new
+    requests get 503 (`envoy overloaded`)."""
+    connection_buffer_bytes: Bytes = 64 * 1024
+    """Bytes of a connection that wait in Envoy, in each direction: with Envoy's 1 MiB, 450 uploads took 790 MB
+    and kept it from other requests for 1.6 s; with 32 KiB large bodies are a fifth slower."""
+    retry_body_bytes: Bytes = 1024 * 1024
+    """Largest body of a request that is sent again: Envoy keeps it until the answer begins."""
     connect_timeout_seconds: Interval = 1.0
     """Until a connection to a replica stands: a replica on the same network answers within milliseconds."""
     stream_idle_seconds: Interval = 300.0

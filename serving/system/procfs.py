@@ -21,8 +21,12 @@ def boot_id() -> str:
 
 def stat(pid: int) -> list[str] | None:
     """Return the fields of /proc/PID/stat from the third on; None if there is no such process."""
+    return _fields(f"/proc/{pid}/stat")
+
+
+def _fields(path: str) -> list[str] | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open(path, "rb") as file:
             return file.read().rpartition(b")")[2].decode().split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -37,3 +41,16 @@ def start_time(pid: int) -> int:
 def processes() -> list[int]:
     """Return the ids of all processes that run now."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def has_runnable_thread(pid: int) -> bool:
+    """Return whether a thread of a process runs or waits for a processor: it is busy, and not stuck."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    for thread in threads:
+        fields = _fields(f"/proc/{pid}/task/{thread}/stat")
+        if fields is not None and fields[STATE] == "R":
+            return True
+    return False

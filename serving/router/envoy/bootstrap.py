@@ -48,6 +48,10 @@ _ERRORS = (
 )
 """The first that applies is sent: a retry that the budget refuses adds UO to the flag of its failure."""
 
+_UNAVAILABLE = _GatewayError((), 503, "Unavailable", "%LOCAL_REPLY_BODY%")
+"""Any other 503: the gateway starts, or has no memory for further requests (`envoy overloaded`)."""
+_TRACKED_POWER = 16
+"""Streams that buffer less than 64 KiB are not reset when memory is short."""
 _STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
 
 ASSIGN_CALLER = f"""
@@ -95,6 +99,7 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
         # Only the admin socket serves statistics; by default Envoy walks all of them every five seconds.
         "stats_flush_on_admin": True,
         **statistics.bootstrap(),
+        "overload_manager": _overload(settings),
         "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
         "layered_runtime": {
             "layers": [
@@ -111,6 +116,50 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
     }
 
 
+def _overload(settings: GatewaySettings) -> Json:
+    """Return the limits of clients' connections and of memory, for all services together."""
+    monitors = "envoy.resource_monitors"
+    kind = f"{_TYPE}envoy.extensions.resource_monitors"
+    heap = f"{monitors}.fixed_heap"
+    return {
+        "refresh_interval": "0.25s",
+        "resource_monitors": [
+            {
+                "name": f"{monitors}.global_downstream_max_connections",
+                "typed_config": {
+                    "@type": f"{kind}.downstream_connections.v3.DownstreamConnectionsConfig",
+                    "max_active_downstream_connections": settings.connections,
+                },
+            },
+            {
+                "name": heap,
+                "typed_config": {
+                    "@type": f"{kind}.fixed_heap.v3.FixedHeapConfig",
+                    "max_heap_size_bytes": settings.heap_bytes,
+                },
+            },
+        ],
+        "actions": [
+            {
+                "name": "envoy.overload_actions.shrink_heap",
+                "triggers": [{"name": heap, "threshold": {"value": 0.8}}],
+            },
+            {
+                "name": "envoy.overload_actions.reset_high_memory_stream",
+                "triggers": [
+                    {"name": heap, "scaled": {"scaling_threshold": 0.85, "saturation_threshold": 0.95}}
+                ],
+            },
+            {
+                "name": "envoy.overload_actions.stop_accepting_requests",
+                "triggers": [{"name": heap, "threshold": {"value": 0.95}}],
+            },
+        ],
+        # Streams are told apart by the bytes that they buffer, from this size on.
+        "buffer_factory_config": {"minimum_account_to_track_power_of_two": _TRACKED_POWER},
+    }
+
+
 def _public(settings: GatewaySettings, port: int) -> Json:
     assign_caller = {
         "name": ASSIGN_FILTER,
@@ -123,6 +172,7 @@ def _public(settings: GatewaySettings, port: int) -> Json:
     listener = {
         "name": "public",
         "address": {"socket_address": {"address": settings.host, "port_value": port}},
+        "per_connection_buffer_limit_bytes": settings.connection_buffer_bytes,
         # With reuse, a second gateway of the same user would silently share the port.
         "enable_reuse_port": False,
         # The bridge costs 7 % of a small request, so connections of HTTP/1.1, which cannot be gRPC's, have none.
@@ -152,6 +202,8 @@ def _private(settings: GatewaySettings, socket: str) -> Json:
     return {
         "name": "private",
         "address": {"pipe": {"path": socket, "mode": 0o600}},
+        # Probes are answered when clients have all the connections that they may have.
+        "ignore_global_conn_limit": True,
         "filter_chains": [{"filters": [_http("private", settings, [])]}],
     }
 
@@ -203,17 +255,21 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
             ],
             "local_reply_config": {
                 # A retry that the budget refuses adds UO to the flag of its failure, so UO is the last one.
-                "mappers": [*_grpc_errors(), *(_error(error, settings) for error in _ERRORS)],
+                "mappers": [
+                    *_grpc_errors(),
+                    *(_mapper(_has_flag(error), error, settings) for error in _ERRORS),
+                    _mapper(_status_is(_UNAVAILABLE.status), _UNAVAILABLE, settings),
+                ],
                 "body_format": _json(error="%LOCAL_REPLY_BODY%"),
             },
         },
     }
 
 
-def _error(error: _GatewayError, settings: GatewaySettings) -> Json:
-    """Return the rule for the local replies with one of Envoy's response flags."""
+def _mapper(condition: Json, error: _GatewayError, settings: GatewaySettings) -> Json:
+    """Return the rule for the local replies that a filter selects."""
     mapper = {
-        "filter": _has_flag(error),
+        "filter": condition,
         "status_code": error.status,
         "body_format_override": _json(error=error.message, reason=error.reason),
     }

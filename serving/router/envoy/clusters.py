@@ -44,6 +44,7 @@ def cluster(cluster: Cluster, settings: GatewaySettings) -> envoy.Cluster:
             )
         ),
         connect_timeout=duration(settings.connect_timeout_seconds),
+        per_connection_buffer_limit_bytes=UInt32Value(value=settings.connection_buffer_bytes),
         # Round robin queues behind a slow replica; least request of two random choices does not.
         lb_policy=envoy.Cluster.LEAST_REQUEST,
         # With half of the replicas gone, the dead ones must not get traffic again.

@@ -93,16 +93,18 @@ class EncodedVirtualHosts(_message.Message):
     def __init__(self, virtual_hosts: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class VirtualHost(_message.Message):
-    __slots__ = ("name", "domains", "routes", "matcher")
+    __slots__ = ("name", "domains", "routes", "matcher", "request_body_buffer_limit")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DOMAINS_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
     MATCHER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_BODY_BUFFER_LIMIT_FIELD_NUMBER: _ClassVar[int]
     name: str
     domains: _containers.RepeatedScalarFieldContainer[str]
     routes: _containers.RepeatedCompositeFieldContainer[Route]
     matcher: Matcher
-    def __init__(self, name: _Optional[str] = ..., domains: _Optional[_Iterable[str]] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., matcher: _Optional[_Union[Matcher, _Mapping]] = ...) -> None: ...
+    request_body_buffer_limit: _wrappers_pb2.UInt64Value
+    def __init__(self, name: _Optional[str] = ..., domains: _Optional[_Iterable[str]] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., matcher: _Optional[_Union[Matcher, _Mapping]] = ..., request_body_buffer_limit: _Optional[_Union[_wrappers_pb2.UInt64Value, _Mapping]] = ...) -> None: ...
 
 class Route(_message.Message):
     __slots__ = ("match", "route", "metadata", "direct_response", "response_headers_to_add", "typed_per_filter_config")
@@ -445,7 +447,7 @@ class Matcher(_message.Message):
     def __init__(self, matcher_tree: _Optional[_Union[Matcher.MatcherTree, _Mapping]] = ..., on_no_match: _Optional[_Union[Matcher.OnMatch, _Mapping]] = ...) -> None: ...
 
 class Cluster(_message.Message):
-    __slots__ = ("name", "type", "eds_cluster_config", "connect_timeout", "lb_policy", "circuit_breakers", "outlier_detection", "common_lb_config", "typed_extension_protocol_options")
+    __slots__ = ("name", "type", "eds_cluster_config", "connect_timeout", "per_connection_buffer_limit_bytes", "lb_policy", "circuit_breakers", "outlier_detection", "common_lb_config", "typed_extension_protocol_options")
     class DiscoveryType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STATIC: _ClassVar[Cluster.DiscoveryType]
@@ -479,6 +481,7 @@ class Cluster(_message.Message):
     TYPE_FIELD_NUMBER: _ClassVar[int]
     EDS_CLUSTER_CONFIG_FIELD_NUMBER: _ClassVar[int]
     CONNECT_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    PER_CONNECTION_BUFFER_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     LB_POLICY_FIELD_NUMBER: _ClassVar[int]
     CIRCUIT_BREAKERS_FIELD_NUMBER: _ClassVar[int]
     OUTLIER_DETECTION_FIELD_NUMBER: _ClassVar[int]
@@ -488,12 +491,13 @@ class Cluster(_message.Message):
     type: Cluster.DiscoveryType
     eds_cluster_config: Cluster.EdsClusterConfig
     connect_timeout: _duration_pb2.Duration
+    per_connection_buffer_limit_bytes: _wrappers_pb2.UInt32Value
     lb_policy: Cluster.LbPolicy
     circuit_breakers: CircuitBreakers
     outlier_detection: OutlierDetection
     common_lb_config: Cluster.CommonLbConfig
     typed_extension_protocol_options: _containers.MessageMap[str, _any_pb2.Any]
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Cluster.DiscoveryType, str]] = ..., eds_cluster_config: _Optional[_Union[Cluster.EdsClusterConfig, _Mapping]] = ..., connect_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lb_policy: _Optional[_Union[Cluster.LbPolicy, str]] = ..., circuit_breakers: _Optional[_Union[CircuitBreakers, _Mapping]] = ..., outlier_detection: _Optional[_Union[OutlierDetection, _Mapping]] = ..., common_lb_config: _Optional[_Union[Cluster.CommonLbConfig, _Mapping]] = ..., typed_extension_protocol_options: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Cluster.DiscoveryType, str]] = ..., eds_cluster_config: _Optional[_Union[Cluster.EdsClusterConfig, _Mapping]] = ..., connect_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., per_connection_buffer_limit_bytes: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., lb_policy: _Optional[_Union[Cluster.LbPolicy, str]] = ..., circuit_breakers: _Optional[_Union[CircuitBreakers, _Mapping]] = ..., outlier_detection: _Optional[_Union[OutlierDetection, _Mapping]] = ..., common_lb_config: _Optional[_Union[Cluster.CommonLbConfig, _Mapping]] = ..., typed_extension_protocol_options: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
 
 class CircuitBreakers(_message.Message):
     __slots__ = ("thresholds",)

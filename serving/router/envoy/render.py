@@ -110,12 +110,12 @@ class Renderer:
             frozenset().union(*(part.serving for part in parts)),
             frozenset(part.key_prefix for part in parts if part.weights is not None),
         )
-        return _configuration("public", entries, self._not_found, hosts), dependencies
+        return _configuration("public", entries, self._not_found, self._settings, hosts), dependencies
 
     def _private(self) -> tuple[Resource, Dependencies]:
         entries = b"".join(self._probes[prefix][0] for prefix in sorted(self._probes))
         dependencies = Dependencies(frozenset(cluster for _, cluster in self._probes.values()))
-        return _configuration("private", entries, NO_BACKEND), dependencies
+        return _configuration("private", entries, NO_BACKEND, self._settings), dependencies
 
     def _cluster(self, cluster: Cluster) -> tuple[Resource, Resource]:
         endpoints = resource(clusters.load_assignment(cluster, self._folders))
@@ -138,16 +138,19 @@ class Renderer:
         )
 
 
-def _configuration(name: str, entries: bytes, not_found: str, hosts: bytes = b"") -> Resource:
+def _configuration(
+    name: str, entries: bytes, not_found: str, settings: GatewaySettings, hosts: bytes = b""
+) -> Resource:
     """Return one route configuration.
 
     Args:
         name: its name.
         entries: concatenated encoded entries of the tree of paths.
         not_found: the message of its 404.
+        settings: the gateway's.
         hosts: concatenated encoded virtual hosts.
     """
-    by_path = routes.paths_host(entries, not_found)
+    by_path = routes.paths_host(entries, not_found, settings)
     return encoded_resource(envoy.RouteConfiguration, routes.route_configuration(name, hosts + by_path))
 
 

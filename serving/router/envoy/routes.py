@@ -8,7 +8,7 @@ import hashlib
 
 from google.protobuf.any_pb2 import Any
 from google.protobuf.struct_pb2 import Struct, Value
-from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value
+from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value, UInt64Value
 
 from serving.resources import names
 from serving.router.envoy import messages_pb2 as envoy
@@ -29,7 +29,12 @@ BRIDGE_FILTER = "slipway.grpc-bridge"
 def virtual_host(service: GatewayService, settings: GatewaySettings) -> bytes:
     """Return a service's address by host, as an encoded part of a route configuration."""
     name = service.host(settings.domain)
-    host = envoy.VirtualHost(name=name, domains=[name], routes=[_route(service, "/", settings)])
+    host = envoy.VirtualHost(
+        name=name,
+        domains=[name],
+        routes=[_route(service, "/", settings)],
+        request_body_buffer_limit=UInt64Value(value=settings.retry_body_bytes),
+    )
     return _host_entry(encode(host))
 
 
@@ -49,16 +54,20 @@ def probe_entry(probe: ProbeRoute, settings: GatewaySettings) -> bytes:
     return _tree_entry(probe.prefix, envoy.Route(match=envoy.RouteMatch(prefix=probe.prefix), route=action))
 
 
-def paths_host(entries: bytes, not_found: str) -> bytes:
+def paths_host(entries: bytes, not_found: str, settings: GatewaySettings) -> bytes:
     """Return the virtual host of all paths as an encoded part of a route configuration.
 
     Args:
         entries: concatenated encoded parts of the host, which protobuf merges.
         not_found: the message of the 404.
+        settings: the gateway's.
     """
     missing = envoy.Route(match=envoy.RouteMatch(prefix="/"), direct_response=_reply(404, not_found))
     host = envoy.VirtualHost(
-        name="by-path", domains=["*"], matcher=envoy.Matcher(on_no_match=_on_match(missing))
+        name="by-path",
+        domains=["*"],
+        matcher=envoy.Matcher(on_no_match=_on_match(missing)),
+        request_body_buffer_limit=UInt64Value(value=settings.retry_body_bytes),
     )
     if entries:
         path = envoy.HttpRequestHeaderMatchInput(header_name=":path")

@@ -1,4 +1,4 @@
-"""Keeps Envoy running: starts it again when it has ended, and replaces it when it has hung.
+"""Keeps Envoy running: starts it again when it has ended, and replaces it when it has hung, not when it is busy.
 
 Both of Envoy's kinds of threads are asked: the main thread by the admin socket, a worker by the private
 listener. The successor listens where the killed Envoy did.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.router.envoy.process import EnvoyProcess
-from serving.system import processes, sockets
+from serving.system import processes, procfs, sockets
 from serving.system.process_exit import has_ended_within
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,9 @@ ANSWER_SECONDS = 1.0
 """Longest wait for an answer, three times the longest update of Envoy's main thread."""
 HANG_SECONDS = 2.0
 """Silence from which a running Envoy counts as hung: two questions without an answer."""
+BUSY_SECONDS = 15.0
+"""The same for an Envoy that computes all the while: under a flood its loop takes seconds for a round, and its
+successor would meet the same flood."""
 START_SECONDS = 20.0
 """Silence of an Envoy that has not answered yet: with 2,000 clusters it starts within 3 s."""
 KILL_SECONDS = 2.0
@@ -56,6 +59,8 @@ class EnvoySupervision:
         """When this Envoy answered last, on the monotonic clock; None before its first answer."""
         self._started = clock.monotonic()
         self._problem = ""
+        self._is_busy = True
+        """Whether Envoy had a runnable thread whenever it did not answer since its last answer."""
 
     async def run(self) -> None:
         """Keep Envoy running until cancelled."""
@@ -82,15 +87,16 @@ class EnvoySupervision:
             answered = await self._answers()
             now = clock.monotonic()
             if answered:
-                self._answered = now
+                self._answered, self._is_busy = now, True
                 self._set_problem("")
             elif now - asked > ANSWER_SECONDS + ASK_SECONDS:
                 self._excuse(now - asked)  # this process itself did not run
             elif self._answered is not None:
                 silence = now - self._answered
+                self._is_busy = self._is_busy and self._computes()
                 if silence > ANSWER_SECONDS:  # a killed Envoy is back before
                     self._set_problem(f"Envoy has not answered for {silence:.1f} s")
-                if silence > HANG_SECONDS:
+                if silence > (BUSY_SECONDS if self._is_busy else HANG_SECONDS):
                     await self._kill(silence)
             elif now - self._started > START_SECONDS:
                 await self._kill(now - self._started)
@@ -103,6 +109,10 @@ class EnvoySupervision:
                 return all(await asyncio.gather(*(_answers_at(path) for path in self._sockets)))
         except TimeoutError:
             return False
+
+    def _computes(self) -> bool:
+        running = self._process.running()
+        return running is not None and procfs.has_runnable_thread(running.pid)
 
     def _excuse(self, seconds: float) -> None:
         self._started += seconds

@@ -8,10 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from serving import clock
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy import supervision
+from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.supervision import EnvoySupervision
+from serving.system import processes
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, route, settings_for_test
 
@@ -105,6 +108,57 @@ async def test_killed_envoy_restarts_within_a_second_with_its_routes(tmp_path: P
     finally:
         keeper.cancel()
         await rig.stop()
+
+
+SPIN = "print(flush=True)\nwhile True: pass"
+
+
+class StandIn:
+    """In place of Envoy: a process that computes all the time."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        identity = processes.identity_of(process.pid)
+        assert identity is not None
+        self._envoy = RunningEnvoy(identity, "")
+        self.starts = 0
+
+    def running(self) -> RunningEnvoy | None:
+        return self._envoy if processes.is_alive(self._envoy.process) else None
+
+    def exit_code(self) -> int | None:
+        return None
+
+    def start(self, bootstrap: bytes) -> None:
+        self.starts += 1
+
+
+async def test_busy_envoy_is_kept_and_a_stopped_one_killed_when_neither_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("ASK", 0.02), ("ANSWER", 0.05), ("HANG", 0.2), ("BUSY", 60.0), ("CHECK", 0.05)):
+        monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
+    spinning = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SPIN, stdout=asyncio.subprocess.PIPE
+    )
+    assert spinning.stdout is not None
+    await spinning.stdout.readline()
+    process = StandIn(spinning)
+    problems: asyncio.Queue[str] = asyncio.Queue()
+    envoy = EnvoySupervision(process, b"", tmp_path, problems.put_nowait)  # type: ignore[arg-type]
+    envoy._answered = clock.monotonic()
+    keeper = asyncio.create_task(envoy.run())
+    try:
+        assert "has not answered" in await problems.get()
+        await asyncio.sleep(5 * 0.2)
+        assert spinning.returncode is None
+        spinning.send_signal(signal.SIGSTOP)
+        assert await asyncio.wait_for(spinning.wait(), 10) == -signal.SIGKILL
+        while not process.starts:
+            await asyncio.sleep(0.01)
+    finally:
+        keeper.cancel()
+        if spinning.returncode is None:
+            spinning.kill()
 
 
 async def test_envoy_is_adopted_when_its_identity_file_is_missing(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ async def test_unknown_service_is_404_and_unready_service_503_as_json(tmp_path: 
         assert "no service" in body["error"]
         status, headers, body = await get(session, f"{rig.url}/default/digits/v2/x")
         assert (status, headers["retry-after"]) == (503, "1")
-        assert body == {"error": "default/digits: no replica of this service is ready"}
+        message = "default/digits: no replica of this service is ready"
+        assert body == {"error": message, "reason": "Unavailable"}
 
 
 async def test_a_client_that_trickles_its_headers_is_cut_off(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""The gateway's limits of connections, memory and buffered bytes, with a real Envoy."""
+
+import asyncio
+import contextlib
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+
+from tests.rig.addresses import own
+from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
+from tests.rig.tcp_server import tcp_server
+
+PORT = 8080
+FIRST, SECOND = own(73), own(74)
+KIB = 1024
+
+
+@contextlib.asynccontextmanager
+async def losing_replica(address: str) -> AsyncIterator[list[int]]:
+    """Read each request to its end, and close the connection; yield the lengths of their bodies."""
+    lengths: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+        await reader.readexactly(length)
+        lengths.append(length)
+
+    async with tcp_server(serve, address, PORT):
+        yield lengths
+
+
+async def serve(rig: GatewayRig, addresses: list[str]) -> None:
+    digits = route("digits", [("a", 10_000)])
+    digits["spec"]["retries"] = {"on": ["Unsent", "Lost"]}
+    await rig.serve([digits], [endpoint_slice("digits-a", addresses)])
+
+
+@pytest.mark.parametrize(("size", "is_repeated"), [(512 * KIB, True), (1536 * KIB, False)])
+async def test_request_is_sent_again_when_its_body_is_within_the_limit(
+    tmp_path: Path, size: int, *, is_repeated: bool
+) -> None:
+    async with (
+        losing_replica(FIRST) as lengths,
+        backend(SECOND, PORT),
+        gateway_rig(tmp_path, eject_consecutive_failures=0) as rig,
+        aiohttp.ClientSession() as session,
+    ):
+        await serve(rig, [FIRST, SECOND])
+        statuses = []
+        while len(lengths) < 2:
+            async with session.post(
+                f"{rig.url}/default/digits/v2/x", data=io.BytesIO(bytes(size))
+            ) as response:
+                statuses.append(response.status)
+    assert set(lengths) == {size}
+    assert (503 not in statuses) == is_repeated
+
+
+async def test_further_connections_are_closed_when_clients_have_all(tmp_path: Path) -> None:
+    async with backend(FIRST, PORT), gateway_rig(tmp_path, connections=3) as rig:
+        await serve(rig, [FIRST])
+        opened = [await asyncio.open_connection("127.0.0.1", rig.settings.gateway.port) for _ in range(4)]
+        request = b"GET /default/digits/v2/x HTTP/1.1\r\nhost: a\r\n\r\n"
+        answers = []
+        for reader, writer in opened:
+            with contextlib.suppress(ConnectionError):
+                writer.write(request)
+                await writer.drain()
+            try:
+                answers.append((await reader.readline()).startswith(b"HTTP/1.1 200"))
+            except ConnectionError:
+                answers.append(False)
+        for _, writer in opened:
+            writer.close()
+        assert answers == [True, True, True, False]
+        assert await rig.admin.ready()
+
+
+async def test_requests_are_503_with_a_reason_when_memory_is_short(tmp_path: Path) -> None:
+    async with (
+        backend(FIRST, PORT),
+        gateway_rig(tmp_path, heap_bytes=1024 * KIB) as rig,
+        aiohttp.ClientSession() as session,
+    ):
+        await serve(rig, [FIRST])
+        async with asyncio.timeout(20):
+            while True:  # Envoy looks at its memory four times a second
+                async with session.get(f"{rig.url}/default/digits/v2/x") as response:
+                    body = orjson.loads(await response.read())
+                if response.status != 200:
+                    break
+    assert (response.status, body) == (503, {"error": "envoy overloaded", "reason": "Unavailable"})
+    assert response.headers["retry-after"] == "1"
