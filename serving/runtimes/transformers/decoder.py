@@ -25,8 +25,24 @@ class Decoder:
         self._cache = KvCache(model.config.num_hidden_layers, rows + 1, capacity)
         self._device = model.device
 
+    def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> torch.Tensor:
+        """Read whole prompts into the rows from `first` on; return the logits [prompts, vocabulary] after each.
+
+        Shorter prompts are padded at their beginning, so that all end together.
+        """
+        longest = max(map(len, prompts))
+        padded = [[*[0] * (longest - len(prompt)), *prompt] for prompt in prompts]
+        missing = torch.tensor([longest - len(prompt) for prompt in prompts], device=self._device)
+        positions = torch.arange(longest, device=self._device)[None, :] - missing[:, None]
+        span = self._cache.span
+        span.first, span.rows, span.start, span.length = first, len(prompts), 0, longest
+        span.positions = positions.where(positions >= 0, self._capacity)
+        positions = positions.clamp(min=0)
+        visible = torch.arange(longest, device=self._device)[None, None, :] <= positions[:, :, None]
+        return self._logits(padded, positions, visible[:, None])
+
     def read_prompt(self, tokens: Sequence[int], start: int) -> torch.Tensor:
-        """Read a part of a prompt that begins at `start`; return the logits [vocabulary] of its last token."""
+        """Read a part of a long prompt, from `start` on; return the logits [vocabulary] of its last token."""
         count = len(tokens)
         end = start + count
         span = self._cache.span
@@ -53,11 +69,11 @@ class Decoder:
             lengths: tokens of each row before it.
         """
         longest = min(self._capacity, -(-(max(lengths) + 1) // MIN_KEYS) * MIN_KEYS)
-        positions = torch.tensor(lengths, device=self._device)
+        positions = torch.tensor(lengths, device=self._device)[:, None]
         span = self._cache.span
         span.first, span.rows, span.start, span.positions, span.length = 0, len(tokens), 0, positions, longest
-        visible = torch.arange(longest, device=self._device)[None, :] <= positions[:, None]
-        return self._logits([[token] for token in tokens], positions[:, None], visible[:, None, None])
+        visible = torch.arange(longest, device=self._device)[None, :] <= positions
+        return self._logits([[token] for token in tokens], positions, visible[:, None, None])
 
     def _logits(
         self, tokens: list[list[int]], positions: torch.Tensor, visible: torch.Tensor

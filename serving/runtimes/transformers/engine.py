@@ -31,8 +31,11 @@ _log = logging.getLogger(__name__)
 class Decoder(Protocol):
     """The model, as `decoder.Decoder` runs it."""
 
+    def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> torch.Tensor:
+        """Read whole prompts into the rows from `first` on; return the logits [prompts, vocabulary]."""
+
     def read_prompt(self, tokens: Sequence[int], start: int) -> torch.Tensor:
-        """Read a part of a prompt; return the logits [vocabulary] of its last token."""
+        """Read a part of a long prompt; return the logits [vocabulary] of its last token."""
 
     def keep_prompt(self, row: int, length: int) -> None:
         """Move the prompt that has been read to a sequence's row."""
@@ -188,33 +191,64 @@ class Engine:
         self._advance(list(zip(self._rows, choices, strict=True)))
 
     def _read_prompts(self) -> None:
+        """Read as many prompt tokens as a step may: short prompts together, a long one in parts."""
         budget = self._limits.prompt_tokens_per_step
         while budget > 0:
-            reading = self._reading or self._next()
-            if reading is None:
-                return
-            self._reading = reading
-            if reading.cancelled:
-                self._reading = None
-                self._release(reading, "cancelled")
+            if self._reading is not None:
+                budget -= self._read_part(self._reading, budget)
                 continue
-            part = reading.request.prompt[reading.read : reading.read + budget]
-            logits = self._decoder.read_prompt(part, reading.read)
-            reading.read += len(part)
-            budget -= len(part)
-            self._metrics.prompt_tokens(len(part))
-            if reading.read == len(reading.request.prompt):
-                self._decoder.keep_prompt(len(self._rows), reading.read)
-                self._reading = None
-                self._rows.append(reading)
-                self._advance([(reading, choose(logits[None], [reading.sampler])[0])])
+            short = self._next_short(budget)
+            if not short:
+                self._reading = self._next_long()
+                if self._reading is None:
+                    return
+                continue
+            prompts = [generation.request.prompt for generation in short]
+            budget -= len(short) * max(map(len, prompts))
+            logits = self._decoder.read_prompts(prompts, len(self._rows))
+            for generation in short:
+                generation.read = len(generation.request.prompt)
+                self._metrics.prompt_tokens(generation.read)
+            self._rows += short
+            choices = choose(logits, [generation.sampler for generation in short])
+            self._advance(list(zip(short, choices, strict=True)))
 
-    def _next(self) -> Generation | None:
-        """Return the next waiting request, if the batch has a place for it."""
+    def _read_part(self, reading: Generation, budget: int) -> int:
+        """Read the next part of a long prompt; return its number of tokens."""
+        if reading.cancelled:
+            self._reading = None
+            self._release(reading, "cancelled")
+            return 0
+        part = reading.request.prompt[reading.read : reading.read + budget]
+        logits = self._decoder.read_prompt(part, reading.read)
+        reading.read += len(part)
+        self._metrics.prompt_tokens(len(part))
+        if reading.read == len(reading.request.prompt):
+            self._decoder.keep_prompt(len(self._rows), reading.read)
+            self._reading = None
+            self._rows.append(reading)
+            self._advance([(reading, choose(logits[None], [reading.sampler])[0])])
+        return len(part)
+
+    def _next_short(self, budget: int) -> list[Generation]:
+        """Return the first waiting requests whose padded prompts are together within the budget."""
+        taken: list[Generation] = []
+        longest = 0
+        with self._condition:
+            while self._waiting and len(self._rows) + len(taken) < self._limits.sequences:
+                longest = max(longest, len(self._waiting[0].request.prompt))
+                if (len(taken) + 1) * longest > budget:
+                    break
+                taken.append(self._waiting.popleft())
+        return taken
+
+    def _next_long(self) -> Generation | None:
+        """Return the next waiting request, if no step can read it whole and the batch has a place for it."""
         with self._condition:
             if not self._waiting or len(self._rows) >= self._limits.sequences:
                 return None
-            return self._waiting.popleft()
+            is_long = len(self._waiting[0].request.prompt) > self._limits.prompt_tokens_per_step
+            return self._waiting.popleft() if is_long else None
 
     def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice]]) -> None:
         """Deliver the new tokens; sequences that end with them leave the batch."""

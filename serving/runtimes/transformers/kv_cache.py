@@ -18,9 +18,9 @@ class Span:
     """First row."""
     rows: int = 0
     start: int = 0
-    """First position, for one row with several tokens."""
+    """First position, for rows with the same positions."""
     positions: torch.Tensor | None = None
-    """The position of each row, for rows with one token; None for one row with several tokens."""
+    """The positions [rows, tokens] of rows that differ; None for rows from `start` on."""
     length: int = 0
     """Positions that attention reads."""
 
@@ -37,11 +37,12 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Allocate; the system gives memory to positions as they are written."""
         heads = key_states.shape[1]
+        positions = self._capacity + 1  # the last is for padding, and never read
 
         def zeros(like: torch.Tensor) -> torch.Tensor:
             # Attention reads masked positions too, and NaN times zero is NaN.
             return torch.zeros(
-                (self._rows, heads, self._capacity, like.shape[3]), dtype=like.dtype, device=like.device
+                (self._rows, heads, positions, like.shape[3]), dtype=like.dtype, device=like.device
             )
 
         self.keys, self.values = zeros(key_states), zeros(value_states)
@@ -60,9 +61,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
             self.keys[rows, :, written] = key_states
             self.values[rows, :, written] = value_states
         else:
-            every = torch.arange(span.rows, device=key_states.device)
-            self.keys[rows][every, :, span.positions] = key_states[:, :, 0]
-            self.values[rows][every, :, span.positions] = value_states[:, :, 0]
+            every = torch.arange(span.rows, device=key_states.device)[:, None]
+            self.keys[rows][every, :, span.positions] = key_states.transpose(1, 2)
+            self.values[rows][every, :, span.positions] = value_states.transpose(1, 2)
         return self.keys[rows, :, : span.length], self.values[rows, :, : span.length]
 
     def copy(self, source: int, target: int, length: int) -> None:

@@ -83,6 +83,7 @@ def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 it imports PyTorch
 
     decoder = Decoder(loaded.model, rows=1, capacity=64)
+    decoder.read_prompts([[0, 0]], 0)
     decoder.read_prompt([0, 0], 0)
     decoder.keep_prompt(0, 2)
     decoder.step([0], [2])

@@ -33,6 +33,12 @@ class CountingDecoder:
     def _logits(self, rows: Sequence[Sequence[int]]) -> "torch.Tensor":
         return torch.nn.functional.one_hot(torch.tensor([len(row) for row in rows]), VOCABULARY).float()
 
+    def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> "torch.Tensor":
+        self.parts.append(len(prompts) * max(map(len, prompts)))
+        for row, prompt in enumerate(prompts, first):
+            self.rows[row] = list(prompt)
+        return self._logits(prompts)
+
     def read_prompt(self, tokens: Sequence[int], start: int) -> "torch.Tensor":
         if start == 0:
             self.prompt = []
@@ -150,6 +156,15 @@ def test_long_prompt_is_read_in_parts_while_others_continue(make) -> None:
     assert second.wait().lengths == [35, 36, 37]
     assert first.wait().lengths == list(range(2, 42))
     assert max(rig.decoder.parts) <= 10
+
+
+def test_short_prompts_are_read_together_within_a_step(make) -> None:
+    rig = make(sequences=8, per_step=20)
+    clients = [rig.submit(prompt, 3)[0] for prompt in (4, 5, 3, 9, 2)]
+    rig.start()
+    for client, prompt in zip(clients, (4, 5, 3, 9, 2), strict=True):
+        assert client.wait().lengths == list(range(prompt, prompt + 3))
+    assert rig.decoder.parts == [15, 18]
 
 
 def test_answer_ends_with_the_end_token_which_has_no_text(make) -> None:
