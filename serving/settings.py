@@ -127,8 +127,8 @@ class GatewaySettings(Section):
     connect_timeout_seconds: Interval = 1.0
     """Until a connection to a replica stands: a replica on the same network answers within milliseconds."""
     stream_idle_seconds: Interval = 300.0
-    """A stream without a byte for this long is cut. There is no total timeout, as Envoy's 15 s cuts
-    generations."""
+    """A stream without a byte for this long is cut, and a connection without a stream closed. There is no total
+    timeout, as Envoy's 15 s cuts generations."""
     header_seconds: Interval = 30.0
     """Longest time from the first byte of a request to the end of its headers: slow clients take seconds, and
     each incomplete request holds a connection."""

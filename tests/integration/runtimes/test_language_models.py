@@ -168,25 +168,37 @@ def test_disconnected_client_leaves_the_batch(served: tuple[Running, Any]) -> No
     assert metric(server, "vllm:num_requests_running") == 0
 
 
-def test_full_engine_answers_429_with_retry_after(tmp_path: Path) -> None:
-    server, _ = begin(tmp_path, SLIPWAY_BATCH_SIZE="1", SLIPWAY_RUNTIMES__WAITING_SEQUENCES="1")
-    try:
-        wait_ready(server)
-        body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 200, "ignore_eos": True}
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Start a server with one sequence, one request that waits, and no chat template."""
+    folder = tmp_path_factory.mktemp("small")
+    server, _ = begin(folder, None, SLIPWAY_BATCH_SIZE="1", SLIPWAY_RUNTIMES__WAITING_SEQUENCES="1")
+    wait_ready(server)
+    yield server
+    server.process.kill()
+    server.process.wait()
 
-        async def ask() -> list[httpx.Response]:
-            async with httpx.AsyncClient(base_url=f"http://{server.address}", timeout=DEADLINE) as client:
-                return await asyncio.gather(*(client.post("/v1/completions", json=body) for _ in range(12)))
 
-        responses = asyncio.run(ask())
-        refused = [response for response in responses if response.status_code == 429]
-        assert refused
-        assert {response.status_code for response in responses} == {200, 429}
-        assert refused[0].headers["retry-after"] == "1"
-        assert refused[0].json()["error"]["type"] == "rate_limit_error"
-    finally:
-        server.process.kill()
-        server.process.wait()
+def test_full_engine_answers_429_with_retry_after(small: Running) -> None:
+    body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 200, "ignore_eos": True}
+
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=f"http://{small.address}", timeout=DEADLINE) as client:
+            return await asyncio.gather(*(client.post("/v1/completions", json=body) for _ in range(12)))
+
+    responses = asyncio.run(ask())
+    refused = [response for response in responses if response.status_code == 429]
+    assert refused
+    assert {response.status_code for response in responses} == {200, 429}
+    assert refused[0].headers["retry-after"] == "1"
+    assert refused[0].json()["error"]["type"] == "rate_limit_error"
+
+
+def test_chat_is_refused_without_a_template(small: Running) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}]}
+    response = httpx.post(f"http://{small.address}/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "messages: the model has no chat template"
 
 
 def test_sigterm_lets_a_stream_end(tmp_path: Path) -> None:
@@ -204,19 +216,6 @@ def test_sigterm_lets_a_stream_end(tmp_path: Path) -> None:
         assert text.endswith("data: [DONE]\n\n")
         assert len(re.findall("^data: {", text, re.MULTILINE)) <= 200
         assert server.process.wait(DEADLINE) == 0
-    finally:
-        server.process.kill()
-        server.process.wait()
-
-
-def test_chat_is_refused_without_a_template(tmp_path: Path) -> None:
-    server, _ = begin(tmp_path, template=None)
-    try:
-        wait_ready(server)
-        body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}]}
-        response = httpx.post(f"http://{server.address}/v1/chat/completions", json=body)
-        assert response.status_code == 400
-        assert response.json()["error"]["message"] == "messages: the model has no chat template"
     finally:
         server.process.kill()
         server.process.wait()
