@@ -153,10 +153,11 @@ def not_enforced(requested: Sequence[ContainerLimits], missing: Mapping[str, str
         requested: the limits of every container.
         missing: the reason why a resource (`cpu`, `memory`, or `pids`, which every Pod has) cannot be limited.
     """
-    parts = []
+    resources: dict[str, list[str]] = {}
     for resource, reason in sorted(missing.items()):
         if resource == "pids" or any(getattr(limit, resource) is not None for limit in requested):
-            parts.append(f"{resource}: {reason}")
+            resources.setdefault(reason, []).append(resource)
+    parts = [f"{', '.join(names)}: {reason}" for reason, names in resources.items()]
     others = sorted({name for limit in requested for name in limit.unsupported})
     parts += [f"{name}: no such limit on one machine" for name in others]
     return "; ".join(parts)

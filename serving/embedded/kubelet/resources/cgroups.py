@@ -117,7 +117,8 @@ class Cgroups:
             except OSError as error:
                 file = path.rsplit("/", 1)[-1]
                 if file not in OPTIONAL_FILES:
-                    self.missing[file.split(".")[0]] = f"{file}: {error.strerror}"
+                    # The reason of the node's start, of which this error is a consequence, says what to do.
+                    self.missing.setdefault(file.split(".")[0], f"{file}: {error.strerror}")
 
     def _make(self, root: str, uid: str, container: str) -> None:
         for part in (TOP, f"{TOP}/{uid}"):
@@ -184,11 +185,20 @@ def detect(pids_limit: int = 0) -> Cgroups:
             if not os.access(Path(root, TOP), os.W_OK):
                 raise PermissionError(13, "permission denied")
         except OSError as error:
-            _give_up(cgroups, root, f"{root}: {error.strerror}")
+            _give_up(cgroups, root, _reason(cgroups.layout, root, error))
     if not pids_limit:
         cgroups.missing.pop("pids", None)
     cgroups.weigh(TOP, PODS_WEIGHT)
     return cgroups
+
+
+def _reason(layout: CgroupLayout, root: str, error: OSError) -> str:
+    """Return why nothing can be limited below a root, and what to do about it."""
+    if not isinstance(error, PermissionError) or os.geteuid() == 0:
+        return f"{root}: {error.strerror}"
+    # In v2 a process is moved by a user who may write to an ancestor of both cgroups, which is root's.
+    delegate = "" if root == layout.unified else ", or let root give it cgroups (docs/security.md)"
+    return f"this user may not make cgroups: run `slipway up` as root{delegate}"
 
 
 def _give_up(cgroups: Cgroups, root: str, reason: str) -> None:

@@ -62,12 +62,19 @@ def test_a_group_of_pods_weighs_as_so_many_busy_processes(processes):
 
 
 def test_unenforced_limits_are_named_only_when_requested():
-    missing = {"cpu": "no controller", "memory": "no controller"}
+    missing = {"cpu": "needs root", "memory": "no controller"}
     assert not_enforced([REQUESTED], missing) == (
-        "cpu: no controller; memory: no controller; ephemeral-storage: no such limit on one machine"
+        "cpu: needs root; memory: no controller; ephemeral-storage: no such limit on one machine"
     )
     assert not_enforced([limits({})], missing) == ""
-    assert not_enforced([limits({})], missing | {"pids": "no controller"}) == "pids: no controller"
+    assert not_enforced([limits({})], missing | {"pids": "needs root"}) == "pids: needs root"
+
+
+def test_resources_that_are_missing_for_one_reason_are_named_together():
+    missing = {"cpu": "needs root", "memory": "needs root", "pids": "no controller"}
+    assert not_enforced([limits({"resources": {"limits": {"cpu": 1, "memory": 1}}})], missing) == (
+        "cpu, memory: needs root; pids: no controller"
+    )
     assert layout("", "").root_of("cpu") is None
 
 
