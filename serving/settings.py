@@ -14,6 +14,7 @@ from serving.units import (
     Interval,
     LeaseSeconds,
     Percent,
+    Pids,
     Port,
     Ratio,
     Seconds,
@@ -89,6 +90,10 @@ class NodeSettings(Section):
     """Run time after which a container's delay is the first one again, as kubelet's."""
     blocked_cap_seconds: Interval = 30.0
     """Longest pause between attempts at a start that something missing prevents: a model, a Secret."""
+    pod_pids_limit: Pids = 4096
+    """Most processes and threads of a Pod, as kubelet's podPidsLimit; 0 is no limit. It is an eighth of pid_max
+    on machines of up to 32 cores (32,768): one fork bomb leaves seven eighths to the others, and programs with
+    some threads for each core stay far below. A forked container has it to itself."""
     grace_seconds: Seconds = 30.0
     """terminationGracePeriodSeconds of a Pod without one, as Kubernetes."""
     drain_seconds: Seconds = 1.5

@@ -31,6 +31,8 @@ Days = Annotated[int, Quantity("days", 1, 36_500)]
 Bytes = Annotated[int, Quantity("bytes", 1, 2**53)]
 Count = Annotated[int, Quantity("count", 1, _COUNT)]
 CountOrZero = Annotated[int, Quantity("count", 0, _COUNT)]
+Pids = Annotated[int, Quantity("processes and threads", 0, 2**22)]
+"""At most the kernel's largest pid_max."""
 Share = Annotated[float, Quantity("share of 1", 0, 1)]
 Percent = Annotated[float, Quantity("percent", 0, 100)]
 Ratio = Annotated[float, Quantity("ratio", 1, 1e6)]

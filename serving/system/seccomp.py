@@ -32,9 +32,13 @@ DENIED = (
         "mount_setattr",
         "move_mount",
     ),
-    *("open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "open_by_handle_at"),
+    *("open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick", "open_by_handle_at"),
     # Other processes, also of one user, and the kernel's keys, which no namespace keeps apart.
-    *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "add_key", "request_key", "keyctl"),
+    # pidfd_getfd takes the open files of a process, its sockets and locks.
+    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "kcmp"),
+    *("add_key", "request_key", "keyctl"),
+    # Memory of the machine's nodes. Libraries that place memory by node go on without, as they do in Docker.
+    *("mbind", "set_mempolicy", "set_mempolicy_home_node", "get_mempolicy", "migrate_pages", "move_pages"),
     # Parts of the kernel with many flaws in the past, and no use here.
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("fanotify_init", "lookup_dcookie", "nfsservctl", "uselib", "vm86", "vm86old", "ioperm", "iopl"),
@@ -43,6 +47,17 @@ DENIED = (
     *("reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog", "vhangup"),
     *("settimeofday", "clock_settime", "stime", "sethostname", "setdomainname"),
 )
+NUMBERS = {
+    "pidfd_getfd": 438,
+    "process_madvise": 440,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "set_mempolicy_home_node": 450,
+    "open_tree_attr": 467,
+}
+"""System calls of `DENIED` that kernels have and older libraries do not know; alike on all `MACHINES`."""
+PERSONALITY_BITS = (0x8, 0x20000)
+"""Docker allows personality(2) with any of PER_LINUX32 and UNAME26, or with 0xffffffff, which only asks."""
 CLONE_NAMESPACES = (0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000, 0x00020000)
 """Flags of clone(2) that make a namespace: cgroup, UTS, IPC, user, PID, network, mount."""
 VSOCK = 40
@@ -109,6 +124,9 @@ def _build(library: ctypes.CDLL) -> bytes:
             _deny(library, context, name, errno.EPERM)
         for flag in CLONE_NAMESPACES:
             _deny(library, context, "clone", errno.EPERM, _Argument(0, _MASKED_EQUAL, flag, flag))
+        for is_set, is_clear in _refused_personalities():
+            both = _Argument(0, _MASKED_EQUAL, is_set | is_clear, is_set)
+            _deny(library, context, "personality", errno.EPERM, both)
         # Its flags are in memory, which a filter cannot read. The C library falls back to clone.
         _deny(library, context, "clone3", errno.ENOSYS)
         _deny(library, context, "socket", errno.EPERM, _Argument(0, _EQUAL, VSOCK, 0))
@@ -117,11 +135,24 @@ def _build(library: ctypes.CDLL) -> bytes:
         library.seccomp_release(context)
 
 
+def _refused_personalities() -> list[tuple[int, int]]:
+    """Return the pairs of a set and a clear bit that refuse every value but Docker's; a rule has no "unless".
+
+    The other bits form a ring: if some are set and some are clear, a set one is before a clear one. With all of
+    them set, the value is 0xffffffff only if the allowed bits are set too.
+    """
+    others = [1 << bit for bit in range(32) if 1 << bit not in PERSONALITY_BITS]
+    ring = zip(others, [*others[1:], others[0]], strict=True)
+    return [*ring, *((others[0], bit) for bit in PERSONALITY_BITS)]
+
+
 def _deny(
     library: ctypes.CDLL, context: ctypes.c_void_p, name: str, error: int, *arguments: _Argument
 ) -> None:
-    """Let a system call fail with this error; one that the library does not know is newer than its kernel."""
+    """Let a system call fail with this error; one without a known number is newer than the kernel."""
     number = library.seccomp_syscall_resolve_name(name.encode())
+    if number == _UNKNOWN:
+        number = NUMBERS.get(name, _UNKNOWN)
     if number == _UNKNOWN:
         return
     action = ctypes.c_uint32(_ERRNO | error)

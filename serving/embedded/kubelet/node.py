@@ -97,7 +97,7 @@ def jail(data_dir: DataDir) -> Jail | None:
 
 def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, LocalRuntime]) -> Node:
     """Return this machine as a node."""
-    cgroups = detect()
+    cgroups = detect(settings.node.pod_pids_limit)
     confinement = jail(data_dir)
     return Node(
         data_dir=data_dir,

@@ -19,6 +19,7 @@ from serving.embedded.kubelet.records import PodDirectory
 from serving.kube import Kube
 from serving.resources import kinds, names
 from tests.rig.servers.node_process import (
+    POD_PIDS_LIMIT,
     NodeProcess,
     is_ready,
     log_of,
@@ -55,6 +56,18 @@ print(json.dumps({
     'shim': outcome(lambda: os.listdir('/proc/1/root')),
     'shared': outcome(lambda: os.listdir('/dev/shm')),
 }))
+"""
+FORKS = """
+import errno, json, os, signal
+children, refused = 0, ''
+while not refused and children < 2000:
+    try: pid = os.fork()
+    except OSError as error: refused = errno.errorcode[error.errno]
+    else:
+        if pid == 0: signal.pause()
+        children += 1
+print(json.dumps({'processes': children + 1, 'refused': refused}), flush=True)
+signal.pause()
 """
 SOCKET_SERVER = """
 import http.server, os, socket
@@ -223,6 +236,22 @@ async def test_passed_socket_is_reached_by_the_node_and_by_no_other_user(
         pass
     await remove(kube, "serves")
     assert not path.exists()
+
+
+async def test_pod_gets_no_more_processes_than_its_limit_and_others_get_theirs(
+    kube: Kube, node: NodeProcess
+) -> None:
+    bomb = await kube.create(kinds.POD, pod(NAMESPACE, "bomb", FORKS))
+    log = node.data_dir.pod_log(bomb["metadata"]["uid"], "main", 0)
+    running = await until(kube, NAMESPACE, "bomb", lambda _: log.exists() and "}" in log.read_text())
+    if any("pids" in condition.get("message", "") for condition in running["status"]["conditions"]):
+        pytest.skip("the number of processes is not limited here: no cgroup controller for pids")
+    assert json.loads(log.read_text()) == {"processes": POD_PIDS_LIMIT, "refused": "EAGAIN"}
+    family = "import os; [os.waitpid(os.fork() or os._exit(0), 0) for _ in range(9)]"
+    await kube.create(kinds.POD, pod(NAMESPACE, "family", family, spec_restartPolicy="Never"))
+    await until(kube, NAMESPACE, "family", phase("Succeeded"))
+    await remove(kube, "bomb")
+    await remove(kube, "family")
 
 
 def message_of(pod: dict[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ def outcome(call, *arguments):
     call(*arguments)
     return errno.errorcode.get(ctypes.get_errno(), "done")
 CLONE_NEWUSER = 0x10000000
+ADDR_NO_RANDOMIZE = 0x40000
 thread = threading.Thread(target=lambda: None)
 thread.start()
 thread.join()
@@ -24,6 +25,8 @@ print(json.dumps({
     "ptrace": outcome(libc.ptrace, 0, 0, 0, 0),
     "mount": outcome(libc.mount, b"none", b"/tmp", b"tmpfs", 0, None),
     "io_uring_setup": outcome(libc.syscall, ctypes.c_long(425), 1, None),
+    "pidfd_getfd": outcome(libc.syscall, ctypes.c_long(438), -1, -1, 0),
+    "personality": outcome(libc.personality, ADDR_NO_RANDOMIZE),
     "clone3": outcome(libc.syscall, ctypes.c_long(435), None, 0),
     "vsock": outcome(libc.socket, 40, 1, 0),
     "program": subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True).stdout,
@@ -40,6 +43,8 @@ async def test_container_makes_no_user_namespace_and_traces_nothing(kube: Kube, 
         "ptrace": "EPERM",
         "mount": "EPERM",
         "io_uring_setup": "EPERM",
+        "pidfd_getfd": "EPERM",
+        "personality": "EPERM",
         "clone3": "ENOSYS",
         "vsock": "EPERM",
         "program": "1\n",

@@ -33,7 +33,7 @@ spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
 command = (sys.executable, "-u", sys.argv[2] + "/tests/programs/script_runtime.py")
 runtimes = {**RUNTIMES, "{script}": LocalRuntime(command, "tests.programs.script_runtime")}
 short = {"backoff_base_seconds": 0.1, "drain_seconds": 0.5, "blocked_cap_seconds": 0.3}
-node = replace(DEFAULTS.node, log_bytes=20_000, **short)
+node = replace(DEFAULTS.node, log_bytes=20_000, pod_pids_limit={pids}, **short)
 
 async def main():
     settings = replace(DEFAULTS, node=node)
@@ -54,6 +54,8 @@ SCRIPT = "slipway.dev/runtimes/script"
 STARTS = {"executed": PYTHON, "forked": SCRIPT}
 """Ways to start a container; `agent` sets `chosen` to one."""
 chosen = {"image": PYTHON}
+POD_PIDS_LIMIT = 200
+"""The node's `pod_pids_limit`."""
 
 
 class NodeProcess:
@@ -70,7 +72,7 @@ class NodeProcess:
                 [
                     sys.executable,
                     "-c",
-                    _PROGRAM.replace("{script}", SCRIPT),
+                    _PROGRAM.replace("{script}", SCRIPT).replace("{pids}", str(POD_PIDS_LIMIT)),
                     str(self.data_dir.root),
                     str(ROOT),
                 ],

@@ -45,6 +45,55 @@ def test_dangerous_system_call_is_not_permitted(call: str, arguments: tuple[obje
     assert under_filter(call, *arguments) == errno.EPERM
 
 
+def number_of(name: str) -> ctypes.c_long:
+    return ctypes.c_long(ctypes.CDLL(seccomp.LIBRARY).seccomp_syscall_resolve_name(name.encode()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pidfd_getfd",
+        "process_madvise",
+        "mbind",
+        "set_mempolicy",
+        "get_mempolicy",
+        "migrate_pages",
+        "move_pages",
+    ],
+)
+def test_system_call_that_docker_refuses_is_not_permitted(name: str) -> None:
+    assert under_filter("syscall", number_of(name), -1, -1, -1, -1, -1, -1) == errno.EPERM
+
+
+@pytest.mark.parametrize("name", seccomp.NUMBERS)
+def test_system_call_that_the_library_does_not_know_is_refused_by_its_number(name: str) -> None:
+    known = number_of(name).value
+    assert known in (seccomp.NUMBERS[name], -1)
+    number = ctypes.c_long(seccomp.NUMBERS[name])
+    assert under_filter("syscall", number, -1, -1, -1, -1, -1, -1) == errno.EPERM
+
+
+@pytest.mark.parametrize("persona", [0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF])
+def test_persona_that_docker_allows_is_permitted(persona: int) -> None:
+    assert under_filter("personality", ctypes.c_ulong(persona)) == 0
+
+
+@pytest.mark.parametrize(
+    "persona",
+    [
+        *(1 << bit for bit in range(32) if bit not in (3, 17)),
+        *(0xFFFFFFFF & ~(1 << bit) for bit in range(32)),
+        *(0x80040000, 0x60008, 0x6000A, 0xFFFDFFF7),
+    ],
+)
+def test_persona_without_random_addresses_or_of_another_system_is_not_permitted(persona: int) -> None:
+    assert under_filter("personality", ctypes.c_ulong(persona)) == errno.EPERM
+
+
+def test_persona_is_refused_whatever_its_upper_half_is() -> None:
+    assert under_filter("personality", ctypes.c_ulong(0x1_0004_0000)) == errno.EPERM
+
+
 @pytest.mark.parametrize(
     ("call", "arguments", "expected"),
     [

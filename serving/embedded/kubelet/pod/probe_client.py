@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -124,10 +125,9 @@ async def _connection(
 
 def _check_listener(identity: PodIdentity, port: int) -> None:
     """Raise _AddressTaken if another user's process listens at the Pod's address, which any process may bind."""
-    if identity.user is None:
-        return
+    own = os.geteuid() if identity.user is None else identity.user
     user = socket_diag.listener(identity.address, port)
-    if user not in (identity.user, None):
+    if user not in (own, None):
         raise _AddressTaken(
             f"{identity.address}:{port} is taken by a process of user {user}, not of this Pod"
         )

@@ -203,14 +203,14 @@ def status(
         old: the previous status, whose transition times and startTime are kept.
         terminating: whether the Pod is being deleted, and therefore not ready.
         backing_off: names of containers that wait for a restart.
-        not_enforced: a text about the requested limits that are not enforced; empty if all are.
+        not_enforced: a text about its limits that are not enforced; empty if all are.
         limited: whether any limit is requested.
         not_filtered: why the containers' system calls are not filtered; empty if they are.
         trace: the trace of its last start by this agent; None keeps the condition of `old`.
     """
     now_phase = phase(policy, inits, mains)
     conditions = _readiness(now_phase, inits, mains, terminating=terminating)
-    if limited:
+    if limited or not_enforced:
         reason = "NotEnforced" if not_enforced else "Enforced"
         conditions.append((LIMITS_ENFORCED, not not_enforced, reason, not_enforced))
     if identity.user is None:

@@ -12,6 +12,8 @@ PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
 _HIGHEST_WEIGHT = 10_000
 """Of cpu.weight."""
+CONTROLLERS = ("cpu", "memory", "pids")
+"""The controllers that limit Pods."""
 
 
 @dataclass(frozen=True)
@@ -21,23 +23,25 @@ class CgroupLayout:
     unified: str | None = None
     memory_v1: str | None = None
     cpu_v1: str | None = None
+    pids_v1: str | None = None
     unified_controllers: frozenset[str] = frozenset()
 
     @property
     def roots(self) -> tuple[str, ...]:
         """The hierarchies that a container joins."""
-        return tuple(dict.fromkeys(root for root in (self.unified, self.memory_v1, self.cpu_v1) if root))
+        roots = (self.unified, self.memory_v1, self.cpu_v1, self.pids_v1)
+        return tuple(dict.fromkeys(root for root in roots if root))
 
-    def enforces(self, resource: str) -> bool:
-        """Whether a controller of `cpu` or `memory` is mounted."""
-        return resource in self.unified_controllers or bool(
-            {"cpu": self.cpu_v1, "memory": self.memory_v1}[resource]
-        )
+    def root_of(self, controller: str) -> str | None:
+        """Return the hierarchy of one of `CONTROLLERS`; None where it is not usable."""
+        if controller in self.unified_controllers:
+            return self.unified
+        return {"cpu": self.cpu_v1, "memory": self.memory_v1, "pids": self.pids_v1}[controller]
 
 
 def layout(mounts: str, controllers: str) -> CgroupLayout:
     """Parse /proc/mounts and the unified hierarchy's cgroup.controllers (empty without one)."""
-    unified = memory = cpu = None
+    unified = memory = cpu = pids = None
     for line in mounts.splitlines():
         _, mount_point, kind, options = line.split(" ")[:4]
         mount_options = options.split(",")
@@ -46,11 +50,13 @@ def layout(mounts: str, controllers: str) -> CgroupLayout:
         elif kind == "cgroup":
             memory = mount_point if "memory" in mount_options else memory
             cpu = mount_point if "cpu" in mount_options else cpu
-    in_unified = frozenset(controllers.split()) & {"cpu", "memory"}
+            pids = mount_point if "pids" in mount_options else pids
+    in_unified = frozenset(controllers.split()) & set(CONTROLLERS)
     return CgroupLayout(
         unified,
         None if "memory" in in_unified else memory,
         None if "cpu" in in_unified else cpu,
+        None if "pids" in in_unified else pids,
         in_unified,
     )
 
@@ -64,6 +70,12 @@ def weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list[tup
         weight = min(100 * processes, _HIGHEST_WEIGHT)
         return [(f"{cgroups.unified}/{group}/cpu.weight", str(weight))]
     return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * processes))] if cgroups.cpu_v1 else []
+
+
+def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
+    """Return the (file, text) that let a group have so many processes and threads; none for 0."""
+    root = cgroups.root_of("pids")
+    return [(f"{root}/{group}/pids.max", str(most))] if root and most else []
 
 
 def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLimits:
@@ -135,16 +147,17 @@ def oom_file(cgroups: CgroupLayout, group: str) -> str | None:
 
 
 def not_enforced(requested: Sequence[ContainerLimits], missing: Mapping[str, str]) -> str:
-    """Return a text about the requested limits that are not enforced; empty if all are.
+    """Return a text about the limits of a Pod that are not enforced; empty if all are.
 
     Args:
         requested: the limits of every container.
-        missing: the reason why a resource (`cpu`, `memory`) cannot be limited.
+        missing: the reason why a resource (`cpu`, `memory`, or `pids`, which every Pod has) cannot be limited.
     """
-    parts = []
+    resources: dict[str, list[str]] = {}
     for resource, reason in sorted(missing.items()):
-        if any(getattr(limit, resource) is not None for limit in requested):
-            parts.append(f"{resource}: {reason}")
+        if resource == "pids" or any(getattr(limit, resource) is not None for limit in requested):
+            resources.setdefault(reason, []).append(resource)
+    parts = [f"{', '.join(names)}: {reason}" for reason, names in resources.items()]
     others = sorted({name for limit in requested for name in limit.unsupported})
     parts += [f"{name}: no such limit on one machine" for name in others]
     return "; ".join(parts)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from serving import clock
 from serving.embedded.kubelet.resources.cgroup_limits import (
+    CONTROLLERS,
     OPTIONAL_FILES,
     CgroupLayout,
     layout,
     oom_file,
+    process_limit,
     settings,
     weight_of_all,
 )
@@ -49,6 +51,8 @@ class Cgroups:
     layout: CgroupLayout
     missing: dict[str, str] = field(default_factory=dict)
     """The reason why a resource cannot be limited, by resource."""
+    pids_limit: int = 0
+    """Most processes and threads of a Pod; 0 is no limit."""
 
     def create(self, uid: str, container: str, limits: ContainerLimits) -> ContainerCgroups:
         """Make and limit a container's cgroups; resources that cannot be limited are added to `missing`."""
@@ -61,6 +65,7 @@ class Cgroups:
                 joined.append(f"{root}/{TOP}/{uid}/{container}")
             except OSError as error:
                 log.info("no cgroup below %s: %s", root, error)
+        self._write(process_limit(self.layout, f"{TOP}/{uid}", self.pids_limit))
         return self._limited(f"{TOP}/{uid}/{container}", joined, limits)
 
     def spares(self) -> list[str]:
@@ -86,9 +91,10 @@ class Cgroups:
                 Path(path).write_text(text)
 
     def take(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
-        """Limit the cgroups in which a forked process waits."""
-        name = groups[0].rpartition("/")[2]
-        return self._limited(f"{TOP}/{SPARES}/{name}", groups, limits)
+        """Limit the cgroups in which a forked process waits; it has its Pod's number of processes to itself."""
+        name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
+        self._write(process_limit(self.layout, name, self.pids_limit))
+        return self._limited(name, groups, limits)
 
     def sweep_spares(self) -> None:
         """Remove the cgroups of forked processes that are gone; the kernel keeps those of the others."""
@@ -99,16 +105,20 @@ class Cgroups:
                         _removed(group)
 
     def _limited(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
-        for path, text in settings(self.layout, name, limits):
+        self._write(settings(self.layout, name, limits))
+        unified = f"{self.layout.unified}/{name}"
+        kill_file = f"{unified}/cgroup.kill" if unified in joined else None
+        return ContainerCgroups(tuple(joined), kill_file, oom_file(self.layout, name))
+
+    def _write(self, limits: Sequence[tuple[str, str]]) -> None:
+        for path, text in limits:
             try:
                 Path(path).write_text(text)
             except OSError as error:
                 file = path.rsplit("/", 1)[-1]
                 if file not in OPTIONAL_FILES:
-                    self.missing[file.split(".")[0]] = f"{file}: {error.strerror}"
-        unified = f"{self.layout.unified}/{name}"
-        kill_file = f"{unified}/cgroup.kill" if unified in joined else None
-        return ContainerCgroups(tuple(joined), kill_file, oom_file(self.layout, name))
+                    # The reason of the node's start, of which this error is a consequence, says what to do.
+                    self.missing.setdefault(file.split(".")[0], f"{file}: {error.strerror}")
 
     def _make(self, root: str, uid: str, container: str) -> None:
         for part in (TOP, f"{TOP}/{uid}"):
@@ -155,17 +165,17 @@ def _removed(group: Path) -> bool:
     return True
 
 
-def detect() -> Cgroups:
-    """Determine by trial which resources can be limited."""
+def detect(pids_limit: int = 0) -> Cgroups:
+    """Determine by trial which resources can be limited; `pids_limit` is that of each Pod."""
     mounts = Path("/proc/mounts").read_text()
     first = layout(mounts, "")
     controllers = ""
     if first.unified:
         with contextlib.suppress(OSError):
             controllers = Path(first.unified, "cgroup.controllers").read_text()
-    cgroups = Cgroups(layout(mounts, controllers))
-    for resource in ("cpu", "memory"):
-        if not cgroups.layout.enforces(resource):
+    cgroups = Cgroups(layout(mounts, controllers), pids_limit=pids_limit)
+    for resource in CONTROLLERS:
+        if cgroups.layout.root_of(resource) is None:
             cgroups.missing[resource] = "no cgroup controller is mounted"
     for root in cgroups.layout.roots:
         try:
@@ -175,19 +185,23 @@ def detect() -> Cgroups:
             if not os.access(Path(root, TOP), os.W_OK):
                 raise PermissionError(13, "permission denied")
         except OSError as error:
-            _give_up(cgroups, root, f"{root}: {error.strerror}")
+            _give_up(cgroups, root, _reason(cgroups.layout, root, error))
+    if not pids_limit:
+        cgroups.missing.pop("pids", None)
     cgroups.weigh(TOP, PODS_WEIGHT)
     return cgroups
 
 
+def _reason(layout: CgroupLayout, root: str, error: OSError) -> str:
+    """Return why nothing can be limited below a root, and what to do about it."""
+    if not isinstance(error, PermissionError) or os.geteuid() == 0:
+        return f"{root}: {error.strerror}"
+    # In v2 a process is moved by a user who may write to an ancestor of both cgroups, which is root's.
+    delegate = "" if root == layout.unified else ", or let root give it cgroups (docs/security.md)"
+    return f"this user may not make cgroups: run `slipway up` as root{delegate}"
+
+
 def _give_up(cgroups: Cgroups, root: str, reason: str) -> None:
-    if root == cgroups.layout.unified:
-        lost = cgroups.layout.unified_controllers
-    else:
-        lost = frozenset(
-            name
-            for name, path in (("memory", cgroups.layout.memory_v1), ("cpu", cgroups.layout.cpu_v1))
-            if path == root
-        )
-    for name in lost:
-        cgroups.missing.setdefault(name, reason)
+    for name in CONTROLLERS:
+        if cgroups.layout.root_of(name) == root:
+            cgroups.missing.setdefault(name, reason)

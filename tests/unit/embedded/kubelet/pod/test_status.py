@@ -77,6 +77,8 @@ def test_limits_that_are_not_enforced_are_a_condition():
     )
     assert (result["status"], result["message"]) == ("False", "memory: needs root")
     assert condition(status(UP, limited=True), pod_status.LIMITS_ENFORCED)["status"] == "True"
+    unasked = condition(status(UP, limited=False, not_enforced="pids: no cgroup"), pod_status.LIMITS_ENFORCED)
+    assert unasked["status"] == "False"
 
 
 def test_finished_pod_is_completed():

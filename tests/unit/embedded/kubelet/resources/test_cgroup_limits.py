@@ -6,6 +6,7 @@ from serving.embedded.kubelet.resources.cgroup_limits import (
     layout,
     not_enforced,
     oom_file,
+    process_limit,
     settings,
     weight_of_all,
     without_inherited,
@@ -33,8 +34,23 @@ def test_limits_are_written_in_v2():
 def test_hybrid_tracks_in_the_unified_hierarchy_and_limits_in_v1():
     cgroups = layout(HYBRID, "hugetlb")
     assert cgroups.roots == ("/cg/unified", "/cg/memory", "/cg/cpu")
-    assert cgroups.enforces("memory")
+    assert cgroups.root_of("memory") == "/cg/memory"
     assert oom_file(cgroups, "g") == "/cg/memory/g/memory.oom_control"
+
+
+def test_number_of_processes_is_written_in_v1_and_v2():
+    v1 = layout(V1 + "cgroup /cg/pids cgroup rw,pids 0 0\n", "")
+    assert v1.roots == ("/cg/memory", "/cg/cpu", "/cg/pids")
+    assert process_limit(v1, "g", 4096) == [("/cg/pids/g/pids.max", "4096")]
+    assert process_limit(layout(V2, "cpu io memory pids"), "g", 4096) == [("/cg/g/pids.max", "4096")]
+    assert process_limit(v1, "g", 0) == []
+    assert process_limit(layout(V1, ""), "g", 4096) == []
+
+
+def test_controller_of_processes_beside_another_is_joined_once():
+    together = layout("cgroup /cg/both cgroup rw,cpu,pids 0 0\n", "")
+    assert together.roots == ("/cg/both",)
+    assert together.root_of("pids") == "/cg/both"
 
 
 @pytest.mark.parametrize("processes", [1, 4, 512])
@@ -46,12 +62,20 @@ def test_a_group_of_pods_weighs_as_so_many_busy_processes(processes):
 
 
 def test_unenforced_limits_are_named_only_when_requested():
-    missing = {"cpu": "no controller", "memory": "no controller"}
+    missing = {"cpu": "needs root", "memory": "no controller"}
     assert not_enforced([REQUESTED], missing) == (
-        "cpu: no controller; memory: no controller; ephemeral-storage: no such limit on one machine"
+        "cpu: needs root; memory: no controller; ephemeral-storage: no such limit on one machine"
     )
     assert not_enforced([limits({})], missing) == ""
-    assert not layout("", "").enforces("cpu")
+    assert not_enforced([limits({})], missing | {"pids": "needs root"}) == "pids: needs root"
+
+
+def test_resources_that_are_missing_for_one_reason_are_named_together():
+    missing = {"cpu": "needs root", "memory": "needs root", "pids": "no controller"}
+    assert not_enforced([limits({"resources": {"limits": {"cpu": 1, "memory": 1}}})], missing) == (
+        "cpu, memory: needs root; pids: no controller"
+    )
+    assert layout("", "").root_of("cpu") is None
 
 
 def test_limit_of_a_forked_container_is_reduced_by_its_inherited_pages():

@@ -1,0 +1,74 @@
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from serving.embedded.kubelet.resources import cgroups as cgroups_module
+from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout, not_enforced
+from serving.embedded.kubelet.resources.cgroups import SPARES, TOP, Cgroups, detect
+from serving.embedded.pod_spec.resource_limits import ContainerLimits
+
+
+def test_processes_of_all_containers_are_limited_together_except_of_forked_ones(tmp_path: Path) -> None:
+    cgroups = Cgroups(CgroupLayout(pids_v1=str(tmp_path)), pids_limit=7)
+    for container in ("first", "second"):
+        cgroups.create("uid", container, ContainerLimits())
+    assert (tmp_path / TOP / "uid" / "pids.max").read_text() == "7"
+    spare = tmp_path / TOP / SPARES / "12"
+    spare.mkdir(parents=True)
+    cgroups.take([str(spare)], ContainerLimits())
+    assert (spare / "pids.max").read_text() == "7"
+    assert cgroups.missing == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        (1, "as root, or let root give it cgroups (docs/security.md)"),
+        (2, "as root"),
+    ],
+)
+def test_limits_that_an_ordinary_user_cannot_enforce_have_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: int, remedy: str
+) -> None:
+    root = str(tmp_path)
+    layouts = {1: CgroupLayout(cpu_v1=root), 2: CgroupLayout(root, unified_controllers=frozenset({"cpu"}))}
+    monkeypatch.setattr(cgroups_module, "layout", lambda *_: layouts[version])
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    cgroups, limits = detect(), ContainerLimits(cpu=Decimal(1))
+    message = not_enforced([limits], {"cpu": cgroups.missing["cpu"]})
+    assert message == f"cpu: this user may not make cgroups: run `slipway up` {remedy}"
+
+
+def test_reason_of_the_nodes_start_stays_when_a_limit_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = tmp_path / "none"
+    monkeypatch.setattr(cgroups_module, "layout", lambda *_: CgroupLayout(cpu_v1=str(root)))
+    cgroups = detect()
+    cgroups.create("uid", "main", ContainerLimits(cpu=Decimal(1)))
+    assert cgroups.missing["cpu"] == f"{root}: No such file or directory"
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_limit_of_an_ordinary_user_is_not_enforced_for_the_reason_of_its_start() -> None:
+    detect(pids_limit=1)  # the directory of all Pods exists, and is root's
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setresuid(65_534, 65_534, 65_534)
+            cgroups, limits = detect(pids_limit=1), ContainerLimits(Decimal(1), 1 << 30)
+            cgroups.create("uid", "main", limits)
+            os.write(writer, not_enforced([limits], cgroups.missing).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader) as answer:
+        message = answer.read()
+    assert "run `slipway up` as root" in message or "no cgroup controller" in message
+    assert "No such file" not in message
