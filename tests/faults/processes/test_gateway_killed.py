@@ -1,6 +1,7 @@
 """SIGKILL of the gateway interrupts no request; SIGKILL of Envoy interrupts requests for under 2 s."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -132,33 +133,35 @@ class StandIn:
         self.starts += 1
 
 
+def kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+
+
 async def test_busy_envoy_is_kept_and_a_stopped_one_killed_when_neither_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, seconds in (("ASK", 0.02), ("ANSWER", 0.05), ("HANG", 0.2), ("BUSY", 60.0), ("CHECK", 0.05)):
         monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
-    spinning = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SPIN, stdout=asyncio.subprocess.PIPE
-    )
-    assert spinning.stdout is not None
-    await spinning.stdout.readline()
-    process = StandIn(spinning)
     problems: asyncio.Queue[str] = asyncio.Queue()
-    envoy = EnvoySupervision(process, b"", tmp_path, problems.put_nowait)  # type: ignore[arg-type]
-    envoy._answered = clock.monotonic()
-    keeper = asyncio.create_task(envoy.run())
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        spinning = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SPIN, stdout=asyncio.subprocess.PIPE
+        )
+        stack.callback(kill, spinning)
+        assert spinning.stdout is not None
+        await spinning.stdout.readline()
+        process = StandIn(spinning)
+        envoy = EnvoySupervision(process, b"", tmp_path, problems.put_nowait)  # type: ignore[arg-type]
+        envoy._answered = clock.monotonic()
+        stack.callback(asyncio.create_task(envoy.run()).cancel)
         assert "has not answered" in await problems.get()
-        await asyncio.sleep(5 * 0.2)
+        await asyncio.sleep(5 * supervision.HANG_SECONDS)
         assert spinning.returncode is None
         spinning.send_signal(signal.SIGSTOP)
         assert await asyncio.wait_for(spinning.wait(), 10) == -signal.SIGKILL
         while not process.starts:
             await asyncio.sleep(0.01)
-    finally:
-        keeper.cancel()
-        if spinning.returncode is None:
-            spinning.kill()
 
 
 async def test_envoy_is_adopted_when_its_identity_file_is_missing(tmp_path: Path) -> None:
