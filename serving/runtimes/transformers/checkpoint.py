@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from serving import errors
@@ -16,6 +17,8 @@ from serving.runtimes.loading import VerifiedModel
 from serving.runtimes.transformers.vocabulary import Vocabulary
 
 CONFIG = "config.json"
+# Bars of progress have a thread, and nobody sees them.
+transformers.logging.disable_progress_bar()
 _ATTENDED = {"full_attention", "sliding_attention", "chunked_attention"}
 """Kinds of layers whose state is keys and values of earlier tokens."""
 
@@ -42,14 +45,19 @@ def load(files: VerifiedModel, device: str) -> Checkpoint:
             # The library opens the file that was verified, whatever has its name now.
             Path(folder, file.name).symlink_to(file.reopen_path)
         try:
-            return _load(folder, device)
+            return load_folder(folder, device)
         except errors.Permanent:
             raise
         except Exception as error:  # the library raises what it likes
             raise errors.Permanent("InvalidCheckpoint", f"cannot be loaded: {error}") from error
 
 
-def _load(folder: str, device: str) -> Checkpoint:
+def load_folder(folder: str, device: str) -> Checkpoint:
+    """Load a checkpoint from a folder of trusted files.
+
+    Raises:
+        errors.Permanent: as `load`; Transformers also raises errors of its own.
+    """
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     foreign = set(getattr(config, "layer_types", None) or ()) - _ATTENDED
     if foreign:

@@ -38,6 +38,7 @@ PRELOAD = (
     "serving.runtimes.transformers.engine",
     "serving.runtimes.transformers.memory",
     "serving.runtimes.transformers.openai_app",
+    "serving.runtimes.transformers.warm_up",
 )
 """Modules that are imported before forks, so that forks import none."""
 FILES = ModelFiles(
