@@ -7,20 +7,17 @@ import ast
 import codecs
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from serving.images.file_formats.content import HEAD, Content, Unexamined
+from serving.images.file_formats.message_fields import BYTES, MOST_FIELDS, VARINT, fields
 
 _LONGEST_HEADER = 16 * 1024 * 1024
 """Of a safetensors file; the headers of the largest public models have 1 MiB."""
-_MOST_FIELDS = 1_000_000
-"""Top-level fields of a protobuf message: each word of a SentencePiece vocabulary is one."""
-_VARINT, _BYTES = 0, 2
-_ONNX = {1: _VARINT, 5: _VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), _BYTES)
+_ONNX = {1: VARINT, 5: VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), BYTES)
 """Fields of ModelProto and their wire types (https://github.com/onnx/onnx, onnx/onnx.proto)."""
 _ONNX_GRAPH = 7
-_SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), _BYTES)
+_SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), BYTES)
 """Fields of ModelProto (https://github.com/google/sentencepiece, src/sentencepiece_model.proto)."""
 _SENTENCE_PIECE_PIECES = 1
 NUMPY_MAGIC = b"\x93NUMPY"
@@ -74,42 +71,13 @@ def is_sentence_piece(content: Content) -> bool:
 def _is_message(content: Content, wire_types: dict[int, int], required: int) -> bool:
     numbers = set()
     try:
-        for number, wire_type in _fields(content):
-            if wire_types.get(number) != wire_type:
+        for count, field in enumerate(fields(content, 0, content.size)):
+            if count == MOST_FIELDS or wire_types.get(field.number) != field.wire_type:
                 return False
-            numbers.add(number)
+            numbers.add(field.number)
     except (Unexamined, ValueError):
         return False
     return required in numbers
-
-
-def _fields(content: Content) -> Iterator[tuple[int, int]]:
-    """Yield number and wire type of each field of a message, whose values are skipped.
-
-    Raises:
-        ValueError: the bytes are not fields.
-    """
-    at = 0
-    for _ in range(_MOST_FIELDS):
-        if at == content.size:
-            return
-        tag, at = _varint(content, at)
-        value, at = _varint(content, at)
-        if tag & 7 == _BYTES:
-            at += value
-        if at > content.size or tag & 7 not in (_VARINT, _BYTES):
-            raise ValueError
-        yield tag >> 3, tag & 7
-    raise ValueError
-
-
-def _varint(content: Content, at: int) -> tuple[int, int]:
-    value = 0
-    for place, byte in enumerate(content.read(at, 10)):
-        value |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return value, at + place + 1
-    raise ValueError
 
 
 def has_numpy_objects(content: Content) -> bool:
