@@ -6,8 +6,9 @@ The binary formats of models pass only if all of the file has their structure, s
 import ast
 import codecs
 import json
+import math
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.images.file_formats.content import HEAD, Content, Unexamined
 from serving.images.file_formats.message_fields import BYTES, MOST_FIELDS, VARINT, fields
@@ -21,10 +22,12 @@ _SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), BYTES)
 """Fields of ModelProto (https://github.com/google/sentencepiece, src/sentencepiece_model.proto)."""
 _SENTENCE_PIECE_PIECES = 1
 NUMPY_MAGIC = b"\x93NUMPY"
-_PLAIN_TYPE = re.compile(r"[<>|=]?[biufcmMSUV]\d+(\[\w+\])?")
+_PLAIN_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufcmMSUV])(?P<size>\d+)(\[\w+\])?", re.ASCII)
 """Elements of a NumPy file that are no Python objects, as NumPy writes them; it reads many other words for objects,
 which are a pickle (numpy/lib/_format_impl.py).
 """
+_UCS4 = 4
+"""Bytes of a character in an array of texts."""
 _TEXT_CHUNK = 1024 * 1024
 _PYTHON_TAG = re.compile(rb"!!(python/|[^\s%]{0,256}%)|!<[^\s>]{0,256}(python/|%)|%TAG ")
 """Of YAML: names an object of Python to make, in full, with escapes, or by a handle."""
@@ -82,24 +85,68 @@ def _is_message(content: Content, wire_types: dict[int, int], required: int) -> 
 
 def has_numpy_objects(content: Content) -> bool:
     """Whether a file with NumPy's magic number has Python objects as elements, or no readable header."""
+    header = _numpy_header(content)
+    return header is None or header.element_bytes is None
+
+
+def is_numpy(content: Content) -> bool:
+    """Whether a file with NumPy's magic number ends with its array: programs may read several of a file."""
+    header = _numpy_header(content)
+    if header is None or header.element_bytes is None:
+        return False
+    return header.size + header.elements * header.element_bytes == content.size
+
+
+class _NumpyHeader(NamedTuple):
+    size: int
+    elements: int
+    element_bytes: int | None
+    """None for Python objects."""
+
+
+def _numpy_header(content: Content) -> _NumpyHeader | None:
     prefix = 2 if content.head[6:7] == b"\x01" else 4
-    length = int.from_bytes(content.head[8 : 8 + prefix], "little")
-    header = content.head[8 + prefix : 8 + prefix + length]
-    if len(header) < length:
-        return True
+    begin = 8 + prefix
+    end = begin + int.from_bytes(content.head[8:begin], "little")
+    if end > len(content.head):
+        return None
     try:
-        return not _is_plain(ast.literal_eval(header.decode("latin-1"))["descr"])
+        fields = ast.literal_eval(content.head[begin:end].decode("latin-1"))
+        return _NumpyHeader(end, _count(fields["shape"]), _bytes_of(fields["descr"]))
     except (SyntaxError, ValueError, TypeError, LookupError, MemoryError, RecursionError):
-        return True
+        return None
 
 
-def _is_plain(elements: Any) -> bool:
-    """Whether a type has no Python objects: by its name, of an array in a record, or of all fields of a record."""
+def _bytes_of(elements: Any) -> int | None:
+    """Return the size of a type: by its name, of an array in a record, or of all fields of a record."""
     if isinstance(elements, str):
-        return _PLAIN_TYPE.fullmatch(elements) is not None
+        name = _PLAIN_TYPE.fullmatch(elements)
+        return None if name is None else int(name["size"]) * (_UCS4 if name["kind"] == "U" else 1)
     if isinstance(elements, tuple):
-        return _is_plain(elements[0])
-    return all(_is_plain(field[1]) for field in elements)
+        return _times(_bytes_of(elements[0]), elements[1])
+    total = 0
+    for _, part, *shapes in elements:
+        size = _times(_bytes_of(part), *shapes)
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _times(size: int | None, shape: Any = ()) -> int | None:
+    return None if size is None else size * _count(shape)
+
+
+def _count(shape: Any) -> int:
+    """Return the elements of an array.
+
+    Raises:
+        ValueError: the shape is none.
+    """
+    lengths = shape if isinstance(shape, tuple) else (shape,)
+    if not all(type(length) is int and length >= 0 for length in lengths):
+        raise ValueError
+    return math.prod(lengths)
 
 
 def is_text(content: Content) -> bool:

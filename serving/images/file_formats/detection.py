@@ -140,7 +140,7 @@ def _data(path: str, content: Content) -> FileFormat:
     """Return the format of bytes that have no code."""
     name = path.lower()
     if content.head.startswith(data_formats.NUMPY_MAGIC):
-        return NUMPY
+        return NUMPY if data_formats.is_numpy(content) else UNRECOGNIZED
     for suffix, (file_format, is_valid) in _BINARY_DATA.items():
         if name.endswith(suffix) and is_valid(content):
             return file_format

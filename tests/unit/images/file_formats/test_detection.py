@@ -303,3 +303,46 @@ def test_a_numpy_file_of_objects_is_a_pickle_however_its_header_says_so(elements
 )
 def test_a_numpy_file_of_numbers_texts_and_records_holds_data_alone(elements: object) -> None:
     assert format_of("weights.npy", npy(np.zeros(2, dtype=elements))) == ("NumPy", False)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [npy(np.array([None], dtype=object)), pickled(), b"\0", npy()],
+    ids=["objects", "pickle", "a byte", "npy"],
+)
+def test_a_numpy_file_with_bytes_behind_its_array_is_not_recognised(behind: bytes) -> None:
+    """A program may load one array after another from a file."""
+    assert format_of("weights.npy", npy() + behind) == ("Unrecognized", True)
+    assert format_of("weights.npz", zipped({"a.npy": npy() + behind}))[1]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4)])
+@pytest.mark.parametrize(
+    "elements",
+    [
+        "?",
+        "<f4",
+        "<c16",
+        "S3",
+        "U10",
+        "V4",
+        "M8[ns]",
+        [("a", "<f8", (2,)), ("b", [("c", "U1"), ("d", "i1", 3)])],
+    ],
+)
+def test_a_numpy_file_has_the_size_of_its_array(elements: object, shape: tuple[int, ...]) -> None:
+    data = npy(np.zeros(shape, dtype=elements))
+    assert format_of("weights.npy", data) == ("NumPy", False)
+    assert format_of("weights.npy", data + b"\0") == ("Unrecognized", True)
+
+
+def test_a_numpy_file_of_aligned_records_holds_data_alone() -> None:
+    aligned = np.dtype([("a", "i1"), ("b", "f8")], align=True)
+    assert format_of("weights.npy", npy(np.zeros(3, dtype=aligned))) == ("NumPy", False)
+
+
+@pytest.mark.parametrize("shape", ["(-1,)", "(1.0,)", "'a'", "(True,)", "None"])
+def test_a_numpy_file_without_a_shape_counts_as_a_pickle(shape: str) -> None:
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8)
+    assert format_of("weights.npy", data) == ("Pickle", True)
