@@ -93,7 +93,7 @@ def described(foreign: ForeignModel, framework: str) -> dict[str, Any]:
 
 @contextmanager
 def _prepared(foreign: ForeignModel, framework: str, copy: Path) -> Iterator[Path]:
-    """Yield the directory to build from: the user's, or a copy of it, which no other import removes meanwhile.
+    """Yield the directory to build from: the user's, or a copy that no other import removes meanwhile.
 
     Raises:
         errors.UserError: it cannot be copied.

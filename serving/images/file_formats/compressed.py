@@ -13,7 +13,8 @@ from serving.images.file_formats.content import HEAD, Content
 from serving.images.file_formats.pickles import is_pickle
 
 _STREAMS = re.compile(
-    rb"\x1f\x8b\x08|BZh[1-9](1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x5d\0.{11}\0|\x04\x22\x4d\x18|\x28\xb5\x2f\xfd|ZF0x",
+    rb"\x1f\x8b\x08|BZh[1-9](1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x5d\0.{11}\0|"
+    rb"\x04\x22\x4d\x18|\x28\xb5\x2f\xfd|ZF0x",
     re.DOTALL,
 )
 """gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and a format of joblib before 0.10."""

@@ -31,7 +31,7 @@ def with_code(directory: Path, paths: Iterable[str]) -> dict[str, FileFormat]:
 
 
 def _onnx_tensors(directory: Path, paths: Collection[str]) -> frozenset[str]:
-    """Return the paths of files with tensors of the image's ONNX models; they are read only if one may exist."""
+    """Return the files where the image's ONNX models keep tensors; models are read only if one may exist."""
     tensors: set[str] = set()
     if any(path.lower().endswith(ONNX_TENSORS) for path in paths):
         for path in paths:
