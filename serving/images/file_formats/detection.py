@@ -85,7 +85,7 @@ _PYC_MAGIC = b"\r\n"
 
 
 def detect(path: str, content: Content, onnx_tensors: Collection[str] = ()) -> FileFormat:
-    """Return the format of a file; `onnx_tensors` are the files where the image's ONNX models keep tensors."""
+    """Return the format of a file; `onnx_tensors` are the files in which ONNX models keep tensors."""
     if (code := _by_name(path) or _by_bytes(content)) is not None:
         return code
     if archives.is_zip(content):
