@@ -229,7 +229,8 @@ class ControllerSettings(Section):
     builds: Count = 1
     """Model images built at once; one build already runs at the speed of sha256."""
     transfers: Count = 3
-    """ModelVersions fetched or pushed at once: a transfer waits for the network, not for this machine."""
+    """ModelVersions fetched at once, and as many pushed: a transfer waits for the network, not for this
+    machine. Neither waits for the other, and versions that need no network wait for none."""
     build_attempts: Count = 30
     """Attempts at a ModelVersion before it has failed for good: two hours with the delays below, longer than
     a registry's restart or the clearing of a full disk."""

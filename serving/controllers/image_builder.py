@@ -30,7 +30,8 @@ from serving.settings import Settings
 T = TypeVar("T")
 
 _JOB_LABEL = "batch.kubernetes.io/job-name"
-_FILE = "file://"
+FILE = "file://"
+"""Begins URIs of this machine's files."""
 
 
 def pin_owner(version: Mapping[str, Any]) -> str:
@@ -47,7 +48,6 @@ class ImageBuilder:
         self._data = data
         self._images = ImageTransfer(kube, store, settings.registry)
         self._builds = asyncio.Semaphore(settings.controllers.builds)
-        self._transfers = asyncio.Semaphore(settings.controllers.transfers)
         self._transferring: dict[str, asyncio.Task[Any]] = {}
         self._stopped: set[str] = set()
 
@@ -147,17 +147,16 @@ class ImageBuilder:
     async def _transfer(self, version: Object, transfer: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a pull or push until it is done or the version is stopped."""
         uid = version["metadata"]["uid"]
-        async with self._transfers:
+        self._raise_if_stopped(uid)
+        task: asyncio.Task[T] = asyncio.create_task(transfer())
+        self._transferring[uid] = task
+        try:
+            await asyncio.wait({task})
             self._raise_if_stopped(uid)
-            task: asyncio.Task[T] = asyncio.create_task(transfer())
-            self._transferring[uid] = task
-            try:
-                await asyncio.wait({task})
-                self._raise_if_stopped(uid)
-                return task.result()
-            finally:
-                task.cancel()
-                del self._transferring[uid]
+            return task.result()
+        finally:
+            task.cancel()
+            del self._transferring[uid]
 
     def _raise_if_stopped(self, uid: str) -> None:
         if uid in self._stopped:
@@ -179,10 +178,9 @@ class ImageBuilder:
             self._raise_if_stopped(uid)
             report(message)
 
-        async with self._transfers:
-            return await asyncio.to_thread(
-                storage_download.fetch, uri, self._download_dir(version), report_or_stop
-            )
+        return await asyncio.to_thread(
+            storage_download.fetch, uri, self._download_dir(version), report_or_stop
+        )
 
     async def _build(
         self, version: Object, job: Object | None, policy: ModelSpec, report: ReportProgress
@@ -206,10 +204,10 @@ class ImageBuilder:
         if job is not None:
             return await self._job_output(job)
         source = version["spec"]["source"]
-        if "uri" in source and not source["uri"].startswith(_FILE):
+        if "uri" in source and not source["uri"].startswith(FILE):
             path = await self._fetch(version, source["uri"], report)
         else:
-            path = Path(source.get("path") or source["uri"].removeprefix(_FILE))
+            path = Path(source.get("path") or source["uri"].removeprefix(FILE))
         return JobOutput(path, path)
 
     async def _job_output(self, job: Object) -> JobOutput:

@@ -1,6 +1,6 @@
 """The ModelVersion controller: builds each image once, keeps it while used, and releases it on deletion.
 
-It has two queues: one for decisions, and one for builds and fetches, which may take hours.
+It has a queue for decisions, and others for builds and transfers, which may take hours (`build_queues`).
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from serving import clock, errors
+from serving.controllers.build_queues import LOCAL, BuildQueues, queue_of
 from serving.controllers.image_builder import ImageBuilder
 from serving.controllers.image_retention import ImageRetention
 from serving.controllers.image_transfer import ReportProgress
@@ -45,7 +46,7 @@ class ModelVersionController:
         """The last examination of each image by this process."""
         self._cache = Cache(self._versions)
         self._decisions = Reconciler("modelversion", self.reconcile, self._settings)
-        self._builds = Reconciler("modelversion-build", self._work, self._settings)
+        self._builds = BuildQueues(self._work, self._queue_of, self._settings)
         self._busy: set[Key] = set()
         """Versions that are being built or fetched; they are released only afterwards."""
         self._due: dict[Key, float] = {}
@@ -91,6 +92,12 @@ class ModelVersionController:
                 if version["status"]["phase"] == "Ready" and not await self._retention.update_pin(version):
                     self._builds.add(key)
         return None
+
+    def _queue_of(self, key: Key) -> str:
+        version = self._cache.get(kinds.MODEL_VERSION, *key)
+        if version is None:
+            return LOCAL
+        return queue_of(version, self._models.get(key.namespace, version["spec"]["modelName"]))
 
     def _step(self, version: Object) -> planner.VersionStep:
         namespace, source = version["metadata"]["namespace"], version["spec"]["source"].get("job")

@@ -37,9 +37,14 @@ def safetensors(tensors: Mapping[str, bytes] | None = None, padding: int = 0) ->
     return struct.pack("<Q", len(text)) + text + data
 
 
-def onnx() -> bytes:
-    """Return an ONNX model: version of the format, producer, and a graph of nothing."""
-    return protobuf.varint(1, 8) + protobuf.field(2, b"tests") + protobuf.field(7, b"\x12\x01g")
+def onnx(*locations: str) -> bytes:
+    """Return an ONNX model: version of the format, producer, and a graph of a tensor for each location."""
+    tensors = (
+        protobuf.field(13, protobuf.field(1, b"location") + protobuf.field(2, location.encode()))
+        for location in locations
+    )
+    graph = b"\x12\x01g" + b"".join(protobuf.field(5, tensor) for tensor in tensors)
+    return protobuf.varint(1, 8) + protobuf.field(2, b"tests") + protobuf.field(7, graph)
 
 
 def sentence_piece() -> bytes:

@@ -40,3 +40,4 @@ async def tcp_server(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # closed transports end in the loop's next turn

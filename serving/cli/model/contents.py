@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from serving.cli.output import tables
 from serving.planning.models import policy
 
-_UNKNOWN = frozenset({"Unrecognized", "Archive"})
-"""Formats of files that may have code, as nothing is known of them."""
+_UNKNOWN = frozenset({"Unrecognized", "Archive", "Compressed"})
+"""Formats of files that may have code, as nothing is known of their contents."""
 
 
 def lines(status: Mapping[str, Any]) -> list[str]:
@@ -14,7 +15,8 @@ def lines(status: Mapping[str, Any]) -> list[str]:
     contents = status.get("contents")
     if contents is None:
         return []
-    return [*_code(contents), _signatures(status.get("signedBy") or [])]
+    shown = [*_code(contents), _signatures(status.get("signedBy") or [])]
+    return [tables.printable(line) for line in shown]
 
 
 def _code(contents: Mapping[str, Any]) -> list[str]:

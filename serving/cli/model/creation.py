@@ -10,6 +10,7 @@ from rich.console import Console
 
 from serving import clock, errors
 from serving.cli.model import contents
+from serving.cli.output import tables
 from serving.cli.target import full_name
 from serving.planning.models.version import is_finished
 from serving.resources import conditions, kinds
@@ -73,4 +74,5 @@ async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[
 
 def _condition(version: dict[str, Any]) -> str:
     ready = conditions.find((version.get("status") or {}).get("conditions"), "Ready") or {}
-    return f"{ready.get('reason', 'Pending')}: {ready.get('message', 'waiting for the controllers')}"
+    message = ready.get("message", "waiting for the controllers")
+    return tables.printable(f"{ready.get('reason', 'Pending')}: {message}")

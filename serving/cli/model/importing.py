@@ -5,8 +5,11 @@ directory; the user's directory is only read.
 """
 
 import json
+import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from serving import clock, errors
-from serving.cli.model import creation, formats
+from serving.cli.model import creation, formats, import_copies
 from serving.cli.model.creation import Framework, Timeout
 from serving.cli.model.formats import ForeignModel
 from serving.cli.model.pull import label
@@ -22,10 +25,8 @@ from serving.cli.model.store import data_dir
 from serving.cli.options import with_target
 from serving.cli.session import with_kube
 from serving.cli.target import Target
-from serving.data_dir import DataDir
 from serving.images.documents import output_manifest
-from serving.planning.models.version import is_finished
-from serving.resources import kinds, names
+from serving.resources import names
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -61,15 +62,15 @@ def import_(
     name = version or default_name(model, foreign, clock.now())
 
     async def work(kube: "Kube") -> None:
-        await _sweep(kube, where)
-        copy = where.imports / target.namespace / name
-        path = _prepared(foreign, framework, copy)
-        by = f"slipway model import {foreign.root} ({foreign.kind})"
-        body = creation.manifest(target.namespace, name, model, {"path": str(path)}, framework, by)
+        await import_copies.sweep(kube, where)
         try:
-            await creation.create(kube, body, timeout)
+            with _prepared(foreign, framework, where.imports / target.namespace / name) as path:
+                by = f"slipway model import {foreign.root} ({foreign.kind})"
+                source = {"path": str(path)}
+                body = creation.manifest(target.namespace, name, model, source, framework, by)
+                await creation.create(kube, body, timeout)
         finally:
-            await _sweep(kube, where)
+            await import_copies.sweep(kube, where)
 
     with_kube(target.kubeconfig, work)
 
@@ -90,8 +91,9 @@ def described(foreign: ForeignModel, framework: str) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _prepared(foreign: ForeignModel, framework: str, copy: Path) -> Path:
-    """Return the directory to build from: the user's, or a copy of it.
+@contextmanager
+def _prepared(foreign: ForeignModel, framework: str, copy: Path) -> Iterator[Path]:
+    """Yield the directory to build from: the user's, or a copy that no other import removes meanwhile.
 
     Raises:
         errors.UserError: it cannot be copied.
@@ -100,36 +102,31 @@ def _prepared(foreign: ForeignModel, framework: str, copy: Path) -> Path:
     own = (foreign.root / names.MANIFEST_FILE).exists()
     about = {} if own or foreign.kind == "directory" else described(foreign, framework)
     if not about and not foreign.renamed and foreign.links_within is None:
-        return foreign.root
+        yield foreign.root
+        return
     data = json.dumps(about, indent=2).encode()
     output_manifest.parse(data)
     print(f"{foreign.kind} {foreign.root}: copying", file=sys.stderr, flush=True)
     try:
-        _copy(foreign, copy)
-        if about:
-            (copy / names.MANIFEST_FILE).write_bytes(data)
+        lock = import_copies.create(copy)
     except FileExistsError as error:
         raise errors.UserError(f"an import of that name is under way: {error}") from error
+    try:
+        _copy(foreign, copy, data if about else b"")
+        yield copy
+    finally:
+        os.close(lock)
+
+
+def _copy(foreign: ForeignModel, copy: Path, manifest: bytes) -> None:
+    """Fill the directory of a copy; after an error it is removed."""
+    try:
+        for path, name in formats.files(foreign):
+            target = copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+        if manifest:
+            (copy / names.MANIFEST_FILE).write_bytes(manifest)
     except (OSError, errors.UserError):
         shutil.rmtree(copy, ignore_errors=True)
         raise
-    return copy
-
-
-def _copy(foreign: ForeignModel, copy: Path) -> None:
-    copy.mkdir(parents=True, mode=0o700)
-    for path, name in formats.files(foreign):
-        target = copy / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-
-
-async def _sweep(kube: "Kube", where: DataDir) -> None:
-    """Remove copies of finished and deleted versions; an interrupted import leaves its copy to the build."""
-    for copy in where.imports.glob("*/*"):
-        try:
-            version = await kube.get(kinds.MODEL_VERSION, copy.parent.name, copy.name)
-        except errors.NotFound:
-            version = None
-        if version is None or is_finished(version):
-            shutil.rmtree(copy, ignore_errors=True)

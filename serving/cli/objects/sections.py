@@ -38,12 +38,13 @@ def head(kind: Kind, obj: Object, now: datetime) -> str:
     if url := (obj.get("status") or {}).get("url"):
         fields["URL"] = url
     width = max(len(key) for key in fields) + 2
-    return "\n".join(f"{key + ':':<{width}}{value}" for key, value in fields.items())
+    return "\n".join(tables.printable(f"{key + ':':<{width}}{value}") for key, value in fields.items())
 
 
 def titled(title: str, text: str) -> str:
-    """Return a section: its title, and its lines indented."""
-    return "\n".join([f"{title}:", *(f"  {line}" for line in text.splitlines())])
+    """Return a section: its title, and its lines indented, with escapes for what is not printable."""
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return "\n".join([f"{title}:", *(f"  {tables.printable(line)}" for line in lines)])
 
 
 def document(value: Any) -> str:

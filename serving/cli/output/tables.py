@@ -1,5 +1,6 @@
 """Plain text tables: left aligned, two spaces between columns, upper-case headers. Pure."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,18 @@ def text(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def cells(row: Sequence[object]) -> list[str]:
     """Return the printed cells of a row."""
-    return [UNKNOWN if value in (None, "") else str(value) for value in row]
+    return [UNKNOWN if value in (None, "") else printable(str(value)) for value in row]
+
+
+def printable(text: str) -> str:
+    """Return a line with escapes for characters that a terminal would obey, as in Python's strings."""
+    if text.isprintable():
+        return text
+    return "".join(char if _is_shown(char) else char.encode("unicode_escape").decode() for char in text)
+
+
+def _is_shown(char: str) -> bool:
+    return char.isprintable() or unicodedata.category(char) == "Zs"  # as a no-break space
 
 
 def widths(rows: Sequence[Sequence[str]]) -> list[int]:

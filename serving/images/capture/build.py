@@ -68,6 +68,7 @@ def capture(
         stamps = source.walk(root)
         if not set(stamps) - {MANIFEST_FILE}:
             raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
+        disk.require_room(staging.path, sum(stamp.size for stamp in stamps.values()))
         output = _read_manifest(root, stamps, framework)
         plan = layers.plan(layers.LayerEntry(name, stamp.size) for name, stamp in stamps.items())
         built = pack(root, stamps, plan, staging, compression)

@@ -27,6 +27,9 @@ WHITEOUT = ".wh."
 _MAX_NAME = 255
 """Most bytes in a component of a path: NAME_MAX of Linux file systems."""
 
+_NO_NAME = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Unicode's categories of controls, surrogates, line separators and paragraph separators."""
+
 
 @dataclass(frozen=True)
 class LayerEntry:
@@ -94,8 +97,10 @@ def broken_rule(path: str) -> str:
         return "must have no empty, `.` or `..` component"
     if any(part.startswith(WHITEOUT) for part in parts):
         return "must not start with `.wh.`: image layers delete files by that prefix"
-    if "\0" in path or any(0xD800 <= ord(char) <= 0xDFFF for char in path):
-        return "must be valid UTF-8 without NUL"
+    if any(unicodedata.category(char) in _NO_NAME for char in path):
+        return (
+            "must be valid UTF-8 without control characters, which a terminal would obey, and line separators"
+        )
     if len(parts) > MAX_DEPTH + 1 or any(len(part.encode()) > _MAX_NAME for part in parts):
         return f"must have at most {MAX_DEPTH + 1} components of at most {_MAX_NAME} bytes"
     return ""

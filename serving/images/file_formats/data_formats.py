@@ -6,28 +6,28 @@ The binary formats of models pass only if all of the file has their structure, s
 import ast
 import codecs
 import json
+import math
 import re
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.images.file_formats.content import HEAD, Content, Unexamined
+from serving.images.file_formats.message_fields import BYTES, MOST_FIELDS, VARINT, fields
 
 _LONGEST_HEADER = 16 * 1024 * 1024
 """Of a safetensors file; the headers of the largest public models have 1 MiB."""
-_MOST_FIELDS = 1_000_000
-"""Top-level fields of a protobuf message: each word of a SentencePiece vocabulary is one."""
-_VARINT, _BYTES = 0, 2
-_ONNX = {1: _VARINT, 5: _VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), _BYTES)
+_ONNX = {1: VARINT, 5: VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), BYTES)
 """Fields of ModelProto and their wire types (https://github.com/onnx/onnx, onnx/onnx.proto)."""
 _ONNX_GRAPH = 7
-_SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), _BYTES)
+_SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), BYTES)
 """Fields of ModelProto (https://github.com/google/sentencepiece, src/sentencepiece_model.proto)."""
 _SENTENCE_PIECE_PIECES = 1
 NUMPY_MAGIC = b"\x93NUMPY"
-_PLAIN_TYPE = re.compile(r"[<>|=]?[biufcmMSUV]\d+(\[\w+\])?")
+_PLAIN_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufcmMSUV])(?P<size>\d+)(\[\w+\])?", re.ASCII)
 """Elements of a NumPy file that are no Python objects, as NumPy writes them; it reads many other words for objects,
 which are a pickle (numpy/lib/_format_impl.py).
 """
+_UCS4 = 4
+"""Bytes of a character in an array of texts."""
 _TEXT_CHUNK = 1024 * 1024
 _PYTHON_TAG = re.compile(rb"!!(python/|[^\s%]{0,256}%)|!<[^\s>]{0,256}(python/|%)|%TAG ")
 """Of YAML: names an object of Python to make, in full, with escapes, or by a handle."""
@@ -74,64 +74,79 @@ def is_sentence_piece(content: Content) -> bool:
 def _is_message(content: Content, wire_types: dict[int, int], required: int) -> bool:
     numbers = set()
     try:
-        for number, wire_type in _fields(content):
-            if wire_types.get(number) != wire_type:
+        for count, field in enumerate(fields(content, 0, content.size)):
+            if count == MOST_FIELDS or wire_types.get(field.number) != field.wire_type:
                 return False
-            numbers.add(number)
+            numbers.add(field.number)
     except (Unexamined, ValueError):
         return False
     return required in numbers
 
 
-def _fields(content: Content) -> Iterator[tuple[int, int]]:
-    """Yield number and wire type of each field of a message, whose values are skipped.
-
-    Raises:
-        ValueError: the bytes are not fields.
-    """
-    at = 0
-    for _ in range(_MOST_FIELDS):
-        if at == content.size:
-            return
-        tag, at = _varint(content, at)
-        value, at = _varint(content, at)
-        if tag & 7 == _BYTES:
-            at += value
-        if at > content.size or tag & 7 not in (_VARINT, _BYTES):
-            raise ValueError
-        yield tag >> 3, tag & 7
-    raise ValueError
-
-
-def _varint(content: Content, at: int) -> tuple[int, int]:
-    value = 0
-    for place, byte in enumerate(content.read(at, 10)):
-        value |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return value, at + place + 1
-    raise ValueError
-
-
 def has_numpy_objects(content: Content) -> bool:
     """Whether a file with NumPy's magic number has Python objects as elements, or no readable header."""
+    header = _numpy_header(content)
+    return header is None or header.element_bytes is None
+
+
+def is_numpy(content: Content) -> bool:
+    """Whether a file with NumPy's magic number ends with its array: programs may read several of a file."""
+    header = _numpy_header(content)
+    if header is None or header.element_bytes is None:
+        return False
+    return header.size + header.elements * header.element_bytes == content.size
+
+
+class _NumpyHeader(NamedTuple):
+    size: int
+    elements: int
+    element_bytes: int | None
+    """None for Python objects."""
+
+
+def _numpy_header(content: Content) -> _NumpyHeader | None:
     prefix = 2 if content.head[6:7] == b"\x01" else 4
-    length = int.from_bytes(content.head[8 : 8 + prefix], "little")
-    header = content.head[8 + prefix : 8 + prefix + length]
-    if len(header) < length:
-        return True
+    begin = 8 + prefix
+    end = begin + int.from_bytes(content.head[8:begin], "little")
+    if end > len(content.head):
+        return None
     try:
-        return not _is_plain(ast.literal_eval(header.decode("latin-1"))["descr"])
+        fields = ast.literal_eval(content.head[begin:end].decode("latin-1"))
+        return _NumpyHeader(end, _count(fields["shape"]), _bytes_of(fields["descr"]))
     except (SyntaxError, ValueError, TypeError, LookupError, MemoryError, RecursionError):
-        return True
+        return None
 
 
-def _is_plain(elements: Any) -> bool:
-    """Whether a type has no Python objects: by its name, of an array in a record, or of all fields of a record."""
+def _bytes_of(elements: Any) -> int | None:
+    """Return the size of a type: by its name, of an array in a record, or of all fields of a record."""
     if isinstance(elements, str):
-        return _PLAIN_TYPE.fullmatch(elements) is not None
+        name = _PLAIN_TYPE.fullmatch(elements)
+        return None if name is None else int(name["size"]) * (_UCS4 if name["kind"] == "U" else 1)
     if isinstance(elements, tuple):
-        return _is_plain(elements[0])
-    return all(_is_plain(field[1]) for field in elements)
+        return _times(_bytes_of(elements[0]), elements[1])
+    total = 0
+    for _, part, *shapes in elements:
+        size = _times(_bytes_of(part), *shapes)
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _times(size: int | None, shape: Any = ()) -> int | None:
+    return None if size is None else size * _count(shape)
+
+
+def _count(shape: Any) -> int:
+    """Return the elements of an array.
+
+    Raises:
+        ValueError: the shape is none.
+    """
+    lengths = shape if isinstance(shape, tuple) else (shape,)
+    if not all(type(length) is int and length >= 0 for length in lengths):
+        raise ValueError
+    return math.prod(lengths)
 
 
 def is_text(content: Content) -> bool:

@@ -2,14 +2,16 @@
 
 Code is what runs in the program that loads the file: a pickle calls what it names, a script is run. A name
 that promises code counts whatever the bytes are, and bytes of code count whatever the name is. All other
-files must be of a format that holds data alone; a file of no known format counts as code.
+files must be of a format that holds data alone; a file of no known format counts as code. The tensors that an
+ONNX model keeps beside itself have no format: the model has to name their file, and they must not begin as
+anything does that a program unpacks or runs.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from serving.images.file_formats import archives, data_formats
+from serving.images.file_formats import archives, compressed, data_formats
 from serving.images.file_formats.archives import Unreadable
 from serving.images.file_formats.content import Content, Unexamined
 from serving.images.file_formats.pickles import is_pickle
@@ -27,7 +29,9 @@ PICKLE = FileFormat("Pickle", has_code=True)
 PROGRAM = FileFormat("Program", has_code=True)
 PYTHON = FileFormat("Python", has_code=True)
 ARCHIVE = FileFormat("Archive", has_code=True)
-"""A zip archive with parts that are of no known format, or that cannot be looked into."""
+"""A zip archive with parts that are of no known format, or that cannot be looked into; a tar."""
+COMPRESSED = FileFormat("Compressed", has_code=True)
+"""A stream that joblib unpacks and loads; what is in it is not examined."""
 UNRECOGNIZED = FileFormat("Unrecognized", has_code=True)
 SAFETENSORS = FileFormat("Safetensors", has_code=False)
 ONNX = FileFormat("ONNX", has_code=False)
@@ -74,15 +78,21 @@ _BINARY_DATA: dict[str, tuple[FileFormat, Callable[[Content], bool]]] = {
     ".model": (SENTENCE_PIECE, data_formats.is_sentence_piece),
     ".spm": (SENTENCE_PIECE, data_formats.is_sentence_piece),
 }
-_ONNX_TENSORS = (".onnx.data", ".onnx_data")
-"""Suffixes of the tensors that an ONNX file keeps beside itself: raw bytes without a structure."""
+ONNX_TENSORS = (".onnx.data", ".onnx_data")
+"""Suffixes of the tensors that an ONNX model keeps beside itself: raw bytes without a structure."""
+_PYC_MAGIC = b"\r\n"
+"""Of compiled Python, behind the two bytes of its version (importlib.util.MAGIC_NUMBER)."""
 
 
-def detect(path: str, content: Content) -> FileFormat:
-    """Return the format of a file."""
+def detect(path: str, content: Content, onnx_tensors: Collection[str] = ()) -> FileFormat:
+    """Return the format of a file; `onnx_tensors` are the files in which ONNX models keep tensors."""
     if (code := _by_name(path) or _by_bytes(content)) is not None:
         return code
-    return _archive(path, content) if archives.is_zip(content) else _data(path, content)
+    if archives.is_zip(content):
+        return _archive(path, content)
+    if path in onnx_tensors and path.lower().endswith(ONNX_TENSORS):
+        return _tensors(content)
+    return _data(path, content)
 
 
 def _by_name(path: str) -> FileFormat | None:
@@ -103,10 +113,13 @@ def _by_bytes(content: Content) -> FileFormat | None:
             return file_format
     if _is_hdf5(content):
         return _KERAS
-    if is_pickle(content):
+    is_numpy = content.head.startswith(data_formats.NUMPY_MAGIC)
+    if is_pickle(content) or (is_numpy and data_formats.has_numpy_objects(content)):
         return PICKLE
-    if content.head.startswith(data_formats.NUMPY_MAGIC) and data_formats.has_numpy_objects(content):
-        return PICKLE
+    if compressed.is_compressed(content):
+        return COMPRESSED
+    if compressed.is_tar(content):
+        return ARCHIVE
     return PYTHON if data_formats.is_text(content) and data_formats.has_python_tag(content) else None
 
 
@@ -116,16 +129,21 @@ def _is_hdf5(content: Content) -> bool:
     return any(content.beginning(place, len(_HDF5)) == _HDF5 for place in places if place < content.examined)
 
 
+def _tensors(content: Content) -> FileFormat:
+    """Return the format of raw tensors. Bytes that are rare there may be code, unlike in text."""
+    if compressed.has_zlib_header(content):
+        return COMPRESSED
+    return PYTHON if content.head[2:4] == _PYC_MAGIC else ONNX
+
+
 def _data(path: str, content: Content) -> FileFormat:
     """Return the format of bytes that have no code."""
     name = path.lower()
     if content.head.startswith(data_formats.NUMPY_MAGIC):
-        return NUMPY
+        return NUMPY if data_formats.is_numpy(content) else UNRECOGNIZED
     for suffix, (file_format, is_valid) in _BINARY_DATA.items():
         if name.endswith(suffix) and is_valid(content):
             return file_format
-    if name.endswith(_ONNX_TENSORS):
-        return ONNX
     return TEXT if data_formats.is_text(content) else UNRECOGNIZED
 
 

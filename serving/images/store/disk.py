@@ -16,6 +16,11 @@ from serving import errors
 from serving.system import atomic_file
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_SPARE_BYTES = 64 * 1024 * 1024
+"""Left free by `require_room`, for the API's database and the logs of what runs."""
+_SPARE_SHARE = 100
+"""Of a small file system only a hundredth is left free."""
+_RETRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,27 @@ def disk_full() -> Iterator[None]:
         if error.errno not in _FULL:
             raise
         raise errors.Temporary(
-            "DiskFull", f"the model store's disk is full: {error}", retry_after=30.0
+            "DiskFull", f"the model store's disk is full: {error}", retry_after=_RETRY_SECONDS
         ) from error
+
+
+def require_room(at: Path | int, size: int) -> None:
+    """Check that a path's or descriptor's file system has room for `size` bytes, and that some is left then.
+
+    A size can be a mere claim: a sparse file of terabytes costs its writer nothing.
+
+    Raises:
+        errors.Temporary: `DiskFull`; nothing was reserved.
+    """
+    status = os.statvfs(at)
+    spare = min(_SPARE_BYTES, status.f_blocks * status.f_frsize // _SPARE_SHARE)
+    room = max(status.f_bavail * status.f_frsize - spare, 0)
+    if size > room:
+        raise errors.Temporary(
+            "DiskFull",
+            f"the model store's disk is full: {size} bytes are needed, {room} are free",
+            retry_after=_RETRY_SECONDS,
+        )
 
 
 def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
@@ -112,7 +136,11 @@ class NewFile:
 
     def _reserve(self, size: int) -> None:
         try:
+            require_room(self._fd, size)
             os.posix_fallocate(self._fd, 0, size)
+        except errors.Temporary:
+            self.close()
+            raise
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 self.close()

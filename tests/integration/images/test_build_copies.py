@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from serving import errors
 from serving.images.capture import packing
 from serving.images.capture.build import capture
 from serving.images.store import disk
@@ -73,6 +74,38 @@ def test_refused_or_short_direct_write_is_completed_by_buffered_ones(
     monkeypatch.setattr(os, "pwrite", failing_write)
     data = os.urandom(3 * PAGE + 7)
     assert copied(tmp_path / "f", data, data[:10]) == data + data[:10]
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_build_reserves_nothing_when_its_files_exceed_the_free_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, direct: bool
+) -> None:
+    """Sparse files claim any size. Each of these two would fit, if it were the only one."""
+    out = tmp_path / "out"
+    out.mkdir()
+    file_system = os.statvfs(tmp_path)
+    for name in ("a.safetensors", "b.safetensors"):
+        (out / name).touch()
+        os.truncate(out / name, file_system.f_bavail * file_system.f_frsize * 2 // 3)
+    reserved: list[int] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda fd, at, size: reserved.append(size))
+    if not direct:
+        monkeypatch.delattr(os, "O_DIRECT")
+    with pytest.raises(errors.Temporary, match="bytes are needed") as full:
+        capture(out, ModelStore(tmp_path / "store"), repository="r", lineage={})
+    assert (full.value.reason, full.value.retry_after) == ("DiskFull", 30.0)
+    assert not reserved
+
+
+def test_a_file_larger_than_the_free_space_reserves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[int] = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda fd, at, size: reserved.append(size))
+    file_system = os.statvfs(tmp_path)
+    with pytest.raises(errors.Temporary, match="bytes are needed"):
+        disk.NewFile(tmp_path / "f", file_system.f_blocks * file_system.f_frsize, direct=True)
+    assert not reserved
 
 
 def test_disk_error_is_raised_and_not_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

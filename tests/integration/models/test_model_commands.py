@@ -1,12 +1,16 @@
 """`slipway model` against the real API, controllers, store and registry."""
 
+import asyncio
+import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serving.cli.model import import_copies
 from serving.data_dir import DataDir
 from serving.images.documents import oci
 from serving.images.documents.image import Blob
@@ -59,6 +63,37 @@ async def test_a_hugging_face_cache_is_imported_without_its_links(
     status = (await life.get(kinds.MODEL_VERSION, "t1"))["status"]
     assert [f["path"] for f in status["files"]] == ["config.json", "model.safetensors", "slipway.json"]
     assert life.store.verify(status["digest"], deep=True)
+
+
+async def test_an_import_leaves_the_copy_of_another_one_that_still_runs(
+    life: Life, slipway: Slipway, tmp_path: Path, files: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copyfile, copying, released = shutil.copyfile, threading.Event(), threading.Event()
+
+    def slowly(source: Path, target: Path) -> None:
+        copyfile(source, target)
+        copying.set()
+        released.wait(10)
+
+    monkeypatch.setattr(shutil, "copyfile", slowly)
+    first = asyncio.create_task(
+        slipway("model", "import", str(cache(tmp_path)), "--model", "tiny", "--version", "t1")
+    )
+    await asyncio.to_thread(copying.wait, 10)
+    second = await slipway("model", "import", files(), "--model", "digits", "--version", "v1")
+    (copy,) = life.data.imports.glob("*/*")
+    released.set()
+    code, _, err = await first
+    assert (code, second[0], copy.name) == (0, 0, "t1"), err
+    assert list(life.data.imports.glob("*/*")) == []
+
+
+async def test_a_copy_of_a_killed_import_is_removed_by_the_next_one(
+    life: Life, slipway: Slipway, files: Callable[..., str]
+) -> None:
+    os.close(import_copies.create(life.data.imports / life.namespace / "killed"))
+    assert (await slipway("model", "import", files(), "--model", "digits", "--version", "v1"))[0] == 0
+    assert list(life.data.imports.glob("*/*")) == []
 
 
 async def test_an_import_is_refused_when_the_version_exists_or_the_directory_is_empty(

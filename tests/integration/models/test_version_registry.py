@@ -216,6 +216,35 @@ async def test_a_deleted_version_does_not_wait_for_its_push_and_its_image_is_rem
     assert life.store.images() == []
 
 
+async def test_local_files_become_a_version_while_many_pulls_and_pushes_hang(
+    life: Life, files: Files, silent: str
+) -> None:
+    """A registry that never answers, or slowly, delays no build that needs no registry."""
+    await life.with_registry(silent, "pushed")
+    for number in range(10):
+        await life.version(f"pulled-{number}", image=f"{silent}/models/digits:v{number}")
+        await life.version(f"pushed-{number}", "pushed", path=files(f"pushed-{number}", model=str(number)))
+    for kind in ("pulling", "pushing"):
+        await life.until(f"{kind[:4]}ed-0", lambda v, kind=kind: f"{kind} " in str(v.get("status")))  # type: ignore[misc]
+    async with asyncio.timeout(10):
+        await life.version("local", path=files("local"))
+        await life.ready("local")
+        await life.delete(kinds.MODEL_VERSION, "pulled-9")
+        await life.gone(kinds.MODEL_VERSION, "pulled-9")
+
+
+async def test_a_push_does_not_wait_for_pulls_that_hang(
+    life: Life, files: Files, registry: RegistryServer, silent: str
+) -> None:
+    for number in range(10):
+        await life.version(f"pulled-{number}", image=f"{silent}/models/digits:v{number}")
+    await life.until("pulled-0", lambda v: "pulling " in str(v.get("status")))
+    await life.with_registry(registry.host, "own")
+    await life.version("v1", "own", path=files())
+    async with asyncio.timeout(15):
+        await life.ready("v1")
+
+
 async def test_a_long_push_reports_its_progress(
     life: Life, files: Files, registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,3 +23,9 @@ def test_an_image_without_code_says_so_and_names_its_signers() -> None:
         "contains no code: every file holds data alone",
         "signed by sha256:a, sha256:b",
     ]
+
+
+def test_a_path_of_an_image_has_escapes_for_what_a_terminal_would_obey() -> None:
+    files = [{"path": "a\nb\x1b[31m.bin", "format": "Compressed"}]
+    lines = contents.lines({"contents": {"containsCode": True, "files": files}})
+    assert lines[0] == r"may contain code, as the format is not known: a\nb\x1b[31m.bin (Compressed)"

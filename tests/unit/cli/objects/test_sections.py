@@ -93,3 +93,14 @@ def test_the_start_of_a_pod_is_a_table_of_phases() -> None:
     assert sections.without_start(pod["status"]["conditions"]) == [ready]
     assert sections.start({"status": {"conditions": [{**started, "message": "no JSON"}]}}) == ""
     assert sections.start({}) == ""
+
+
+def test_a_section_has_escapes_for_what_a_terminal_would_obey() -> None:
+    assert (
+        sections.titled("Data", "a: 1\nb\x1b[31m\x0c\u2028: 2\n")
+        == "Data:\n  a: 1\n  b\\x1b[31m\\x0c\\u2028: 2"
+    )
+    meta = {"name": "v1", "annotations": {"by": "\x1b]0;title\x07\n"}}
+    head = sections.head(kinds.MODEL_VERSION, {"metadata": meta}, NOW)
+    assert "\x1b" not in head
+    assert head.count("\n") == 2

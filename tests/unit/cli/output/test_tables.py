@@ -30,3 +30,8 @@ def test_the_overview_has_a_row_per_arm_even_before_any_status() -> None:
     headers, rows = tables.overview([{"metadata": {"name": "digits"}, "spec": spec}], namespaced=False)
     assert [dict(zip(headers, row, strict=True))["Arm"] for row in rows] == ["a", "b"]
     assert [dict(zip(headers, row, strict=True))["Weight"] for row in rows] == [1, 3]
+
+
+def test_a_cell_has_escapes_for_what_a_terminal_would_obey() -> None:
+    printed = tables.text(["Name"], [["a\nb\x1b[31mred"], ["caf\xe9 \u6f22"], ["\x9b31m\u202e"]])
+    assert printed.splitlines() == ["NAME", r"a\nb\x1b[31mred", "caf\xe9 \u6f22", r"\x9b31m\u202e"]

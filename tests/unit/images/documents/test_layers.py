@@ -94,7 +94,11 @@ def test_file_of_nine_gigabytes_has_a_valid_header() -> None:
         (["é", "e\u0301"], "duplicate"),
         (["a", "a/b"], "not a directory"),
         (["x/.wh.y"], ".wh."),
-        (["a\0b"], "NUL"),
+        (["a\0b"], "control characters"),
+        (["a\nb"], "control characters"),
+        (["\x1b[31mred"], "control characters"),
+        (["a/\x9b31m"], "control characters"),
+        (["a\u2028b"], "line separators"),
         (["a\udc80"], "UTF-8"),
     ],
 )

@@ -1,8 +1,13 @@
 """Formats of files by name and bytes. Nothing is ever loaded: what a pickle would call leaves no trace."""
 
+import bz2
 import gzip
+import importlib.util
 import io
+import lzma
+import tarfile
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -63,7 +68,7 @@ CODE = {
 
 
 def format_of(path: str, data: bytes) -> tuple[str, bool]:
-    detected = detect(path, Content(io.BytesIO(data), len(data)))
+    detected = detect(path, Content(io.BytesIO(data), len(data)), {"deep/model.onnx.data"})
     return detected.name, detected.has_code
 
 
@@ -98,6 +103,69 @@ def test_a_pickle_under_any_name_is_a_pickle(path: str, protocol: int) -> None:
 )
 def test_an_archive_with_a_pickle_and_a_program_have_code_under_any_name(path: str, data: bytes) -> None:
     assert format_of(path, data)[1]
+
+
+def tar(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        member = tarfile.TarInfo("pickle")
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+PACKED = {
+    "zlib": zlib.compress(pickled()),
+    "gzip": gzip.compress(pickled()),
+    "bzip2": bz2.compress(pickled()),
+    "xz": lzma.compress(pickled()),
+    "lzma": lzma.compress(pickled(), format=lzma.FORMAT_ALONE),
+    "tar": tar(pickled()),
+    "zlib of a long pickle": zlib.compress(pickled([bytes(3 * HEAD), model_files.Calls()])),
+    "zlib that is damaged behind the call": zlib.compress(pickled() + bytes(range(256)) * 8)[:-40] + bytes(9),
+}
+
+
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("path", DATA)
+def test_a_packed_pickle_has_code_under_any_name(path: str, packed: str) -> None:
+    assert format_of(path, PACKED[packed]) == ("Archive" if packed == "tar" else "Compressed", True)
+
+
+def test_a_packed_pickle_of_text_alone_is_compressed() -> None:
+    """As text that begins like zlib is none."""
+    assert format_of("notes.txt", b"ZF0x1c                x^") == ("Compressed", True)
+    for text in (b"x^", b"x^2 + y^2\n", b"x^2\n", b"x^" + b"words " * 9):
+        assert format_of("notes.txt", text) == ("Text", False), text
+
+
+def test_gzip_that_is_a_header_of_safetensors_too_is_compressed() -> None:
+    length = int.from_bytes(b"\x1f\x8b\x08\0\0\0\0\0", "little")
+    header = safetensors(padding=length)[8 : 8 + length].strip()
+    assert format_of(
+        "model.safetensors", length.to_bytes(8, "little") + header.ljust(length) + b"\1\2\3\4"
+    ) == (
+        "Compressed",
+        True,
+    )
+
+
+def test_tensors_of_an_onnx_model_hold_data_alone_only_where_a_model_names_their_file() -> None:
+    name, tensors = "deep/model.onnx.data", b"\x00\xff\x9c" * 9
+    assert detect(name, Content(io.BytesIO(tensors), len(tensors)), {name}).name == "ONNX"
+    assert detect(name, Content(io.BytesIO(tensors), len(tensors))).name == "Unrecognized"
+    assert detect("weights.bin", Content(io.BytesIO(tensors), len(tensors)), {"weights.bin"}).has_code
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("Python", importlib.util.MAGIC_NUMBER + bytes(12) + b"\xe3" + bytes(40)),
+        ("Compressed", zlib.compress(b"\x00\xff" * 40)),
+    ],
+)
+def test_tensors_of_an_onnx_model_that_begin_as_code_are_code(name: str, data: bytes) -> None:
+    assert format_of("deep/model.onnx.data", data) == (name, True)
 
 
 def test_a_pickle_with_rubbish_behind_its_call_is_a_pickle() -> None:
@@ -235,3 +303,46 @@ def test_a_numpy_file_of_objects_is_a_pickle_however_its_header_says_so(elements
 )
 def test_a_numpy_file_of_numbers_texts_and_records_holds_data_alone(elements: object) -> None:
     assert format_of("weights.npy", npy(np.zeros(2, dtype=elements))) == ("NumPy", False)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [npy(np.array([None], dtype=object)), pickled(), b"\0", npy()],
+    ids=["objects", "pickle", "a byte", "npy"],
+)
+def test_a_numpy_file_with_bytes_behind_its_array_is_not_recognised(behind: bytes) -> None:
+    """A program may load one array after another from a file."""
+    assert format_of("weights.npy", npy() + behind) == ("Unrecognized", True)
+    assert format_of("weights.npz", zipped({"a.npy": npy() + behind}))[1]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4)])
+@pytest.mark.parametrize(
+    "elements",
+    [
+        "?",
+        "<f4",
+        "<c16",
+        "S3",
+        "U10",
+        "V4",
+        "M8[ns]",
+        [("a", "<f8", (2,)), ("b", [("c", "U1"), ("d", "i1", 3)])],
+    ],
+)
+def test_a_numpy_file_has_the_size_of_its_array(elements: object, shape: tuple[int, ...]) -> None:
+    data = npy(np.zeros(shape, dtype=elements))
+    assert format_of("weights.npy", data) == ("NumPy", False)
+    assert format_of("weights.npy", data + b"\0") == ("Unrecognized", True)
+
+
+def test_a_numpy_file_of_aligned_records_holds_data_alone() -> None:
+    aligned = np.dtype([("a", "i1"), ("b", "f8")], align=True)
+    assert format_of("weights.npy", npy(np.zeros(3, dtype=aligned))) == ("NumPy", False)
+
+
+@pytest.mark.parametrize("shape", ["(-1,)", "(1.0,)", "'a'", "(True,)", "None"])
+def test_a_numpy_file_without_a_shape_counts_as_a_pickle(shape: str) -> None:
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8)
+    assert format_of("weights.npy", data) == ("Pickle", True)

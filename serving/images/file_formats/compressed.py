@@ -1,0 +1,62 @@
+"""Recognises compressed streams and tar archives, which programs unpack before they load a pickle. Pure.
+
+joblib unpacks every stream below by its first bytes, whatever the file's name is (joblib/compressor.py), and
+old versions of PyTorch read a tar.
+"""
+
+import io
+import re
+import tarfile
+import zlib
+
+from serving.images.file_formats.content import HEAD, Content
+from serving.images.file_formats.pickles import is_pickle
+
+_STREAMS = re.compile(
+    rb"\x1f\x8b\x08|BZh[1-9](1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x5d\0.{11}\0|"
+    rb"\x04\x22\x4d\x18|\x28\xb5\x2f\xfd|ZF0x",
+    re.DOTALL,
+)
+"""gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and a format of joblib before 0.10."""
+_ZLIB = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
+"""zlib's header is two bytes, and text may begin with two of them (`x^`)."""
+_PIECE = 256
+"""Bytes unpacked at a time: what comes before damaged ones counts."""
+_UNKNOWN = 1 << 62
+"""Size of what a stream unpacks to, where only its beginning is unpacked."""
+_TAR_HEADER = 512
+
+
+def is_compressed(content: Content) -> bool:
+    """Whether the file begins as a compressed stream does; of zlib's, only one with a pickle counts."""
+    if _STREAMS.match(content.head):
+        return True
+    return has_zlib_header(content) and is_pickle(_unpacked(content))
+
+
+def has_zlib_header(content: Content) -> bool:
+    """Whether the first two bytes are zlib's."""
+    return _ZLIB.match(content.head) is not None
+
+
+def _unpacked(content: Content) -> Content:
+    """Return the beginning of what a zlib stream unpacks to, up to its end or its first damage."""
+    stream, unpacked, at, is_all = zlib.decompressobj(), b"", 0, False
+    while len(unpacked) < HEAD and not is_all and at < content.examined:
+        packed = content.beginning(at, _PIECE)
+        at += len(packed)
+        try:
+            unpacked += stream.decompress(packed, HEAD)
+        except zlib.error:
+            is_all = True
+        is_all |= stream.eof or (at == content.size and not stream.unconsumed_tail)
+    return Content(io.BytesIO(unpacked), len(unpacked) if is_all else _UNKNOWN, len(unpacked))
+
+
+def is_tar(content: Content) -> bool:
+    """Whether the file begins with the header of a tar, whose checksum is right."""
+    try:
+        tarfile.TarInfo.frombuf(content.head[:_TAR_HEADER], "utf-8", "surrogateescape")
+    except (tarfile.TarError, ValueError):
+        return False
+    return True
