@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from serving import errors, grpc_status
-from serving.runtimes import compression, protocol
+from serving.runtimes import compression, decoding_memory, protocol
 from serving.runtimes.model import Model
 from serving.runtimes.predictions import Predictions, Receive
+from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
 from serving.runtimes.tensors import TOO_LARGE, too_large
 from serving.settings import RuntimeSettings
@@ -53,9 +54,15 @@ class InferenceApp:
     """One model behind the protocol's paths."""
 
     def __init__(
-        self, model: Model, served: ServedModel, settings: RuntimeSettings, predictions: Predictions
+        self,
+        model: Model,
+        served: ServedModel,
+        settings: RuntimeSettings,
+        predictions: Predictions,
+        memory: RequestMemory,
     ) -> None:
         self._model = model
+        self._memory = memory
         self._served = served
         self._settings = settings
         self._predictions = predictions
@@ -103,7 +110,9 @@ class InferenceApp:
             # Imported with the first gRPC request: protobuf would add to every start.
             from serving.runtimes.grpc.service import InferenceService  # noqa: PLC0415
 
-            self._grpc = InferenceService(self._model, self._served, self._settings, self._predictions)
+            self._grpc = InferenceService(
+                self._model, self._served, self._settings, self._predictions, self._memory
+            )
         return self._grpc
 
     async def _route(self, method: str, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
@@ -157,7 +166,10 @@ class InferenceApp:
         )
 
     async def _infer(self, headers: Headers, body: bytes, receive: Receive) -> Reply:
-        request = protocol.decode(body, headers.get(protocol.HEADER_LENGTH))
+        header_length = headers.get(protocol.HEADER_LENGTH)
+        if len(body) > decoding_memory.SMALL_BYTES:
+            decoding_memory.check(protocol.needed_memory(body, header_length), self._memory.decoding)
+        request = protocol.decode(body, header_length)
         outputs = await self._predictions.infer(request, receive)
         encoded, length = protocol.encode(
             outputs, model=self._served.name, version=self._served.version, id_=request.id

@@ -207,10 +207,12 @@ def tensor_application(
     """Serve tensors, by the Open Inference Protocol."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
 
+    from serving.runtimes import request_memory  # noqa: PLC0415 as above
     from serving.runtimes.app import InferenceApp  # noqa: PLC0415 as above
 
     with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
-        yield InferenceApp(model, served, settings, _predictions(model, options, settings, worker))
+        predictions = _predictions(model, options, settings, worker)
+        yield InferenceApp(model, served, settings, predictions, request_memory.bounds(settings))
 
 
 def listen(options: Options, backlog: int) -> socket.socket:

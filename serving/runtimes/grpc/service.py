@@ -10,10 +10,12 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from serving import errors
+from serving.runtimes import decoding_memory
 from serving.runtimes.grpc import codec, frames
 from serving.runtimes.grpc import messages_pb2 as messages
 from serving.runtimes.model import Model
 from serving.runtimes.predictions import Predictions, Receive
+from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
 from serving.runtimes.tensors import bad
 from serving.settings import RuntimeSettings
@@ -31,12 +33,18 @@ class InferenceService:
     """One model behind the service's methods."""
 
     def __init__(
-        self, model: Model, served: ServedModel, settings: RuntimeSettings, predictions: Predictions
+        self,
+        model: Model,
+        served: ServedModel,
+        settings: RuntimeSettings,
+        predictions: Predictions,
+        memory: RequestMemory,
     ) -> None:
         self._model = model
         self._served = served
         self._settings = settings
         self._predictions = predictions
+        self._memory = memory
         self._methods: Mapping[str, Method] = {
             f"{_SERVICE}ServerLive": self._server_live,
             f"{_SERVICE}ServerReady": self._server_ready,
@@ -90,6 +98,8 @@ class InferenceService:
         return _encoded(messages.ModelMetadataResponse(**self._served.metadata(self._model)))
 
     async def _model_infer(self, message: bytes, receive: Receive) -> bytes:
+        if len(message) > decoding_memory.SMALL_BYTES:
+            decoding_memory.check(decoding_memory.of_message(message), self._memory.decoding)
         request = _parsed(messages.ModelInferRequest, message)
         self._served.check(request.model_name, request.model_version or None)
         decoded = codec.decode(request)

@@ -12,6 +12,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
 
 from serving import errors
+from serving.runtimes import decoding_memory
 from serving.runtimes.transformers.generation import Sampling
 
 MAX_ALTERNATIVES = 20
@@ -150,12 +151,14 @@ for _kind in (_Body, ChatBody, CompletionBody):
     _kind.model_rebuild()
 
 
-def parse(kind: type[Body], body: bytes) -> Body:
-    """Parse a body.
+def parse(kind: type[Body], body: bytes, memory: int) -> Body:
+    """Parse a body that takes at most `memory` bytes when it is decoded.
 
     Raises:
-        errors.ApiError: 400; the message has the field, the rule and the value.
+        errors.ApiError: 400, or 413 for the memory; the message has the field, the rule and the value.
     """
+    if len(body) > decoding_memory.SMALL_BYTES:
+        decoding_memory.check(decoding_memory.of_json(body, len(body)), memory)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -14,12 +14,14 @@ from serving.images.documents.output_manifest import OutputManifest
 from serving.runtimes.app import InferenceApp
 from serving.runtimes.batch_queue import BatchQueue
 from serving.runtimes.predictions import BatchedPredictions
+from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.sklearn.estimator import Estimator
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
 
 SETTINGS = replace(RuntimeSettings(), max_body_bytes=10)
+MEMORY = RequestMemory(1 << 20, 1 << 20)
 CHUNKS = 5
 
 
@@ -29,7 +31,9 @@ def app() -> Iterator[InferenceApp]:
     model = Estimator(fitted, OutputManifest())
     with ThreadPoolExecutor(1) as worker:
         predictions = BatchedPredictions(model, SETTINGS, worker, BatchQueue(1, 0.0, 10))
-        yield InferenceApp(model, ServedModel("sklearn", "m", "v", StartupReport(0.0)), SETTINGS, predictions)
+        yield InferenceApp(
+            model, ServedModel("sklearn", "m", "v", StartupReport(0.0)), SETTINGS, predictions, MEMORY
+        )
 
 
 @pytest.mark.parametrize(
