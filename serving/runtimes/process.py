@@ -209,10 +209,15 @@ def tensor_application(
 
     from serving.runtimes import request_memory  # noqa: PLC0415 as above
     from serving.runtimes.app import InferenceApp  # noqa: PLC0415 as above
+    from serving.runtimes.large_requests import LargeRequests  # noqa: PLC0415 as above
 
-    with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
+    with (
+        ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker,
+        ThreadPoolExecutor(1, "codec") as codec,
+    ):
         predictions = _predictions(model, options, settings, worker)
-        yield InferenceApp(model, served, settings, predictions, request_memory.bounds(settings))
+        large = LargeRequests(request_memory.bounds(settings), codec)
+        yield InferenceApp(model, served, settings, predictions, large)
 
 
 def listen(options: Options, backlog: int) -> socket.socket:

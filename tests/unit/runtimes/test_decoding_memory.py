@@ -20,6 +20,7 @@ from serving.runtimes.app import InferenceApp
 from serving.runtimes.batches import Answer
 from serving.runtimes.grpc import codec
 from serving.runtimes.grpc import messages_pb2 as messages
+from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.model import Output
 from serving.runtimes.predictions import SinglePredictions
 from serving.runtimes.protocol import InferenceRequest
@@ -53,7 +54,8 @@ def app() -> Iterator[InferenceApp]:
     with ThreadPoolExecutor(1) as worker:
         predictions = SinglePredictions(model, SETTINGS, worker)
         served = ServedModel("tests", "m", "v1", StartupReport(0.0))
-        yield InferenceApp(model, served, SETTINGS, predictions, RequestMemory(64 * MIB, 64 * MIB))
+        large = LargeRequests(RequestMemory(64 * MIB, 64 * MIB), worker)
+        yield InferenceApp(model, served, SETTINGS, predictions, large)
 
 
 async def post(app: InferenceApp, body: bytes, **headers: str) -> tuple[int, Any]:

@@ -13,6 +13,7 @@ from sklearn.linear_model import LinearRegression
 from serving.images.documents.output_manifest import OutputManifest
 from serving.runtimes.app import InferenceApp
 from serving.runtimes.batch_queue import BatchQueue
+from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.predictions import BatchedPredictions
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
@@ -21,7 +22,7 @@ from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
 
 SETTINGS = replace(RuntimeSettings(), max_body_bytes=10)
-MEMORY = RequestMemory(1 << 20, 1 << 20)
+LARGE = LargeRequests(RequestMemory(1 << 20, 1 << 20), ThreadPoolExecutor(1))
 CHUNKS = 5
 
 
@@ -32,7 +33,7 @@ def app() -> Iterator[InferenceApp]:
     with ThreadPoolExecutor(1) as worker:
         predictions = BatchedPredictions(model, SETTINGS, worker, BatchQueue(1, 0.0, 10))
         yield InferenceApp(
-            model, ServedModel("sklearn", "m", "v", StartupReport(0.0)), SETTINGS, predictions, MEMORY
+            model, ServedModel("sklearn", "m", "v", StartupReport(0.0)), SETTINGS, predictions, LARGE
         )
 
 
