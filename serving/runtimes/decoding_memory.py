@@ -29,7 +29,7 @@ _LENGTH_DELIMITED = 2
 
 
 def of_json(data: bytes, size: int) -> int:
-    """Return the bytes that decoding takes of a body whose first `size` bytes are JSON, then binary tensors."""
+    """Return the bytes that decoding takes of a body of `size` bytes of JSON before binary tensors."""
     tokens = sum(weight * data.count(token, 0, size) for token, weight in _JSON_TOKENS)
     has_escapes = data.find(b"\\", 0, size) >= 0
     is_wide = has_escapes or not (data if size == len(data) else data[:size]).isascii()
@@ -82,7 +82,7 @@ def check(needed: int, bound: int) -> None:
     """
     if needed > bound:
         rule = (
-            f"must be decoded within {bound} bytes of memory, runtimes.request_memory_bytes or less where the "
-            "memory limit is small (binary tensors take the least)"
+            f"must be decoded within {bound} bytes of memory (runtimes.request_memory_bytes, or less where "
+            "the memory limit is small; binary tensors take the least)"
         )
-        raise too_large(rule, f"about {needed}")
+        raise too_large(rule, needed)

@@ -23,8 +23,8 @@ class RequestMemory:
 def bounds(settings: RuntimeSettings) -> RequestMemory:
     """Return the bounds of this process, whose model is loaded.
 
-    Of the memory that its limit leaves free, one half is for decoding and a quarter for bodies. The rest is for
-    predictions and answers.
+    Of the memory that its limit leaves free, one half is for decoding and a quarter for bodies. The rest is
+    for predictions and answers.
     """
     return shares(settings.request_memory_bytes, cgroups.memory_limit(), private_memory())
 
@@ -38,7 +38,7 @@ def shares(most: int, limit: int | None, used: int) -> RequestMemory:
 
 
 def private_memory(smaps: Path = Path("/proc/self/smaps_rollup")) -> int:
-    """Return the bytes that are charged to this process alone: not those that a fork shares with its zygote."""
+    """Return the bytes that are charged to this process alone: a fork shares others with its zygote."""
     try:
         lines = smaps.read_text().splitlines()
     except OSError:

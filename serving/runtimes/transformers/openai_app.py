@@ -44,7 +44,16 @@ class OpenAiApp:
         *,
         memory: int,
     ) -> None:
-        """Args: context: tokens of a prompt and its answer together, at most. memory: bytes for decoding a body."""
+        """Take the limits of requests.
+
+        Args:
+            engine: generates the answers.
+            vocabulary: of the model.
+            served: its name, and the state of its server.
+            settings: bounds of bodies.
+            context: tokens of a prompt and its answer together, at most.
+            memory: bytes that decoding a body may take.
+        """
         self._memory = memory
         self._engine, self._vocabulary = engine, vocabulary
         self._served, self._settings, self._context = served, settings, context

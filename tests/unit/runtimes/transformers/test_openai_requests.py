@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from serving import errors
+from serving.runtimes import decoding_memory
 from serving.runtimes.transformers.openai_requests import ChatBody, CompletionBody, error_document, parse
 
 MEMORY = 1 << 20
@@ -81,6 +82,15 @@ def test_a_body_of_many_values_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(errors.ApiError, match="body: must be decoded within 1048576 bytes") as refused:
         parse(CompletionBody, body, MEMORY)
     assert refused.value.code == 413
+
+
+def test_errors_of_validation_count_as_memory_of_a_body() -> None:
+    body = b'{"model": "m", "prompt": [' + b"[]," * 30_000 + b"[]]}"
+    need = decoding_memory.of_json(body, len(body))
+    with pytest.raises(errors.ApiError, match="must be decoded within"):
+        parse(CompletionBody, body, 3 * need)
+    with pytest.raises(errors.ApiError, match="prompt"):
+        parse(CompletionBody, body, 4 * need)
 
 
 def test_errors_have_openais_kinds() -> None:
