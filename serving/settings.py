@@ -326,7 +326,12 @@ class RuntimeSettings(Section):
     port: Port = 8080
     """Port of a model server whose environment has no `PORT`."""
     max_body_bytes: Bytes = 64 * 1024 * 1024
-    """An inference request, after decompression: 130,000 rows of 64 doubles, far above any sensible batch."""
+    """An inference request, after decompression: 130,000 rows of 64 doubles as binary tensors, far above any
+    sensible batch."""
+    request_memory_bytes: Bytes = 256 * 1024 * 1024
+    """Memory that requests, one or all together, may take when they are decoded, and as much again for
+    received bodies: 40,000 rows of 64 doubles in JSON, whose numbers take 100 bytes each. With a memory limit
+    at most a half of what is free after the start, and a quarter for bodies."""
     compress_from_bytes: Bytes = 1024
     """Smaller responses are not compressed, as compression would cost more than it saves."""
     inline_seconds: Seconds = 0.002

@@ -12,14 +12,17 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from serving import errors, grpc_status
-from serving.runtimes import compression, protocol
+from serving.runtimes import compression, decoding_memory, protocol
+from serving.runtimes.large_requests import BodyRoom, LargeRequests, Prepared, many_values, too_many
 from serving.runtimes.model import Model
 from serving.runtimes.predictions import Predictions, Receive
+from serving.runtimes.protocol import InferenceRequest
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
 from serving.runtimes.tensors import TOO_LARGE, too_large
 from serving.settings import RuntimeSettings
@@ -53,9 +56,17 @@ class InferenceApp:
     """One model behind the protocol's paths."""
 
     def __init__(
-        self, model: Model, served: ServedModel, settings: RuntimeSettings, predictions: Predictions
+        self,
+        model: Model,
+        served: ServedModel,
+        settings: RuntimeSettings,
+        predictions: Predictions,
+        large: LargeRequests,
     ) -> None:
         self._model = model
+        self._large = large
+        self._body_limit = min(settings.max_body_bytes, large.memory.bodies)
+        self._small_bytes = min(decoding_memory.SMALL_BYTES, settings.max_body_bytes)
         self._served = served
         self._settings = settings
         self._predictions = predictions
@@ -80,10 +91,11 @@ class InferenceApp:
 
     async def _reply(self, method: str, path: str, headers: Headers, receive: Receive) -> Reply:
         is_grpc = headers.get("content-type") == grpc_status.CONTENT_TYPE
+        room = BodyRoom(self._large)
         try:
             # Before the body, which does not end where a client streams to a method that does not exist.
             method_of_grpc = self._inference_service().method(path) if is_grpc else None
-            body = await self._body(headers, receive)
+            body = await self._body(headers, receive, room)
             if method_of_grpc is not None:
                 message = await method_of_grpc(body, headers.get("grpc-encoding", ""), receive)
                 return Reply(200, message, grpc_status.CONTENT_TYPE)
@@ -97,13 +109,17 @@ class InferenceApp:
         except Exception:  # noqa: BLE001 whatever the model raised, the client gets the protocol's error
             _log.exception("%s %s failed", method, path)
             return _failed(500, "the model failed; see its log", is_grpc=is_grpc)
+        finally:
+            room.leave()
 
     def _inference_service(self) -> InferenceService:
         if self._grpc is None:
             # Imported with the first gRPC request: protobuf would add to every start.
             from serving.runtimes.grpc.service import InferenceService  # noqa: PLC0415
 
-            self._grpc = InferenceService(self._model, self._served, self._settings, self._predictions)
+            self._grpc = InferenceService(
+                self._model, self._served, self._settings, self._predictions, self._large
+            )
         return self._grpc
 
     async def _route(self, method: str, path: str, headers: Headers, body: bytes, receive: Receive) -> Reply:
@@ -157,18 +173,34 @@ class InferenceApp:
         )
 
     async def _infer(self, headers: Headers, body: bytes, receive: Receive) -> Reply:
-        request = protocol.decode(body, headers.get(protocol.HEADER_LENGTH))
+        header_length = headers.get(protocol.HEADER_LENGTH)
+        encoding = headers.get("content-encoding", "")
+        plain = compression.short(body, encoding, self._small_bytes)
+        if plain is not None:
+            return await self._inferred(protocol.decode(plain, header_length), receive)
+        prepare = partial(self._prepared, body, encoding, header_length)
+        async with self._large.decoded(prepare) as request:
+            return await self._inferred(request, receive)
+
+    def _prepared(self, body: bytes, encoding: str, header_length: str | None) -> Prepared:
+        plain = compression.decompressed(body, encoding, self._settings.max_body_bytes)
+        needed = protocol.needed_memory(plain, header_length)
+        decoding_memory.check(needed, self._large.memory.decoding)
+        return Prepared(needed, partial(protocol.decode, plain, header_length))
+
+    async def _inferred(self, request: InferenceRequest, receive: Receive) -> Reply:
         outputs = await self._predictions.infer(request, receive)
-        encoded, length = protocol.encode(
-            outputs, model=self._served.name, version=self._served.version, id_=request.id
+        encode = partial(
+            protocol.encode, outputs, model=self._served.name, version=self._served.version, id_=request.id
         )
+        encoded, length = await self._large.run(encode) if many_values(outputs) else encode()
         if length is None:
             return Reply(200, encoded)
         name = protocol.HEADER_LENGTH.encode()
         return Reply(200, encoded, "application/octet-stream", ((name, str(length).encode()),))
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        limit = self._settings.max_body_bytes
+    async def _body(self, headers: Headers, receive: Receive, room: BodyRoom) -> bytes:
+        limit = self._body_limit
         if int(headers.get("content-length", "0")) > limit:
             if "expect" not in headers:  # else the client waits for `100 Continue`, and sends no body
                 await _discard(receive)
@@ -183,11 +215,16 @@ class InferenceApp:
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             has_more = message.get("more_body", False)
-            if size > limit:
+            is_large = size > decoding_memory.SMALL_BYTES
+            if size > limit or (is_large and not room.grow(size)):
+                chunks.clear()
+                room.leave()
                 if has_more:
                     await _discard(receive)
-                raise too_large(f"must be at most {limit} bytes", f"{size} or more")
-        return compression.decompressed(b"".join(chunks), headers.get("content-encoding", ""), limit)
+                if size > limit:
+                    raise too_large(f"must be at most {limit} bytes", f"{size} or more")
+                raise too_many(self._settings.retry_after_seconds)
+        return b"".join(chunks)
 
     async def _send(self, reply: Reply, headers: Headers, send: Send) -> None:
         body = reply.body
@@ -195,7 +232,9 @@ class InferenceApp:
         encoding = compression.accepted(headers.get("accept-encoding", ""))
         may_compress = reply.content_type != grpc_status.CONTENT_TYPE  # which has a compression of its own
         if encoding and may_compress and len(body) >= self._settings.compress_from_bytes:
-            body = compression.compressed(body, encoding)
+            compress = partial(compression.compressed, body, encoding)
+            is_large = len(body) > decoding_memory.SMALL_BYTES
+            body = await self._large.run(compress) if is_large else compress()
             response_headers.append((b"content-encoding", encoding.encode()))
         response_headers.append((b"content-length", str(len(body)).encode()))
         # After `Expect`, the next bytes may be a body or a request.

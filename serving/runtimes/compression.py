@@ -35,18 +35,30 @@ def decompressed(body: bytes, encoding: str, limit: int, *, header: str = "Conte
     Raises:
         errors.ApiError: 400, an unsupported encoding or a broken body; 413, one that is too large.
     """
+    data = short(body, encoding, limit, header=header)
+    if data is None:
+        raise too_large(f"must be at most {limit} bytes when decompressed", f"more than {limit}")
+    return data
+
+
+def short(body: bytes, encoding: str, most: int, *, header: str = "Content-Encoding") -> bytes | None:
+    """Return the body without its encoding; None if that is more than `most` bytes.
+
+    Raises:
+        errors.ApiError: 400, an unsupported encoding or a broken body.
+    """
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
-        return body
+        return body if len(body) <= most else None
     if encoding not in _WBITS:
         raise bad(header, "must be gzip, deflate or identity", encoding)
     decompressor = zlib.decompressobj(wbits=_WBITS[encoding])
     try:
-        data = decompressor.decompress(body, limit + 1)
+        data = decompressor.decompress(body, most + 1)
     except zlib.error as error:
         raise bad("body", f"must be {encoding}", str(error)) from error
-    if len(data) > limit:
-        raise too_large(f"must be at most {limit} bytes when decompressed", f"more than {limit}")
+    if len(data) > most:
+        return None
     if not decompressor.eof or decompressor.unused_data:
         raise bad("body", f"must be one complete {encoding} stream", f"{len(body)} bytes")
     return data

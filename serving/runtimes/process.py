@@ -207,10 +207,17 @@ def tensor_application(
     """Serve tensors, by the Open Inference Protocol."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
 
+    from serving.runtimes import request_memory  # noqa: PLC0415 as above
     from serving.runtimes.app import InferenceApp  # noqa: PLC0415 as above
+    from serving.runtimes.large_requests import LargeRequests  # noqa: PLC0415 as above
 
-    with ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker:
-        yield InferenceApp(model, served, settings, _predictions(model, options, settings, worker))
+    with (
+        ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker,
+        ThreadPoolExecutor(1, "codec") as codec,
+    ):
+        predictions = _predictions(model, options, settings, worker)
+        large = LargeRequests(request_memory.bounds(settings), codec)
+        yield InferenceApp(model, served, settings, predictions, large)
 
 
 def listen(options: Options, backlog: int) -> socket.socket:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from serving import errors
-from serving.runtimes import tensors
+from serving.runtimes import decoding_memory, tensors
 from serving.runtimes.tensors import Array, bad
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -83,6 +83,15 @@ def decode(body: bytes, header_length: str | None) -> InferenceRequest:
         raise bad("body", f"must end after {size + data.used} bytes of JSON and binary_data_size", len(body))
     binary = _flag("parameters.binary_data_output", parameters.get("binary_data_output", False))
     return InferenceRequest(id_, inputs, requested_outputs(raw.get("outputs"), default=binary), binary)
+
+
+def needed_memory(body: bytes, header_length: str | None) -> int:
+    """Return the estimated bytes that `decode` takes.
+
+    Raises:
+        errors.ApiError: 400, the header is no length within the body.
+    """
+    return decoding_memory.of_json(body, _json_size(body, header_length))
 
 
 def _json_size(body: bytes, header_length: str | None) -> int:

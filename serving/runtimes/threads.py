@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from serving.runtimes import cgroups
+
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-def limit_threads(root: Path = Path("/sys/fs/cgroup"), self_cgroup: Path = Path("/proc/self/cgroup")) -> int:
+def limit_threads(root: Path = cgroups.ROOT, self_cgroup: Path = cgroups.SELF) -> int:
     """Set the variables that are not set; return the number of threads."""
-    count = max(1, int(cpu_limit(root, self_cgroup) or 1))
+    count = max(1, int(cgroups.cpu_limit(root, self_cgroup) or 1))
     for name in VARIABLES:
         os.environ.setdefault(name, str(count))
     return count
@@ -54,37 +56,3 @@ def _limit_loaded(limits: Mapping[str, int]) -> None:
 def _count(environment: Mapping[str, str], name: str) -> int:
     value = environment.get(name, "")
     return int(value) if value.isdigit() and int(value) else 1
-
-
-def cpu_limit(root: Path, self_cgroup: Path) -> float | None:
-    """Return the tightest limit of this process's cgroups, in cores; None where there is none.
-
-    Reads `cpu.max` (cgroup v2) or `cpu.cfs_quota_us` and `cpu.cfs_period_us` (v1).
-    """
-    try:
-        lines = self_cgroup.read_text().splitlines()
-    except OSError:
-        return None
-    limits: list[float] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        base = root if not controllers else root / "cpu"
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        own = base / path.lstrip("/")
-        limits += [
-            limit for level in (own, *own.parents) if level.is_relative_to(base) and (limit := _limit(level))
-        ]
-    return min(limits, default=None)
-
-
-def _limit(directory: Path) -> float | None:
-    try:
-        if (directory / "cpu.max").exists():
-            quota, period = (directory / "cpu.max").read_text().split()
-        else:
-            quota = (directory / "cpu.cfs_quota_us").read_text().strip()
-            period = (directory / "cpu.cfs_period_us").read_text().strip()
-    except (OSError, ValueError):
-        return None
-    return None if quota in {"max", "-1"} else int(quota) / int(period)

@@ -22,15 +22,30 @@ def message_of(body: bytes, encoding: str, limit: int) -> bytes:
     Raises:
         errors.ApiError: 400, it is not one complete message, or its compression is not supported.
     """
+    message, encoding = _framed(body, encoding)
+    return compression.decompressed(message, encoding, limit, header="grpc-encoding")
+
+
+def short_message_of(body: bytes, encoding: str, most: int) -> bytes | None:
+    """Return the only message of a request's body; None if it is of more than `most` bytes.
+
+    Raises:
+        errors.ApiError: 400, as `message_of`.
+    """
+    if len(body) > _PREFIX.size + most:
+        return None
+    message, encoding = _framed(body, encoding)
+    return compression.short(message, encoding, most, header="grpc-encoding")
+
+
+def _framed(body: bytes, encoding: str) -> tuple[bytes, str]:
+    """Return the message as it was received, and its encoding."""
     if len(body) < _PREFIX.size:
         raise bad("body", f"must be one gRPC message of {_PREFIX.size} bytes or more", f"{len(body)} bytes")
     is_compressed, length = _PREFIX.unpack_from(body)
     if len(body) != _PREFIX.size + length:
         raise bad("body", f"must be one gRPC message of {length} bytes", f"{len(body) - _PREFIX.size} bytes")
-    message = body[_PREFIX.size :]
-    if not is_compressed:
-        return message
-    return compression.decompressed(message, encoding, limit, header="grpc-encoding")
+    return body[_PREFIX.size :], encoding if is_compressed else ""
 
 
 def framed(message: bytes) -> bytes:

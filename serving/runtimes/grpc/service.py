@@ -10,15 +10,19 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from serving import errors
+from serving.runtimes import decoding_memory
 from serving.runtimes.grpc import codec, frames
 from serving.runtimes.grpc import messages_pb2 as messages
+from serving.runtimes.large_requests import LargeRequests, Prepared, many_values
 from serving.runtimes.model import Model
 from serving.runtimes.predictions import Predictions, Receive
+from serving.runtimes.protocol import InferenceRequest
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
 from serving.runtimes.tensors import bad
 from serving.settings import RuntimeSettings
 
 _SERVICE = "/inference.GRPCInferenceService/"
+_INFER = f"{_SERVICE}ModelInfer"
 
 Request = TypeVar("Request", bound=Message)
 Method = Callable[[bytes, Receive], Awaitable[bytes]]
@@ -31,19 +35,25 @@ class InferenceService:
     """One model behind the service's methods."""
 
     def __init__(
-        self, model: Model, served: ServedModel, settings: RuntimeSettings, predictions: Predictions
+        self,
+        model: Model,
+        served: ServedModel,
+        settings: RuntimeSettings,
+        predictions: Predictions,
+        large: LargeRequests,
     ) -> None:
         self._model = model
         self._served = served
         self._settings = settings
         self._predictions = predictions
+        self._small_bytes = min(decoding_memory.SMALL_BYTES, settings.max_body_bytes)
+        self._large = large
         self._methods: Mapping[str, Method] = {
             f"{_SERVICE}ServerLive": self._server_live,
             f"{_SERVICE}ServerReady": self._server_ready,
             f"{_SERVICE}ServerMetadata": self._server_metadata,
             f"{_SERVICE}ModelReady": self._model_ready,
             f"{_SERVICE}ModelMetadata": self._model_metadata,
-            f"{_SERVICE}ModelInfer": self._model_infer,
         }
 
     def method(self, path: str) -> BodyMethod:
@@ -56,14 +66,16 @@ class InferenceService:
         Raises:
             errors.ApiError: 405, there is no such method.
         """
+        if path == _INFER:
+            return self._model_infer
         method = self._methods.get(path)
         if method is None:
-            known = ", ".join(self._methods)
+            known = ", ".join((*self._methods, _INFER))
             raise errors.ApiError(405, "MethodNotAllowed", f"method: must be one of {known}, got {path!r}")
         return partial(self._answer, method)
 
     async def _answer(self, method: Method, body: bytes, encoding: str, receive: Receive) -> bytes:
-        message = frames.message_of(body, encoding, self._settings.max_body_bytes)
+        message = frames.message_of(body, encoding, self._small_bytes)
         return frames.framed(await method(message, receive))
 
     async def _server_live(self, message: bytes, _receive: Receive) -> bytes:
@@ -89,12 +101,30 @@ class InferenceService:
         self._served.check(request.name, request.version or None)
         return _encoded(messages.ModelMetadataResponse(**self._served.metadata(self._model)))
 
-    async def _model_infer(self, message: bytes, receive: Receive) -> bytes:
+    async def _model_infer(self, body: bytes, encoding: str, receive: Receive) -> bytes:
+        message = frames.short_message_of(body, encoding, self._small_bytes)
+        if message is not None:
+            return await self._inferred(self._decoded(message), receive)
+        async with self._large.decoded(partial(self._prepared, body, encoding)) as request:
+            return await self._inferred(request, receive)
+
+    def _prepared(self, body: bytes, encoding: str) -> Prepared:
+        message = frames.message_of(body, encoding, self._settings.max_body_bytes)
+        needed = decoding_memory.of_message(message)
+        decoding_memory.check(needed, self._large.memory.decoding)
+        return Prepared(needed, partial(self._decoded, message))
+
+    def _decoded(self, message: bytes) -> InferenceRequest:
         request = _parsed(messages.ModelInferRequest, message)
         self._served.check(request.model_name, request.model_version or None)
-        decoded = codec.decode(request)
-        outputs = await self._predictions.infer(decoded, receive)
-        return codec.encode(outputs, model=self._served.name, version=self._served.version, id_=decoded.id)
+        return codec.decode(request)
+
+    async def _inferred(self, request: InferenceRequest, receive: Receive) -> bytes:
+        outputs = await self._predictions.infer(request, receive)
+        encode = partial(
+            codec.encode, outputs, model=self._served.name, version=self._served.version, id_=request.id
+        )
+        return frames.framed(await self._large.run(encode) if many_values(outputs) else encode())
 
 
 def _parsed(kind: type[Request], message: bytes) -> Request:

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 
+from serving.runtimes import cgroups
+
 SHARE = 0.5
 """Of the free memory; the rest is for the activations of prompts, and for others."""
-_LIMITS = ("memory.max", "memory.limit_in_bytes")
-"""Of cgroup v2 and v1."""
 
 
 def shape(sequences: int, context: int, tokens: int) -> tuple[int, int]:
@@ -39,7 +39,7 @@ def _free(device: torch.device) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
     limits = [_available(Path("/proc/meminfo"))]
-    own = _own_limit(Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"))
+    own = cgroups.memory_limit()
     if own is not None:
         limits.append(own - _resident(Path("/proc/self/statm")))
     return max(0, min(limits))
@@ -54,26 +54,3 @@ def _available(meminfo: Path) -> int:
 
 def _resident(statm: Path) -> int:
     return int(statm.read_text().split()[1]) * 4096
-
-
-def _own_limit(root: Path, self_cgroup: Path) -> int | None:
-    """Return the tightest memory limit of this process's cgroups, in bytes; None where there is none."""
-    found: list[int] = []
-    for line in self_cgroup.read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        base = root / "memory" if controllers else root
-        own = base / path.lstrip("/")
-        for level in (own, *own.parents):
-            if level.is_relative_to(base):
-                found += [limit for name in _LIMITS if (limit := _number(level / name)) is not None]
-    return min(found, default=None)
-
-
-def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return None if text == "max" else int(text)

@@ -41,8 +41,20 @@ class OpenAiApp:
         served: ServedModel,
         settings: RuntimeSettings,
         context: int,
+        *,
+        memory: int,
     ) -> None:
-        """Args: context: tokens of a prompt and its answer together, at most."""
+        """Take the limits of requests.
+
+        Args:
+            engine: generates the answers.
+            vocabulary: of the model.
+            served: its name, and the state of its server.
+            settings: bounds of bodies.
+            context: tokens of a prompt and its answer together, at most.
+            memory: bytes that decoding a body may take.
+        """
+        self._memory = memory
         self._engine, self._vocabulary = engine, vocabulary
         self._served, self._settings, self._context = served, settings, context
         self._created = int(clock.now().timestamp())
@@ -129,14 +141,14 @@ class OpenAiApp:
         return b"".join(chunks)
 
     async def _chat(self, data: bytes, receive: Receive, send: Send) -> None:
-        body = openai_requests.parse(ChatBody, data)
+        body = openai_requests.parse(ChatBody, data, self._memory)
         self._check(body.model)
         prompt = self._vocabulary.encode_chat([message.for_template() for message in body.messages])
         answer = Chat(f"chatcmpl-{uuid.uuid4().hex}", body.model, _now(), len(prompt), self._vocabulary.piece)
         await self._generate(self._request(body, prompt, "messages"), body, answer, receive, send)
 
     async def _completion(self, data: bytes, receive: Receive, send: Send) -> None:
-        body = openai_requests.parse(CompletionBody, data)
+        body = openai_requests.parse(CompletionBody, data, self._memory)
         self._check(body.model)
         given = body.prompt[0] if isinstance(body.prompt, list) and body.prompt else body.prompt
         if isinstance(given, str):

@@ -12,12 +12,15 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
 
 from serving import errors
+from serving.runtimes import decoding_memory
 from serving.runtimes.transformers.generation import Sampling
 
 MAX_ALTERNATIVES = 20
 MAX_SHOWN = 80
 """Characters of a value in a message."""
 TOO_MANY, SERVER_ERROR = 429, 500
+_VALIDATION = 4
+"""Validation keeps an error for each wrong element, which takes up to three times what parsing takes."""
 DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for completions; a chat goes on to the end of the context."""
 
@@ -150,12 +153,14 @@ for _kind in (_Body, ChatBody, CompletionBody):
     _kind.model_rebuild()
 
 
-def parse(kind: type[Body], body: bytes) -> Body:
-    """Parse a body.
+def parse(kind: type[Body], body: bytes, memory: int) -> Body:
+    """Parse a body that takes at most `memory` bytes when it is decoded.
 
     Raises:
-        errors.ApiError: 400; the message has the field, the rule and the value.
+        errors.ApiError: 400, or 413 for the memory; the message has the field, the rule and the value.
     """
+    if len(body) > decoding_memory.SMALL_BYTES:
+        decoding_memory.check(_VALIDATION * decoding_memory.of_json(body, len(body)), memory)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:

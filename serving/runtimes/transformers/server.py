@@ -95,6 +95,7 @@ def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
 def _application(
     loaded: Checkpoint, served: ServedModel, options: process.Options, settings: RuntimeSettings
 ) -> Iterator[OpenAiApp]:
+    from serving.runtimes import request_memory  # noqa: PLC0415 with the application
     from serving.runtimes.transformers import memory  # noqa: PLC0415 it imports PyTorch
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 as above
     from serving.runtimes.transformers.engine import Engine, Limits  # noqa: PLC0415 as above
@@ -108,6 +109,7 @@ def _application(
     )
     _log.info("%d sequences of at most %d tokens", sequences, context)
     limits = Limits(sequences, context, settings.waiting_sequences, settings.prompt_tokens_per_step)
+    decoding = request_memory.bounds(settings).decoding
     engine = Engine(
         Decoder(loaded.model, sequences, context),
         loaded.vocabulary,
@@ -123,7 +125,7 @@ def _application(
     thread = threading.Thread(target=generate, name="engine", daemon=True)
     thread.start()
     try:
-        yield OpenAiApp(engine, loaded.vocabulary, served, settings, context)
+        yield OpenAiApp(engine, loaded.vocabulary, served, settings, context, memory=decoding)
     finally:
         engine.stop()
         thread.join(_STOP_SECONDS)

@@ -13,13 +13,16 @@ from sklearn.linear_model import LinearRegression
 from serving.images.documents.output_manifest import OutputManifest
 from serving.runtimes.app import InferenceApp
 from serving.runtimes.batch_queue import BatchQueue
+from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.predictions import BatchedPredictions
+from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.sklearn.estimator import Estimator
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
 
 SETTINGS = replace(RuntimeSettings(), max_body_bytes=10)
+LARGE = LargeRequests(RequestMemory(1 << 20, 1 << 20), ThreadPoolExecutor(1))
 CHUNKS = 5
 
 
@@ -29,7 +32,9 @@ def app() -> Iterator[InferenceApp]:
     model = Estimator(fitted, OutputManifest())
     with ThreadPoolExecutor(1) as worker:
         predictions = BatchedPredictions(model, SETTINGS, worker, BatchQueue(1, 0.0, 10))
-        yield InferenceApp(model, ServedModel("sklearn", "m", "v", StartupReport(0.0)), SETTINGS, predictions)
+        yield InferenceApp(
+            model, ServedModel("sklearn", "m", "v", StartupReport(0.0)), SETTINGS, predictions, LARGE
+        )
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,18 @@ from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.app import InferenceApp
 from serving.runtimes.batch_queue import BatchQueue
 from serving.runtimes.batches import Answer
+from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.model import Model, Output
 from serving.runtimes.predictions import BatchedPredictions
 from serving.runtimes.protocol import InferenceRequest, Tensor
+from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.sklearn.estimator import Estimator
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
 
 SETTINGS = RuntimeSettings()
+LARGE = LargeRequests(RequestMemory(1 << 20, 1 << 20), ThreadPoolExecutor(1))
 PATIENT = 1000.0
 """Seconds that no test waits."""
 REFUSED, BROKEN = -1.0, -2.0
@@ -243,7 +246,7 @@ async def test_waiting_requests_are_answered_when_the_process_stops(make: Make) 
 async def test_a_request_is_refused_with_retry_after_when_the_queue_is_full(make: Make) -> None:
     model = Doubling()
     gathered = make(model, patience=PATIENT, room=1)
-    app = InferenceApp(model, ServedModel("tests", "m", "v", StartupReport(0.0)), SETTINGS, gathered)
+    app = InferenceApp(model, ServedModel("tests", "m", "v", StartupReport(0.0)), SETTINGS, gathered, LARGE)
     waiting = asyncio.create_task(answers(gathered, ask(1)))
     await waits(gathered, 1)
     messages: list[dict[str, Any]] = []

@@ -18,28 +18,6 @@ def cgroup(tmp_path: Path, text: str) -> Path:
     return tmp_path / "cgroup"
 
 
-def test_the_tightest_limit_of_the_cgroups_applies(tmp_path: Path) -> None:
-    v2(tmp_path / "fs", "a", "400000 100000")
-    v2(tmp_path / "fs", "a/b", "250000 100000")
-    v2(tmp_path / "fs", "a/b/c", "max 100000")
-    assert threads.cpu_limit(tmp_path / "fs", cgroup(tmp_path, "0::/a/b/c\n")) == 2.5
-
-
-def test_limit_is_none_without_a_limit(tmp_path: Path) -> None:
-    v2(tmp_path / "fs", "a", "max 100000")
-    assert threads.cpu_limit(tmp_path / "fs", cgroup(tmp_path, "0::/a\n")) is None
-    assert threads.cpu_limit(tmp_path / "fs", tmp_path / "absent") is None
-
-
-def test_limits_of_cgroup_v1_are_read(tmp_path: Path) -> None:
-    directory = tmp_path / "fs" / "cpu" / "pod"
-    directory.mkdir(parents=True)
-    (directory / "cpu.cfs_quota_us").write_text("150000\n")
-    (directory / "cpu.cfs_period_us").write_text("100000\n")
-    lines = "5:memory:/pod\n4:cpu,cpuacct:/pod\n"
-    assert threads.cpu_limit(tmp_path / "fs", cgroup(tmp_path, lines)) == 1.5
-
-
 @pytest.mark.parametrize(
     ("limit", "count"), [("max 100000", "1"), ("50000 100000", "1"), ("300000 100000", "3")]
 )

@@ -20,15 +20,18 @@ from tritonclient.grpc import service_pb2 as triton
 from serving.images.documents.output_manifest import Input
 from serving.runtimes.app import InferenceApp
 from serving.runtimes.batches import Answer
+from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.model import Output
 from serving.runtimes.predictions import SinglePredictions
 from serving.runtimes.protocol import InferenceRequest, Tensor
+from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
 
 PREFIX = "/inference.GRPCInferenceService/"
 SETTINGS = RuntimeSettings(max_body_bytes=10_000)
+LARGE = LargeRequests(RequestMemory(1 << 20, 1 << 20), ThreadPoolExecutor(1))
 
 
 class Doubling:
@@ -51,7 +54,9 @@ class Doubling:
 def app() -> InferenceApp:
     model: Any = Doubling()
     served = ServedModel("tests", "m", "v1", StartupReport(0.0))
-    return InferenceApp(model, served, SETTINGS, SinglePredictions(model, SETTINGS, ThreadPoolExecutor(1)))
+    return InferenceApp(
+        model, served, SETTINGS, SinglePredictions(model, SETTINGS, ThreadPoolExecutor(1)), LARGE
+    )
 
 
 async def send(
@@ -178,7 +183,9 @@ async def test_draining_server_is_live_and_not_ready(app: InferenceApp) -> None:
 def test_no_bytes_of_a_message_fail_otherwise_than_by_an_invalid_argument(message: bytes) -> None:
     model: Any = Doubling()
     served = ServedModel("tests", "", "v1", StartupReport(0.0))
-    app = InferenceApp(model, served, SETTINGS, SinglePredictions(model, SETTINGS, ThreadPoolExecutor(1)))
+    app = InferenceApp(
+        model, served, SETTINGS, SinglePredictions(model, SETTINGS, ThreadPoolExecutor(1)), LARGE
+    )
     code, _, _ = asyncio.run(send(app, f"{PREFIX}ModelInfer", framed(message)))
     assert code in (400, 404)
 

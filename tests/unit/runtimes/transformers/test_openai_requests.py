@@ -4,20 +4,22 @@ import orjson
 import pytest
 
 from serving import errors
+from serving.runtimes import decoding_memory
 from serving.runtimes.transformers.openai_requests import ChatBody, CompletionBody, error_document, parse
 
+MEMORY = 1 << 20
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 
 def chat(**fields: object) -> ChatBody:
-    return parse(ChatBody, orjson.dumps(HELLO | fields))
+    return parse(ChatBody, orjson.dumps(HELLO | fields), MEMORY)
 
 
 def test_defaults_are_openais() -> None:
     body = chat()
     assert (body.sampling.temperature, body.sampling.top_p, body.sampling.seed) == (1.0, 1.0, None)
     assert body.most_tokens is None
-    assert parse(CompletionBody, b'{"model": "m", "prompt": "a"}').most_tokens == 16
+    assert parse(CompletionBody, b'{"model": "m", "prompt": "a"}', MEMORY).most_tokens == 16
 
 
 def test_zero_temperature_is_no_default() -> None:
@@ -61,7 +63,7 @@ def test_unknown_fields_are_ignored() -> None:
 def test_field_is_named_when_it_is_refused(fields: dict[str, object], param: str | None) -> None:
     body = str(HELLO | fields).replace("'", '"').replace("True", "true")
     with pytest.raises(errors.ApiError) as refused:
-        parse(ChatBody, body.encode())
+        parse(ChatBody, body.encode(), MEMORY)
     assert refused.value.code == 400
     named = error_document(400, refused.value.message)["error"]["param"]
     if param is not None:
@@ -72,7 +74,23 @@ def test_field_is_named_when_it_is_refused(fields: dict[str, object], param: str
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"model": "m"}'])
 def test_body_that_is_no_request_is_refused(body: bytes) -> None:
     with pytest.raises(errors.ApiError):
-        parse(ChatBody, body)
+        parse(ChatBody, body, MEMORY)
+
+
+def test_a_body_of_many_values_is_refused_before_it_is_parsed() -> None:
+    body = b'{"model": "m", "prompt": [' + b"{}," * 30_000 + b"{}]}"
+    with pytest.raises(errors.ApiError, match="body: must be decoded within 1048576 bytes") as refused:
+        parse(CompletionBody, body, MEMORY)
+    assert refused.value.code == 413
+
+
+def test_errors_of_validation_count_as_memory_of_a_body() -> None:
+    body = b'{"model": "m", "prompt": [' + b"[]," * 30_000 + b"[]]}"
+    need = decoding_memory.of_json(body, len(body))
+    with pytest.raises(errors.ApiError, match="must be decoded within"):
+        parse(CompletionBody, body, 3 * need)
+    with pytest.raises(errors.ApiError, match="prompt"):
+        parse(CompletionBody, body, 4 * need)
 
 
 def test_errors_have_openais_kinds() -> None:
