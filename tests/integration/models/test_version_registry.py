@@ -187,7 +187,10 @@ async def test_layers_of_another_models_repository_are_mounted(
 
 @pytest.fixture
 async def silent() -> AsyncIterator[str]:
-    """The host of a registry that accepts connections and never answers."""
+    """The host of a registry that accepts connections and never answers.
+
+    Tests name it before `life`, whose clients end first: ones that lose their server connect again.
+    """
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
@@ -196,7 +199,7 @@ async def silent() -> AsyncIterator[str]:
         yield f"127.0.0.1:{port}"
 
 
-async def test_a_deleted_version_does_not_wait_for_its_pull(life: Life, silent: str) -> None:
+async def test_a_deleted_version_does_not_wait_for_its_pull(silent: str, life: Life) -> None:
     await life.version("v1", image=f"{silent}/models/digits:v1")
     await life.until("v1", lambda v: "pulling 127.0.0.1" in str(v.get("status")))
     await life.delete(kinds.MODEL_VERSION, "v1")
@@ -204,7 +207,7 @@ async def test_a_deleted_version_does_not_wait_for_its_pull(life: Life, silent: 
 
 
 async def test_a_deleted_version_does_not_wait_for_its_push_and_its_image_is_removed(
-    life: Life, files: Files, silent: str
+    silent: str, life: Life, files: Files
 ) -> None:
     await life.with_registry(silent)
     await life.version("v1", path=files())
@@ -217,7 +220,7 @@ async def test_a_deleted_version_does_not_wait_for_its_push_and_its_image_is_rem
 
 
 async def test_local_files_become_a_version_while_many_pulls_and_pushes_hang(
-    life: Life, files: Files, silent: str
+    silent: str, life: Life, files: Files
 ) -> None:
     """A registry that never answers, or slowly, delays no build that needs no registry."""
     await life.with_registry(silent, "pushed")
@@ -234,7 +237,7 @@ async def test_local_files_become_a_version_while_many_pulls_and_pushes_hang(
 
 
 async def test_a_push_does_not_wait_for_pulls_that_hang(
-    life: Life, files: Files, registry: RegistryServer, silent: str
+    silent: str, life: Life, files: Files, registry: RegistryServer
 ) -> None:
     for number in range(10):
         await life.version(f"pulled-{number}", image=f"{silent}/models/digits:v{number}")
