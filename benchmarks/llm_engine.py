@@ -73,18 +73,18 @@ async def main(*, quick: bool, width: int, layers: int) -> None:
 
 def bars(runs: dict[tuple[str, int], list[Chats]], streams: tuple[int, ...]) -> list[Bar]:
     """Compare with the better of the other engines' throughput, and with `transformers serve` as it comes."""
-    found = []
+    compared = []
     for count in streams:
         ours = runs[OURS, count]
         for other in (SERVE, CONTINUOUS):
             pairs = list(zip(ours, runs[other, count], strict=True))
             rates = [mine.tokens_per_second / its.tokens_per_second for mine, its in pairs]
             firsts = [median(mine.first) / median(its.first) for mine, its in pairs]
-            found += [
+            compared += [
                 at_least(f"{count} streams: tokens per second over {other}", interval(rates), 1.0),
                 at_most(f"{count} streams: time to first token over {other}", interval(firsts), 1.0),
             ]
-    return found
+    return compared
 
 
 if __name__ == "__main__":

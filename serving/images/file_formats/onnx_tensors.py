@@ -43,7 +43,7 @@ def files(path: str, content: Content) -> frozenset[str]:
 
 
 def _locations(content: Content) -> frozenset[bytes]:
-    found, left = set(), MOST_FIELDS
+    locations, left = set(), MOST_FIELDS
     messages = [(_MODEL, 0, content.size)]
     while messages:
         kind, begin, end = messages.pop()
@@ -57,7 +57,7 @@ def _locations(content: Content) -> frozenset[bytes]:
             elif field.end - field.begin <= _LONGEST_ENTRY:
                 entry = dict(protobuf.parts(content.read(field.begin, field.end - field.begin)))
                 if entry.get(_KEY) == _LOCATION:
-                    found.add(protobuf.content(entry.get(_VALUE, b"")))
+                    locations.add(protobuf.content(entry.get(_VALUE, b"")))
         if left < 0:
             raise ValueError
-    return frozenset(found)
+    return frozenset(locations)

@@ -172,7 +172,7 @@ class Engine:
             try:
                 self._step()
             except Exception:  # noqa: BLE001 whatever the model raised, other requests may be served
-                _log.exception("the model failed; its %d sequences end", len(self._rows) + 1)
+                _log.exception("the model failed, and all its sequences end")
                 self._fail()
         self._fail()
         while self._waiting:
@@ -205,11 +205,12 @@ class Engine:
                 continue
             prompts = [generation.request.prompt for generation in short]
             budget -= len(short) * max(map(len, prompts))
-            logits = self._decoder.read_prompts(prompts, len(self._rows))
+            first = len(self._rows)
+            self._rows += short  # now, so that they end if the model fails
+            logits = self._decoder.read_prompts(prompts, first)
             for generation in short:
                 generation.read = len(generation.request.prompt)
                 self._metrics.prompt_tokens(generation.read)
-            self._rows += short
             choices = choose(logits, [generation.sampler for generation in short])
             self._advance(list(zip(short, choices, strict=True)))
 
@@ -259,7 +260,11 @@ class Engine:
             generation.last = choice
             self._metrics.generated(generation.submitted, generation.last_at, now)
             generation.last_at = now
-            finish = self._deliver(generation, choice)
+            try:
+                finish = self._deliver(generation, choice)
+            except Exception:  # noqa: BLE001 a tokenizer that cannot decode one answer ends that one
+                _log.exception("an answer cannot be decoded, and ends")
+                finish = "error"
             if finish:
                 ended.setdefault(finish, []).append(generation)
         for finish, generations in ended.items():

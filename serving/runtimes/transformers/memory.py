@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from serving.runtimes import cgroups
+from serving.runtimes import cgroups, request_memory
 
 SHARE = 0.5
 """Of the free memory; the rest is for the activations of prompts, and for others."""
@@ -41,7 +41,7 @@ def _free(device: torch.device) -> int:
     limits = [_available(Path("/proc/meminfo"))]
     own = cgroups.memory_limit()
     if own is not None:
-        limits.append(own - _resident(Path("/proc/self/statm")))
+        limits.append(own - request_memory.private_memory())
     return max(0, min(limits))
 
 
@@ -50,7 +50,3 @@ def _available(meminfo: Path) -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def _resident(statm: Path) -> int:
-    return int(statm.read_text().split()[1]) * 4096

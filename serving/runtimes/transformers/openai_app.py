@@ -189,7 +189,8 @@ class OpenAiApp:
         loop = asyncio.get_running_loop()
 
         def deliver(part: Part) -> None:
-            loop.call_soon_threadsafe(parts.put_nowait, part)
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and its clients with it
+                loop.call_soon_threadsafe(parts.put_nowait, part)
 
         generation = self._engine.submit(request, deliver)
         gone = asyncio.create_task(_disconnected(receive, generation, self._engine, parts))

@@ -15,10 +15,10 @@ class StopTexts:
         if not self._stops:
             return text, False
         text = self._held + text
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
-        if found:
+        places = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        if places:
             self._held = ""
-            return text[: min(found)], True
+            return text[: min(places)], True
         kept = max((self._overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - kept :]
         return text[: len(text) - kept], False

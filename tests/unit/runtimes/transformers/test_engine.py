@@ -34,6 +34,8 @@ class CountingDecoder:
         return torch.nn.functional.one_hot(torch.tensor([len(row) for row in rows]), VOCABULARY).float()
 
     def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> "torch.Tensor":
+        if self.fails:
+            raise RuntimeError("the model fails")
         self.parts.append(len(prompts) * max(map(len, prompts)))
         for row, prompt in enumerate(prompts, first):
             self.rows[row] = list(prompt)
@@ -74,6 +76,11 @@ class Letters:
 
     def add(self, token: int) -> str:
         return chr(token + 200)
+
+
+class Illegible:
+    def add(self, token: int) -> str:
+        raise ValueError("no text")
 
 
 class Client:
@@ -230,12 +237,39 @@ def test_further_requests_are_refused_when_enough_wait(make) -> None:
     assert rig.metric("slipway_tokens_waiting") == 11
 
 
-def test_failing_model_ends_its_sequences_and_serves_the_next(make) -> None:
+def test_model_that_fails_for_a_prompt_ends_the_sequence_and_serves_the_next(make) -> None:
     rig = make()
     failed, _ = rig.submit(2, 5)
     rig.decoder.fails = True
     rig.start()
     assert failed.wait().finish == "error"
+    rig.decoder.fails = False
+    served, _ = rig.submit(3, 2)
+    assert served.wait().lengths == [3, 4]
+
+
+def test_answer_that_cannot_be_decoded_ends_and_the_others_go_on(make) -> None:
+    rig = make()
+    failed, generation = rig.submit(2, 9)
+    other, _ = rig.submit(4, 5)
+    generation.text = Illegible()
+    rig.start()
+    assert failed.wait().finish == "error"
+    assert other.wait().lengths == [4, 5, 6, 7, 8]
+
+
+def test_model_that_fails_for_a_token_ends_its_sequences_and_serves_the_next(make) -> None:
+    rig = make()
+
+    def fail() -> None:
+        rig.decoder.fails = True
+
+    rig.decoder.before_step = fail
+    failed, _ = rig.submit(2, 5)
+    rig.start()
+    assert failed.wait().finish == "error"
+    assert failed.lengths == [2]
+    rig.decoder.before_step = lambda: None
     rig.decoder.fails = False
     served, _ = rig.submit(3, 2)
     assert served.wait().lengths == [3, 4]

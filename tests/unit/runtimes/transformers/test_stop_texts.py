@@ -1,4 +1,4 @@
-"""The texts that end a generation are found wherever the parts are cut."""
+"""A stop text ends a generation wherever the parts are cut."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def cut(text: str, places: list[int]) -> list[str]:
 def test_text_before_the_first_stop_is_delivered_however_it_is_cut(
     text: str, stops: list[str], places: list[int]
 ) -> None:
-    found = [at for stop in stops if (at := text.find(stop)) >= 0]
+    places_of_stops = [at for stop in stops if (at := text.find(stop)) >= 0]
     matcher = StopTexts(stops)
     delivered, stopped = "", False
     for part in cut(text, places):
@@ -31,8 +31,8 @@ def test_text_before_the_first_stop_is_delivered_however_it_is_cut(
             break
     if not stopped:
         delivered += matcher.rest()
-    assert stopped == bool(found)
-    if not found:
+    assert stopped == bool(places_of_stops)
+    if not places_of_stops:
         assert delivered == text
     else:
         assert any(text[len(delivered) :].startswith(stop) for stop in stops)
