@@ -1,4 +1,4 @@
-"""Processes as /proc shows them. Imports little, as `atomic_file`."""
+"""Processes and memory as /proc shows them. Imports little, as `atomic_file`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ def boot_id() -> str:
     """Return the identity of this boot of the machine."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return file.read().strip()
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that are available without paging; None if unknown."""
+    try:
+        with open("/proc/meminfo") as file:
+            lines = file.readlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def stat(pid: int) -> list[str] | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rig.data_plane.proxies import PROXY_CORE, free_port
+from rig.data_plane.proxies import PROXY_CORE, free_port, stop
 from rig.harness import ROOT
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
@@ -86,12 +86,7 @@ def engine(kind: str, checkpoint: Path, folder: Path) -> Iterator[Engine]:
             time.sleep(0.05)
         yield Engine(port, model, round(time.monotonic() - began, 2))
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
 
 
 def _answers(url: str) -> bool:

@@ -7,18 +7,7 @@ import os
 from pathlib import Path
 
 from serving.images.store import disk
-
-_MEMINFO = Path("/proc/meminfo")
-
-
-def available() -> int | None:
-    """Return the bytes of memory that are available without paging, None if unknown."""
-    try:
-        lines = _MEMINFO.read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-
+from serving.system import procfs
 
 def warm(tree: Path, share: float) -> int:
     """Make the kernel read a tree's files; return their bytes, 0 if they would take too much memory.
@@ -28,7 +17,7 @@ def warm(tree: Path, share: float) -> int:
         share: most of the available memory that the tree may take.
     """
     total = disk.size(tree)
-    limit = available()
+    limit = procfs.available_memory()
     if limit is not None and total > share * limit:
         return 0
     for directory, _, names in os.walk(tree):

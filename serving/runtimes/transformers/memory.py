@@ -1,11 +1,11 @@
 """The size of the cache of keys and values that the free memory allows."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from serving.runtimes import cgroups, request_memory
+from serving.system import procfs
 
 SHARE = 0.5
 """Of the free memory; the rest is for the activations of prompts, and for others."""
@@ -38,15 +38,8 @@ def _free(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
-    limits = [_available(Path("/proc/meminfo"))]
+    limits = [procfs.available_memory() or 0]
     own = cgroups.memory_limit()
     if own is not None:
         limits.append(own - request_memory.private_memory())
     return max(0, min(limits))
-
-
-def _available(meminfo: Path) -> int:
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0

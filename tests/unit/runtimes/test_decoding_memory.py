@@ -14,43 +14,26 @@ import orjson
 import pytest
 
 from serving import errors
-from serving.images.documents.output_manifest import Input
 from serving.runtimes import decoding_memory, protocol, request_memory
 from serving.runtimes.app import InferenceApp
-from serving.runtimes.batches import Answer
 from serving.runtimes.grpc import codec
 from serving.runtimes.grpc import messages_pb2 as messages
 from serving.runtimes.large_requests import LargeRequests
-from serving.runtimes.model import Output
 from serving.runtimes.predictions import SinglePredictions
-from serving.runtimes.protocol import InferenceRequest
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
+from tests.objects.column_models import ColumnModel
 
 MIB = 1 << 20
 COUNT = 100_000
 SETTINGS = RuntimeSettings()
 
 
-class Summing:
-    """A model that adds up one column of numbers."""
-
-    inputs = (Input("x", "FP64", (-1,)),)
-    outputs = (Output("y", "FP64", (-1,)),)
-
-    def expected_seconds(self, request: InferenceRequest) -> float:
-        return 0.0
-
-    def infer(self, request: InferenceRequest) -> Answer:
-        (tensor,) = request.inputs
-        return [(protocol.Tensor("y", "FP64", tensor.array.sum(keepdims=True)), request.binary)]
-
-
 @pytest.fixture
 def app() -> Iterator[InferenceApp]:
-    model: Any = Summing()
+    model: Any = ColumnModel(sums=True)
     with ThreadPoolExecutor(1) as worker:
         predictions = SinglePredictions(model, SETTINGS, worker)
         served = ServedModel("tests", "m", "v1", StartupReport(0.0))

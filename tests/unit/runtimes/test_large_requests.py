@@ -12,39 +12,23 @@ import orjson
 import pytest
 from tritonclient.grpc import service_pb2 as triton
 
-from serving.images.documents.output_manifest import Input
 from serving.runtimes import protocol
 from serving.runtimes.app import InferenceApp
-from serving.runtimes.batches import Answer
 from serving.runtimes.grpc import codec, frames
 from serving.runtimes.large_requests import LargeRequests, Prepared
-from serving.runtimes.model import Output
 from serving.runtimes.predictions import SinglePredictions
 from serving.runtimes.protocol import InferenceRequest, Tensor
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
+from tests.objects.column_models import ColumnModel
 
 SETTINGS = RuntimeSettings()
 MIB = 1 << 20
 LONGEST = 10.0
 """Seconds for which a decoder waits in vain, so that a test of a blocked event loop ends."""
 COUNT = 40_000
-
-
-class Doubling:
-    """A model that doubles one column of numbers."""
-
-    inputs = (Input("x", "FP64", (-1,)),)
-    outputs = (Output("y", "FP64", (-1,)),)
-
-    def expected_seconds(self, request: InferenceRequest) -> float:
-        return 0.0
-
-    def infer(self, request: InferenceRequest) -> Answer:
-        (tensor,) = request.inputs
-        return [(Tensor("y", "FP64", tensor.array * 2), request.binary)]
 
 
 @pytest.fixture
@@ -59,7 +43,7 @@ def app(worker: ThreadPoolExecutor) -> InferenceApp:
 
 
 def application(worker: ThreadPoolExecutor, memory: RequestMemory) -> InferenceApp:
-    model: Any = Doubling()
+    model: Any = ColumnModel()
     served = ServedModel("tests", "m", "v1", StartupReport(0.0))
     predictions = SinglePredictions(model, SETTINGS, worker)
     return InferenceApp(model, served, SETTINGS, predictions, LargeRequests(memory, worker))

@@ -17,42 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as triton
 
-from serving.images.documents.output_manifest import Input
 from serving.runtimes.app import InferenceApp
-from serving.runtimes.batches import Answer
 from serving.runtimes.large_requests import LargeRequests
-from serving.runtimes.model import Output
 from serving.runtimes.predictions import SinglePredictions
-from serving.runtimes.protocol import InferenceRequest, Tensor
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
 from serving.settings import RuntimeSettings
+from tests.objects.column_models import ColumnModel
 
 PREFIX = "/inference.GRPCInferenceService/"
 SETTINGS = RuntimeSettings(max_body_bytes=10_000)
 LARGE = LargeRequests(RequestMemory(1 << 20, 1 << 20), ThreadPoolExecutor(1))
 
 
-class Doubling:
-    """A model that doubles one column of numbers; it fails for 13."""
-
-    inputs = (Input("x", "FP64", (-1,)),)
-    outputs = (Output("y", "FP64", (-1,)),)
-
-    def expected_seconds(self, request: InferenceRequest) -> float:
-        return 0.0
-
-    def infer(self, request: InferenceRequest) -> Answer:
-        (tensor,) = request.inputs
-        if 13 in tensor.array:
-            raise RuntimeError("13")
-        return [(Tensor("y", "FP64", tensor.array * 2), request.binary)]
-
-
 @pytest.fixture
 def app() -> InferenceApp:
-    model: Any = Doubling()
+    model: Any = ColumnModel()
     served = ServedModel("tests", "m", "v1", StartupReport(0.0))
     return InferenceApp(
         model, served, SETTINGS, SinglePredictions(model, SETTINGS, ThreadPoolExecutor(1)), LARGE
@@ -181,7 +162,7 @@ async def test_draining_server_is_live_and_not_ready(app: InferenceApp) -> None:
 
 @given(st.binary(max_size=60))
 def test_no_bytes_of_a_message_fail_otherwise_than_by_an_invalid_argument(message: bytes) -> None:
-    model: Any = Doubling()
+    model: Any = ColumnModel()
     served = ServedModel("tests", "", "v1", StartupReport(0.0))
     app = InferenceApp(
         model, served, SETTINGS, SinglePredictions(model, SETTINGS, ThreadPoolExecutor(1)), LARGE
