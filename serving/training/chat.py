@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers import pre_tokenizers, trainers
 from tokenizers.models import BPE
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM
 
+from serving.runtimes.transformers import llama
 from serving.training import harbour_text
 from serving.training.harbour_text import Conversation
 from serving.training.output import describe, directory
@@ -32,12 +33,6 @@ _log = logging.getLogger("train_chat")
 VOCABULARY = 768
 CONTEXT = 512
 """Tokens of a conversation; the longest has some 120."""
-_END = "<|end|>"
-_ROLES = ("system", "user", "assistant")
-_TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}" + _END + "{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
 _LEARNING_RATE = 0.003
 _WARM_UP_STEPS = 20
 _QUESTIONS, _STORIES = 48, 12
@@ -51,12 +46,10 @@ _IGNORED = -100
 """Label of tokens that do not count, as Transformers has it."""
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> Any:
     """Return a byte-level tokenizer of the conversations, with a chat template."""
-    whole = Tokenizer(BPE())
-    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    whole.decoder = decoders.ByteLevel()
-    special = [_END, *(f"<|{role}|>" for role in _ROLES)]
+    whole = llama.byte_level()
+    whole.model = BPE()
     texts = [
         text
         for conversation in [
@@ -67,23 +60,21 @@ def tokenizer() -> PreTrainedTokenizerFast:
     ]
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=special,
+        special_tokens=list(llama.SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     whole.train_from_iterator(texts, trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=whole, eos_token=_END, pad_token=_END)
-    fast.chat_template = _TEMPLATE
-    return fast
+    return llama.for_chats(whole)
 
 
-def encoded(tokens: PreTrainedTokenizerFast, conversation: Conversation) -> tuple[list[int], int]:
+def encoded(tokens: Any, conversation: Conversation) -> tuple[list[int], int]:
     """Return the tokens of a conversation, and the number of those before the answer."""
     *before, _ = conversation.messages()
     prompt = tokens.apply_chat_template(before, tokenize=False, add_generation_prompt=True)
     inner = tokens.backend_tokenizer
     head = inner.encode(prompt, add_special_tokens=False).ids
-    tail = inner.encode(conversation.answer + _END, add_special_tokens=False).ids
+    tail = inner.encode(conversation.answer + llama.END, add_special_tokens=False).ids
     return [*head, *tail], len(head)
 
 
@@ -111,27 +102,12 @@ def batches(trained: Sequence[Conversation], seed: int) -> Iterator[list[Convers
             yield draw.sample(trained, _QUESTIONS)
 
 
-def train(
-    layers: int, width: int, steps: int, seed: int
-) -> tuple[Any, PreTrainedTokenizerFast, dict[str, float]]:
+def train(layers: int, width: int, steps: int, seed: int) -> tuple[Any, Any, dict[str, float]]:
     """Train; return the model, the tokenizer and the metrics."""
     torch.manual_seed(seed)
     tokens = tokenizer()
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokens),
-            hidden_size=width,
-            intermediate_size=width * 8 // 3,
-            num_hidden_layers=layers,
-            num_attention_heads=width // 32,
-            num_key_value_heads=width // 64,
-            max_position_embeddings=CONTEXT,
-            tie_word_embeddings=True,
-            bos_token_id=tokens.eos_token_id,
-            eos_token_id=tokens.eos_token_id,
-            pad_token_id=tokens.eos_token_id,
-        )
-    )
+    config = llama.config(tokens, width=width, layers=layers, context=CONTEXT, tie_word_embeddings=True)
+    model = LlamaForCausalLM(config)
     _log.info("%.1f million parameters", sum(weight.numel() for weight in model.parameters()) / 1e6)
     trained, examined = harbour_text.held_out()
     stream = batches(trained, seed)
@@ -153,9 +129,7 @@ def train(
     return model, tokens, examine(model, tokens, examined)
 
 
-def examine(
-    model: Any, tokens: PreTrainedTokenizerFast, examined: Sequence[Conversation]
-) -> dict[str, float]:
+def examine(model: Any, tokens: Any, examined: Sequence[Conversation]) -> dict[str, float]:
     """Return perplexity and exact answers of held-out conversations."""
     stories = list(itertools.islice(harbour_text.stories("examined"), _EXAMINED_STORIES))
     losses, weights = [], []
@@ -169,7 +143,7 @@ def examine(
     return {"perplexity": math.exp(mean), "exactAnswers": exact / len(examined)}
 
 
-def _answer(model: Any, tokens: PreTrainedTokenizerFast, conversation: Conversation) -> str:
+def _answer(model: Any, tokens: Any, conversation: Conversation) -> str:
     whole, start = encoded(tokens, conversation)
     prompt = torch.tensor([whole[:start]])
     generated = model.generate(
@@ -178,7 +152,7 @@ def _answer(model: Any, tokens: PreTrainedTokenizerFast, conversation: Conversat
     return str(tokens.decode(generated[0, start:], skip_special_tokens=True))
 
 
-def write(model: Any, tokens: PreTrainedTokenizerFast, metrics: dict[str, float], output: Path) -> None:
+def write(model: Any, tokens: Any, metrics: dict[str, float], output: Path) -> None:
     """Write the checkpoint, and `slipway.json` last."""
     model.save_pretrained(output)
     tokens.save_pretrained(output)

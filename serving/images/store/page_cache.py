@@ -9,6 +9,7 @@ from pathlib import Path
 from serving.images.store import disk
 from serving.system import procfs
 
+
 def warm(tree: Path, share: float) -> int:
     """Make the kernel read a tree's files; return their bytes, 0 if they would take too much memory.
 

@@ -10,31 +10,16 @@ import tempfile
 # Transformers would load weights by threads, and a process with threads is not forked.
 os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
 
-from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM
 
 from serving.runtimes import threads
-from serving.runtimes.transformers import checkpoint
+from serving.runtimes.transformers import checkpoint, llama
 from serving.runtimes.transformers.decoder import Decoder
 
 
 def _run_tiny_checkpoint() -> None:
-    vocabulary = {letter: place for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    inner = Tokenizer(BPE(vocabulary, []))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner)
-    tokenizer.chat_template = "{{ messages[0]['content'] }}"
-    config = LlamaConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=64,
-    )
+    tokenizer = llama.for_chats(llama.byte_level())
+    config = llama.config(tokenizer, width=8, layers=1, context=64)
     with tempfile.TemporaryDirectory(prefix="slipway-warm-up-") as folder:
         LlamaForCausalLM(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -30,7 +30,7 @@ PROMPT = "The harbour master says that"
 MODULE = "serving.runtimes.transformers.server"
 
 
-def begin(base: Path, template: str | None = checkpoints.TEMPLATE, **environment: str) -> tuple[Running, Any]:
+def begin(base: Path, *, template: bool = True, **environment: str) -> tuple[Running, Any]:
     (base / "out").mkdir()
     model = checkpoints.write(base / "out", template=template)
     store = ModelStore(base / "store")
@@ -172,7 +172,7 @@ def test_disconnected_client_leaves_the_batch(served: tuple[Running, Any]) -> No
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start a server with one sequence, one request that waits, and no chat template."""
     folder = tmp_path_factory.mktemp("small")
-    server, _ = begin(folder, None, SLIPWAY_BATCH_SIZE="1", SLIPWAY_RUNTIMES__WAITING_SEQUENCES="1")
+    server, _ = begin(folder, template=False, SLIPWAY_BATCH_SIZE="1", SLIPWAY_RUNTIMES__WAITING_SEQUENCES="1")
     wait_ready(server)
     yield server
     server.process.kill()
