@@ -49,7 +49,7 @@ _ENDS = (
 
 @dataclass(frozen=True)
 class Ship:
-    """A ship and what is known of it."""
+    """A ship and its facts."""
 
     name: str
     cargo: str

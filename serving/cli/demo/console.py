@@ -38,11 +38,14 @@ class Story:
     ) -> None:
         self._progress.stop()
 
+    @property
+    def seconds(self) -> float:
+        """The time since the beginning, which each step begins with."""
+        return clock.monotonic() - self._started
+
     def step(self, text: str) -> None:
         """Begin a step."""
-        self._print(
-            Text.assemble("\n", (f"[{clock.monotonic() - self._started:5.1f} s]", "dim"), " ", (text, "bold"))
-        )
+        self._print(Text.assemble("\n", (f"[{self.seconds:5.1f} s]", "dim"), " ", (text, "bold")))
         self._progress.reset(self._task, description="")
 
     def doing(self, text: str) -> None:

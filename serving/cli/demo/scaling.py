@@ -24,7 +24,7 @@ BURST_REPLICAS = 3
 """Replicas that the burst must add up to."""
 MAX_OUTSTANDING = 20
 """Unanswered requests at which sending pauses: on a slow machine clients must not go on after the burst."""
-COLUMNS = (("Seconds", 7), ("Desired", 7), ("Ready", 5), ("Rate", 6), ("Rule", 10), ("Reason", 0))
+COLUMNS = (("Seconds", 7), ("Desired", 7), ("Ready", 5), ("Rule", 10), ("Reason", 0))
 """Columns with their widths, which are fixed as rows are printed one by one."""
 
 
@@ -33,7 +33,6 @@ class ScalingTable:
 
     def __init__(self, story: Story, kube: Kube) -> None:
         self._story, self._kube = story, kube
-        self._started = clock.monotonic()
         self._last: list[str] = []
 
     def head(self) -> None:
@@ -58,10 +57,10 @@ class ScalingTable:
     def _show(self, scaler: Object) -> None:
         cells = dict(zip(summary.HEADERS, summary.row(scaler), strict=True))
         now = ["" if cells[name] is None else str(cells[name]) for name, _ in COLUMNS[1:]]
-        key_cells = [now[0], now[1], now[3]]  # counts and rule: the rest changes all the time
+        key_cells = now[:3]  # counts and rule: the rest changes all the time
         if key_cells != self._last:
             self._last = key_cells
-            self._story.show(_line([f"{clock.monotonic() - self._started:.1f}", *now]))
+            self._story.show(_line([f"{self._story.seconds:.1f}", *now]))
 
 
 def _line(cells: list[str]) -> str:

@@ -42,7 +42,7 @@ def head(kind: Kind, obj: Object, now: datetime) -> str:
 
 
 def titled(title: str, text: str) -> str:
-    """Return a section: its title, and its lines indented, with escapes for what is not printable."""
+    """Return a section: its title, and its lines indented; control characters are escaped."""
     lines = text.removesuffix("\n").split("\n") if text else []
     return "\n".join([f"{title}:", *(f"  {tables.printable(line)}" for line in lines)])
 

@@ -1,7 +1,7 @@
 """Recognises compressed streams and tar archives, which programs unpack before they load a pickle. Pure.
 
-joblib unpacks every stream below by its first bytes, whatever the file's name is (joblib/compressor.py), and
-old versions of PyTorch read a tar.
+joblib unpacks these streams by their first bytes under any file name (joblib/compressor.py), and old versions
+of PyTorch read a tar.
 """
 
 import io
@@ -21,9 +21,9 @@ _STREAMS = re.compile(
 _ZLIB = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
 """zlib's header is two bytes, and text may begin with two of them (`x^`)."""
 _PIECE = 256
-"""Bytes unpacked at a time: what comes before damaged ones counts."""
+"""Bytes unpacked at a time: the bytes before a damaged piece count."""
 _UNKNOWN = 1 << 62
-"""Size of what a stream unpacks to, where only its beginning is unpacked."""
+"""Size of the unpacked data of a stream, of which only the beginning is unpacked."""
 _TAR_HEADER = 512
 
 
@@ -40,7 +40,7 @@ def has_zlib_header(content: Content) -> bool:
 
 
 def _unpacked(content: Content) -> Content:
-    """Return the beginning of what a zlib stream unpacks to, up to its end or its first damage."""
+    """Return the first bytes of a zlib stream's data, up to its end or its first damaged piece."""
     stream, unpacked, at, is_all = zlib.decompressobj(), b"", 0, False
     while len(unpacked) < HEAD and not is_all and at < content.examined:
         packed = content.beginning(at, _PIECE)

@@ -31,7 +31,7 @@ PYTHON = FileFormat("Python", has_code=True)
 ARCHIVE = FileFormat("Archive", has_code=True)
 """A zip archive with parts that are of no known format, or that cannot be looked into; a tar."""
 COMPRESSED = FileFormat("Compressed", has_code=True)
-"""A stream that joblib unpacks and loads; what is in it is not examined."""
+"""A stream that joblib unpacks and loads; its data are not examined."""
 UNRECOGNIZED = FileFormat("Unrecognized", has_code=True)
 SAFETENSORS = FileFormat("Safetensors", has_code=False)
 ONNX = FileFormat("ONNX", has_code=False)

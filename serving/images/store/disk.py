@@ -17,7 +17,7 @@ from serving.system import atomic_file
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SPARE_BYTES = 64 * 1024 * 1024
-"""Left free by `require_room`, for the API's database and the logs of what runs."""
+"""Free bytes that `require_room` keeps for the API's database and for logs."""
 _SPARE_SHARE = 100
 """Of a small file system only a hundredth is left free."""
 _RETRY_SECONDS = 30.0

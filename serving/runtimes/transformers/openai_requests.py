@@ -1,4 +1,4 @@
-"""Bodies of OpenAI's API: their fields, what is refused, and its errors. Pure.
+"""Bodies of OpenAI's API: fields, rules and errors. Pure.
 
 https://platform.openai.com/docs/api-reference/chat, .../completions. Fields that this engine cannot honour
 are refused where they would change the answer; unknown ones are ignored, as clients add new ones.

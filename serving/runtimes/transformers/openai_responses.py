@@ -58,7 +58,7 @@ class Chat(Answer):
         return self._document("chat.completion", choices=[choice], usage=self.usage(last.tokens))
 
     def opening(self) -> list[dict[str, Any]]:
-        """Return what is sent before the first token."""
+        """Return the chunks before the first token."""
         return [self._chunk({"role": "assistant", "content": ""}, None, None)]
 
     def chunks(self, part: Part) -> list[dict[str, Any]]:
@@ -108,7 +108,7 @@ class Completion(Answer):
         )
 
     def opening(self) -> list[dict[str, Any]]:
-        """Return what is sent before the first token."""
+        """Return the chunks before the first token."""
         return []
 
     def chunks(self, part: Part) -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoic
 
 
 def _most_probable(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Set to 0 what is not among the most probable tokens that together have the probability `top_p`."""
+    """Keep the most probable tokens that together have the probability `top_p`; set the others to 0."""
     ordered, order = probabilities.sort(dim=-1, descending=True)
     before = ordered.cumsum(dim=-1) - ordered
     return torch.zeros_like(probabilities).scatter(

@@ -1,4 +1,4 @@
-"""Bodies of OpenAI's API: what is read, and the errors that name field, rule and value."""
+"""Bodies of OpenAI's API: defaults, and errors that name field, rule and value."""
 
 import orjson
 import pytest
