@@ -7,13 +7,14 @@ load runs on the other core. A ratio is of one round.
 
 import argparse
 import contextlib
+import importlib.util
 import sys
 import tempfile
 from pathlib import Path
 
 from rig import interrupts
 from rig.harness import Bar, at_least, at_most, interval, median, percentile, report
-from rig.language import checkpoint, engines
+from rig.language import engines
 from rig.language.chat_load import Chats, chats
 from rig.language.engines import CONTINUOUS, OURS, SERVE
 
@@ -23,6 +24,10 @@ ANSWERS = {1: 4, 8: 16, 64: 64}
 
 
 async def main(*, quick: bool, width: int, layers: int) -> None:
+    if importlib.util.find_spec("transformers") is None:
+        sys.exit("transformers is not installed: pip install 'slipway[llm]' accelerate")
+    from rig.language import checkpoint  # noqa: PLC0415 it imports PyTorch
+
     rounds = 1 if quick else 5
     streams = STREAMS[:2] if quick else STREAMS
     runs: dict[tuple[str, int], list[Chats]] = {}

@@ -40,6 +40,6 @@ def test_a_command_reports_within_5_s_that_a_stopped_api_accepts_and_does_not_an
     server = f"https://127.0.0.1:{stopped_api.settings.port}"
     assert (completed.returncode, completed.stdout) == (5, "")
     assert completed.stderr.startswith(
-        f"error: the API at {server} accepts connections, but has not answered for 4 s"
+        f"error: the API at {server} accepts connections, but has not answered for 3 s"
     )
     assert spent < LIMIT_SECONDS
