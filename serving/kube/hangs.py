@@ -10,8 +10,8 @@ from serving import errors
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 1.0
-"""Without an answer before the API is asked for its version. With PROBE_SECONDS it leaves 2 s of a user's 5 s to
-the start of the command, which takes .7 s of a processor that others may use too."""
+"""Without an answer before the API is asked for its version. With PROBE_SECONDS it leaves 2 s of a user's 5 s
+to the start of the command on a busy machine."""
 PROBE_SECONDS = 2.0
 """Longest answer to a request for the version, which needs neither storage nor webhooks."""
 ACCEPT_SECONDS = 0.5
