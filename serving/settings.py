@@ -129,6 +129,9 @@ class GatewaySettings(Section):
     and kept it from other requests for 1.6 s; with 32 KiB large bodies are a fifth slower."""
     retry_body_bytes: Bytes = 1024 * 1024
     """Largest body of a request that is sent again: Envoy keeps it until the answer begins."""
+    language_request_bytes: Bytes = 4 * 1024 * 1024
+    """Largest request to a language model, which Envoy reads as a whole to know its tokens: a million tokens of
+    text."""
     connect_timeout_seconds: Interval = 1.0
     """Until a connection to a replica stands: a replica on the same network answers within milliseconds."""
     stream_idle_seconds: Interval = 300.0

@@ -74,6 +74,13 @@ class RouteSpec(Base):
     backends: Annotated[list[RouteBackend], Field(max_length=64, json_schema_extra=list_map("name"))] = []
     segments: Annotated[list[RouteSegment], Field(max_length=512, json_schema_extra=ATOMIC)] = []
     sticky: StickySpec | None = None
+    token_usage: Annotated[
+        Literal["none", "final", "continuous"],
+        Field(
+            description="How answers of OpenAI's API report numbers of tokens, which the gateway counts: not at"
+            " all, at the end of a stream that asks for them, or with every part of it."
+        ),
+    ] = "none"
     timeouts: Timeouts = Timeouts()
     retries: Retries = Retries()
 

@@ -23,7 +23,13 @@ from serving.router.envoy.supervision import EnvoySupervision
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
 from serving.router.plan.route_table import RouteTable
-from serving.router.plan.service import GatewayService, service_of, service_of_slice, services_used
+from serving.router.plan.service import (
+    GatewayService,
+    counts_tokens,
+    service_of,
+    service_of_slice,
+    services_used,
+)
 from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer, Rejected
@@ -185,7 +191,11 @@ class Gateway:
     def _read(self, key: Key) -> None:
         """Read a Route and its EndpointSlices from the caches."""
         route = self._routes.get(*key)
-        self._collector.set_labels(key, labels_of(route) if route is not None else {})
+        self._collector.set_labels(
+            key,
+            labels_of(route) if route is not None else {},
+            with_tokens=route is not None and counts_tokens(route),
+        )
         if route is None:
             self._desired.pop(key, None)
             return

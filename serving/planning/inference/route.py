@@ -17,6 +17,8 @@ MAX_BACKENDS = 64
 """Limit of `Route.spec.backends`; further candidates wait until revisions have been retired."""
 _OF_PREDICTOR = frozenset({"onDemand", "autoscaler", "timeouts", "retries", "ejection", "limits"})
 """Fields of a backend that follow its predictor; the others are those of its revision."""
+_TOKEN_USAGE = {"transformers": "continuous"}
+"""How the runtimes of language models report tokens, by framework."""
 
 
 def render(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensure:
@@ -31,6 +33,8 @@ def render(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensur
         spec["sticky"] = {"header": routing.sticky.header, "salt": salt}
     if timeouts := _set_fields(routing.timeouts):
         spec["timeouts"] = timeouts
+    if (usage := _TOKEN_USAGE.get(inference.framework)) is not None:
+        spec["tokenUsage"] = usage
     spec["retries"] = _retries(inference, routing)
     body = {"metadata": children.metadata(facts.observed.inference, facts.name, labels), "spec": spec}
     return Ensure(kinds.ROUTE, body)

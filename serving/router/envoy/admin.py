@@ -8,6 +8,7 @@ import aiohttp
 import orjson
 
 from serving import errors
+from serving.router.envoy import token_accounting
 from serving.router.envoy.statistics import FILTER, FILTER_COUNTS
 
 TIMEOUT_SECONDS = 5.0
@@ -47,6 +48,12 @@ class Admin:
         """Return the page that `statistics` parses, with or without durations."""
         pattern = quote(FILTER if durations else FILTER_COUNTS)
         return await self._request("GET", f"/stats/prometheus?usedonly&filter={pattern}")
+
+    async def tokens(self) -> str:
+        """Return the page that `token_accounting.parse` reads."""
+        return await self._request(
+            "GET", f"/stats/prometheus?usedonly&filter={quote(token_accounting.QUERY)}"
+        )
 
     async def active(self) -> int:
         """Return the number of requests in flight on the public listener."""

@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value, UInt64Value
 
 from serving.resources import names
 from serving.router.envoy import messages_pb2 as envoy
-from serving.router.envoy import retries, weights
+from serving.router.envoy import retries, token_accounting, weights
 from serving.router.envoy.resource import duration, encode, pack
 from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRoute, Sticky
 from serving.settings import GatewaySettings
@@ -138,6 +138,7 @@ def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> e
             idle_timeout=duration(settings.stream_idle_seconds),
             retry_policy=retries.of_service(service, settings),
         ),
+        typed_per_filter_config=token_accounting.of_route(service, settings),
     )
     if service.sticky is not None and len(service.ring) > 1:
         _make_sticky(route, service.sticky)
@@ -161,7 +162,7 @@ def _weighted_clusters(service: GatewayService) -> envoy.WeightedCluster:
                 name=segment.cluster,
                 weight=UInt32Value(value=1 if prefix else segment.size),
                 response_headers_to_add=_arm_headers(segment),
-                typed_per_filter_config=_without_bridge() if segment.h2c else {},
+                typed_per_filter_config=_filters_of(service, segment),
             )
             for segment in service.ring
         ],
@@ -172,9 +173,10 @@ def _weighted_clusters(service: GatewayService) -> envoy.WeightedCluster:
     return weighted
 
 
-def _without_bridge() -> dict[str, Any]:
-    """Return the configuration of an arm whose replicas speak HTTP/2, and so gRPC, themselves."""
-    return {BRIDGE_FILTER: pack(envoy.GrpcBridgePerRoute(disabled=True))}
+def _filters_of(service: GatewayService, segment: ClusterSegment) -> dict[str, Any]:
+    """Return the configuration of an arm's filters: replicas that speak HTTP/2 need no bridge for gRPC."""
+    bridge = {BRIDGE_FILTER: pack(envoy.GrpcBridgePerRoute(disabled=True))} if segment.h2c else {}
+    return bridge | token_accounting.of_segment(service, segment)
 
 
 def _arm_headers(segment: ClusterSegment) -> list[envoy.HeaderValueOption]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from serving.router.envoy import token_accounting
+
 OURS = r"cluster\.[^.]*/[^.]*\."
 """The beginning of a statistic of one of our clusters, as an RE2 pattern: only their names have a slash."""
 COUNTERS = (
@@ -79,13 +81,14 @@ class Durations:
 
 def bootstrap() -> dict[str, Any]:
     """Return the part of the bootstrap that selects the statistics."""
-    kept = f"{OURS}({COUNTERS})|{_OTHERS}"
+    kept = f"{OURS}({COUNTERS})|{_OTHERS}|{token_accounting.STATISTICS}"
     return {
         "stats_config": {
             # Envoy caches the result of one pattern, but compares prefixes at each count of each request.
             "stats_matcher": {"inclusion_list": {"patterns": [{"safe_regex": {"regex": kept}}]}},
             "histogram_bucket_settings": [
                 {"match": {"prefix": "cluster."}, "buckets": list(BOUNDS_MS)},
+                *token_accounting.histogram_buckets(),
             ],
         },
         "deferred_stat_options": {"enable_deferred_creation_stats": True},

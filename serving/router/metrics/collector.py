@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from serving import clock, errors
 from serving.kube import Key
-from serving.router.envoy import statistics
+from serving.router.envoy import statistics, token_accounting
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
+from serving.router.envoy.token_accounting import TokenCounts
+from serving.router.metrics import token_page
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
 from serving.router.route_status import NAME
@@ -43,12 +45,22 @@ class StatisticsCollector:
         """By Route, and then by cluster."""
         self._envoy: RunningEnvoy | None = None
         self._counts = EnvoyCounts(0.0)
+        self._with_tokens: set[Key] = set()
+        self._tokens: dict[str, TokenCounts] = {}
+        """By `socket_name` of a cluster."""
         self._fresh_until = self._durations_until = 0.0
         self._reading: asyncio.Task[str] | None = None
         self._routes_known = False
 
-    def set_labels(self, route: Key, labels: Mapping[str, Labels]) -> None:
-        """Set the labels of a Route's clusters; none removes the Route from the page."""
+    def set_labels(self, route: Key, labels: Mapping[str, Labels], *, with_tokens: bool = False) -> None:
+        """Set the labels of a Route's clusters; none removes the Route from the page.
+
+        Args:
+            route: the Route.
+            labels: by cluster.
+            with_tokens: whether Envoy counts the tokens of its requests.
+        """
+        (self._with_tokens.add if with_tokens else self._with_tokens.discard)(route)
         if labels:
             self._labels[route] = dict(labels)
         else:
@@ -74,7 +86,8 @@ class StatisticsCollector:
             log.info("the page has the counts of %.3f: %s", self._counts.read_at, problem)
         # If two Routes share a Service, its requests count for the later Route.
         labels = {cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()}
-        return self._counts.page(NAME, labels)
+        tokens = token_accounting.by_cluster(self._tokens, labels)
+        return self._counts.page(NAME, labels) + token_page.families(tokens, labels, self._counts.read_at)
 
     async def _refresh(self) -> str:
         """Read once for all concurrent requests; return why there is no new reading, or an empty text."""
@@ -93,11 +106,13 @@ class StatisticsCollector:
             text = await self._admin.statistics(durations=durations)
             pause = min(PAUSE_SHARE * (clock.monotonic() - began), LONGEST_PAUSE_SECONDS)
             clusters = statistics.parse(text)
+            tokens = token_accounting.parse(await self._admin.tokens()) if self._with_tokens else {}
             if not processes.is_alive(envoy.process):
                 return "Envoy exited during the reading"
             if envoy != self._envoy:
                 self._envoy, self._counts = envoy, EnvoyCounts(envoy.process.started_at())
             self._counts.update(clusters, now, durations=durations)
+            self._tokens = tokens
         except (errors.Unavailable, ValueError) as error:
             return str(error)
         self._fresh_until = clock.monotonic() + max(FRESH_SECONDS, pause)

@@ -111,6 +111,8 @@ class GatewayService:
     unavailable: str = ""
     problem: str = ""
     policy: RoutePolicy = ROUTE_DEFAULTS
+    token_usage: str = "none"
+    """How its answers report tokens: `none`, `final` or `continuous` (see `RouteSpec`)."""
 
     @property
     def prefix(self) -> str:
@@ -166,6 +168,7 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Gate
         unavailable="" if ring else _why_unavailable(segments),
         problem=_problem(sticky, segments, backends),
         policy=route_policy(spec),
+        token_usage=token_usage(route),
     )
 
 
@@ -183,6 +186,16 @@ def cluster_of(namespace: str, backend: Object, slices: Sequence[Object], spec: 
 def cluster_name(namespace: str, backend: Object) -> str:
     """Return the name of the cluster of a Route's backend."""
     return f"{namespace}/{backend['service']}/{int(backend['port'])}"
+
+
+def token_usage(route: Object) -> str:
+    """Return how a Route's answers report tokens: `none`, `final` or `continuous`."""
+    return str(route["spec"].get("tokenUsage") or "none")
+
+
+def counts_tokens(route: Object) -> bool:
+    """Whether the gateway counts the tokens of a Route's requests."""
+    return token_usage(route) != "none"
 
 
 def speaks_h2c(backend: Object) -> bool:

@@ -233,6 +233,8 @@ class OpenAiApp:
                 await send(_start(200, _EVENTS, ((b"cache-control", b"no-cache"), *self._closing())))
                 begun = True
                 chunks = [*answer.opening(), *chunks]
+            if body.has_continuous_usage:
+                chunks = [{**chunk, "usage": answer.usage(part.tokens)} for chunk in chunks]
             data = b"".join(map(openai_responses.event, chunks))
             if part.finish == "error":
                 data = openai_responses.event(

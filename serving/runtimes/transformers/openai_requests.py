@@ -60,11 +60,18 @@ class _Body(BaseModel):
         """Whether a stream ends with the numbers of tokens."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    @property
+    def has_continuous_usage(self) -> bool:
+        """Whether every part of a stream has the numbers of tokens so far."""
+        return self.has_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
+
 
 class StreamOptions(BaseModel):
     """Options of a streamed answer."""
 
     include_usage: StrictBool = False
+    continuous_usage_stats: StrictBool = False
+    """vLLM's: every part has the numbers of tokens so far; counts with `include_usage` only."""
 
 
 class TextPart(BaseModel):

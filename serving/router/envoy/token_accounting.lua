@@ -1,0 +1,304 @@
+-- Counts the tokens of requests to OpenAI's API, and those that wait, by backend.
+--
+-- A request is read as a whole, as its members may stand behind the prompt. An answer passes as it comes, except
+-- for the beginning of an event whose end has not arrived. The script does not run when a request is aborted:
+-- the access log then settles the dynamic metadata `left` (see token_accounting.py).
+
+local NAMESPACE = "slipway.tokens"
+local EPOCH_MS = 1767225600000  -- 2026-01-01, so that sums of start times stay small
+local GAIN = 0.05               -- weight of a new answer in the learned means
+local OUTPUT_TOKENS = 128       -- expected length of the first answer
+local BYTES_PER_TOKEN = 4       -- of the first prompt
+local STEP = 8                  -- generated tokens between two updates of `left`, which take 3 us
+local MAX_PARTS = 20000         -- parts of a request's JSON that are read, in some 4 ms
+local MAX_EVENT = 65536         -- bytes; a longer event passes unread
+local MAX_TOKENS = 1000000000   -- of one request; a higher number is an error
+
+-- By backend, learned by this worker: mean tokens of an answer, mean bytes of a prompt's token, and generated
+-- tokens that were counted and do not exist.
+local output_means, byte_means, surpluses = {}, {}, {}
+-- Statistics by backend and name: looking one up takes longer than counting. They live as long as the listener.
+local counters, histograms = {}, {}
+
+local function statistic(table, id, name, create)
+  local of_backend = table[id]
+  if not of_backend then
+    of_backend = {}
+    table[id] = of_backend
+  end
+  local known = of_backend[name]
+  if not known then
+    known = create(id .. "." .. name)
+    of_backend[name] = known
+  end
+  return known
+end
+
+local function count(handle, id, name, number)
+  if number > 0 then
+    statistic(counters, id, name, function(full) return handle:stats():counter(full) end):add(number)
+  end
+end
+
+local function observe(handle, id, name, microseconds)
+  statistic(histograms, id, name, function(full)
+    return handle:stats():histogram(full, "microseconds")
+  end):recordValue(math.max(0, microseconds))
+end
+
+local function now(handle)
+  return tonumber(handle:timestampString(EnvoyTimestampResolution.MICROSECOND))
+end
+
+local function learn(means, id, sample, initial)
+  local mean = means[id] or initial
+  means[id] = mean + GAIN * (sample - mean)
+end
+
+local function token_number(text)
+  local number = tonumber(text)
+  return number and number >= 0 and number <= MAX_TOKENS and math.floor(number) or nil
+end
+
+-- Returns the position behind the JSON string that begins at `at`, or nil without its end.
+local function after_string(text, at)
+  local quote = at
+  while true do
+    quote = text:find('"', quote + 1, true)
+    if not quote then return nil end
+    local other = quote - 1
+    while text:byte(other) == 92 do other = other - 1 end  -- backslashes
+    if (quote - other) % 2 == 1 then return quote + 1 end
+  end
+end
+
+-- Returns the first and last positions of the values of a JSON object by member, and the position behind its
+-- brace; nil if the text is no object or has too many parts.
+local function members(text)
+  local first = text:match("^%s*{()")
+  if not first then return nil end
+  local values, at, depth, key, start = {}, first, 1, nil, nil
+  for _ = 1, MAX_PARTS do
+    local part = text:find('["{}%[%],:]', at)
+    if not part then return nil end
+    local byte = text:byte(part)
+    if byte == 34 then  -- a quote
+      at = after_string(text, part)
+      if not at then return nil end
+      if depth == 1 and not start then key = text:sub(part + 1, at - 2) end
+    else
+      at = part + 1
+      if byte == 123 or byte == 91 then  -- { and [
+        depth = depth + 1
+      elseif byte == 58 then  -- a colon
+        if depth == 1 then start = at end
+      else
+        if depth == 1 and key and start then
+          values[key] = {start, part - 1}
+          key, start = nil, nil
+        end
+        if byte ~= 44 then  -- } and ]
+          depth = depth - 1
+          if depth == 0 then return values, first end
+        end
+      end
+    end
+  end
+  return nil
+end
+
+local function value(text, values, name)
+  local range = values[name]
+  return range and text:sub(range[1], range[2]):match("^%s*(.-)%s*$")
+end
+
+-- Returns the request with stream options that ask for the numbers of tokens.
+local function with_usage(text, values, first, continuous)
+  local options = '{"include_usage":true' .. (continuous and ',"continuous_usage_stats":true}' or "}")
+  local range = values["stream_options"]
+  if range then return text:sub(1, range[1] - 1) .. options .. text:sub(range[2] + 1) end
+  return text:sub(1, first - 1) .. '"stream_options":' .. options .. "," .. text:sub(first)
+end
+
+function envoy_on_request(handle)
+  local context, headers = handle:filterContext(), handle:headers()
+  local id, continuous = context:get("id"), context:get("continuous")
+  local path = (headers:get(":path") or ""):match("^[^?]*")
+  local is_generation = path:find("/v1/chat/completions$") or path:find("/v1/completions$")
+  if not id or not is_generation or headers:get(":method") ~= "POST" then return end
+  local begun = now(handle)
+  local body = handle:body()
+  if not body then return end
+  local text = body:getBytes(0, body:length())
+  local values, first = members(text)
+  values = values or {}
+  local options = value(text, values, "stream_options") or ""
+  local has_usage = options:find('"include_usage"%s*:%s*true') ~= nil
+  local has_each = options:find('"continuous_usage_stats"%s*:%s*true') ~= nil
+  local strip = value(text, values, "stream") == "true" and not (has_usage and (has_each or not continuous))
+  if strip then body:setBytes(with_usage(text, values, first, continuous)) end
+  local prompt = values["messages"] or values["prompt"] or {1, #text}
+  local bytes = prompt[2] - prompt[1] + 1
+  local limit = token_number(value(text, values, "max_completion_tokens") or value(text, values, "max_tokens"))
+  local request = {
+    id = id,
+    begun = begun,
+    bytes = bytes,
+    has_usage = has_usage,
+    strip = strip,
+    prompt = math.ceil(bytes / (byte_means[id] or BYTES_PER_TOKEN)),
+    output = math.ceil(math.min(output_means[id] or OUTPUT_TOKENS, limit or MAX_TOKENS)),
+    started = math.max(0, math.floor((begun / 1000 - EPOCH_MS) / 100)),
+  }
+  local metadata = handle:streamInfo():dynamicMetadata()
+  metadata:set(NAMESPACE, "request", request)
+  metadata:set(NAMESPACE, "left", {
+    prompt = request.prompt, output = request.output, requests = 1, started = request.started, unread = 0,
+  })
+  count(handle, id, "prompt_admitted", request.prompt)
+  count(handle, id, "output_admitted", request.output)
+  count(handle, id, "requests_admitted", 1)
+  count(handle, id, "started_admitted", request.started)
+end
+
+-- Counts generated tokens; a negative number is subtracted from those of later answers.
+local function count_generated(handle, id, number)
+  local total = number - (surpluses[id] or 0)
+  count(handle, id, "generated_tokens", total)
+  surpluses[id] = math.max(0, -total)
+end
+
+-- Returns the numbers of prompt and generated tokens in a JSON text; nil if it has none. In a JSON string the
+-- quotes of the name would be escaped.
+local function usage_of(text)
+  local usage = text:match('[^\\]"usage"%s*:%s*(%b{})')
+  if not usage then return nil end
+  local generated = token_number(usage:match('"completion_tokens"%s*:%s*(%d+)'))
+  return token_number(usage:match('"prompt_tokens"%s*:%s*(%d+)')), generated or 0
+end
+
+local CONTENT = {'"content"%s*:%s*"[^"]', '"text"%s*:%s*"[^"]', '"reasoning[%w_]*"%s*:%s*"[^"]',
+  '"arguments"%s*:%s*"[^"]', '"tool_calls"%s*:%s*%[%s*{'}
+
+local function has_content(event)
+  for _, pattern in ipairs(CONTENT) do
+    if event:find(pattern) then return true end
+  end
+  return false
+end
+
+-- One streamed answer.
+local Answer = {}
+Answer.__index = Answer
+
+function Answer.new(handle, request)
+  return setmetatable({
+    handle = handle,
+    request = request,
+    id = request.id,
+    generated = 0,
+    recorded = 0,  -- generated tokens that `left` does not have any more
+    last = nil,    -- time of the last token
+    left = {prompt = request.prompt, output = request.output, requests = 1, started = request.started, unread = 0},
+  }, Answer)
+end
+
+function Answer:record()
+  self.handle:streamInfo():dynamicMetadata():set(NAMESPACE, "left", self.left)
+end
+
+-- Counts an event, and returns what the client gets of it, or nil.
+function Answer:take(event)
+  local prompt, total
+  if event:find('"usage"', 1, true) then prompt, total = usage_of(event) end
+  local number = total and total - self.generated or (has_content(event) and 1 or 0)
+  if number > 0 then self:progress(number) end
+  if number ~= 0 then count_generated(self.handle, self.id, number) end
+  self.generated = self.generated + number
+  if prompt then self:read_prompt(prompt) end
+  if not self.request.strip or not event:find('"usage"', 1, true) then return event end
+  if event:find('"choices"%s*:%s*%[%s*%]') then return self.request.has_usage and event or nil end
+  return (event:gsub(',%s*"usage"%s*:%s*%b{}', "", 1):gsub(',%s*"usage"%s*:%s*null', "", 1))
+end
+
+function Answer:progress(number)
+  local time, left = now(self.handle), self.left
+  if self.last then
+    local each = math.floor((time - self.last) / number)
+    for _ = 1, math.min(number, STEP) do observe(self.handle, self.id, "inter_token_us", each) end
+  else
+    observe(self.handle, self.id, "first_token_us", time - self.request.begun)
+    count(self.handle, self.id, "prompt_settled", left.prompt)
+    count(self.handle, self.id, "requests_settled", 1)
+    count(self.handle, self.id, "started_settled", left.started)
+    left.prompt, left.requests, left.started, left.unread = 0, 0, 0, left.prompt
+    self:record()
+  end
+  self.last = time
+end
+
+function Answer:read_prompt(number)
+  if self.prompt then return end
+  self.prompt = number
+  count(self.handle, self.id, "prompt_tokens", number)
+  if number > 0 then learn(byte_means, self.id, self.request.bytes / number, BYTES_PER_TOKEN) end
+  self.left.unread = 0
+  self:record()
+end
+
+-- Takes the generated tokens off `left`, if there are `least` new ones.
+function Answer:settle(least)
+  local settled = math.min(self.generated, self.request.output)
+  local more = settled - self.recorded
+  if more < least then return end
+  count(self.handle, self.id, "output_settled", more)
+  self.recorded, self.left.output = settled, self.request.output - settled
+  self:record()
+end
+
+local function read_stream(handle, request)
+  local answer, rest = Answer.new(handle, request), ""
+  for chunk in handle:bodyChunks() do
+    local text = rest .. chunk:getBytes(0, chunk:length())
+    local parts, at = {}, 1
+    while true do
+      local first, last = text:find("\r?\n\r?\n", at)
+      if not first then break end
+      parts[#parts + 1] = answer:take(text:sub(at, last))
+      at = last + 1
+    end
+    rest = text:sub(at)
+    if #rest > MAX_EVENT then
+      parts[#parts + 1], rest = rest, ""
+    end
+    if request.strip then chunk:setBytes(table.concat(parts)) end
+    answer:settle(STEP)
+  end
+  answer:settle(1)
+  if answer.generated > 0 then learn(output_means, request.id, answer.generated, OUTPUT_TOKENS) end
+end
+
+local function read_whole(handle, request)
+  local text = ""
+  for chunk in handle:bodyChunks() do
+    local from = math.max(0, chunk:length() - MAX_EVENT)
+    text = (text .. chunk:getBytes(from, chunk:length() - from)):sub(-MAX_EVENT)
+  end
+  local prompt, generated = usage_of(text)
+  if not generated then return end
+  count(handle, request.id, "prompt_tokens", prompt or 0)
+  count_generated(handle, request.id, generated)
+  if (prompt or 0) > 0 then learn(byte_means, request.id, request.bytes / prompt, BYTES_PER_TOKEN) end
+  learn(output_means, request.id, generated, OUTPUT_TOKENS)
+end
+
+function envoy_on_response(handle)
+  local ours = handle:streamInfo():dynamicMetadata():get(NAMESPACE)
+  local request, headers = ours and ours["request"], handle:headers()
+  if not request or headers:get(":status") ~= "200" then return end
+  if (headers:get("content-type") or ""):find("text/event-stream", 1, true) then
+    read_stream(handle, request)
+  else
+    read_whole(handle, request)
+  end
+end

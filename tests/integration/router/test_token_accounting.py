@@ -1,0 +1,241 @@
+"""Envoy counts the tokens of requests to language models, whatever becomes of the requests."""
+
+import asyncio
+import contextlib
+import io
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from serving import clock
+from serving.router.envoy import token_accounting
+from serving.router.envoy.token_accounting import TokenCounts
+from serving.router.plan.service import socket_name
+from tests.fakes.language_engine import PROMPT_TOKENS, LanguageEngine
+from tests.rig.addresses import own
+from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
+
+ADDRESS = own(61)
+PAIRS = token_accounting.PAIRS
+
+
+class Chat:
+    """A gateway with one language model, and its client."""
+
+    def __init__(self, rig: GatewayRig, engine: LanguageEngine, session: aiohttp.ClientSession) -> None:
+        self.rig, self.engine, self._session = rig, engine, session
+
+    async def serve(self, usage: str) -> None:
+        chat = route("chat", [("a", 10_000)])
+        chat["spec"]["tokenUsage"] = usage
+        await self.rig.serve([chat], [endpoint_slice("chat-a", [ADDRESS])])
+
+    @contextlib.asynccontextmanager
+    async def asked(
+        self, path: str = "chat/completions", **fields: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        body = orjson.dumps(
+            {"messages": [{"role": "user", "content": 'tell "me"'}], "model": "chat", **fields}
+        )
+        url = f"{self.rig.url}/default/chat/v1/{path}"
+        async with self._session.post(url, data=io.BytesIO(body)) as response:
+            yield response
+
+    async def ask(self, path: str = "chat/completions", **fields: Any) -> bytes:
+        async with self.asked(path, **fields) as response:
+            assert response.status == 200
+            return await response.read()
+
+    async def counts(self) -> TokenCounts:
+        page = token_accounting.parse(await self.rig.admin.tokens())
+        return page.get(socket_name("default/chat-a/8080"), TokenCounts())
+
+    async def until(self, holds: Callable[[TokenCounts], bool]) -> TokenCounts:
+        deadline = clock.monotonic() + 5
+        while not holds(counts := await self.counts()):
+            assert clock.monotonic() < deadline, counts
+            await asyncio.sleep(0.02)
+        return counts
+
+    async def until_settled(self) -> TokenCounts:
+        return await self.until(lambda counts: not any(counts.waiting(name) for name in PAIRS))
+
+
+@pytest.fixture
+async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+    engine = LanguageEngine()
+    async with (
+        engine.listening(ADDRESS, 8080),
+        gateway_rig(tmp_path) as rig,
+        aiohttp.ClientSession() as session,
+    ):
+        yield Chat(rig, engine, session)
+
+
+def events(answer: bytes) -> list[Any]:
+    """Return the documents of a stream's events, without the last, `[DONE]`."""
+    *parts, done = [event.removeprefix(b"data: ") for event in answer.split(b"\n\n")[:-1]]
+    assert done == b"[DONE]"
+    return [orjson.loads(part) for part in parts]
+
+
+@pytest.mark.parametrize("splits_events", [False, True])
+@pytest.mark.parametrize("usage", ["final", "continuous"])
+async def test_stream_is_counted_and_looks_as_if_nobody_had_asked_for_its_tokens(
+    chat: Chat, usage: str, *, splits_events: bool
+) -> None:
+    await chat.serve(usage)
+    chat.engine.splits_events = splits_events
+    answer = events(await chat.ask(stream=True, max_tokens=20))
+    assert [event["choices"][0]["delta"].get("content") for event in answer] == [
+        "",
+        *(f'"w{index} ' for index in range(20)),
+    ]
+    assert all("usage" not in event for event in answer)
+    counts = await chat.until_settled()
+    assert (counts.prompt_tokens, counts.generated_tokens) == (PROMPT_TOKENS, 20)
+    counts = await chat.until(lambda counts: counts.inter_token.at_most[-1] == 19)  # at the next reading
+    assert counts.first_token.at_most[-1] == 1
+    asked = chat.engine.requests[-1]["stream_options"]
+    assert asked == {"include_usage": True} | (
+        {"continuous_usage_stats": True} if usage == "continuous" else {}
+    )
+
+
+@pytest.mark.parametrize("usage", ["final", "continuous"])
+async def test_client_that_asks_for_usage_gets_it_in_the_last_event_alone(chat: Chat, usage: str) -> None:
+    await chat.serve(usage)
+    answer = events(await chat.ask(stream=True, max_tokens=3, stream_options={"include_usage": True}))
+    assert [event.get("usage") for event in answer[:-1]] == [None] * 4
+    assert answer[-1]["choices"] == []
+    assert answer[-1]["usage"]["completion_tokens"] == 3
+    assert (await chat.until_settled()).generated_tokens == 3
+
+
+async def test_answer_that_is_not_streamed_is_counted_and_unchanged(chat: Chat) -> None:
+    await chat.serve("continuous")
+    answer = orjson.loads(await chat.ask(max_tokens=5))
+    assert answer["usage"]["completion_tokens"] == 5
+    counts = await chat.until_settled()
+    assert (counts.prompt_tokens, counts.generated_tokens) == (PROMPT_TOKENS, 5)
+    assert "stream_options" not in chat.engine.requests[-1]
+
+
+async def test_request_waits_with_its_tokens_until_its_first_token(chat: Chat) -> None:
+    await chat.serve("continuous")
+    chat.engine.released.clear()
+    asked = asyncio.create_task(chat.ask(stream=True, max_tokens=40))
+    counts = await chat.until(lambda counts: counts.waiting("requests") == 1)
+    assert counts.waiting("prompt") > 0
+    assert counts.waiting("output") == 40
+    assert 0 <= counts.age(clock.now().timestamp()) < 5
+    chat.engine.stop_after = 16
+    chat.engine.released.set()
+    counts = await chat.until(lambda counts: counts.waiting("output") < 40)
+    assert counts.waiting("requests") == counts.waiting("prompt") == 0
+    assert counts.age(clock.now().timestamp()) == 0
+    asked.cancel()
+    await asyncio.wait([asked])
+    counts = await chat.until_settled()
+    assert counts.generated_tokens == 16
+
+
+@pytest.mark.parametrize("usage", ["final", "continuous"])
+async def test_client_that_disconnects_leaves_what_it_got_and_no_waiting_tokens(
+    chat: Chat, usage: str
+) -> None:
+    await chat.serve(usage)
+    chat.engine.stop_after = 5
+    async with chat.asked(stream=True, max_tokens=40) as response:
+        while b"w4" not in await response.content.readuntil(b"\n\n"):
+            pass
+    counts = await chat.until_settled()
+    assert counts.generated_tokens == 5
+    assert counts.prompt_tokens > 0  # estimated, if the engine has not told yet
+
+
+async def test_engine_that_dies_in_mid_stream_leaves_no_waiting_tokens(chat: Chat) -> None:
+    await chat.serve("continuous")
+    chat.engine.abort_after = 5
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await chat.ask(stream=True, max_tokens=40)
+    counts = await chat.until_settled()
+    assert (counts.prompt_tokens, counts.generated_tokens) == (PROMPT_TOKENS, 5)
+
+
+async def test_request_that_nobody_answers_leaves_no_waiting_tokens(chat: Chat) -> None:
+    await chat.serve("continuous")
+    await chat.rig.serve([], [])
+    dead = route("chat", [("a", 10_000)])
+    dead["spec"]["tokenUsage"] = "continuous"
+    await chat.rig.serve([dead], [endpoint_slice("chat-a", [own(62)])])
+    async with chat.asked(stream=True, max_tokens=40) as response:
+        assert response.status == 503
+    counts = await chat.until_settled()
+    assert counts.counters["requests_admitted"] == 1
+    assert counts.generated_tokens == 0
+
+
+async def test_learned_length_of_answers_is_expected_of_later_requests(chat: Chat) -> None:
+    await chat.serve("continuous")
+    for _ in range(60):
+        await chat.ask(max_tokens=20)
+    chat.engine.released.clear()
+    asked = asyncio.create_task(chat.ask(stream=True))
+    counts = await chat.until(lambda counts: counts.waiting("requests") == 1)
+    assert 20 <= counts.waiting("output") <= 30  # 128 at first
+    assert PROMPT_TOKENS - 2 <= counts.waiting("prompt") <= PROMPT_TOKENS + 2
+    chat.engine.released.set()
+    await asked
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"stream": true',
+        b'{"stream": true, "messages": "\\',
+        b"[" * 100_000,
+        b'{"a": ' * 20_000,
+        b'{"messages": "' + b'\\"' * 100_000 + b'", "stream": true}',
+        b"\xff\xfe\x00",
+        b'{"max_tokens": 1e400, "stream": true}',
+        b'{"max_tokens": -5, "stream": true, "stream_options": 3}',
+        b'{"max_tokens": "many", "max_completion_tokens": {}, "messages": []}',
+    ],
+)
+async def test_malformed_request_reaches_the_engine_and_leaves_no_waiting_tokens(
+    chat: Chat, body: bytes
+) -> None:
+    await chat.serve("continuous")
+    async with aiohttp.ClientSession() as session:
+        url = f"{chat.rig.url}/default/chat/v1/chat/completions"
+        async with session.post(url, data=body) as response:
+            await response.read()
+            assert response.status in (200, 500)  # the engine's, which is a strict parser
+    await chat.until_settled()
+
+
+async def test_request_above_the_limit_is_refused(chat: Chat) -> None:
+    await chat.serve("continuous")
+    limit = chat.rig.settings.gateway.language_request_bytes
+    async with chat.asked(max_tokens=1, user="x" * limit) as response:
+        assert response.status == 413
+    assert (
+        orjson.loads(await chat.ask(max_tokens=1, user="x" * (limit - 1000)))["usage"]["completion_tokens"]
+        == 1
+    )
+    await chat.until_settled()
+
+
+async def test_other_paths_and_services_are_not_counted(chat: Chat) -> None:
+    await chat.serve("continuous")
+    await chat.ask("embeddings")
+    await chat.serve("none")
+    await chat.ask(stream=True, max_tokens=3)
+    assert (await chat.counts()).counters == {}
