@@ -12,7 +12,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test fuzz check lint bench test-cluster kubeconfig lock docs proto clean
+.PHONY: help venv demo demo-llm test fuzz check lint bench test-cluster kubeconfig lock docs proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,14 @@ $(STAMP): requirements.lock pyproject.toml
 
 demo: venv ## From two training jobs to weighted traffic, and to zero and back, in about a minute
 	@$(BIN)/slipway demo
+
+demo-llm: venv ## The same with language models that it trains, in some four minutes; installs PyTorch
+	@$(BIN)/python -c 'import openai, torch, transformers' 2>/dev/null || \
+	  { echo "Installing PyTorch, Transformers and openai (once, some minutes) ..."; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null || \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check 'torch>=2.9'; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check 'transformers==5.24.0' 'openai==3.57.0'; }
+	@$(BIN)/slipway demo --llm
 
 # One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
 # first, by name, and mostly wait: lint runs beside them.

@@ -23,6 +23,7 @@ from autoscaler.signals import gauges as gauges_read
 from autoscaler.signals.board import Board, Health
 from autoscaler.signals.exposition import Target
 from autoscaler.signals.pages import Pages
+from autoscaler.signals.token_board import TokenBoard
 from autoscaler.store import StateStore
 from autoscaler.target_state import TargetState
 from autoscaler.targets import Seen
@@ -77,6 +78,7 @@ class AutoscalerController:
         self._deployments.on_change(self._deployment_changed)
         self._pods.on_change(self._pod_changed)
         self._board = Board()
+        self._tokens = TokenBoard()
         self._targets = targets.Targets(kube)
         self._writer = Writer(kube, self._recorder, self._targets)
         self._gauges = gauges_read.Gauges(kube, settings.prometheus)
@@ -127,7 +129,10 @@ class AutoscalerController:
     async def _read_gauges(self) -> None:
         queries: dict[Key, gauges_read.Request] = {}
         for key, state in self._states.items():
-            gauges = [metric for metric in state.config.metrics if metric.type in gauges_read.TYPES]
+            autoscaler = self._autoscalers.get(*key)
+            counted = autoscaler is not None and self._tokens.waiting(_signals_of(autoscaler)) is not None
+            types = gauges_read.TYPES - gauges_read.TOKEN_TYPES if counted else gauges_read.TYPES
+            gauges = [metric for metric in state.config.metrics if metric.type in types]
             if gauges:
                 queries[key] = gauges_read.Request(gauges, state.pods)
         await self._gauges.read(queries)
@@ -140,6 +145,7 @@ class AutoscalerController:
         now = clock.monotonic()
         self._board.tick(read.readings, live, known, read.held, now)
         self._board.forget(known)
+        self._tokens.tick(read.readings)
         for autoscaler in self._autoscalers:
             key = Key.of(autoscaler)
             state = self._states.get(key)
@@ -240,9 +246,9 @@ class AutoscalerController:
             now,
             observed,
             self._load(autoscaler, now) if self._is_counted(autoscaler, seen) else None,
-            gauges,
+            gauges | self._waiting_tokens(autoscaler, state),
             self._percentiles(autoscaler, state, moment),
-            self._gauges.engine_load(key),
+            self._tokens.load(_signals_of(autoscaler), observed.ready) or self._gauges.engine_load(key),
         )
         signals = [*(self._board.health(moment) if seen.is_ours else ()), *sources]
         decision = state.decide(observation)
@@ -267,6 +273,12 @@ class AutoscalerController:
         if decision.replicas == desired and not counts:
             return  # replicas are not counted yet; the count of a watch event starts this again
         await self._writer.report(autoscaler, seen, state, active, signals, moment=moment)
+
+    def _waiting_tokens(self, autoscaler: Object, state: TargetState) -> dict[str, float]:
+        """Return the waiting tokens that gateways count, by metric."""
+        waiting = self._tokens.waiting(_signals_of(autoscaler))
+        metrics = [metric for metric in state.config.metrics if metric.type == "TokenQueueDepth"]
+        return {} if waiting is None else {metric.name: waiting for metric in metrics}
 
     def _percentiles(self, autoscaler: Object, state: TargetState, moment: float) -> dict[str, Percentile]:
         target = _signals_of(autoscaler)

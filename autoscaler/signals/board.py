@@ -13,7 +13,7 @@ from typing import NamedTuple
 from autoscaler.observation import Load, Percentile
 from autoscaler.signals import durations
 from autoscaler.signals.durations import DurationWindow
-from autoscaler.signals.exposition import Counts, Target
+from autoscaler.signals.exposition import Counts, Target, Tokens
 
 MOST_RATE = 1e6
 """Requests per second of one target at one gateway: ten times what an Envoy of many cores forwards."""
@@ -47,6 +47,8 @@ class Reading:
     """Cumulative answers by the upper bound of their duration in seconds."""
     timed: AbstractSet[Target] = frozenset()
     """Targets whose `buckets` were read; a target without answers has none."""
+    tokens: Mapping[Target, Tokens] = field(default_factory=dict)
+    """Of language models."""
 
 
 class Health(NamedTuple):

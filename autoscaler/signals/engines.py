@@ -44,14 +44,8 @@ ENGINES: dict[str, dict[str, tuple[str, ...]]] = {
         PROMPT_TOKENS: ("nv_llm_input_token_len_sum",),
         GENERATED_TOKENS: ("nv_llm_output_token_len_sum",),
     },
-    "slipway": {
-        WAITING_TOKENS: ("slipway_tokens_waiting",),
-        WAITING: ("slipway_requests_waiting",),
-        RUNNING: ("slipway_requests_running",),
-        CACHE: ("slipway_kv_cache_usage_ratio",),
-        PROMPT_TOKENS: ("slipway_prompt_tokens_total",),
-        GENERATED_TOKENS: ("slipway_generated_tokens_total",),
-    },
+    # Our runtime has vLLM's names, and one of its own.
+    "transformers": {WAITING_TOKENS: ("slipway_prompt_tokens_waiting",)},
 }
 """Metric names by engine and field, the newest first. A name with a label selects that series alone. Series
 of one name are added up, except for a share (`CACHE`), of which the highest counts."""

@@ -17,6 +17,14 @@ _COUNTED = {
     "slipway_requests_held": "held",
 }
 """Metrics with the labels of a target, and the field of each."""
+_TOKENS = {
+    "slipway_prompt_tokens_total": "processed",
+    "slipway_generated_tokens_total": "processed",
+    "slipway_tokens_waiting": "waiting",
+    "slipway_token_queue_requests": "queued",
+    "slipway_token_queue_age_seconds": "age",
+}
+"""Metrics of language models with the labels of a target, and the field of each."""
 _ALONE = {
     "slipway_gateway_reading_timestamp_seconds": "read_at",
     "slipway_envoy_start_time_seconds": "started",
@@ -53,6 +61,19 @@ class Counts(NamedTuple):
     """Requests in flight, those that the activator holds included."""
 
 
+class Tokens(NamedTuple):
+    """The tokens of one target at one gateway."""
+
+    processed: float = 0.0
+    """Read and generated tokens since its Envoy started."""
+    waiting: float = 0.0
+    """Tokens of prompts that are not read yet, and expected tokens that are not generated yet."""
+    queued: float = 0.0
+    """Requests without a first token."""
+    age: float = 0.0
+    """Mean seconds since their arrival."""
+
+
 class Page(NamedTuple):
     """The content of one page."""
 
@@ -67,6 +88,8 @@ class Page(NamedTuple):
     held: dict[Target, float]
     buckets: dict[Target, dict[float, float]]
     """Cumulative answers by the upper bound of their seconds, of the targets in `timed`."""
+    tokens: dict[Target, Tokens]
+    """Of language models."""
 
 
 class _Sample(NamedTuple):
@@ -74,13 +97,16 @@ class _Sample(NamedTuple):
 
     target: Target
     place: int
-    """The index in `Counts`; -1 for held requests."""
+    """The index in `Counts`, or from `_FIRST_TOKEN_PLACE` on in `Tokens`; -1 for held requests."""
     is_error: bool = False
 
 
 _OTHER = _Sample(Target("", ""), -2)
 _PLACES = {name: place for place, name in enumerate(Counts._fields)}
 _WIDTH = len(Counts._fields)
+_FIRST_TOKEN_PLACE = 100
+_TOKEN_PLACES = {name: place for place, name in enumerate(Tokens._fields, _FIRST_TOKEN_PLACE)}
+_TOKEN_WIDTH = len(Tokens._fields)
 
 
 class Parser:
@@ -106,6 +132,7 @@ class Parser:
         held: dict[Target, float] = {}
         alone: dict[str, tuple[str, float]] = {}
         buckets: dict[Target, dict[float, float]] = {}
+        tokens: dict[Target, list[float]] = {}
         known = self._known
         for line in text.split("\n"):
             if line.startswith((_BUCKET, "#")):
@@ -117,7 +144,10 @@ class Parser:
             if sample is None:
                 sample = self._learn(head)
             target, place, is_error = sample
-            if place >= 0:
+            if place >= _FIRST_TOKEN_PLACE:
+                values = tokens.setdefault(target, [0.0] * _TOKEN_WIDTH)
+                values[place - _FIRST_TOKEN_PLACE] += float(value)
+            elif place >= 0:
                 counts = counts_by_target.get(target)
                 if counts is None:
                     counts = counts_by_target[target] = [0.0] * _WIDTH
@@ -137,6 +167,7 @@ class Parser:
             {target: Counts(*values) for target, values in counts_by_target.items()},
             held,
             buckets,
+            {target: Tokens(*numbers) for target, numbers in tokens.items()},
         )
 
     def _bucket(
@@ -159,14 +190,15 @@ class Parser:
             self._known.clear()
             self._targets.clear()
         name, _, label_text = head.partition("{")
-        field = _COUNTED.get(name)
+        field = _COUNTED.get(name) or _TOKENS.get(name)
         sample = _OTHER
         if field is not None:
             labels = _labels(label_text)
             target = Target(labels.get("namespace", ""), labels.get("revision", ""))
             target = self._targets.setdefault(target, target)
             code = labels.get("code_class", "")
-            sample = _Sample(target, -1 if field == "held" else _PLACES[field], code == "5xx")
+            places = _TOKEN_PLACES if name in _TOKENS else _PLACES
+            sample = _Sample(target, -1 if field == "held" else places[field], code == "5xx")
         self._known[head] = sample
         return sample
 

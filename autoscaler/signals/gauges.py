@@ -24,6 +24,8 @@ TIMEOUT_SECONDS = 3.0
 PROMPT_LENGTH = 500.0
 """Assumed tokens of a waiting request, where the engine counts only requests: a short document."""
 TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"})
+TOKEN_TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond"})
+"""Types that are read from replicas' pages only where no gateway counts the tokens."""
 _METRICS_PORT = "prometheus.io/port"
 _METRICS_PATH = "prometheus.io/path"
 
@@ -97,7 +99,7 @@ class Gauges:
         failures: dict[str, str] = {}
         types = {metric.type for metric in request.metrics}
         waiting = known.engines = None
-        if types & {"TokenQueueDepth", "TokensPerSecond"}:
+        if types & TOKEN_TYPES:
             waiting, known.engines = await self._tokens(known, request.pods)
         for metric in request.metrics:
             source = _SOURCES.get(metric.type)

@@ -65,7 +65,13 @@ class Pages:
                 continue
             if page.gateway:
                 readings[page.gateway] = Reading(
-                    page.gateway, page.read_at, page.started, page.counts, page.buckets, frozenset(timed)
+                    page.gateway,
+                    page.read_at,
+                    page.started,
+                    page.counts,
+                    page.buckets,
+                    frozenset(timed),
+                    page.tokens,
                 )
             if page.activator:
                 activators.add(page.activator)

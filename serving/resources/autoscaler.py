@@ -113,7 +113,8 @@ class MetricSpec(Base):
         ],
         Field(
             description="QPS: arriving requests per second; Concurrency: requests in flight; Latency: from"
-            " the request to the end of the response; TokenQueueDepth: waiting prompt tokens;"
+            " the request to the end of the response; TokenQueueDepth: tokens of prompts"
+            " that are not read yet, and expected tokens of answers that are not generated yet;"
             " TokensPerSecond: arriving and generated tokens; Utilization: share of a replica's limit;"
             " PromQL: sum of the values of a query."
         ),

@@ -98,12 +98,12 @@ def wait_listening(port: int, process: subprocess.Popen[bytes], seconds: float =
 
 
 @contextlib.contextmanager
-def running(core: str, port: int, *command: str) -> Iterator[int]:
+def running(core: str, port: int, *command: str, seconds: float = START_SECONDS) -> Iterator[int]:
     process = subprocess.Popen(
         ["taskset", "-c", core, *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
     try:
-        wait_listening(port, process)
+        wait_listening(port, process, seconds)
         yield port
     finally:
         stop(process)

@@ -1,6 +1,7 @@
 """`slipway demo`: its data directory, signals and exit code. `story` has the steps."""
 
 import asyncio
+import importlib.util
 import signal
 import sys
 import tempfile
@@ -16,11 +17,15 @@ from serving.data_dir import DataDir
 if TYPE_CHECKING:
     from serving.cli.demo.console import Story
 
+LLM_MODULES = ("torch", "transformers", "openai")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running at the end.")] = False,
+    llm: Annotated[
+        bool, typer.Option("--llm", help="With language models; needs the extra `llm` and `openai`.")
+    ] = False,
     data_dir: Annotated[
         Path | None,
         typer.Option("--data-dir", metavar="DIR", help="Data directory.  [default: a temporary directory]"),
@@ -32,24 +37,26 @@ def demo(
     """
     if data_dir is not None and data_dir.exists() and any(data_dir.iterdir()):
         raise errors.UserError(f"{data_dir} is not empty; the demo wants a directory of its own")
+    if llm and (missing := [name for name in LLM_MODULES if importlib.util.find_spec(name) is None]):
+        raise errors.UserError(f"--llm needs {', '.join(missing)}: pip install 'slipway[llm]' openai")
     from serving.cli.demo.console import Story
 
     with Story() as story:
-        completed = asyncio.run(_until_signal(story, data_dir, keep=keep))
+        completed = asyncio.run(_until_signal(story, data_dir, keep=keep, llm=llm))
     if not completed:
         sys.exit(Exit.INTERRUPTED)
     if story.failed:
         sys.exit(Exit.FAILED)
 
 
-async def _until_signal(story: "Story", data_dir: Path | None, *, keep: bool) -> bool:
+async def _until_signal(story: "Story", data_dir: Path | None, *, keep: bool, llm: bool) -> bool:
     """Run the steps to the end, or until a signal; then stop everything, which no signal interrupts."""
     from serving.cli.demo.stack import Stack
     from serving.cli.demo.story import tell
 
     root = data_dir or Path(tempfile.mkdtemp(prefix="slipway-demo-"))
     stack = Stack(DataDir(root.absolute()))
-    steps = asyncio.ensure_future(tell(story, stack, keep=keep))
+    steps = asyncio.ensure_future(tell(story, stack, keep=keep, llm=llm))
     interrupted = False
 
     def signalled() -> None:

@@ -1,4 +1,4 @@
-"""The demo's objects: reads the samples and waits for conditions."""
+"""The demo's objects: reads the samples, waits for conditions, and trains."""
 
 import asyncio
 import contextlib
@@ -9,9 +9,11 @@ from typing import Any
 import yaml
 
 from serving import clock, errors
+from serving.cli.demo.console import Story
+from serving.cli.output import tables
 from serving.kube import Kube
 from serving.objects import Object
-from serving.resources import conditions
+from serving.resources import conditions, kinds, names
 from serving.resources.kinds import Kind
 
 NAMESPACE = "default"
@@ -28,13 +30,45 @@ def sample(file: str) -> list[Object]:
     ]
 
 
-async def until(kube: Kube, kind: Kind, name: str, condition: str, *, bad: str = "") -> Object:
+async def train(
+    story: Story, kube: Kube, file: str, columns: Mapping[str, str], *, seconds: float = WAIT_SECONDS
+) -> None:
+    """Run the Jobs of a sample, and show the ModelVersions that they become.
+
+    Args:
+        story: prints the steps.
+        kube: a client.
+        file: of `manifests/samples`.
+        columns: metrics of the models, by their headers.
+        seconds: longest training.
+    """
+    jobs = sample(file)
+    story.step(f"Training two models: slipway apply -f manifests/samples/{file}")
+    for job in jobs:
+        await kube.apply(kinds.JOB, job, manager="slipway")
+    for job in jobs:
+        story.doing(f"waiting for Job {job['metadata']['name']}")
+        await until(kube, kinds.JOB, job["metadata"]["name"], "Complete", bad="Failed", seconds=seconds)
+    story.step("Each finished Job becomes a ModelVersion with an OCI image")
+    rows = []
+    for job in jobs:
+        name = job["metadata"]["annotations"][names.MODEL_VERSION_ANNOTATION]
+        story.doing(f"waiting for ModelVersion {name}")
+        status = (await until(kube, kinds.MODEL_VERSION, name, "Ready"))["status"]
+        values = [f"{status['metrics'].get(metric, float('nan')):.4f}" for metric in columns.values()]
+        rows.append([name, status["lineage"]["name"], *values, status["size"], status["digest"]])
+    story.show(tables.text(["ModelVersion", "Job", *columns, "Bytes", "Digest"], rows))
+
+
+async def until(
+    kube: Kube, kind: Kind, name: str, condition: str, *, bad: str = "", seconds: float = WAIT_SECONDS
+) -> Object:
     """Wait for a condition and return the object.
 
     Raises:
         errors.UserError: it took too long, or the condition `bad` is True.
     """
-    deadline = clock.monotonic() + WAIT_SECONDS
+    deadline = clock.monotonic() + seconds
     current: Mapping[str, Any] | None = None
     while clock.monotonic() < deadline:
         with contextlib.suppress(errors.NotFound, errors.Unavailable):

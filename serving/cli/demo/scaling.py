@@ -31,8 +31,9 @@ COLUMNS = (("Seconds", 7), ("Desired", 7), ("Ready", 5), ("Rule", 10), ("Reason"
 class ScalingTable:
     """Prints a row at each change of the demo's Autoscaler."""
 
-    def __init__(self, story: Story, kube: Kube) -> None:
-        self._story, self._kube = story, kube
+    def __init__(self, story: Story, kube: Kube, arm: str) -> None:
+        """Args: arm: INFERENCE/PREDICTOR."""
+        self._story, self._kube, self._arm = story, kube, arm
         self._last: list[str] = []
 
     def head(self) -> None:
@@ -47,7 +48,7 @@ class ScalingTable:
         while clock.monotonic() < deadline:
             at_each_read()
             with suppress(errors.Unavailable):
-                scaler, *_ = await lookup.read(self._kube, NAMESPACE, ARM)
+                scaler, *_ = await lookup.read(self._kube, NAMESPACE, self._arm)
                 self._show(scaler)
                 if holds(scaler.get("status") or {}):
                     return True
@@ -75,9 +76,9 @@ async def scale(story: Story, kube: Kube, clients: Clients) -> None:
     await kube.apply(kinds.INFERENCE, inference, manager="slipway")
     story.doing("starting a replica, and proving it")
     await until(kube, kinds.INFERENCE, NAME, "Ready")
-    table = ScalingTable(story, kube)
+    table = ScalingTable(story, kube, ARM)
     await _burst(story, table, clients)
-    await _silence(story, table)
+    await silence(story, table)
     await _wake(story, table, clients)
 
 
@@ -104,7 +105,8 @@ async def _burst(story: Story, table: ScalingTable, clients: Clients) -> None:
     )
 
 
-async def _silence(story: Story, table: ScalingTable) -> None:
+async def silence(story: Story, table: ScalingTable) -> None:
+    """Wait for zero replicas."""
     story.step(
         "Silence: zero replicas 3 s after the last request "
         "(idleSeconds: 3 in the manifest; else the time is learned)"

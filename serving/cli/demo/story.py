@@ -13,7 +13,7 @@ from serving.cli import traffic
 from serving.cli.demo import scaling
 from serving.cli.demo.clients import Clients, started
 from serving.cli.demo.console import Story
-from serving.cli.demo.objects import NAMESPACE, WAIT_SECONDS, sample, until
+from serving.cli.demo.objects import NAMESPACE, WAIT_SECONDS, sample, train, until
 from serving.cli.demo.report import ArmResult, RequestResult, arms, failures
 from serving.cli.demo.stack import Stack, command_name
 from serving.cli.objects import lineage
@@ -32,21 +32,33 @@ AFTER_SHIFT = 2000
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 
-async def tell(story: Story, stack: Stack, *, keep: bool) -> None:
-    """Run all steps; the caller ends `stack`, also after a cancellation."""
+async def tell(story: Story, stack: Stack, *, keep: bool, llm: bool) -> None:
+    """Run all steps; the caller ends `stack`, also after a cancellation.
+
+    Args:
+        story: prints them.
+        stack: the product.
+        keep: leave it running.
+        llm: with language models instead of classifiers.
+    """
     story.step(f"Starting `slipway up` on free ports, data in {stack.where.root}")
     story.doing("waiting for the API and the gateway")
     await stack.start()
-    await _steps(story, stack.where)
+    if llm:
+        from serving.cli.demo import chat_story  # noqa: PLC0415 needs the extra `llm`
+
+        await chat_story.steps(story, stack.where)
+    else:
+        await _steps(story, stack.where)
     if keep:
         stack.keep()
-    _next(story, stack)
+    _next(story, stack, *((chat_story.NAME, chat_story.ARM) if llm else (NAME, scaling.ARM)))
 
 
 async def _steps(story: Story, where: DataDir) -> None:
     base = f"127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}"
     async with await connect(where.kubeconfig, component="demo", pool=8) as kube:
-        await _train(story, kube)
+        await train(story, kube, "jobs.yaml", {"Accuracy": "accuracy"})
         address = f"{base}/{NAME}"
         async with started(address, NAME) as clients:
             await _serve(story, kube)
@@ -57,7 +69,7 @@ async def _steps(story: Story, where: DataDir) -> None:
             await scaling.scale(story, kube, clients)
 
 
-def _next(story: Story, stack: Stack) -> None:
+def _next(story: Story, stack: Stack, inference: str, elastic: str) -> None:
     """Print the next commands, which can be copied."""
     if story.failed:
         story.step(f"{len(story.failed)} checks failed")
@@ -72,33 +84,13 @@ def _next(story: Story, stack: Stack) -> None:
     story.show(
         f"export KUBECONFIG={stack.where.kubeconfig}\n"
         f"{slipway} get\n"
-        f"{slipway} describe inference digits\n"
-        f"{slipway} traffic set digits stable=0 candidate=100\n"
-        f"{slipway} logs digits -f\n"
-        f"{slipway} autoscale explain {scaling.ARM}\n"
+        f"{slipway} describe inference {inference}\n"
+        f"{slipway} logs {inference} -f\n"
+        f"{slipway} autoscale explain {elastic}\n"
         "kubectl get modelversions,jobs,pods"
     )
     story.step("To stop it, and remove its data")
     story.show(f"{slipway} down --data-dir {root} && rm -r {root}")
-
-
-async def _train(story: Story, kube: Kube) -> None:
-    jobs = sample("jobs.yaml")
-    story.step("Training two classifiers: slipway apply -f manifests/samples/jobs.yaml")
-    for job in jobs:
-        await kube.apply(kinds.JOB, job, manager="slipway")
-    for job in jobs:
-        story.doing(f"waiting for Job {job['metadata']['name']}")
-        await until(kube, kinds.JOB, job["metadata"]["name"], "Complete", bad="Failed")
-    story.step("Each finished Job becomes a ModelVersion with an OCI image")
-    rows = []
-    for job in jobs:
-        name = job["metadata"]["annotations"][names.MODEL_VERSION_ANNOTATION]
-        story.doing(f"waiting for ModelVersion {name}")
-        status = (await until(kube, kinds.MODEL_VERSION, name, "Ready"))["status"]
-        accuracy = f"{status['metrics'].get('accuracy', float('nan')):.4f}"
-        rows.append([name, status["lineage"]["name"], accuracy, status["size"], status["digest"]])
-    story.show(tables.text(["ModelVersion", "Job", "Accuracy", "Bytes", "Digest"], rows))
 
 
 async def _serve(story: Story, kube: Kube) -> None:

@@ -169,7 +169,7 @@ def _public(settings: GatewaySettings, port: int) -> Json:
             "default_source_code": {"inline_string": ASSIGN_CALLER},
         },
     }
-    filters = [assign_caller, *token_accounting.filters()]
+    filters = token_accounting.filters(assign_caller)
     log = [token_accounting.access_log()]
     listener = {
         "name": "public",

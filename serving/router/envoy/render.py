@@ -3,7 +3,7 @@
 A change of one service among 1,000 must not cost the rendering of 1,000.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -103,7 +103,7 @@ class Renderer:
 
     def _public(self) -> tuple[Resource, Dependencies]:
         parts = [self._services[prefix] for prefix in sorted(self._services)]
-        entries = b"".join(part.path for part in parts)
+        entries = b"".join([*(part.path for part in parts), *self._models()])
         hosts = b"".join(part.host for part in parts)
         dependencies = Dependencies(
             frozenset().union(*(part.named for part in parts)),
@@ -111,6 +111,18 @@ class Renderer:
             frozenset(part.key_prefix for part in parts if part.weights is not None),
         )
         return _configuration("public", entries, self._not_found, self._settings, hosts), dependencies
+
+    def _models(self) -> Iterator[bytes]:
+        """Yield the addresses of all language models of a namespace; a service of its name has it first."""
+        names: dict[str, list[str]] = {}
+        for prefix in sorted(self._services):
+            part = self._services[prefix]
+            if part.language_model is not None:
+                namespace, name = part.language_model
+                names.setdefault(namespace, []).append(name)
+        for namespace, models in names.items():
+            if routes.models_prefix(namespace) not in self._services:
+                yield routes.models_entry(namespace, models, self._settings)
 
     def _private(self) -> tuple[Resource, Dependencies]:
         entries = b"".join(self._probes[prefix][0] for prefix in sorted(self._probes))
@@ -135,6 +147,7 @@ class Renderer:
             weights=weights.weights_of(service) if prefix else None,
             serving=frozenset(s.cluster for s in service.ring if s.size and not prefix),
             named=frozenset(segment.cluster for segment in service.ring),
+            language_model=None if service.token_usage == "none" else (service.namespace, service.name),
         )
 
 
@@ -164,6 +177,8 @@ class _ServiceParts:
     weights: Weights | None
     serving: frozenset[str]
     named: frozenset[str]
+    language_model: tuple[str, str] | None
+    """Its namespace and name, if it is one."""
 
 
 def _routes_of(parts: _ServiceParts | None) -> tuple[bytes, bytes] | None:

@@ -5,6 +5,7 @@ prefixes (`prefix_match_map`), as every request would search a list of routes li
 """
 
 import hashlib
+from collections.abc import Iterable
 
 from google.protobuf.any_pb2 import Any
 from google.protobuf.struct_pb2 import Struct, Value
@@ -41,6 +42,25 @@ def virtual_host(service: GatewayService, settings: GatewaySettings) -> bytes:
 def path_entry(service: GatewayService, settings: GatewaySettings) -> bytes:
     """Return a service's address by path, as an encoded part of the virtual host of all paths."""
     return _tree_entry(service.prefix, _route(service, service.prefix, settings))
+
+
+def models_entry(namespace: str, names: Iterable[str], settings: GatewaySettings) -> bytes:
+    """Return the address of all language models of a namespace, as an encoded part of the host of all paths."""
+    base = f"/{namespace}/"
+    filters = token_accounting.of_models(base, names, settings)
+    filters[ASSIGN_FILTER] = pack(envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=Struct()))))
+    prefix = models_prefix(namespace)
+    route = envoy.Route(
+        match=envoy.RouteMatch(prefix=prefix),
+        direct_response=_reply(404, f"use {prefix}v1/chat/completions, .../completions or .../models"),
+        typed_per_filter_config=filters,
+    )
+    return _tree_entry(prefix, route)
+
+
+def models_prefix(namespace: str) -> str:
+    """Return the path of the address of all language models of a namespace."""
+    return f"/{namespace}/openai/"
 
 
 def probe_entry(probe: ProbeRoute, settings: GatewaySettings) -> bytes:

@@ -1,4 +1,5 @@
--- Counts the tokens of requests to OpenAI's API, and those that wait, by backend.
+-- Counts the tokens of requests to OpenAI's API, and those that wait, by backend. At the address of a namespace's
+-- models it also routes a request by the model that its body names.
 --
 -- A request is read as a whole, as its members may stand behind the prompt. An answer passes as it comes, except
 -- for the beginning of an event whose end has not arrived. The script does not run when a request is aborted:
@@ -12,6 +13,7 @@ local BYTES_PER_TOKEN = 4       -- of the first prompt
 local STEP = 8                  -- generated tokens between two updates of `left`, which take 3 us
 local MAX_PARTS = 20000         -- parts of a request's JSON that are read, in some 4 ms
 local MAX_EVENT = 65536         -- bytes; a longer event passes unread
+local MAX_USAGE = 2048          -- bytes of the numbers of tokens of an answer
 local MAX_TOKENS = 1000000000   -- of one request; a higher number is an error
 
 -- By backend, learned by this worker: mean tokens of an answer, mean bytes of a prompt's token, and generated
@@ -20,30 +22,34 @@ local output_means, byte_means, surpluses = {}, {}, {}
 -- Statistics by backend and name: looking one up takes longer than counting. They live as long as the listener.
 local counters, histograms = {}, {}
 
-local function statistic(table, id, name, create)
-  local of_backend = table[id]
-  if not of_backend then
-    of_backend = {}
-    table[id] = of_backend
+local function table_of(tables, id)
+  local own = tables[id]
+  if not own then
+    own = {}
+    tables[id] = own
   end
-  local known = of_backend[name]
-  if not known then
-    known = create(id .. "." .. name)
-    of_backend[name] = known
-  end
-  return known
+  return own
 end
 
 local function count(handle, id, name, number)
-  if number > 0 then
-    statistic(counters, id, name, function(full) return handle:stats():counter(full) end):add(number)
+  if number <= 0 then return end
+  local own = table_of(counters, id)
+  local counter = own[name]
+  if not counter then
+    counter = handle:stats():counter(id .. "." .. name)
+    own[name] = counter
   end
+  counter:add(number)
 end
 
 local function observe(handle, id, name, microseconds)
-  statistic(histograms, id, name, function(full)
-    return handle:stats():histogram(full, "microseconds")
-  end):recordValue(math.max(0, microseconds))
+  local own = table_of(histograms, id)
+  local histogram = own[name]
+  if not histogram then
+    histogram = handle:stats():histogram(id .. "." .. name, "microseconds")
+    own[name] = histogram
+  end
+  histogram:recordValue(math.max(0, microseconds))
 end
 
 local function now(handle)
@@ -120,8 +126,44 @@ local function with_usage(text, values, first, continuous)
   return text:sub(1, first - 1) .. '"stream_options":' .. options .. "," .. text:sub(first)
 end
 
+local function respond(handle, status, document)
+  handle:respond({[":status"] = status, ["content-type"] = "application/json"}, document)
+end
+
+local function no_model(handle, name)
+  local shown = name:gsub("[^%w%.%-_]", "?"):sub(1, 80)
+  respond(handle, "404", '{"error":{"message":"the model `' .. shown .. '` does not exist","type":'
+    .. '"invalid_request_error","param":"model","code":"model_not_found"}}')
+end
+
+-- Routes a request to the service that its `model` names.
+local function route_by_model(handle, base, models)
+  local headers = handle:headers()
+  local path = headers:get(":path")
+  local rest = path:match("^/[^/]+/[^/]+(/v1/[^?]*)") or ""
+  local asked = rest:match("^/v1/models/(.+)$")
+  if headers:get(":method") == "GET" and (asked or rest == "/v1/models") then
+    if not asked then return respond(handle, "200", '{"object":"list","data":[' .. models["*"] .. "]}") end
+    if not models[asked] or asked == "*" then return no_model(handle, asked) end
+    return respond(handle, "200", models[asked])
+  end
+  local body = handle:body()
+  local text = body and body:getBytes(0, body:length()) or ""
+  local values = members(text)
+  local name = values and (value(text, values, "model") or ""):match('^"(.*)"$')
+  if not name then
+    return respond(handle, "400", '{"error":{"message":"the body must be a JSON object with a `model`","type":'
+      .. '"invalid_request_error","param":"model","code":null}}')
+  end
+  if not models[name] or name == "*" then return no_model(handle, name) end
+  headers:replace(":path", base .. name .. rest)
+  handle:clearRouteCache()
+end
+
 function envoy_on_request(handle)
   local context, headers = handle:filterContext(), handle:headers()
+  local base = context:get("base")
+  if base then return route_by_model(handle, base, context:get("models")) end
   local id, continuous = context:get("id"), context:get("continuous")
   local path = (headers:get(":path") or ""):match("^[^?]*")
   local is_generation = path:find("/v1/chat/completions$") or path:find("/v1/completions$")
@@ -168,23 +210,45 @@ local function count_generated(handle, id, number)
   surpluses[id] = math.max(0, -total)
 end
 
--- Returns the numbers of prompt and generated tokens in a JSON text; nil if it has none. In a JSON string the
--- quotes of the name would be escaped.
-local function usage_of(text)
-  local usage = text:match('[^\\]"usage"%s*:%s*(%b{})')
-  if not usage then return nil end
+-- Returns the first and last positions of the last member `usage` of a JSON text and its object; nil if there is
+-- none. In a JSON string the quotes of the name would be escaped.
+local function find_usage(text)
+  local first, last, usage, at = nil, nil, nil, 1
+  while true do
+    local name = text:find('"usage"', at, true)
+    if not name then return first, last, usage end
+    if text:byte(name - 1) ~= 92 then
+      local member = text:sub(name, name + MAX_USAGE)
+      local _, length, object = member:find('^"usage"%s*:%s*(%b{})')
+      if not object then _, length = member:find('^"usage"%s*:%s*null') end
+      if length then first, last, usage = name, name + length - 1, object end
+    end
+    at = name + 7
+  end
+end
+
+-- Returns the numbers of prompt and generated tokens in a `usage`.
+local function numbers_of(usage)
   local generated = token_number(usage:match('"completion_tokens"%s*:%s*(%d+)'))
   return token_number(usage:match('"prompt_tokens"%s*:%s*(%d+)')), generated or 0
 end
 
-local CONTENT = {'"content"%s*:%s*"[^"]', '"text"%s*:%s*"[^"]', '"reasoning[%w_]*"%s*:%s*"[^"]',
-  '"arguments"%s*:%s*"[^"]', '"tool_calls"%s*:%s*%[%s*{'}
+-- Returns a JSON object without the member at these positions.
+local function without(text, first, last)
+  local before = text:sub(1, first - 1):gsub(",%s*$", "")
+  if #before < first - 1 then return before .. text:sub(last + 1) end
+  return before .. text:sub(last + 1):gsub("^%s*,%s*", "")
+end
 
-local function has_content(event)
-  for _, pattern in ipairs(CONTENT) do
-    if event:find(pattern) then return true end
+-- Members of an event whose text, or whose presence, is an output of the model.
+local TEXTS = {'"content"', '"text"', '"reasoning_content"', '"reasoning"', '"arguments"'}
+
+local function has_output(event)
+  for _, name in ipairs(TEXTS) do
+    local _, last = event:find(name, 1, true)
+    if last and event:find('^%s*:%s*"[^"]', last + 1) then return true end
   end
-  return false
+  return event:find('"tool_calls"%s*:%s*%[%s*{') ~= nil
 end
 
 -- One streamed answer.
@@ -209,16 +273,17 @@ end
 
 -- Counts an event, and returns what the client gets of it, or nil.
 function Answer:take(event)
+  local first, last, usage = find_usage(event)
   local prompt, total
-  if event:find('"usage"', 1, true) then prompt, total = usage_of(event) end
-  local number = total and total - self.generated or (has_content(event) and 1 or 0)
+  if usage then prompt, total = numbers_of(usage) end
+  local number = total and total - self.generated or (has_output(event) and 1 or 0)
   if number > 0 then self:progress(number) end
   if number ~= 0 then count_generated(self.handle, self.id, number) end
   self.generated = self.generated + number
   if prompt then self:read_prompt(prompt) end
-  if not self.request.strip or not event:find('"usage"', 1, true) then return event end
+  if not self.request.strip or not first then return event end
   if event:find('"choices"%s*:%s*%[%s*%]') then return self.request.has_usage and event or nil end
-  return (event:gsub(',%s*"usage"%s*:%s*%b{}', "", 1):gsub(',%s*"usage"%s*:%s*null', "", 1))
+  return without(event, first, last)
 end
 
 function Answer:progress(number)
@@ -262,8 +327,9 @@ local function read_stream(handle, request)
     local text = rest .. chunk:getBytes(0, chunk:length())
     local parts, at = {}, 1
     while true do
-      local first, last = text:find("\r?\n\r?\n", at)
-      if not first then break end
+      local _, last = text:find("\n\n", at, true)
+      if not last then _, last = text:find("\r\n\r\n", at, true) end
+      if not last then break end
       parts[#parts + 1] = answer:take(text:sub(at, last))
       at = last + 1
     end
@@ -284,8 +350,9 @@ local function read_whole(handle, request)
     local from = math.max(0, chunk:length() - MAX_EVENT)
     text = (text .. chunk:getBytes(from, chunk:length() - from)):sub(-MAX_EVENT)
   end
-  local prompt, generated = usage_of(text)
-  if not generated then return end
+  local _, _, usage = find_usage(text)
+  if not usage then return end
+  local prompt, generated = numbers_of(usage)
   count(handle, request.id, "prompt_tokens", prompt or 0)
   count_generated(handle, request.id, generated)
   if (prompt or 0) > 0 then learn(byte_means, request.id, request.bytes / prompt, BYTES_PER_TOKEN) end
@@ -293,6 +360,7 @@ local function read_whole(handle, request)
 end
 
 function envoy_on_response(handle)
+  if not handle:filterContext():get("id") then return end
   local ours = handle:streamInfo():dynamicMetadata():get(NAMESPACE)
   local request, headers = ours and ours["request"], handle:headers()
   if not request or headers:get(":status") ~= "200" then return end

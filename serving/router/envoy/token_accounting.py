@@ -5,8 +5,9 @@ generated. Their difference waits. The filter does not run at the end of an abor
 settles the rest, which the filter keeps in the request's metadata. No request leaves a difference behind.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -21,6 +22,8 @@ from serving.router.plan.service import ClusterSegment, GatewayService, socket_n
 from serving.settings import GatewaySettings
 
 FILTER = "slipway.tokens"
+MODELS_FILTER = "slipway.models"
+"""The same script at the address of a namespace's models: before callers are assigned to arms."""
 BUFFER_FILTER = "slipway.whole-request"
 """Reads a request as a whole, up to its own limit; a connection's buffer is smaller."""
 LOG = "slipway_tokens"
@@ -58,23 +61,19 @@ _TYPE = "type.googleapis.com/envoy.extensions"
 _HISTOGRAMS = {"first_token_us": "first_token", "inter_token_us": "inter_token"}
 
 
-def filters() -> list[dict[str, Any]]:
-    """Return the filters, which only routes of language models enable."""
+def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the filters in their order, which only routes of language models enable.
+
+    Args:
+        assign_caller: the filter that assigns callers to arms; a request has its service before, and its arm
+            afterwards.
+    """
+    limit = {"@type": f"{_TYPE}.filters.http.buffer.v3.Buffer", "max_request_bytes": 1}
     return [
-        {
-            "name": BUFFER_FILTER,
-            "disabled": True,
-            "typed_config": {"@type": f"{_TYPE}.filters.http.buffer.v3.Buffer", "max_request_bytes": 1},
-        },
-        {
-            "name": FILTER,
-            "disabled": True,
-            "typed_config": {
-                "@type": f"{_TYPE}.filters.http.lua.v3.Lua",
-                "default_source_code": {"inline_string": _script()},
-                "stat_prefix": "tokens",
-            },
-        },
+        {"name": BUFFER_FILTER, "disabled": True, "typed_config": limit},
+        _lua(MODELS_FILTER, "models"),
+        assign_caller,
+        _lua(FILTER, "tokens"),
     ]
 
 
@@ -110,12 +109,29 @@ def of_segment(service: GatewayService, segment: ClusterSegment) -> dict[str, An
     return {FILTER: pack(envoy.LuaPerRoute(filter_context=context))}
 
 
+def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> dict[str, AnyMessage]:
+    """Return the configuration of the address of a namespace's models.
+
+    Args:
+        base: the path of the namespace, with slashes around it.
+        names: of its language models.
+        settings: the gateway's.
+    """
+    documents = {name: json.dumps({"id": name, "object": "model", "owned_by": "slipway"}) for name in names}
+    models, nothing = Struct(), Struct()
+    models.update({"base": base, "models": {**documents, "*": ",".join(documents.values())}})
+    return {
+        **_whole_request(settings),
+        MODELS_FILTER: pack(envoy.LuaPerRoute(filter_context=models)),
+        FILTER: pack(envoy.LuaPerRoute(filter_context=nothing)),  # that of the service follows
+    }
+
+
 def of_route(service: GatewayService, settings: GatewaySettings) -> dict[str, AnyMessage]:
     """Return the configuration of a service's route; empty without tokens."""
     if service.token_usage == "none":
         return {}
-    limit = envoy.Buffer(max_request_bytes=UInt32Value(value=settings.language_request_bytes))
-    return {BUFFER_FILTER: pack(envoy.BufferPerRoute(buffer=limit))}
+    return _whole_request(settings)
 
 
 @dataclass(frozen=True)
@@ -190,9 +206,18 @@ def parse(text: str) -> dict[str, TokenCounts]:
     return counts
 
 
-def by_cluster(counts: Mapping[str, TokenCounts], clusters: Mapping[str, Any]) -> dict[str, TokenCounts]:
-    """Return the counts by cluster name."""
-    return {name: counts[id_] for name in clusters if (id_ := socket_name(name)) in counts}
+def _whole_request(settings: GatewaySettings) -> dict[str, AnyMessage]:
+    limit = envoy.Buffer(max_request_bytes=UInt32Value(value=settings.language_request_bytes))
+    return {BUFFER_FILTER: pack(envoy.BufferPerRoute(buffer=limit))}
+
+
+def _lua(name: str, stat_prefix: str) -> dict[str, Any]:
+    config = {
+        "@type": f"{_TYPE}.filters.http.lua.v3.Lua",
+        "default_source_code": {"inline_string": _script()},
+        "stat_prefix": stat_prefix,
+    }
+    return {"name": name, "disabled": True, "typed_config": config}
 
 
 def _counter(name: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from serving.router.envoy.token_accounting import TokenCounts
 from serving.router.metrics import token_page
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
+from serving.router.plan.service import socket_name
 from serving.router.route_status import NAME
 from serving.system import processes
 
@@ -86,7 +87,8 @@ class StatisticsCollector:
             log.info("the page has the counts of %.3f: %s", self._counts.read_at, problem)
         # If two Routes share a Service, its requests count for the later Route.
         labels = {cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()}
-        tokens = token_accounting.by_cluster(self._tokens, labels)
+        counted = {cluster for route in self._with_tokens for cluster in self._labels.get(route, ())}
+        tokens = {name: self._tokens.get(socket_name(name), TokenCounts()) for name in counted}
         return self._counts.page(NAME, labels) + token_page.families(tokens, labels, self._counts.read_at)
 
     async def _refresh(self) -> str:

@@ -101,7 +101,9 @@ class EngineMetrics:
 
         self._running = gauge("vllm:num_requests_running", "Requests in the batch.")
         self._waiting = gauge("vllm:num_requests_waiting", "Requests that wait for a place in the batch.")
-        self._waiting_tokens = gauge("slipway_tokens_waiting", "Prompt tokens of the waiting requests.")
+        self._waiting_tokens = gauge(
+            "slipway_prompt_tokens_waiting", "Prompt tokens of the waiting requests."
+        )
         self._cache = gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that is reserved, 0 to 1.")
         self._prompt_tokens = counter("vllm:prompt_tokens", "Prompt tokens read.")
         self._generated_tokens = counter("vllm:generation_tokens", "Tokens generated.")

@@ -234,7 +234,7 @@ def test_further_requests_are_refused_when_enough_wait(make) -> None:
     with pytest.raises(errors.Temporary, match="2 wait"):
         rig.submit(7, 1)
     assert rig.metric("vllm:num_requests_waiting") == 2
-    assert rig.metric("slipway_tokens_waiting") == 11
+    assert rig.metric("slipway_prompt_tokens_waiting") == 11
 
 
 def test_model_that_fails_for_a_prompt_ends_the_sequence_and_serves_the_next(make) -> None:

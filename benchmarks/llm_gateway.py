@@ -1,0 +1,189 @@
+"""Streamed chats through the gateway beside the engine itself, the smallest Envoy configuration, and LiteLLM.
+
+All take turns with the same engine, which streams at a steady pace. The time to the first token is that of an
+open loop at a rate that takes half of a core of the load. What a proxy costs is CPU time of its processes for
+one chat, so that engine and load, which are slower than an Envoy, do not bound the comparison. LiteLLM and
+vLLM's router run if their commands are installed.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rig import interrupts
+from rig.data_plane import proxies
+from rig.data_plane.envoy_world import service, world
+from rig.data_plane.proxies import free_port, running
+from rig.harness import Bar, at_least, at_most, interval, percentile, process_seconds, report, resident_mib
+
+from serving.router.plan.service import Endpoint
+
+DIRECT, OURS, SMALLEST, LITELLM, VLLM_ROUTER = "direct", "slipway", "minimal-envoy", "litellm", "vllm-router"
+RATE = 100.0
+"""Chats per second: with 16 tokens each, load and engine take half of their core."""
+TOKENS = 16
+LITELLM_RATE = 20.0
+PATIENCE_SECONDS = 120.0
+"""For a start: LiteLLM imports for half a minute."""
+RIG = Path(__file__).parent / "rig" / "language"
+LITELLM_CONFIG = """model_list:
+- model_name: chat
+  litellm_params: {{model: openai/chat, api_base: "http://127.0.0.1:{port}/v1", api_key: none}}
+litellm_settings: {{telemetry: false}}
+"""
+
+
+@dataclass
+class Contender:
+    url: str
+    pid: int = 0
+    """Of its first process; 0 for the engine itself."""
+    rate: float = RATE
+    first: list[list[float]] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    """CPU milliseconds of one chat, by turn."""
+    failed: int = 0
+
+
+async def main(*, quick: bool) -> None:
+    turns, seconds = (3, 2.0) if quick else (30, 4.0)
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-llm-gateway-")))
+        port = free_port()
+        stack.enter_context(
+            running(proxies.LOAD_CORE, port, sys.executable, str(RIG / "stream_engine.py"), str(port))
+        )
+        contenders = {DIRECT: Contender(f"http://127.0.0.1:{port}")}
+        gateway, envoy = await stack.enter_async_context(world())
+        for thread in os.listdir(f"/proc/{envoy.pid}/task"):  # noqa: PTH208 a path of numbers, in memory
+            os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
+        endpoints = [Endpoint("127.0.0.1", port)]
+        chat = replace(service("chat", [("only", 10_000, endpoints)]), token_usage="continuous")
+        await gateway.serve([chat])
+        contenders[OURS] = Contender(f"http://127.0.0.1:{gateway.port}/default/chat", envoy.pid)
+        minimal = stack.enter_context(proxies.contender(SMALLEST, folder, (port, port)))
+        contenders[SMALLEST] = Contender(f"http://127.0.0.1:{minimal}", listener(minimal))
+        for name, found in ((LITELLM, litellm(folder, port)), (VLLM_ROUTER, vllm_router(port))):
+            if found is None:
+                print(f"SKIPPED {name}: its command is not installed", file=sys.stderr)
+                continue
+            address = stack.enter_context(found)
+            contenders[name] = Contender(f"http://127.0.0.1:{address}", listener(address), LITELLM_RATE)
+        for contender in contenders.values():
+            await turn(replace(contender, first=[], cost=[]), 1.0)  # warm
+        for number in range(turns):
+            order = list(contenders.values())
+            for contender in order if number % 2 else reversed(order):
+                await turn(contender, seconds)
+            print(f"{number + 1} of {turns} turns", file=sys.stderr)
+        summary = {name: of_contender(contender) for name, contender in contenders.items()}
+        summary[OURS]["residentMiB"] = resident_mib(envoy.pid)
+        report("llm-gateway", summary, bars(contenders))
+
+
+async def turn(contender: Contender, seconds: float) -> None:
+    before = cpu_seconds(contender.pid)
+    process = await asyncio.create_subprocess_exec(
+        "taskset", "-c", proxies.LOAD_CORE, sys.executable, str(RIG / "stream_load.py"), contender.url,
+        str(contender.rate), str(seconds), str(TOKENS), stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    result = json.loads(output)
+    answered = len(result["first"])
+    contender.first.append(result["first"])
+    contender.failed += result["failed"]
+    if contender.pid and answered:
+        contender.cost.append(1000 * (cpu_seconds(contender.pid) - before) / answered)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process and its children, which LiteLLM may have."""
+    if not pid:
+        return 0.0
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return process_seconds(pid) + sum(process_seconds(int(child)) for child in children)
+
+
+def listener(port: int) -> int:
+    """Return the process that listens on a port."""
+    inodes = {
+        fields[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if (fields := line.split())[1].endswith(f":{port:04X}") and fields[3] == "0A"
+    }
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                for handle in (process / "fd").iterdir():
+                    if any(str(handle.readlink()) == f"socket:[{inode}]" for inode in inodes):
+                        return int(process.name)
+    raise RuntimeError(f"nothing listens on {port}")
+
+
+def litellm(folder: Path, port: int) -> contextlib.AbstractContextManager[int] | None:
+    command = shutil.which("litellm")
+    if command is None:
+        return None
+    config, own = folder / "litellm.yaml", free_port()
+    config.write_text(LITELLM_CONFIG.format(port=port))
+    options = ["--config", str(config), "--port", str(own), "--host", "127.0.0.1"]
+    return running(proxies.PROXY_CORE, own, command, *options, seconds=PATIENCE_SECONDS)
+
+
+def vllm_router(port: int) -> contextlib.AbstractContextManager[int] | None:
+    command = shutil.which("vllm-router")
+    if command is None:
+        return None
+    own = free_port()
+    backends = ["--static-backends", f"http://127.0.0.1:{port}", "--static-models", "chat"]
+    options = ["--service-discovery", "static", "--routing-logic", "roundrobin", *backends]
+    listen = ["--host", "127.0.0.1", "--port", str(own)]
+    return running(proxies.PROXY_CORE, own, command, *listen, *options, seconds=PATIENCE_SECONDS)
+
+
+def of_contender(contender: Contender) -> dict[str, object]:
+    every = [value for values in contender.first for value in values]
+    result: dict[str, object] = {
+        "chatsPerSecond": contender.rate,
+        "chats": len(every),
+        "failed": contender.failed,
+        "firstTokenP50Ms": round(percentile(every, 50), 2),
+        "firstTokenP99Ms": round(percentile(every, 99), 2),
+    }
+    if contender.cost:
+        result["cpuMsPerChat"] = interval(contender.cost)
+    return result
+
+
+def bars(contenders: dict[str, Contender]) -> list[Bar]:
+    ours, direct = contenders[OURS], contenders[DIRECT]
+    added = {
+        percent: [
+            percentile(own, percent) - percentile(base, percent)
+            for own, base in zip(ours.first, direct.first, strict=True)
+        ]
+        for percent in (50, 99)
+    }
+    ratios = [base / own for own, base in zip(ours.cost, contenders[SMALLEST].cost, strict=True)]
+    result = [
+        at_most("first token added, p50, ms", interval(added[50]), 2.0),
+        at_most("first token added, p99, ms", interval(added[99]), 10.0),
+        at_least("chats per CPU second / smallest Envoy configuration", interval(ratios), 0.9),
+    ]
+    if LITELLM in contenders:
+        times = [base / own for own, base in zip(ours.cost, contenders[LITELLM].cost, strict=True)]
+        result.append(at_least("chats per CPU second / LiteLLM", interval(times), 10.0))
+    return result
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="under a minute")
+    interrupts.run(main(quick=parser.parse_args().quick))
