@@ -127,6 +127,7 @@ local function with_usage(text, values, first, continuous)
 end
 
 local function respond(handle, status, document)
+  handle:streamInfo():dynamicMetadata():set(NAMESPACE, "reply", true)
   handle:respond({[":status"] = status, ["content-type"] = "application/json"}, document)
 end
 
@@ -156,7 +157,7 @@ local function route_by_model(handle, base, models)
       .. '"invalid_request_error","param":"model","code":null}}')
   end
   if not models[name] or name == "*" then return no_model(handle, name) end
-  headers:replace(":path", base .. name .. rest)
+  handle:headers():replace(":path", base .. name .. rest)
   handle:clearRouteCache()
 end
 

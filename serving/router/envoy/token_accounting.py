@@ -79,20 +79,21 @@ def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
 
 def access_log() -> dict[str, Any]:
     """Return the access log of requests to language models, which writes statistics instead of lines."""
-    has_request = {
-        "filter": FILTER,
-        "path": [{"key": "request"}, {"key": "id"}],
-        "value": {"present_match": True},
-    }
     return {
         "name": FILTER,
-        "filter": {"metadata_filter": {"matcher": has_request, "match_if_key_not_found": False}},
+        "filter": _has("request", "id"),
         "typed_config": {
             "@type": f"{_TYPE}.access_loggers.stats.v3.Config",
-            "stat_prefix": LOG,
+            "stats_scope": {"prefix": LOG},
             "counters": [_counter(name) for name in (*PAIRS, "unread")],
         },
     }
+
+
+def local_reply() -> dict[str, Any]:
+    """Return the rule for replies of the script, which are JSON in OpenAI's form already."""
+    body = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"}, "content_type": "application/json"}
+    return {"filter": _has("reply"), "body_format_override": body}
 
 
 def histogram_buckets() -> list[dict[str, Any]]:
@@ -228,6 +229,12 @@ def _counter(name: str) -> dict[str, Any]:
         },
         "value_format": _metadata("left", name),
     }
+
+
+def _has(*keys: str) -> dict[str, Any]:
+    """Return the filter of requests whose metadata have this value."""
+    matcher = {"filter": FILTER, "path": [{"key": key} for key in keys], "value": {"present_match": True}}
+    return {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": False}}
 
 
 def _metadata(*keys: str) -> str:
