@@ -322,23 +322,36 @@ function Answer:settle(least)
   self:record()
 end
 
+-- Returns the first and the last position of the empty line that ends the event at `at`.
+local function end_of_event(text, at)
+  local first, last = text:find("\n\n", at, true)
+  if first then return first, last end
+  return text:find("\r\n\r\n", at, true)
+end
+
 local function read_stream(handle, request)
   local answer, rest = Answer.new(handle, request), ""
   for chunk in handle:bodyChunks() do
-    local text = rest .. chunk:getBytes(0, chunk:length())
-    local parts, at = {}, 1
-    while true do
-      local _, last = text:find("\n\n", at, true)
-      if not last then _, last = text:find("\r\n\r\n", at, true) end
-      if not last then break end
-      parts[#parts + 1] = answer:take(text:sub(at, last))
-      at = last + 1
+    local text = chunk:getBytes(0, chunk:length())
+    if rest ~= "" then text = rest .. text end
+    local _, last = end_of_event(text, 1)
+    if last == #text then  -- the usual case
+      local event = answer:take(text)
+      if request.strip and (rest ~= "" or event ~= text) then chunk:setBytes(event or "") end
+      rest = ""
+    else
+      local parts, at = {}, 1
+      while last do
+        parts[#parts + 1] = answer:take(text:sub(at, last))
+        at = last + 1
+        _, last = end_of_event(text, at)
+      end
+      rest = text:sub(at)
+      if #rest > MAX_EVENT then
+        parts[#parts + 1], rest = rest, ""
+      end
+      if request.strip then chunk:setBytes(table.concat(parts)) end
     end
-    rest = text:sub(at)
-    if #rest > MAX_EVENT then
-      parts[#parts + 1], rest = rest, ""
-    end
-    if request.strip then chunk:setBytes(table.concat(parts)) end
     answer:settle(STEP)
   end
   answer:settle(1)
