@@ -8,10 +8,11 @@ for it changes.
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from autoscaler import backfill, guards, metrics_page, other_writers, profiles, targets
 from autoscaler.fitting import Fitting
@@ -28,12 +29,13 @@ from autoscaler.store import StateStore
 from autoscaler.target_state import TargetState
 from autoscaler.targets import Seen
 from autoscaler.writer import Writer
-from serving import clock, errors, metrics
+from serving import clock, engines, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds, leases, names
 from serving.resources.conditions import Condition
+from serving.resources.engine import Engine
 from serving.settings import ControllerSettings
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ class AutoscalerController:
         pages: Pages | None = None,
         store: StateStore | None = None,
         scaling: AutoscalerSettings = DEFAULTS,
+        known_engines: Mapping[str, Engine] = MappingProxyType({}),
     ) -> None:
         self._kube = kube
         self._recorder = EventRecorder(kube, kube.field_manager)
@@ -81,7 +84,7 @@ class AutoscalerController:
         self._tokens = TokenBoard()
         self._targets = targets.Targets(kube)
         self._writer = Writer(kube, self._recorder, self._targets)
-        self._gauges = gauges_read.Gauges(kube, settings.prometheus)
+        self._gauges = gauges_read.Gauges(kube, settings.prometheus, known_engines)
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
         self._ticks = metrics_page.Ticks()
@@ -413,6 +416,7 @@ async def prepared(
             pages=Pages(data_dir.pages),
             store=StateStore(data_dir.autoscaler),
             scaling=scaling,
+            known_engines=engines.known(data_dir.engines),
         )
         async with metrics.served(
             controller.metrics_page, data_dir.metrics("autoscaler"), scaling.metrics_port

@@ -110,6 +110,11 @@ class DataDir:
         return self.root / "models"
 
     @property
+    def engines(self) -> Path:
+        """Users' manifests of engines."""
+        return self.root / "engines"
+
+    @property
     def downloads(self) -> Path:
         """Downloads from storages until they are in the model store, a directory per ModelVersion uid."""
         return self.root / "downloads"

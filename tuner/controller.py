@@ -3,14 +3,16 @@
 A restart loses nothing: all measurements are in Trials, whose names follow from the experiment.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
-from serving import errors
+from serving import engines, errors
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.engine import Engine
 from serving.resources.trial import FINISHED
 from serving.settings import ControllerSettings
 from tuner.planning import earlier
@@ -32,8 +34,10 @@ class ExperimentController:
         *,
         config: ControllerSettings,
         settings: TunerSettings,
+        known_engines: Mapping[str, Engine] = MappingProxyType({}),
     ) -> None:
         self._kube = kube
+        self._engines = known_engines
         self._settings = settings
         self._worker = worker
         self._recorder = EventRecorder(kube, kube.field_manager)
@@ -89,6 +93,7 @@ class ExperimentController:
             model_versions={name: version for name, version in versions.items() if version is not None},
             earlier=[self._recorded(other) for other in finished],
             settings=self._settings,
+            engines=self._engines,
         )
 
     def _recorded(self, experiment: Object) -> RecordedExperiment:
@@ -194,4 +199,11 @@ async def prepared(
     """Yield a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="experiment") as kube:
         worker = SearchWorker(settings.trials.idle_seconds)
-        yield ExperimentController(kube, watches, worker, config=config, settings=settings)
+        yield ExperimentController(
+            kube,
+            watches,
+            worker,
+            config=config,
+            settings=settings,
+            known_engines=engines.known(data_dir.engines),
+        )

@@ -114,7 +114,7 @@ def _source(request: PlanRequest, spec: ProfilingExperimentSpec) -> rendering.So
     name = spec.target.inference
     if name is not None and request.inference is None:
         raise errors.Temporary("TargetNotFound", f"there is no Inference {name}")
-    return rendering.source(spec.target, request.inference)
+    return rendering.source(spec.target, request.inference, request.engines)
 
 
 def _version(request: PlanRequest, source: rendering.Source) -> Object:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import aiohttp
 
@@ -13,6 +14,7 @@ from autoscaler.signals.board import Health
 from serving import clock, errors
 from serving.kube import Key, Kube
 from serving.objects import Object
+from serving.resources.engine import Engine
 from serving.resources.formats import cadvisor
 
 PAUSE_SECONDS = 10.0
@@ -51,8 +53,15 @@ class _Known:
 class Gauges:
     """The values of the last reading, by target and metric."""
 
-    def __init__(self, kube: Kube, server: str = "") -> None:
-        """Args: server: base URL of the Prometheus for queries without `serverAddress`."""
+    def __init__(
+        self, kube: Kube, server: str = "", known_engines: Mapping[str, Engine] = MappingProxyType({})
+    ) -> None:
+        """Args:
+        kube: a client.
+        server: base URL of the Prometheus for queries without `serverAddress`.
+        known_engines: those whose pages are read, by name.
+        """
+        self._names = engines.MetricNames(known_engines)
         self._kube = kube
         self._server = server
         self._known: dict[Key, _Known] = {}
@@ -184,7 +193,7 @@ class Gauges:
         try:
             timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
             async with self._session.get(url, timeout=timeout) as response:
-                return engines.read(await response.text()) if response.status == 200 else None
+                return self._names.read(await response.text()) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 

@@ -5,7 +5,8 @@ was held back is planned again.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from serving import clock, errors
 from serving.controllers.gateways import LiveGateways
@@ -27,6 +28,7 @@ from serving.planning.inference.plan import (
 )
 from serving.planning.models.retention import versions_of_deployment
 from serving.resources import kinds, names
+from serving.resources.engine import Engine
 from serving.settings import ControllerSettings
 
 _VERSION = "version"
@@ -41,8 +43,17 @@ _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 class InferenceController:
     """One per process."""
 
-    def __init__(self, kube: Kube, settings: ControllerSettings, prober: Prober, watches: Watches) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        settings: ControllerSettings,
+        prober: Prober,
+        watches: Watches,
+        engines: Mapping[str, Engine] = MappingProxyType({}),
+    ) -> None:
+        """Args: engines: those that the installation knows, by name."""
         self._kube = kube
+        self._engines = engines
         self._settings = settings
         self._prober = prober
         self._recorder = EventRecorder(kube, kube.field_manager)
@@ -203,6 +214,7 @@ class InferenceController:
             field_manager=self._kube.field_manager,
             put_back=self._put_backs.blocked(Key(namespace, meta["name"]), deployments),
             pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},
+            engines=self._engines,
             refused=refused,
         )
 

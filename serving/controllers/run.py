@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Protocol
 
+from serving import engines
 from serving.controllers.handoff import HandoffController
 from serving.controllers.inference import InferenceController
 from serving.controllers.model import ModelController
@@ -40,7 +41,9 @@ async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
         prober = Prober(data_dir.probe_socket, config.probe_timeout_seconds)
         stack.push_async_callback(prober.close)
         controllers: list[Controller] = [
-            InferenceController(clients["inference"], config, prober, watches),
+            InferenceController(
+                clients["inference"], config, prober, watches, engines.known(data_dir.engines)
+            ),
             ModelController(clients["model"], config, watches),
             ModelVersionController(clients["modelversion"], settings, data_dir, watches),
             HandoffController(clients["hand-off"], config, watches),

@@ -8,7 +8,15 @@ from serving.resources.autoscaler import ScalingSpec
 from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Name, Quantity, list_map, rules
 from serving.resources.routing import PredictorRouting, Routing
 
-Framework = Literal["sklearn", "pytorch", "transformers", "custom"]
+OWN_FRAMEWORKS = ("sklearn", "pytorch", "transformers", "custom")
+"""Those that Slipway's runtimes serve, and `custom`; engines have names of their own."""
+Framework = Annotated[
+    Name,
+    Field(
+        description="What serves the model: `sklearn`, `pytorch` or `transformers` (Slipway's runtimes), an"
+        " engine such as `vllm` (docs/engines.md), or `custom`: the container of the template."
+    ),
+]
 
 
 class Gpu(Base):

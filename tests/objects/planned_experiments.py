@@ -41,7 +41,7 @@ def world(
     experiment_object = experiments.experiment(**spec)
     parsed = ProfilingExperimentSpec.model_validate(experiment_object["spec"])
     space = Space.of(parsed)
-    source = rendering.source(parsed.target, inference)
+    source = rendering.source(parsed.target, inference, {})
 
     def render(settings: Any) -> rendering.Rendering:
         return rendering.pod(source, experiments.model_version(), settings, parsed.prices)

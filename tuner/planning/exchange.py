@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.objects import Object
+from serving.resources.engine import Engine
 from serving.resources.events import EventToEmit
 from tuner.settings import TunerSettings
 
@@ -28,6 +29,8 @@ class PlanRequest:
     earlier: Sequence[RecordedExperiment]
     """Finished experiments with the same objective and parameters, the newest first."""
     settings: TunerSettings
+    engines: Mapping[str, Engine]
+    """Those that the installation knows, by name."""
 
 
 @dataclass(frozen=True)

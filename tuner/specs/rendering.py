@@ -17,9 +17,10 @@ from serving.objects import Object
 from serving.planning.gpu import hami, mps
 from serving.planning.inference import revision
 from serving.planning.models.version import blocked
-from serving.resources import names
+from serving.resources import engine, names
+from serving.resources.engine import Engine
 from serving.resources.experiment import Prices, Setting, TuningTarget
-from serving.resources.inference import Framework, InferenceSpec, Predictor, PredictorTemplate, Resources
+from serving.resources.inference import InferenceSpec, Predictor, PredictorTemplate, Resources
 from tuner.specs import prices as costing
 from tuner.specs.space import Space, flag
 
@@ -38,9 +39,11 @@ class Source:
 
     name: str
     """The model's name for clients."""
-    framework: Framework
+    framework: str
     predictor: Predictor
     """Today's predictor; its `model_version` names the ModelVersion to render."""
+    engine: Engine | None = None
+    """The engine, if the framework is one."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,15 @@ class Rendering:
     model_digest: str
 
 
-def source(target: TuningTarget, inference: Mapping[str, Any] | None) -> Source:
+def source(
+    target: TuningTarget, inference: Mapping[str, Any] | None, engines: Mapping[str, Engine]
+) -> Source:
     """Return the tuned predictor of a target.
 
     Args:
         target: of the experiment.
         inference: the Inference that it names; None if it names a ModelVersion.
+        engines: those that are known, by name.
 
     Raises:
         Permanent: TargetInvalid, with the field.
@@ -78,7 +84,7 @@ def source(target: TuningTarget, inference: Mapping[str, Any] | None) -> Source:
             resources=target.resources or Resources(),
             template=target.template,
         )
-        return Source(target.model_version, target.framework, predictor)
+        return _source(target.model_version, target.framework, predictor, engines)
     name = inference["metadata"]["name"]
     spec = InferenceSpec.model_validate(inference["spec"])
     choices = ", ".join(predictor.name for predictor in spec.predictors)
@@ -87,8 +93,14 @@ def source(target: TuningTarget, inference: Mapping[str, Any] | None) -> Source:
     chosen = target.predictor or spec.predictors[0].name
     for predictor in spec.predictors:
         if predictor.name == chosen:
-            return Source(name, spec.framework, predictor)
+            return _source(name, spec.framework, predictor, engines)
     raise Permanent("TargetInvalid", f"spec.target.predictor: {name} has no {chosen}; it has {choices}")
+
+
+def _source(name: str, framework: str, predictor: Predictor, engines: Mapping[str, Engine]) -> Source:
+    if problem := engine.unknown(framework, engines):
+        raise Permanent("TargetInvalid", problem)
+    return Source(name, framework, predictor, engines.get(framework))
 
 
 def pod(
@@ -133,7 +145,7 @@ def _render(
     if not status.get("image") or not status.get("digest"):
         raise Temporary("ModelNotReady", f"ModelVersion {model_version['metadata']['name']} has no image yet")
     predictor = tuned(source, settings)
-    rendered = revision.render(source.name, source.framework, predictor, model_version)
+    rendered = revision.render(source.name, source.framework, predictor, model_version, source.engine)
     if rendered.claim is not None:
         raise Permanent(
             "TargetInvalid",
@@ -175,7 +187,7 @@ def tuned(source: Source, settings: Sequence[Setting]) -> Predictor:
         value["batching"] = {**value.get("batching", {}), **by_category["batching"]}
     container = _container(source.predictor.template or PredictorTemplate(), by_category)
     _put_env(container, by_category["env"])
-    _put_arguments(container, by_category["args"], source.framework)
+    _put_arguments(container, by_category["args"], source)
     if len(container) > 1:
         value["template"] = _with_container(value.get("template", {}), container)
     try:
@@ -227,14 +239,15 @@ def _put_env(container: Object, settings: Mapping[str, str]) -> None:
     container["env"] = list(entries.values())
 
 
-def _put_arguments(container: Object, settings: Mapping[str, str], framework: Framework) -> None:
+def _put_arguments(container: Object, settings: Mapping[str, str], source: Source) -> None:
     if not settings:
         return
     command = [str(word) for word in container.get("command") or []]
-    if framework != "custom" and not command and "image" not in container:
+    is_runtime = source.framework != "custom" and source.engine is None
+    if is_runtime and not command and "image" not in container:
         raise Permanent(
             "SettingsInvalid",
-            f"args: the runtime of framework {framework} has no arguments; tune env instead",
+            f"args: the runtime of framework {source.framework} has no arguments; tune env instead",
         )
     if command and _SHELLS.fullmatch(command[0]) and "-c" in command:
         raise Permanent(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from serving import errors
+from serving import engines, errors
 from serving.cli.objects.conflicts import TUNE_MANAGER
 from serving.cli.objects.patching import patched
 from serving.cli.options import with_target
@@ -54,14 +54,14 @@ def apply(
 
 async def _apply(kube: "Kube", namespace: str, tuning: Tuning, *, dry_run: bool, force: bool) -> None:
     inference = await kube.get(kinds.INFERENCE, namespace, str(tuning.spec.target.inference))
-    source = rendering.source(tuning.spec.target, inference)
+    source = rendering.source(tuning.spec.target, inference, engines.shipped())
     version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
     trial = await _trial(kube, namespace, tuning)
     if not force:
         change.check(tuning, source, version, trial)
 
     def operations(stored: Object) -> list[Object]:
-        current = rendering.source(tuning.spec.target, stored)
+        current = rendering.source(tuning.spec.target, stored, engines.shipped())
         if not force:
             change.check(tuning, current, version, trial)
         return change.operations(stored, current, rendering.tuned(current, tuning.settings))
@@ -86,7 +86,7 @@ def _print_result(inference: Object, tuning: Tuning, source: Source, version: Ob
 
 
 async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning) -> None:
-    source = rendering.source(tuning.spec.target, None)
+    source = rendering.source(tuning.spec.target, None, engines.shipped())
     version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
     tuned = rendering.tuned(source, tuning.settings)
     manifest = change.manifest(version["spec"]["modelName"], namespace, source, tuned)

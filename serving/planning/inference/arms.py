@@ -12,6 +12,7 @@ from serving.planning.inference.revision import Revision, render
 from serving.planning.models.version import blocked
 from serving.resources import conditions
 from serving.resources.conditions import StatusReason
+from serving.resources.engine import Engine
 from serving.resources.inference import AutoScale, InferenceSpec, Predictor
 
 MODEL_VERSION_BLOCKED = "ModelVersionBlocked"
@@ -63,11 +64,12 @@ def read(facts: Facts, spec: InferenceSpec) -> tuple[Arm, ...]:
 def _read_arm(facts: Facts, spec: InferenceSpec, predictor: Predictor) -> Arm:
     serving = facts.serving.get(predictor.name, "")
     version = facts.observed.model_versions.get(predictor.model_version)
-    problem = model_problem(spec.framework, predictor.model_version, version)
+    engine = facts.observed.engines.get(spec.framework)
+    problem = model_problem(spec.framework, predictor.model_version, version, engine)
     if problem is not None or version is None:
         return Arm(predictor, None, serving, model_problem=problem)
     try:
-        desired = render(facts.name, spec.framework, predictor, version)
+        desired = render(facts.name, spec.framework, predictor, version, engine)
     except errors.Permanent as error:
         return Arm(predictor, None, serving, rollout_problem=StatusReason(error.reason, str(error)))
     initial = _initial_replicas(predictor.auto_scale, facts.replicas.get(serving))
@@ -91,7 +93,9 @@ def _initial_replicas(bounds: AutoScale, serving: RevisionReplicas | None) -> in
     return max(least, min(serving.desired, bounds.max_replicas))
 
 
-def model_problem(framework: str, name: str, version: Object | None) -> StatusReason | None:
+def model_problem(
+    framework: str, name: str, version: Object | None, engine: Engine | None = None
+) -> StatusReason | None:
     """Return why this ModelVersion cannot be served, or None."""
     if version is None:
         return StatusReason("ModelVersionNotFound", f"there is no ModelVersion {name}")
@@ -105,7 +109,8 @@ def model_problem(framework: str, name: str, version: Object | None) -> StatusRe
     if status.get("phase") != "Ready" or not status.get("image"):
         return StatusReason("ModelVersionBuilding", f"ModelVersion {name} is not ready yet{detail}")
     built_for = status.get("framework", "")
-    if built_for and framework not in ("custom", built_for):
+    served = {framework, *(engine.serves if engine is not None else ())}
+    if built_for and framework != "custom" and built_for not in served:
         message = f"ModelVersion {name} is for framework {built_for}, not {framework}"
         return StatusReason("FrameworkMismatch", message)
     return None

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.objects import Object
+from serving.resources.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -32,5 +33,7 @@ class Observed:
     """Revisions whose template must not be put back now."""
     pods: Mapping[str, Sequence[Object]] = field(default_factory=dict)
     """The Pods of each revision."""
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+    """The engines that the installation knows, by name."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose Deployment the API has just rejected as invalid, with its message."""

@@ -12,6 +12,7 @@ from serving.planning.inference import children, drift, facts, removal, route, s
 from serving.planning.inference.observed import Observed
 from serving.planning.inference.plan import Action, BackendProbe, InferencePlan, SetFinalizers
 from serving.planning.inference.revision import is_usable_name
+from serving.resources import engine
 from serving.resources.conditions import StatusReason
 from serving.resources.inference import InferenceSpec
 
@@ -34,6 +35,8 @@ def plan(observed: Observed, now: str) -> InferencePlan:
         first = error.errors()[0]
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
         return _refuse(observed, StatusReason("InvalidSpec", f"spec{path}: {first['msg']}"), now)
+    if problem := engine.unknown(spec.framework, observed.engines):
+        return _refuse(observed, StatusReason("UnknownFramework", problem), now)
     return _plan_changes(observed, spec, now)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
 from serving.resources import names
+from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
 
 NAME_LIMIT = 63
@@ -80,15 +81,20 @@ def autoscaler_name(inference: str, arm: str) -> str:
 
 
 def render(
-    inference: str, framework: str, predictor: Predictor, model_version: Mapping[str, Any]
+    inference: str,
+    framework: str,
+    predictor: Predictor,
+    model_version: Mapping[str, Any],
+    engine: Engine | None = None,
 ) -> Revision:
     """Return the revision of a predictor whose ModelVersion is ready.
 
     Args:
         inference: name of the Inference, which is also the model's name for clients.
-        framework: name of a runtime, or `custom`.
+        framework: name of a runtime or an engine, or `custom`.
         predictor: the arm.
         model_version: the ModelVersion, with `status.image` and `status.digest`.
+        engine: the engine, if the framework is one.
 
     Raises:
         errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU.
@@ -97,13 +103,20 @@ def render(
     version = model_version["metadata"]["name"]
     labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
     own = predictor.template or PredictorTemplate()
-    port = _served_port(framework, own.containers)
-    base = _container(inference, framework, predictor, version, status["digest"], port=port)
+    port = _served_port(framework, own.containers) if engine is None else ServedPort(engine.port)
+    env = {
+        names.MODEL_NAME_ENV: inference,
+        names.MODEL_VERSION_ENV: version,
+        names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
+        names.MODEL_DIGEST_ENV: status["digest"],
+    }
+    server = _runtime(framework, predictor, port) if engine is None else _engine(engine, predictor)
+    base = _container(server, env, predictor, port=port)
     template: Object = {
         "metadata": {
             "labels": labels,
             "annotations": {
-                **_socket_port(framework),
+                **(_socket_port(framework) if engine is None else _metrics_port(engine)),
                 **own.metadata.annotations,
                 names.MODEL_VERSION_ANNOTATION: version,
             },
@@ -116,13 +129,13 @@ def render(
     }
     share = predictor.resources.gpu
     claim = None if share is None else gpu_pod.add_share(template, base, share).claim
-    containers = _merge_containers([base], own.containers)
+    containers = _merge_containers([base], own.containers, adds_arguments=engine is not None)
     template["spec"]["containers"] = containers
     name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
     if claim is not None:
         gpu_pod.name_claim(template, name)
     template["metadata"]["labels"] = {**labels, names.REVISION_LABEL: name}
-    paths = _probe_paths(inference, framework, containers[0], port)
+    paths = _probe_paths(inference, framework, containers[0], port, engine)
     return Revision(name, predictor.name, version, port, template, paths, claim)
 
 
@@ -135,45 +148,84 @@ def _served_port(framework: str, containers: Sequence[Object]) -> ServedPort:
     return ServedPort(names.RUNTIME_PORT)
 
 
-def _probe_paths(inference: str, framework: str, container: Object, port: ServedPort) -> tuple[str, ...]:
+def _probe_paths(
+    inference: str, framework: str, container: Object, port: ServedPort, engine: Engine | None
+) -> tuple[str, ...]:
     if port.h2c:
         return (_GRPC_READY,)
     ready = container.get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
-    return (ready,) if framework == "custom" else (ready, f"/v2/models/{inference}/ready")
+    is_own = framework != "custom" and engine is None
+    return (ready, f"/v2/models/{inference}/ready") if is_own else (ready,)
 
 
-def _container(
-    inference: str, framework: str, predictor: Predictor, version: str, digest: str, *, port: ServedPort
-) -> Object:
-    env = {
-        names.MODEL_NAME_ENV: inference,
-        names.MODEL_VERSION_ENV: version,
-        names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
-        names.MODEL_DIGEST_ENV: digest,
-        **_batching(predictor.batching, framework),
-    }
+def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, port: ServedPort) -> Object:
+    """Return the predictor's container: what is common to all, and what its server adds."""
     container: Object = {
         "name": CONTAINER,
         "ports": [] if port.h2c else [{"name": "http", "containerPort": port.number, "protocol": "TCP"}],
-        "env": [{"name": key, "value": value} for key, value in env.items()],
         "volumeMounts": [{"name": "model", "mountPath": names.MODEL_MOUNT, "readOnly": True}],
         "readinessProbe": _probe(_readiness(port), periodSeconds=2, failureThreshold=2),
+        **server,
     }
-    if framework != "custom":
-        container |= {
-            "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
-            # Loading a model may take minutes; until then neither of the other probes counts.
-            "startupProbe": _probe(_readiness(port), periodSeconds=1, failureThreshold=300),
-            # A replica that hangs is replaced within 15 s: four failures and the grace take 11 s at most, and
-            # the third restart in ten minutes waits for 2 s, the fourth for 4 s.
-            "livenessProbe": _probe(
-                _get("/v2/health/live"), periodSeconds=2, failureThreshold=4, terminationGracePeriodSeconds=1
-            ),
-        }
+    variables = {**env, **server.get("env", {})}
+    container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
     limits = predictor.resources.model_dump(exclude_none=True, exclude={"gpu"})
     if limits:
         container["resources"] = {"requests": limits, "limits": dict(limits)}
     return container
+
+
+def _runtime(framework: str, predictor: Predictor, port: ServedPort) -> Object:
+    """Return the fields of a container of Slipway's runtimes; of a custom one, only its variables."""
+    variables = {"env": _batching(predictor.batching, framework)}
+    if framework == "custom":
+        return variables
+    return {
+        **variables,
+        "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
+        # Loading a model may take minutes; until then neither of the other probes counts.
+        "startupProbe": _probe(_readiness(port), periodSeconds=1, failureThreshold=300),
+        # A replica that hangs is replaced within 15 s: four failures and the grace take 11 s at most, and
+        # the third restart in ten minutes waits for 2 s, the fourth for 4 s.
+        "livenessProbe": _probe(
+            _get("/v2/health/live"), periodSeconds=2, failureThreshold=4, terminationGracePeriodSeconds=1
+        ),
+    }
+
+
+def _engine(engine: Engine, predictor: Predictor) -> Object:
+    """Return the fields of an engine's container."""
+    values = _field_values(predictor)
+    arguments = [f"{flag}={values[field]}" for field, flag in engine.fields.items() if field in values]
+    readiness = _get(engine.readiness, engine.port)
+    server: Object = {
+        "image": engine.image,
+        "args": [*engine.args, *arguments],
+        "env": engine.env,
+        "readinessProbe": _probe(readiness, periodSeconds=2, failureThreshold=2),
+        "startupProbe": _probe(readiness, periodSeconds=1, failureThreshold=engine.start_seconds),
+        # Engines answer late while they read long prompts.
+        "livenessProbe": _probe(_get(engine.liveness, engine.port), periodSeconds=5, failureThreshold=6),
+    }
+    return {**server, "command": engine.command} if engine.command else server
+
+
+def _field_values(predictor: Predictor) -> dict[str, str]:
+    """Return the values of the fields in `engine.FIELDS` that a predictor sets."""
+    values: dict[str, str | int | None] = {
+        "resources.cpu": predictor.resources.cpu,
+        "resources.memory": predictor.resources.memory,
+    }
+    if predictor.batching is not None:
+        values["batching.batchSize"] = predictor.batching.batch_size
+    if (gpu := predictor.resources.gpu) is not None:
+        values |= {"resources.gpu.memory": gpu.memory, "resources.gpu.cores": gpu.cores}
+    return {field: str(value) for field, value in values.items() if value is not None}
+
+
+def _metrics_port(engine: Engine) -> dict[str, str]:
+    """Return the annotation that names another port of the metrics page than that of the requests."""
+    return {} if engine.metrics_port is None else {"prometheus.io/port": str(engine.metrics_port)}
 
 
 def _socket_port(framework: str) -> dict[str, str]:
@@ -193,18 +245,23 @@ def _readiness(port: ServedPort) -> Object:
     return {"tcpSocket": {"port": port.number}} if port.h2c else _get(_READY_PATH)
 
 
-def _get(path: str) -> Object:
-    return {"httpGet": {"path": path, "port": names.RUNTIME_PORT}}
+def _get(path: str, port: int = names.RUNTIME_PORT) -> Object:
+    return {"httpGet": {"path": path, "port": port}}
 
 
 def _probe(action: Object, **numbers: int) -> Object:
     return {**action, "timeoutSeconds": 2, **numbers}
 
 
-def _merge_containers(base: list[Object], own: list[Object]) -> list[Object]:
+def _merge_containers(base: list[Object], own: list[Object], *, adds_arguments: bool) -> list[Object]:
+    """Merge containers by name; `adds_arguments` puts own arguments behind those of the base."""
     result = {container["name"]: container for container in base}
     for container in own:
-        result[container["name"]] = _overlay(result.get(container["name"], {}), container)
+        before = result.get(container["name"], {})
+        after = _overlay(before, container)
+        if adds_arguments and before and "command" not in container:
+            after["args"] = [*before.get("args", []), *container.get("args", [])]
+        result[container["name"]] = after
     return list(result.values())
 
 

@@ -33,7 +33,9 @@ def render(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensur
         spec["sticky"] = {"header": routing.sticky.header, "salt": salt}
     if timeouts := _set_fields(routing.timeouts):
         spec["timeouts"] = timeouts
-    if (usage := _TOKEN_USAGE.get(inference.framework)) is not None:
+    engine = facts.observed.engines.get(inference.framework)
+    usage = _TOKEN_USAGE.get(inference.framework, "none") if engine is None else engine.token_usage
+    if usage != "none":
         spec["tokenUsage"] = usage
     spec["retries"] = _retries(inference, routing)
     body = {"metadata": children.metadata(facts.observed.inference, facts.name, labels), "spec": spec}

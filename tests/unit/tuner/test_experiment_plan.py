@@ -35,7 +35,7 @@ def plan_of(
     search: Decide = experiments.plain,
 ) -> ExperimentPlan:
     known = {name: blocked_version(name) if name in blocked else ready_version(name) for name in versions}
-    request = PlanRequest(RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS)
+    request = PlanRequest(RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS, {})
     return make_plan(request, NOW, search)
 
 

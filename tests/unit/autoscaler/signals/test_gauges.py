@@ -12,6 +12,7 @@ from autoscaler.policy.config import Metric
 from autoscaler.signals import engines, prometheus, usage
 from autoscaler.signals.gauges import Gauges, Request
 from serving import clock, errors
+from serving.engines import shipped
 from serving.kube import Key
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from tests.fakes.kube import FakeKube
@@ -50,12 +51,14 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="a"} 0.5
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="a"} 900
 """
 
+NAMES = engines.MetricNames(shipped())
+
 
 def test_an_engines_page_is_read_by_its_own_names() -> None:
-    reading = engines.read(VLLM)
+    reading = NAMES.read(VLLM)
     assert (reading.waiting, reading.running, reading.cache, reading.tokens) == (4, 8, 0.75, 1500)
     assert engines.waiting_tokens(reading, 100) == 400
-    reading = engines.read(TRITON)
+    reading = NAMES.read(TRITON)
     assert (reading.waiting, reading.cache, reading.tokens) == (5, 0.5, None)
 
 
@@ -72,7 +75,7 @@ def test_an_engines_page_is_read_by_its_own_names() -> None:
 def test_tokens_and_saturation_are_read_of_every_engine(
     page: str, waiting: float, running: float, cache: float | None, tokens: float
 ) -> None:
-    reading = engines.read(page)
+    reading = NAMES.read(page)
     assert (reading.waiting, reading.running, reading.cache, reading.tokens) == (
         waiting,
         running,
@@ -83,7 +86,7 @@ def test_tokens_and_saturation_are_read_of_every_engine(
 
 @given(st.text(max_size=300))
 def test_values_are_finite_and_not_negative_for_any_page(text: str) -> None:
-    reading = engines.read(VLLM + text + "\nvllm:num_requests_waiting NaN\nvllm:num_requests_running -3\n")
+    reading = NAMES.read(VLLM + text + "\nvllm:num_requests_waiting NaN\nvllm:num_requests_running -3\n")
     for value in (reading.waiting, reading.running, reading.cache, reading.tokens):
         assert value is not None
         assert 0 <= value < math.inf
@@ -155,7 +158,7 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
         for name in ("a", "b", "gone")
     ]
     metric = Metric("TokensPerSecond", "TokensPerSecond", None)
-    read, key = Gauges(FakeKube().client("test")), Key("default", "a")
+    read, key = Gauges(FakeKube().client("test"), known_engines=shipped()), Key("default", "a")
     try:
         await read.read({key: Request([metric], pods)})
         assert read.engine_load(key) is None

@@ -1,4 +1,3 @@
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -7,7 +6,7 @@ from hypothesis import strategies as st
 from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.planning.inference import revision
 from serving.resources import names
-from serving.resources.inference import Framework, Predictor
+from serving.resources.inference import OWN_FRAMEWORKS, Predictor
 from tests.fakes.surroundings import ready_version
 
 LABEL = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -149,7 +148,7 @@ def test_user_may_refuse_the_passed_socket() -> None:
     assert template["metadata"]["annotations"][names.SOCKET_PORT_ANNOTATION] == ""
 
 
-@pytest.mark.parametrize("framework", [name for name in get_args(Framework) if name != "custom"])
+@pytest.mark.parametrize("framework", [name for name in OWN_FRAMEWORKS if name != "custom"])
 def test_every_framework_has_a_runtime_image_on_a_single_machine(framework: str) -> None:
     (container,) = rendered(framework=framework).template["spec"]["containers"]
     assert container["image"] == f"slipway.dev/runtimes/{framework}"

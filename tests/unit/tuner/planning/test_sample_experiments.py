@@ -43,7 +43,7 @@ def test_every_sample_experiment_tunes_a_sample_inference():
 def test_space_of_a_sample_experiment_contains_the_current_spec(experiment: Object, inference: Object):
     spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
     space = Space.of(spec)
-    source = rendering.source(spec.target, inference)
+    source = rendering.source(spec.target, inference, {})
     version = model_version(source.predictor.model_version)
     snapshot = ExperimentSnapshot(
         experiment,

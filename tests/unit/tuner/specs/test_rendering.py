@@ -229,9 +229,9 @@ def inference(*arms: str) -> dict[str, Any]:
 
 
 def test_source_of_an_inference_is_its_predictor() -> None:
-    source = rendering.source(target(inference="digits", predictor="b"), inference("a", "b"))
+    source = rendering.source(target(inference="digits", predictor="b"), inference("a", "b"), {})
     assert (source.name, source.framework, source.predictor.model_version) == ("digits", "pytorch", "v-b")
-    assert rendering.source(target(inference="digits"), inference("a")).predictor.name == "a"
+    assert rendering.source(target(inference="digits"), inference("a"), {}).predictor.name == "a"
 
 
 @pytest.mark.parametrize(
@@ -243,14 +243,14 @@ def test_source_of_an_inference_is_its_predictor() -> None:
 )
 def test_target_without_a_matching_predictor_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(Permanent, match=rf"spec\.target\.predictor: {message}"):
-        rendering.source(target(**fields), inference("a", "b"))
+        rendering.source(target(**fields), inference("a", "b"), {})
 
 
 def test_source_of_a_model_version_has_the_template_of_the_target() -> None:
     template = {"containers": [{"name": "predictor", "env": [{"name": "A", "value": "1"}]}]}
     resources = {"memory": "1Gi"}
     source = rendering.source(
-        target(modelVersion="v1", framework="sklearn", resources=resources, template=template), None
+        target(modelVersion="v1", framework="sklearn", resources=resources, template=template), None, {}
     )
     assert container_of(source)["resources"]["limits"] == resources
     assert env_of(container_of(source))["A"] == "1"

@@ -1,0 +1,112 @@
+"""Engine: how an inference server that Slipway does not ship is started, probed and measured, as data."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from serving.resources.base import Base, Name
+from serving.resources.inference import OWN_FRAMEWORKS
+
+FIELDS = (
+    "batching.batchSize",
+    "resources.cpu",
+    "resources.memory",
+    "resources.gpu.memory",
+    "resources.gpu.cores",
+)
+"""Fields of a predictor that may become arguments."""
+
+_FLAG = re.compile(r"--?[A-Za-z0-9][-A-Za-z0-9_.]*")
+_SERIES = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_]\w*="[^"\\]*"\})?')
+
+Path_ = Annotated[str, Field(pattern=r"^/[^\s?#]*$", max_length=256)]
+Series = Annotated[list[str], Field(max_length=8)]
+
+
+class EngineMetrics(Base):
+    """Names on the engine's metrics page, the newest first; one with a label selects that series alone.
+
+    Series of one name are added up, except for a share (`cache`), of which the highest counts.
+    """
+
+    waiting: Series = []
+    """Waiting requests."""
+    running: Series = []
+    waiting_tokens: Series = []
+    """Prompt tokens of waiting requests."""
+    cache: Series = []
+    """Share of the KV cache in use, 0 to 1."""
+    prompt_tokens: Series = []
+    generated_tokens: Series = []
+
+    @field_validator("*")
+    @classmethod
+    def _is_series(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if not _SERIES.fullmatch(name):
+                raise ValueError(f"{name!r} is no metric name, alone or with one label in braces")
+        return names
+
+
+class Engine(Base):
+    """One engine, which `Inference.spec.framework` names."""
+
+    name: Name
+    image: Annotated[str, Field(min_length=1, max_length=512)]
+    command: list[str] = []
+    args: list[str] = []
+    """Arguments. `$(NAME)` is a variable of the container, as in Kubernetes."""
+    env: dict[str, str] = {}
+    fields: dict[str, str] = {}
+    """Arguments of fields that a predictor sets, such as `batching.batchSize: --max-num-seqs`."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    readiness: Path_
+    liveness: Path_
+    start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1800
+    """Longest start: loading a large model takes minutes."""
+    token_usage: Literal["none", "final", "continuous"] = "none"
+    """As `Route.spec.tokenUsage`."""
+    serves: list[str] = []
+    """Frameworks whose ModelVersions it serves, beside those of its own name."""
+    metrics: EngineMetrics = EngineMetrics()
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """None: the port of the requests."""
+    tunables: list[str] = []
+    """Arguments that are worth tuning."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if name in OWN_FRAMEWORKS:
+            raise ValueError(f"{name} is a framework of Slipway's own")
+        return name
+
+    @field_validator("fields")
+    @classmethod
+    def _are_fields(cls, fields: dict[str, str]) -> dict[str, str]:
+        for field, flag in fields.items():
+            if field not in FIELDS:
+                raise ValueError(
+                    f"{field} is no field that may become an argument; those are {', '.join(FIELDS)}"
+                )
+            if not _FLAG.fullmatch(flag):
+                raise ValueError(f"{field}: {flag!r} is no option such as --max-num-seqs")
+        return fields
+
+    @field_validator("tunables")
+    @classmethod
+    def _are_flags(cls, tunables: list[str]) -> list[str]:
+        for flag in tunables:
+            if not _FLAG.fullmatch(flag):
+                raise ValueError(f"{flag!r} is no option such as --max-num-seqs")
+        return tunables
+
+
+def unknown(framework: str, engines: Mapping[str, Engine]) -> str:
+    """Return why this framework cannot be served, or an empty text."""
+    if framework in OWN_FRAMEWORKS or framework in engines:
+        return ""
+    known = ", ".join(sorted({*OWN_FRAMEWORKS, *engines}))
+    return f"spec.framework: must be one of {known}, got {framework}"
