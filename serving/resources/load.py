@@ -31,6 +31,30 @@ class RequestTemplate(Base):
     ] = ""
 
 
+class LengthRange(Base):
+    """Lengths, drawn uniformly in their logarithm: short ones are as frequent as ten times longer ones."""
+
+    model_config = {
+        **Base.model_config,
+        "json_schema_extra": rules(
+            ("self.minimum <= self.maximum", "minimum must not be greater than maximum")
+        ),
+    }
+    minimum: Annotated[int, Field(ge=1, le=100_000)]
+    maximum: Annotated[int, Field(ge=1, le=100_000)]
+
+
+class ChatLoad(Base):
+    """Streamed chats with OpenAI's API, of generated lengths."""
+
+    prompt_words: Annotated[LengthRange, Field(description="Words of a prompt: about one token each.")] = (
+        LengthRange(minimum=16, maximum=256)
+    )
+    output_tokens: Annotated[LengthRange, Field(description="Tokens of an answer.")] = LengthRange(
+        minimum=16, maximum=128
+    )
+
+
 class Load(Base):
     """How requests are generated, and at which levels of load."""
 
@@ -39,10 +63,10 @@ class Load(Base):
         "json_schema_extra": rules(
             (
                 (
-                    "[has(self.requestTemplate), has(self.requests), has(self.locustfile)]"
+                    "[has(self.requestTemplate), has(self.requests), has(self.locustfile), has(self.chat)]"
                     ".filter(x, x).size() <= 1"
                 ),
-                "give at most one of requestTemplate, requests and locustfile",
+                "give at most one of requestTemplate, requests, locustfile and chat",
             ),
             (
                 "!has(self.levels) || self.levels.all(level, double(level) > 0.0)",
@@ -75,6 +99,9 @@ class Load(Base):
     ] = None
     locustfile: Annotated[
         KeyOf | None, Field(description="A locustfile whose users generate the load instead.")
+    ] = None
+    chat: Annotated[
+        ChatLoad | None, Field(description="Streamed chats of generated lengths, for language models.")
     ] = None
     levels: Annotated[
         list[Amount],

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from serving.errors import Permanent
 from serving.resources.load import Load, RequestTemplate
 from tuner.load.generated_bodies import bodies
+from tuner.load.generated_chats import chats
 from tuner.load.plan import LoadPlan, LoadRequest
 
 _PARAMETER = re.compile(r"(\$?)\$\{([^}]*)\}")
@@ -57,6 +58,8 @@ def plan(
         return LoadPlan(load.mode, (), seed, locustfile or "")
     if load.requests is not None:
         requests = read_recorded(recorded or "")
+    elif load.chat is not None:
+        requests = chats(load.chat, model_name, seed)
     elif load.request_template is not None:
         requests = (templated(load.request_template, {"model": model_name, **(parameters or {})}),)
     else:
@@ -67,7 +70,7 @@ def plan(
 
 def needs_description(load: Load) -> bool:
     """Return whether the load has no requests, so that they are generated from the model's metadata."""
-    return load.locustfile is None and load.requests is None and load.request_template is None
+    return (load.locustfile, load.requests, load.request_template, load.chat) == (None,) * 4
 
 
 def templated(template: RequestTemplate, parameters: Mapping[str, str]) -> LoadRequest:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from serving.engines import shipped
 from serving.objects import Object
 from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus
 from tests.objects.experiments import model_version
@@ -43,7 +44,7 @@ def test_every_sample_experiment_tunes_a_sample_inference():
 def test_space_of_a_sample_experiment_contains_the_current_spec(experiment: Object, inference: Object):
     spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
     space = Space.of(spec)
-    source = rendering.source(spec.target, inference, {})
+    source = rendering.source(spec.target, inference, shipped())
     version = model_version(source.predictor.model_version)
     snapshot = ExperimentSnapshot(
         experiment,
