@@ -18,7 +18,12 @@ from tuner.search_worker import SearchWorker
 from tuner.settings import DEFAULTS
 
 REQUEST = PlanRequest(
-    RecordedExperiment(experiments.experiment(), []), None, {"v1": experiments.model_version()}, [], DEFAULTS
+    RecordedExperiment(experiments.experiment(), []),
+    None,
+    {"v1": experiments.model_version()},
+    [],
+    DEFAULTS,
+    {},
 )
 
 
