@@ -7,12 +7,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # One more than the cores of CI: tests wait for processes, clocks and disks for a quarter of their time.
 JOBS ?= 3
+# Of the longest fault tests: `by-commit` runs one part (tests/rig/turns.py), `all` every one.
+TURN ?= by-commit
 
 # Tests start hundreds of processes, and each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-llm test fuzz check lint bench test-cluster kubeconfig lock docs proto clean
+.PHONY: help venv demo demo-llm test test-all fuzz check lint bench test-cluster kubeconfig lock docs proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,11 +25,12 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Slipway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing $$(grep -c '^[a-z].*==' requirements.lock) pinned packages into $(VENV) (once, some minutes) ..."
-	@{ $(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements.lock 2>&1; \
-	  echo "exit $$?"; } | tee $(VENV)/install.log | awk \
-	  '/^Collecting/ { printf "."; fflush() } /^Installing/ { printf "\nwriting the packages"; fflush() } END { print "" }'
-	@tail -n 1 $(VENV)/install.log | grep -qx 'exit 0' || { tail -n 20 $(VENV)/install.log >&2; exit 1; }
+	@echo "Installing $$(grep -c '^[a-z].*==' requirements.lock) pinned packages into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.uv.lock && \
+	  UV_HTTP_TIMEOUT=20 $(BIN)/uv pip install --python $(BIN)/python --require-hashes \
+	    -r requirements.lock 2>$(VENV)/install.log || { \
+	  echo "uv cannot install them here (its output is in $(VENV)/install.log); pip takes some minutes"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; }
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -44,10 +47,13 @@ demo-llm: venv ## The same with language models that it trains, in some four min
 
 # One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
 # first, by name, and mostly wait: lint runs beside them.
-test: venv ## Lint, types, import contracts and all tests
+test-all: TURN := all
+test-all: test ## The same with all of the longest fault tests, of which `make test` runs a sixth
+
+test: venv ## Lint, types, import contracts and tests; of the longest fault tests a part, by commit
 	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
 	  { echo "lint has failed; its output follows the tests, and is in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --turn $(TURN) tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
 fuzz: venv ## New inputs for every property test, many for the API server; failing ones stay in .hypothesis/fuzz
@@ -81,6 +87,8 @@ proto: venv ## Compile the messages of Envoy and of the Open Inference Protocol
 lock: ## Refresh requirements.lock from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip freeze --quiet --python $(BIN)/python | grep '^uv==' | $(BIN)/uv pip compile --quiet --universal \
+	  --generate-hashes --no-config --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.uv.lock -
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-config \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra dev \
 	  --output-file requirements.lock pyproject.toml

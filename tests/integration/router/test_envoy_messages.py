@@ -40,6 +40,7 @@ def changes_with_every_field() -> ResourceChanges:
         route("plain", [("a", 9000), ("b", 1000)]),
         route("away", [("only", 10_000)]),
     ]
+    routes[0]["spec"]["tokenUsage"] = "continuous"
     routes[1]["spec"] |= {
         "timeouts": {"request": "20s", "perTry": "5s"},
         "retries": {"on": ["Unsent", "Lost", "Unavailable"], "attempts": 3},
