@@ -4,10 +4,11 @@ They start and kill whole products, which takes a third of the suite's time; all
 it longer than contributors wait. `make test-all` runs every one.
 """
 
-import datetime as dt
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+
+from serving import clock
 
 ROOT = Path(__file__).parents[2]
 FILES = (
@@ -31,7 +32,7 @@ def turn(choice: str) -> int | None:
     try:
         tree = subprocess.run(head, capture_output=True, check=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError):  # a copy without a history
-        return dt.datetime.now(dt.UTC).toordinal() % PARTS
+        return clock.now().toordinal() % PARTS
     return int(tree, 16) % PARTS
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,39 @@ async def test_engine_that_dies_in_mid_stream_leaves_no_waiting_tokens(chat: Cha
         await chat.ask(stream=True, max_tokens=40)
     counts = await chat.until_settled()
     assert (counts.prompt_tokens, counts.generated_tokens) == (PROMPT_TOKENS, 5)
+
+
+async def test_engine_that_hangs_in_mid_stream_leaves_no_waiting_tokens(tmp_path: Path) -> None:
+    engine = LanguageEngine()
+    engine.stop_after = 5
+    async with (
+        engine.listening(ADDRESS, 8080),
+        gateway_rig(tmp_path, stream_idle_seconds=1.0) as rig,
+        aiohttp.ClientSession() as session,
+    ):
+        chat = Chat(rig, engine, session)
+        await chat.serve("continuous")
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await chat.ask(stream=True, max_tokens=40)
+        assert (await chat.until_settled()).generated_tokens == 5
+
+
+async def test_client_that_never_reads_is_ended_and_leaves_no_waiting_tokens(tmp_path: Path) -> None:
+    engine = LanguageEngine()
+    async with (
+        engine.listening(ADDRESS, 8080),
+        gateway_rig(tmp_path, stream_idle_seconds=1.0) as rig,
+        aiohttp.ClientSession() as session,
+    ):
+        chat = Chat(rig, engine, session)
+        await chat.serve("continuous")
+        body = b'{"messages": [], "stream": true, "max_tokens": 1000000}'
+        head = b"POST /default/chat/v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", rig.settings.gateway.port)) as client:
+            client.sendall(head % len(body) + body)
+            await chat.until(lambda counts: counts.generated_tokens > 1000)
+            counts = await chat.until_settled()
+        assert counts.generated_tokens < 1_000_000
 
 
 async def test_request_that_nobody_answers_leaves_no_waiting_tokens(chat: Chat) -> None:
