@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from autoscaler.signals.board import Reading
-from autoscaler.signals.exposition import Counts, Target
+from autoscaler.signals.exposition import Counts, Target, Tokens
 from autoscaler.signals.pages import Pages, Scrape
 from serving import clock
 
@@ -22,6 +22,8 @@ class FakePages(Pages):
         """Requests per second, by target."""
         self.in_flight: dict[str, float] = {}
         self.held: dict[str, float] = {}
+        self.tokens: dict[str, Tokens] = {}
+        """Of language models, by target."""
         self.ticks = 0
         self.is_gone = False
         self.repeats = False
@@ -40,7 +42,9 @@ class FakePages(Pages):
             self._counts[name] = self._counts.get(name, 100.0) + rate * (now - self._read)
         self._read = now
         if not self.repeats or self._last is None:
-            self._last = Reading("local", clock.now().timestamp(), 1.0, self.replaced or self._now())
+            tokens = {Target(NAMESPACE, name): tokens for name, tokens in self.tokens.items()}
+            now_counts = self.replaced or self._now()
+            self._last = Reading("local", clock.now().timestamp(), 1.0, now_counts, tokens=tokens)
         held_requests = {Target(NAMESPACE, name): count for name, count in self.held.items() if count}
         return Scrape((self._last,), held_requests, frozenset({"local"}))
 

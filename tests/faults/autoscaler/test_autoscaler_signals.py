@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autoscaler import controller, other_writers, status
-from autoscaler.signals.exposition import Counts, Target
+from autoscaler.signals.exposition import Counts, Target, Tokens
 from serving import clock, errors
 from serving.kube import Watches
 from serving.objects import Object
@@ -169,6 +169,19 @@ async def test_replicas_follow_when_load_becomes_tenfold_in_one_step(time: Time)
         changes = autoscaler_status(api)["decisions"]
         assert changes[0]["toReplicas"] == replicas(api)
         assert len(changes) <= status.KEPT
+
+
+async def test_replicas_follow_the_waiting_tokens_that_gateways_count() -> None:
+    api = autoscaled_api(1, 5, 1, metrics=[{"type": "TokenQueueDepth", "target": "500"}])
+    pages = FakePages("d")
+    pages.rates["d"] = 2.0
+    pages.tokens["d"] = Tokens(processed=100, waiting=100)
+    async with running(api, pages):
+        await ticks(pages, 20)
+        assert replicas(api) == 1
+        pages.tokens["d"] = Tokens(processed=100, waiting=1900)
+        await until(lambda: replicas(api) == 4, "a replica for each 500 tokens")
+        assert "TokenQueueDepth: 1.9e+03 at 500 each" in autoscaler_status(api)["reason"]
 
 
 @pytest.mark.parametrize("fault", ["gone", "repeats", "nan", "fallen"])
