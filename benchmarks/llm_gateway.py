@@ -21,6 +21,7 @@ from rig import interrupts
 from rig.data_plane import proxies
 from rig.data_plane.envoy_world import service, world
 from rig.data_plane.proxies import free_port, running
+from rig.data_plane.streams import streams
 from rig.harness import Bar, at_least, at_most, interval, percentile, process_seconds, report, resident_mib
 
 from serving.router.plan.service import Endpoint
@@ -85,7 +86,11 @@ async def main(*, quick: bool) -> None:
             print(f"{number + 1} of {turns} turns", file=sys.stderr)
         summary = {name: of_contender(contender) for name, contender in contenders.items()}
         summary[OURS]["residentMiB"] = resident_mib(envoy.pid)
-        report("llm-gateway", summary, bars(contenders))
+    held = {
+        "chats": await streams(1000, 5 if quick else 120, chats=True),
+        "others": await streams(1000, 5 if quick else 20),
+    }
+    report("llm_gateway", {"contenders": summary, "streams": held}, bars(contenders))
 
 
 async def turn(contender: Contender, seconds: float) -> None:

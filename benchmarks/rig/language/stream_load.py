@@ -66,7 +66,7 @@ async def main(url: str, rate: float, seconds: float, tokens: int) -> None:
                     chat = idle.pop()
                 else:
                     loop = asyncio.get_running_loop()
-                    _, chat = await loop.create_connection(Chat, where.hostname, where.port)
+                    _, chat = await loop.create_connection(Chat, where.hostname or "", where.port or 80)
                 chat.send(request)
                 complete = await chat.done
         except (OSError, TimeoutError):

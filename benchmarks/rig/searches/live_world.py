@@ -110,7 +110,7 @@ class TuningWorld:
         inference = await self._kube.get(kinds.INFERENCE, "default", SERVICE)
         version = await self._kube.get(kinds.MODEL_VERSION, "default", MODEL)
         settings = self.space.settings(row)
-        source = rendering.source(self.spec.target, inference)
+        source = rendering.source(self.spec.target, inference, {})
         rendered = rendering.pod(source, version, settings, self.spec.prices)
         spec = TrialSpec(
             experiment=GRID,
