@@ -170,9 +170,10 @@ def test_disconnected_client_leaves_the_batch(served: tuple[Running, Any]) -> No
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start a server with one sequence, one request that waits, and no chat template."""
+    """Start a server with one sequence, one request that waits, and no chat template; the last test ends it."""
     folder = tmp_path_factory.mktemp("small")
-    server, _ = begin(folder, template=False, SLIPWAY_BATCH_SIZE="1", SLIPWAY_RUNTIMES__WAITING_SEQUENCES="1")
+    settings = {"SLIPWAY_RUNTIMES__WAITING_SEQUENCES": "1", "SLIPWAY_RUNTIMES__LINGER_SECONDS": "0"}
+    server, _ = begin(folder, template=False, SLIPWAY_BATCH_SIZE="1", **settings)
     wait_ready(server)
     yield server
     server.process.kill()
@@ -201,21 +202,14 @@ def test_chat_is_refused_without_a_template(small: Running) -> None:
     assert response.json()["error"]["message"] == "messages: the model has no chat template"
 
 
-def test_sigterm_lets_a_stream_end(tmp_path: Path) -> None:
-    server, _ = begin(tmp_path, SLIPWAY_RUNTIMES__LINGER_SECONDS="0")
-    try:
-        wait_ready(server)
-        body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 200, "stream": True, "ignore_eos": True}
-        with httpx.stream(
-            "POST", f"http://{server.address}/v1/completions", json=body, timeout=DEADLINE
-        ) as response:
-            chunks = response.iter_text()
-            text = next(chunks)
-            server.process.send_signal(signal.SIGTERM)
-            text += "".join(chunks)
-        assert text.endswith("data: [DONE]\n\n")
-        assert len(re.findall("^data: {", text, re.MULTILINE)) <= 200
-        assert server.process.wait(DEADLINE) == 0
-    finally:
-        server.process.kill()
-        server.process.wait()
+def test_sigterm_lets_a_stream_end(small: Running) -> None:
+    body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 200, "stream": True, "ignore_eos": True}
+    url = f"http://{small.address}/v1/completions"
+    with httpx.stream("POST", url, json=body, timeout=DEADLINE) as response:
+        chunks = response.iter_text()
+        text = next(chunks)
+        small.process.send_signal(signal.SIGTERM)
+        text += "".join(chunks)
+    assert text.endswith("data: [DONE]\n\n")
+    assert len(re.findall("^data: {", text, re.MULTILINE)) <= 200
+    assert small.process.wait(DEADLINE) == 0
