@@ -160,6 +160,15 @@ class ScalingWorld:
         await asyncio.to_thread(_write_model, folder)
         source = {"modelName": name, "source": {"path": str(folder)}}
         await self._kube.create(kinds.MODEL_VERSION, manifest(kinds.MODEL_VERSION, name, source))
+        arm = {"name": ARM, "modelVersion": name, "autoScale": scale, **self.template()}
+        spec = {"framework": self.framework, "predictors": [arm]}
+        await self._kube.create(kinds.INFERENCE, manifest(kinds.INFERENCE, name, spec))
+        await until(self._kube, kinds.INFERENCE, name, is_ready)
+
+    framework = "custom"
+
+    def template(self) -> Object:
+        """Return the fields of a predictor that starts a replica."""
         command = [
             sys.executable,
             str(HERE / "slot_server.py"),
@@ -171,10 +180,11 @@ class ScalingWorld:
             str(self._machine.load),
         ]
         container = {"name": "predictor", "image": "benchmarks/slots", "command": command}
-        arm = {"name": ARM, "modelVersion": name, "autoScale": scale, "template": {"containers": [container]}}
-        spec = {"framework": "custom", "predictors": [arm]}
-        await self._kube.create(kinds.INFERENCE, manifest(kinds.INFERENCE, name, spec))
-        await until(self._kube, kinds.INFERENCE, name, is_ready)
+        return {"template": {"containers": [container]}}
+
+    def url(self, name: str) -> str:
+        """Return the address of an Inference's requests."""
+        return f"{self._base}/{name}/v2/models/{name}/infer"
 
     async def until_zero(self, name: str) -> None:
         deadline = clock.monotonic() + ZERO_SECONDS
@@ -217,18 +227,30 @@ class ScalingWorld:
         """Ask at these moments, in seconds from the start of the run."""
         start = clock.monotonic() + LEAD_SECONDS
         unix = clock.now().timestamp() + LEAD_SECONDS
-        async with _load(f"{self._base}/{name}/v2/models/{name}/infer") as process:
-            output, _ = await process.communicate(json.dumps([start + moment for moment in moments]).encode())
-            if process.returncode:
-                raise RuntimeError(f"the load ended with {process.returncode}")
+        sent = json.dumps([start + moment for moment in moments])
+        rows = await self.loaded("open_load.py", self.url(name), sent)
         await asyncio.sleep(max(start + seconds - clock.monotonic(), 0.0))
-        rows = (orjson.loads(line) for line in output.splitlines())
         answers = sorted(
             (Answer(at - start, took, status) for at, took, status, _ in rows), key=lambda answer: answer.at
         )
+        return Played(answers, lives, start, seconds, unix, await self.changes(name))
+
+    async def changes(self, name: str) -> list[Object]:
+        """Return `status.decisions` of an Inference's Autoscaler."""
         autoscaler = await self._kube.get(kinds.AUTOSCALER, "default", f"{name}-{ARM}")
-        changes = list(autoscaler["status"].get("decisions") or [])
-        return Played(answers, lives, start, seconds, unix, changes)
+        return list(autoscaler["status"].get("decisions") or [])
+
+    async def loaded(self, program: str, url: str, sent: str) -> list[Any]:
+        """Run a program of load with this input; return the rows of its output.
+
+        Raises:
+            RuntimeError: it fails.
+        """
+        async with _load(program, url) as process:
+            output, _ = await process.communicate(sent.encode())
+            if process.returncode:
+                raise RuntimeError(f"the load ended with {process.returncode}")
+        return [orjson.loads(line) for line in output.splitlines()]
 
     @asynccontextmanager
     async def driven(self, name: str, policy: Policy) -> AsyncIterator[list[tuple[float, Decision]]]:
@@ -286,10 +308,11 @@ async def _beside(work: Any) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _load(url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _load(program: str, url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    place = HERE if (HERE / program).exists() else HERE.parent
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(HERE.parent / "open_load.py"),
+        str(place / program),
         url,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
