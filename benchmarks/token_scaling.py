@@ -28,8 +28,8 @@ MACHINE = TokenMachine(slots=4, step=0.1, prefill=2000.0, load=3.0)
 MOST = 10
 FIXED = 8
 """Replicas that the peak needs: 12 chats per second of 20 tokens on the mean."""
-TARGET = 60
-"""Waiting tokens of a replica: its four sequences have some 40 left, and a prompt of 128 is read in .06 s."""
+TARGET = 250
+"""Waiting tokens of a replica: some 40 of its four sequences, and a chat or two that wait, of 150 each."""
 FULL = Shape(before=160, silence=100, after=80, peak=12.0)
 QUICK = Shape(before=20, silence=80, after=8, peak=5.0)
 PATIENCE_SECONDS = 2.0

@@ -56,9 +56,17 @@ local function now(handle)
   return tonumber(handle:timestampString(EnvoyTimestampResolution.MICROSECOND))
 end
 
+-- Updates a mean: of all samples at first, later of some 20.
 local function learn(means, id, sample, initial)
-  local mean = means[id] or initial
-  means[id] = mean + GAIN * (sample - mean)
+  local known = means[id] or {mean = initial, samples = 1}
+  known.samples = known.samples + 1
+  known.mean = known.mean + math.max(GAIN, 1 / known.samples) * (sample - known.mean)
+  means[id] = known
+end
+
+local function mean_of(means, id, initial)
+  local known = means[id]
+  return known and known.mean or initial
 end
 
 local function token_number(text)
@@ -189,8 +197,8 @@ function envoy_on_request(handle)
     bytes = bytes,
     has_usage = has_usage,
     strip = strip,
-    prompt = math.ceil(bytes / (byte_means[id] or BYTES_PER_TOKEN)),
-    output = math.ceil(math.min(output_means[id] or OUTPUT_TOKENS, limit or MAX_TOKENS)),
+    prompt = math.ceil(bytes / mean_of(byte_means, id, BYTES_PER_TOKEN)),
+    output = math.ceil(math.min(mean_of(output_means, id, OUTPUT_TOKENS), limit or MAX_TOKENS)),
     started = math.max(0, math.floor((begun / 1000 - EPOCH_MS) / 100)),
   }
   local metadata = handle:streamInfo():dynamicMetadata()
