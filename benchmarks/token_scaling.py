@@ -1,6 +1,7 @@
 """An hour of conversations in minutes, against replicas of a language model: sized by waiting tokens.
 
-    slipway   the autoscaler with `TokenQueueDepth`, `minReplicas: 0, maxReplicas: 10`
+    queue     the autoscaler with `TokenQueueDepth`, `minReplicas: 0, maxReplicas: 10`
+    rate      the autoscaler with `TokensPerSecond` and what it learns of a replica
     fixed     what the peak needs, all the time
 
 As `autoscaler_live.py`, with streamed chats: the busiest hour of a trace, compressed, with a silence longer
@@ -30,8 +31,12 @@ FIXED = 8
 """Replicas that the peak needs: 12 chats per second of 20 tokens on the mean."""
 TARGET = 250
 """Waiting tokens of a replica: some 40 of its four sequences, and a chat or two that wait, of 150 each."""
-FULL = Shape(before=160, silence=100, after=80, peak=12.0)
+FULL = Shape(before=160, silence=140, after=80, peak=12.0)
 QUICK = Shape(before=20, silence=80, after=8, peak=5.0)
+METRICS: dict[str, Object] = {
+    "queue": {"type": "TokenQueueDepth", "target": str(TARGET)},
+    "rate": {"type": "TokensPerSecond"},
+}
 PATIENCE_SECONDS = 2.0
 SEED = 1
 STEP = 10
@@ -79,7 +84,7 @@ async def play(place: TokenWorld, name: str, folder: Path, shape: Shape, moments
     if name == "fixed":
         scale = {"minReplicas": FIXED, "maxReplicas": FIXED}
     else:
-        scale["metrics"] = [{"type": "TokenQueueDepth", "target": str(TARGET)}]
+        scale["metrics"] = [METRICS[name]]
     async with place.watched(name) as lives:
         await place.deploy(name, folder / name, scale)
         await place.until_ready(name, FIXED if name == "fixed" else 1)
@@ -93,7 +98,7 @@ async def measure(shape: Shape, moments: list[float]) -> dict[str, PlayedChats]:
     runs = {}
     with cold_models.folder() as folder:
         async with token_scaling.token_world(folder, MACHINE) as place:
-            for name in ("slipway", "fixed"):
+            for name in (*METRICS, "fixed"):
                 runs[name] = await play(place, name, folder, shape, moments)
                 print("\n".join(timeline(runs[name])), file=sys.stderr, flush=True)
     return runs
@@ -117,14 +122,16 @@ def timeline(played: PlayedChats) -> list[str]:
 
 
 def bars(scores: dict[str, Score]) -> list[Bar]:
-    ours, fixed = scores["slipway"], scores["fixed"]
     lost = sum(result.lost for result in scores.values())
-    ratio = ours.replica_seconds / fixed.replica_seconds
-    return [
-        Bar("chats lost", lost, 0, lost == 0),
-        Bar("replica-seconds over the fixed count's", ratio, 1, ratio < 1),
-        Bar("1 where it went to zero and came back", int(ours.came_back), 1, ours.came_back),
-    ]
+    held = [Bar("chats lost", lost, 0, lost == 0)]
+    for name in METRICS:
+        ours = scores[name]
+        ratio = ours.replica_seconds / scores["fixed"].replica_seconds
+        held += [
+            Bar(f"{name}: replica-seconds over the fixed count's", ratio, 1, ratio < 1),
+            Bar(f"{name}: 1 where it went to zero and came back", int(ours.came_back), 1, ours.came_back),
+        ]
+    return held
 
 
 def main() -> None:
