@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One more than the cores of CI: tests wait for processes, clocks and disks for a quarter of their time.
-JOBS ?= 3
-# Of the longest fault tests: `by-commit` runs one part (tests/rig/turns.py), `all` every one.
+# Twice the cores of CI: tests wait for processes, clocks and disks for a third of their time.
+JOBS ?= 4
+# Of the longest tests: `by-commit` runs one part (tests/rig/turns.py), `all` every one.
 TURN ?= by-commit
 
 # Tests start hundreds of processes, and each would compile every module that it imports.
@@ -48,9 +48,9 @@ demo-llm: venv ## The same with language models that it trains, in some four min
 # One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
 # first, by name, and mostly wait: lint runs beside them.
 test-all: TURN := all
-test-all: test ## The same with all of the longest fault tests, of which `make test` runs a sixth
+test-all: test ## The same with all of the longest tests, of which `make test` runs a sixth
 
-test: venv ## Lint, types, import contracts and tests; of the longest fault tests a part, by commit
+test: venv ## Lint, types, import contracts and tests; of the longest tests a part, by commit
 	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
 	  { echo "lint has failed; its output follows the tests, and is in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --turn $(TURN) tests; tests=$$?; \

@@ -155,7 +155,7 @@ SPACE = "spec.tunableParameters[0].parameters[0].feasibleSpace"
         (
             {"load": {"requests": {"name": "a", "key": "b"}, "locustfile": {"name": "a", "key": "b"}}},
             "spec.load",
-            "at most one of requestTemplate, requests and locustfile",
+            "at most one of requestTemplate, requests, locustfile and chat",
         ),
         ({"load": {"levels": ["1", 0]}}, "spec.load", "every level must be greater than 0"),
         ({"load": {"maxLevel": "0"}}, "spec.load", "maxLevel must be greater than 0"),

@@ -1,6 +1,6 @@
 """Tests that take turns: of the longest files a commit runs one part, and another commit another.
 
-They start and kill whole products, which takes a third of the suite's time; all of them together would make
+They start and kill whole products, or import PyTorch, which is half of the suite; all of them together would make
 it longer than contributors wait. `make test-all` runs every one.
 """
 
@@ -14,9 +14,19 @@ ROOT = Path(__file__).parents[2]
 FILES = (
     "tests/e2e/test_demo_interrupted.py",
     "tests/e2e/test_tuning.py",
-    "tests/faults/images/test_store_killed.py",
+    "tests/e2e/test_up_output.py",
+    "tests/faults/controllers/*.py",
+    "tests/faults/images/*.py",
     "tests/faults/processes/*.py",
     "tests/faults/stack/*.py",
+    "tests/integration/load/test_generator.py",
+    "tests/integration/runtimes/test_batching.py",
+    "tests/integration/runtimes/test_forked_language_model.py",
+    "tests/integration/runtimes/test_forked_runtime.py",
+    "tests/integration/runtimes/test_language_models.py",
+    "tests/integration/runtimes/test_raised_threads.py",
+    "tests/integration/runtimes/test_shared_weights.py",
+    "tests/integration/tuner/test_search_process.py",
 )
 PARTS = 6
 ALL, BY_COMMIT = "all", "by-commit"

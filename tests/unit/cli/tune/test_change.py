@@ -34,7 +34,7 @@ def tuning() -> change.Tuning:
 
 
 def source(deployed: Object) -> rendering.Source:
-    return rendering.source(tuning().spec.target, deployed)
+    return rendering.source(tuning().spec.target, deployed, {})
 
 
 def measured(deployed: Object) -> Object:
@@ -149,13 +149,13 @@ def test_cost_is_not_compared_for_a_model_version() -> None:
     of_version = {**experiment(phase="Succeeded", recommendation=recommendation(*SPEC))}
     of_version["spec"] = {**of_version["spec"], "target": {"modelVersion": "v1", "framework": "sklearn"}}
     tuned = change.of(of_version)
-    words = change.worth(tuned, rendering.source(tuned.spec.target, None), VERSION)
+    words = change.worth(tuned, rendering.source(tuned.spec.target, None, {}), VERSION)
     assert words.startswith("a replica costs 0.0225 an hour; ")
 
 
 def test_the_manifest_of_a_model_version_has_tuned_fields_only() -> None:
     target = TuningTarget.model_validate({"modelVersion": "v1", "framework": "sklearn"})
-    of_version = rendering.source(target, None)
+    of_version = rendering.source(target, None, {})
     made = change.manifest("digits", "default", of_version, rendering.tuned(of_version, tuning().settings))
     (predictor,) = made["spec"]["predictors"]
     assert (made["kind"], made["spec"]["framework"]) == ("Inference", "sklearn")

@@ -155,9 +155,9 @@ CASES = [
     ),
     (
         kinds.INFERENCE,
-        {**inference(), "spec": {**inference()["spec"], "framework": "x"}},
-        "spec.framework",
-        'Unsupported value: "x": supported values: "sklearn"',
+        inference({"name": "a", "modelVersion": "v", "resources": {"gpu": {"cores": 5, "mechanism": "x"}}}),
+        "spec.predictors[0].resources.gpu.mechanism",
+        'Unsupported value: "x": supported values: "mps"',
     ),
     (
         kinds.INFERENCE,
