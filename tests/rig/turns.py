@@ -1,7 +1,7 @@
 """Tests that take turns: of the longest files a commit runs one part, and another commit another.
 
-They start and kill whole products, or import PyTorch, which is half of the suite; all of them together would make
-it longer than contributors wait. `make test-all` runs every one.
+They start and kill whole products, or import PyTorch, which is half of the suite; all of them together would
+make it longer than contributors wait. `make test-all` runs every one.
 """
 
 import subprocess
