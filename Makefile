@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Twice the cores of CI: tests wait for processes, clocks and disks for a third of their time.
-JOBS ?= 4
+# One more than the cores of CI: tests wait for processes, clocks and disks for a quarter of their time.
+JOBS ?= 3
 # Of the longest tests: `by-commit` runs one part (tests/rig/turns.py), `all` every one.
 TURN ?= by-commit
 

@@ -88,8 +88,8 @@ async def settled(rig: GatewayRig) -> TokenCounts:
 
 
 async def test_answers_are_those_of_the_engine_itself(client: Any, engine: Running) -> None:
-    direct = openai.OpenAI(base_url=f"http://{engine.address}/v1", api_key="none")
-    expected = direct.chat.completions.create(**QUESTION).choices[0].message.content
+    with openai.OpenAI(base_url=f"http://{engine.address}/v1", api_key="none") as direct:
+        expected = direct.chat.completions.create(**QUESTION).choices[0].message.content
     answer = await client.chat.completions.create(**QUESTION)
     assert answer.choices[0].message.content == expected
     stream = await client.chat.completions.create(stream=True, **QUESTION)
