@@ -7,14 +7,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # One more than the cores of CI: tests wait for processes, clocks and disks for a quarter of their time.
 JOBS ?= 3
-# Of the longest tests: `by-commit` runs one part (tests/rig/turns.py), `all` every one.
-TURN ?= by-commit
 
 # Tests start hundreds of processes, and each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-llm test test-all fuzz check lint bench test-cluster kubeconfig lock docs proto clean
+.PHONY: help venv demo demo-llm test fuzz check lint bench test-cluster kubeconfig lock docs proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,13 +45,10 @@ demo-llm: venv ## The same with language models that it trains, in some four min
 
 # One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
 # first, by name, and mostly wait: lint runs beside them.
-test-all: TURN := all
-test-all: test ## The same with all of the longest tests, of which `make test` runs a sixth
-
-test: venv ## Lint, types, import contracts and tests; of the longest tests a part, by commit
+test: venv ## Lint, types, import contracts and all tests
 	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
 	  { echo "lint has failed; its output follows the tests, and is in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --turn $(TURN) tests; tests=$$?; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
 fuzz: venv ## New inputs for every property test, many for the API server; failing ones stay in .hypothesis/fuzz

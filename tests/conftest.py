@@ -10,7 +10,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.zygote import pool
 from serving.kube import Kube, connect
-from tests.rig import fuzzing, turns
+from tests.rig import fuzzing
 from tests.rig.servers.api_process import ApiProcess
 
 fuzzing.register_profiles()
@@ -18,28 +18,11 @@ fuzzing.register_profiles()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--turn", default=turns.ALL, help="all, by-commit, or the number of a part (rig/turns.py)"
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    others = set(turns.others(turns.turn(config.getoption("--turn"))))
-    if left := [item for item in items if item.path in others]:
-        items[:] = [item for item in items if item.path not in others]
-        config.hook.pytest_deselected(items=left)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Envoy outlives the gateway that started it.
     strict = pytest.mark.filterwarnings("error", "ignore:subprocess [0-9]+ is still running:ResourceWarning")
     for item in items:
         item.add_marker(strict, append=False)  # before the marks of the test, which may except a warning
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for path in turns.others(turns.turn(config.getoption("--turn"))):
-        terminalreporter.write_line(
-            f"NOT RUN {path.relative_to(turns.ROOT)}: it is the turn of other commits; make test-all runs it"
-        )
 
 
 @pytest.fixture(autouse=True)
