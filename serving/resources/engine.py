@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from serving.resources.base import Base, Name
-from serving.resources.inference import OWN_FRAMEWORKS
+from serving.resources.base import Base
+from serving.resources.inference import OWN_FRAMEWORKS, SHIPPED_ENGINES, USERS_PREFIX, Framework
 
 FIELDS = (
     "batching.batchSize",
@@ -53,7 +53,7 @@ class EngineMetrics(Base):
 class Engine(Base):
     """One engine, which `Inference.spec.framework` names."""
 
-    name: Name
+    name: Framework
     image: Annotated[str, Field(min_length=1, max_length=512)]
     command: list[str] = []
     args: list[str] = []
@@ -81,6 +81,8 @@ class Engine(Base):
     def _is_free(cls, name: str) -> str:
         if name in OWN_FRAMEWORKS:
             raise ValueError(f"{name} is a framework of Slipway's own")
+        if name not in SHIPPED_ENGINES and not name.startswith(USERS_PREFIX):
+            raise ValueError(f"the name of an engine of your own begins with {USERS_PREFIX}")
         return name
 
     @field_validator("fields")

@@ -9,12 +9,19 @@ from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Nam
 from serving.resources.routing import PredictorRouting, Routing
 
 OWN_FRAMEWORKS = ("sklearn", "pytorch", "transformers", "custom")
-"""Those that Slipway's runtimes serve, and `custom`; engines have names of their own."""
+"""Those that Slipway's runtimes serve, and `custom`."""
+SHIPPED_ENGINES = ("sglang", "tgi", "triton", "vllm")
+"""Engines with a manifest of Slipway's; their names are here so that every API server refuses others."""
+USERS_PREFIX = "own-"
+"""Of the names of users' engines: a misspelt name of another framework is refused when it is applied."""
 Framework = Annotated[
-    Name,
+    str,
     Field(
+        max_length=63,
+        pattern=rf"^({'|'.join(sorted((*OWN_FRAMEWORKS, *SHIPPED_ENGINES)))}|{USERS_PREFIX}[a-z0-9]([-a-z0-9]*[a-z0-9])?)$",
         description="What serves the model: `sklearn`, `pytorch` or `transformers` (Slipway's runtimes), an"
-        " engine such as `vllm` (docs/engines.md), or `custom`: the container of the template."
+        " engine such as `vllm` or one of your own, `own-…` (docs/engines.md), or `custom`: the container of"
+        " the template.",
     ),
 ]
 

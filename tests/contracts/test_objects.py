@@ -128,7 +128,7 @@ async def test_one_of_many_concurrent_writers_wins(kube: Kube, namespace: str) -
     ("change", "field", "value"),
     [
         ({"predictors": []}, "spec.predictors", "0"),
-        ({"framework": "Fortran 77"}, "spec.framework", "Fortran 77"),
+        ({"framework": "fortran"}, "spec.framework", "fortran"),
         ({"predictors": [{"name": "A!", "modelVersion": "v1"}]}, "spec.predictors[0].name", "A!"),
         (
             {"predictors": [{"name": "a", "modelVersion": "v1", "trafficWeight": -1}]},

@@ -17,7 +17,7 @@ from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.objects import Object
 
-ENGINE = "benchmark-tokens"
+ENGINE = "own-tokens"
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import yaml
 from serving import engines, errors
 from serving.resources import engine
 from serving.resources.engine import Engine
+from serving.resources.inference import SHIPPED_ENGINES
 
 MINIMAL: dict[str, Any] = {
-    "name": "mine",
+    "name": "own-mine",
     "image": "registry.example/mine:1",
     "readiness": "/r",
     "liveness": "/l",
@@ -25,7 +26,7 @@ def written(folder: Path, **fields: Any) -> Path:
 
 
 def test_every_shipped_engine_is_measured_probed_and_tuned() -> None:
-    assert set(engines.shipped()) == {"vllm", "sglang", "tgi", "triton"}
+    assert tuple(sorted(engines.shipped())) == SHIPPED_ENGINES
     for shipped in engines.shipped().values():
         assert shipped.metrics.waiting
         assert shipped.metrics.generated_tokens
@@ -35,7 +36,7 @@ def test_every_shipped_engine_is_measured_probed_and_tuned() -> None:
 
 def test_engine_of_the_user_is_known_beside_the_shipped_ones(tmp_path: Path) -> None:
     known = engines.known(written(tmp_path))
-    assert known["mine"].image == "registry.example/mine:1"
+    assert known["own-mine"].image == "registry.example/mine:1"
     assert "vllm" in known
 
 
@@ -58,6 +59,7 @@ def test_missing_folder_has_no_engines(tmp_path: Path) -> None:
         ({"fields": {"batching.batchSize": "x y"}}, "'x y' is no option such as --max-num-seqs"),
         ({"tunables": ["x"]}, "'x' is no option"),
         ({"metrics": {"waiting": ["a{b}"]}}, "'a{b}' is no metric name"),
+        ({"name": "mine"}, "name: String should match pattern"),
         ({"name": "custom"}, "custom is a framework of Slipway's own"),
         ({"tokenUsage": "some"}, "tokenUsage: Input should be 'none', 'final' or 'continuous'"),
     ],
@@ -74,19 +76,19 @@ def test_invalid_manifest_is_refused_with_file_field_and_value(
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [", "\x00", "3"])
 def test_file_that_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(errors.UserError, match=r"mine\.yaml: "):
+    (tmp_path / "own-mine.yaml").write_text(text)
+    with pytest.raises(errors.UserError, match=r"own-mine\.yaml: "):
         engines.known(tmp_path)
 
 
 def test_file_has_the_name_of_its_engine(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(MINIMAL))
-    with pytest.raises(errors.UserError, match="name: must be that of the file, got mine"):
+    with pytest.raises(errors.UserError, match="name: must be that of the file, got own-mine"):
         engines.known(tmp_path)
 
 
 def test_unknown_framework_is_answered_with_the_known_ones() -> None:
-    known = {"mine": Engine.model_validate(MINIMAL)}
-    assert engine.unknown("mine", known) == engine.unknown("sklearn", known) == ""
-    message = "spec.framework: must be one of custom, mine, pytorch, sklearn, transformers, got vlm"
-    assert engine.unknown("vlm", known) == message
+    known = {"own-mine": Engine.model_validate(MINIMAL)}
+    assert engine.unknown("own-mine", known) == engine.unknown("sklearn", known) == ""
+    message = "spec.framework: must be one of custom, own-mine, pytorch, sklearn, transformers, got own-vlm"
+    assert engine.unknown("own-vlm", known) == message

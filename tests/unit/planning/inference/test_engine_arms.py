@@ -15,8 +15,8 @@ NOW = "2026-01-01T00:00:00Z"
 def container(**fields: Any) -> Object:
     predictor = Predictor.model_validate({"name": "a", "modelVersion": "v", **fields})
     rendered = revision.render("chat", "vllm", predictor, ready_version("v"), shipped()["vllm"])
-    found: Object = rendered.template["spec"]["containers"][0]
-    return found
+    predictor_container: Object = rendered.template["spec"]["containers"][0]
+    return predictor_container
 
 
 def test_container_has_the_manifests_image_command_and_probes() -> None:
@@ -49,7 +49,7 @@ def test_replica_of_an_engine_takes_no_passed_socket_and_is_proven_by_its_readin
 
 def test_inference_of_an_unknown_framework_is_refused_with_the_known_ones() -> None:
     world = InferenceWorld({"name": "a", "modelVersion": "v", "trafficWeight": 1})
-    world.inference["spec"]["framework"] = "vlm"
+    world.inference["spec"]["framework"] = "own-vlm"
     plan = planner.plan(world.now(engines=shipped()), NOW)
     assert plan.actions == ()
     ready = next(c for c in plan.status["conditions"] if c["type"] == "Ready")  # type: ignore[index]

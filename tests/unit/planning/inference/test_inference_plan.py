@@ -387,8 +387,8 @@ def test_other_finalizers_are_kept() -> None:
         ("a.b", {}, "InvalidName"),
         ("2fast", {}, "InvalidName"),
         ("x" * 64, {}, "InvalidName"),
-        ("fine", {"framework": "unheard-of"}, "UnknownFramework"),
-        ("fine", {"framework": 3.5}, "InvalidSpec"),
+        ("fine", {"framework": "unheard-of"}, "InvalidSpec"),
+        ("fine", {"framework": "own-unheard-of"}, "UnknownFramework"),
     ],
 )
 def test_invalid_inference_gets_a_condition_and_no_action(name: str, spec: Object, reason: str) -> None:

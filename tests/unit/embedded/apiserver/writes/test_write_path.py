@@ -161,6 +161,12 @@ CASES = [
     ),
     (
         kinds.INFERENCE,
+        {**inference(), "spec": {**inference()["spec"], "framework": "x"}},
+        "spec.framework",
+        'Invalid value: "x"',
+    ),
+    (
+        kinds.INFERENCE,
         inference({"name": "a", "modelVersion": "v", "trafficWeight": 0}),
         "spec",
         "at least one predictor",
