@@ -83,7 +83,8 @@ lock: ## Refresh requirements.lock from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip freeze --quiet --python $(BIN)/python | grep '^uv==' | $(BIN)/uv pip compile --quiet --universal \
-	  --generate-hashes --no-config --no-emit-index-url --no-emit-find-links --no-header --output-file requirements.uv.lock -
+	  --generate-hashes --no-config --no-emit-index-url --no-emit-find-links --no-header \
+	  --output-file requirements.uv.lock -
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-config \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra dev \
 	  --output-file requirements.lock pyproject.toml

@@ -29,7 +29,7 @@ from rig.harness import DATA, Bar, percentile, report
 from rig.scaling import compressed
 from rig.scaling.compressed import Shape
 from rig.scaling.foretold import Foretold, foretell
-from rig.scaling.live_scaling import Machine, Played, ScalingWorld, world
+from rig.scaling.live_scaling import Machine, Played, ScalingWorld, timeline, world
 
 from autoscaler.observation import Capacity
 from autoscaler.policy.config import PolicyConfig
@@ -50,8 +50,6 @@ SECONDS_OFF = 0.15
 """Largest relative error of the simulator in replica-seconds."""
 VIOLATIONS_OFF = 2.0
 """Largest error of the simulator in violations, in percentage points."""
-STEP = 10
-"""Seconds of a column of the timeline."""
 NAMES = ("slipway", "fixed", "kpa")
 
 
@@ -132,25 +130,11 @@ async def measure(shape: Shape, moments: list[float], names: Sequence[str]) -> d
         async with world(folder, MACHINE) as place:
             for name in names:
                 runs[name] = await play(place, name, folder, shape, moments)
-                print("\n".join(timeline(runs[name])), file=sys.stderr, flush=True)
+                run = runs[name]
+                moments_sent = [answer.at for answer in run.answers]
+                lines = timeline("req/s", moments_sent, run.lives, run.start, run.seconds, run.changes)
+                print("\n".join(lines), file=sys.stderr, flush=True)
     return runs
-
-
-def timeline(played: Played) -> list[str]:
-    """Return requests per second and ready over existing replicas, of each ten seconds."""
-    columns = range(0, round(played.seconds), STEP)
-    rates = [sum(at <= answer.at < at + STEP for answer in played.answers) / STEP for at in columns]
-    lives, start = played.lives, played.start
-    counts = [f"{lives.ready(start + at)}/{lives.alive(start + at)}" for at in columns]
-    changes = [
-        f"  {change['time']} {change['fromReplicas']} to {change['toReplicas']}: {change['message']}"
-        for change in reversed(played.changes)
-    ]
-    return [
-        *changes,
-        "  req/s    " + " ".join(f"{rate:5.0f}" for rate in rates),
-        "  replicas " + " ".join(f"{count:>5}" for count in counts),
-    ]
 
 
 def bars(scores: dict[str, Score], foretold: Foretold) -> list[Bar]:

@@ -1,7 +1,7 @@
 """Streamed chats through the gateway beside the engine itself, the smallest Envoy configuration, and LiteLLM.
 
 All take turns with the same engine, which streams at a steady pace. The time to the first token is that of an
-open loop at a rate that takes half of a core of the load. What a proxy costs is CPU time of its processes for
+open loop at a fixed rate. What a proxy costs is CPU time of its processes for
 one chat, so that engine and load, which are slower than an Envoy, do not bound the comparison. LiteLLM and
 vLLM's router run if their commands are installed.
 """
@@ -28,7 +28,7 @@ from serving.router.plan.service import Endpoint
 
 DIRECT, OURS, SMALLEST, LITELLM, VLLM_ROUTER = "direct", "slipway", "minimal-envoy", "litellm", "vllm-router"
 RATE = 100.0
-"""Chats per second: with 16 tokens each, load and engine take half of their core."""
+"""Chats per second, of 16 tokens each."""
 TOKENS = 16
 LITELLM_RATE = 20.0
 PATIENCE_SECONDS = 120.0
@@ -71,11 +71,11 @@ async def main(*, quick: bool) -> None:
         contenders[OURS] = Contender(f"http://127.0.0.1:{gateway.port}/default/chat", envoy.pid)
         minimal = stack.enter_context(proxies.contender(SMALLEST, folder, (port, port)))
         contenders[SMALLEST] = Contender(f"http://127.0.0.1:{minimal}", listener(minimal))
-        for name, found in ((LITELLM, litellm(folder, port)), (VLLM_ROUTER, vllm_router(port))):
-            if found is None:
+        for name, proxy in ((LITELLM, litellm(folder, port)), (VLLM_ROUTER, vllm_router(port))):
+            if proxy is None:
                 print(f"SKIPPED {name}: its command is not installed", file=sys.stderr)
                 continue
-            address = stack.enter_context(found)
+            address = stack.enter_context(proxy)
             contenders[name] = Contender(f"http://127.0.0.1:{address}", listener(address), LITELLM_RATE)
         for contender in contenders.values():
             await turn(replace(contender, first=[], cost=[]), 1.0)  # warm

@@ -21,6 +21,7 @@ from rig import cold_models, interrupts
 from rig.harness import DATA, Bar, percentile, report
 from rig.scaling import compressed, token_scaling
 from rig.scaling.compressed import Shape
+from rig.scaling.live_scaling import timeline
 from rig.scaling.token_scaling import PlayedChats, TokenMachine, TokenWorld
 
 from serving.objects import Object
@@ -28,7 +29,7 @@ from serving.objects import Object
 MACHINE = TokenMachine(slots=4, step=0.1, prefill=2000.0, load=3.0)
 MOST = 10
 FIXED = 8
-"""Replicas that the peak needs: 12 chats per second of 20 tokens on the mean."""
+"""Replicas of the fixed count: the peak of 12 chats per second, 2.1 s each, needs 6.3 on the mean."""
 TARGET = 250
 """Waiting tokens of a replica: some 40 of its four sequences, and a chat or two that wait, of 150 each."""
 FULL = Shape(before=160, silence=140, after=80, peak=12.0)
@@ -39,8 +40,6 @@ METRICS: dict[str, Object] = {
 }
 PATIENCE_SECONDS = 2.0
 SEED = 1
-STEP = 10
-"""Seconds of a column of the timeline."""
 
 
 @dataclass(frozen=True)
@@ -100,25 +99,11 @@ async def measure(shape: Shape, moments: list[float]) -> dict[str, PlayedChats]:
         async with token_scaling.token_world(folder, MACHINE) as place:
             for name in (*METRICS, "fixed"):
                 runs[name] = await play(place, name, folder, shape, moments)
-                print("\n".join(timeline(runs[name])), file=sys.stderr, flush=True)
+                run = runs[name]
+                moments_sent = [answer.at for answer in run.answers]
+                lines = timeline("chats/s", moments_sent, run.lives, run.start, run.seconds, run.changes)
+                print("\n".join(lines), file=sys.stderr, flush=True)
     return runs
-
-
-def timeline(played: PlayedChats) -> list[str]:
-    """Return chats per second and ready over existing replicas, of each ten seconds."""
-    columns = range(0, round(played.seconds), STEP)
-    rates = [sum(at <= answer.at < at + STEP for answer in played.answers) / STEP for at in columns]
-    lives, start = played.lives, played.start
-    counts = [f"{lives.ready(start + at)}/{lives.alive(start + at)}" for at in columns]
-    changes = [
-        f"  {change['time']} {change['fromReplicas']} to {change['toReplicas']}: {change['message']}"
-        for change in reversed(played.changes)
-    ]
-    return [
-        *changes,
-        "  chats/s  " + " ".join(f"{rate:5.1f}" for rate in rates),
-        "  replicas " + " ".join(f"{count:>5}" for count in counts),
-    ]
 
 
 def bars(scores: dict[str, Score]) -> list[Bar]:

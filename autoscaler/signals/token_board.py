@@ -8,8 +8,8 @@ from autoscaler.signals.board import RESTARTED, Reading
 from autoscaler.signals.exposition import Target, Tokens
 
 QUEUED_SECONDS = 1.0
-"""Mean age of the requests without a first token from which on they wait for an engine, and are not only read:
-engines read a thousand tokens of a prompt in less."""
+"""Mean age of the requests without a first token from which on they count as waiting: an assumption, as a
+gateway does not see whether an engine reads a prompt or lets it wait."""
 
 _NOTHING = Tokens()
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from rig.data_plane.envoy_world import service, world
@@ -32,34 +33,9 @@ async def streams(count: int, seconds: float, *, chats: bool = False) -> dict[st
     """
     usage = "final" if chats else "none"
 
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(HEAD)
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                writer.write(EVENT % time.monotonic())
-                await writer.drain()
-                await asyncio.sleep(EVERY_SECONDS)
-            writer.write(b"data: end\n\n")
-        writer.close()
-
     port = free_port()
-    server = await asyncio.start_server(speak, "127.0.0.1", port, backlog=count)
+    server = await asyncio.start_server(_speaker(seconds), "127.0.0.1", port, backlog=count)
     lags: list[float] = []
-
-    async def listen(gateway: int) -> bool:
-        reader, writer = await asyncio.open_connection("127.0.0.1", gateway)
-        writer.write(CHAT if chats else GET)
-        ended = False
-        async for line in reader:
-            if line.startswith(b"data: end"):
-                ended = True
-                break
-            if sent := SENT.match(line):
-                lags.append(1000 * (time.monotonic() - float(sent[1])))
-        writer.close()
-        return ended
 
     async with world() as (proxy, envoy):
         one = service("chat", [("only", 10_000, [Endpoint("127.0.0.1", port)])])
@@ -67,7 +43,7 @@ async def streams(count: int, seconds: float, *, chats: bool = False) -> dict[st
         before, cpu = resident_mib(envoy.pid), process_seconds(envoy.pid)
         tasks = []
         for _ in range(count):
-            tasks.append(asyncio.create_task(listen(proxy.port)))
+            tasks.append(asyncio.create_task(_listen(proxy.port, CHAT if chats else GET, lags)))
             if len(tasks) % 50 == 0:
                 await asyncio.sleep(0.02)
         await asyncio.sleep(seconds / 2)
@@ -87,3 +63,36 @@ async def streams(count: int, seconds: float, *, chats: bool = False) -> dict[st
         "residentMiBIdle": before,
         "envoyCpuSeconds": round(cpu, 2),
     }
+
+
+def _speaker(seconds: float) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """Return the server of one connection: events for `seconds`."""
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(HEAD)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                writer.write(EVENT % time.monotonic())
+                await writer.drain()
+                await asyncio.sleep(EVERY_SECONDS)
+            writer.write(b"data: end\n\n")
+        writer.close()
+
+    return speak
+
+
+async def _listen(port: int, request: bytes, lags: list[float]) -> bool:
+    """Read one stream, and add the delays of its events in milliseconds; return whether it was complete."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    ended = False
+    async for line in reader:
+        if line.startswith(b"data: end"):
+            ended = True
+            break
+        if sent := SENT.match(line):
+            lags.append(1000 * (time.monotonic() - float(sent[1])))
+    writer.close()
+    return ended

@@ -14,7 +14,8 @@ import sys
 FIRST_SECONDS = 0.02
 EVERY_SECONDS = 0.005
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-_PART = '{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]%s}'
+_CHOICES = '[{"index":0,"delta":{"content":" word"},"finish_reason":null}]'
+_PART = '{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":' + _CHOICES + "%s}"
 _USAGE = ',"usage":{"prompt_tokens":100,"completion_tokens":%d,"total_tokens":%d}'
 
 
@@ -33,8 +34,8 @@ class Engine(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, body = self._received.partition(b"\r\n\r\n")
+        if not separator:
             return
         lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
         length = int(lengths[0].split(b":")[1]) if lengths else 0

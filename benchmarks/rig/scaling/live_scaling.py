@@ -35,6 +35,8 @@ ZERO_SECONDS = 180.0
 LEAD_SECONDS = 3.0
 """In which the load's process gets ready."""
 ARM = "only"
+COLUMN_SECONDS = 10
+"""Of a timeline."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,32 @@ class Lives:
     def starts(self) -> list[float]:
         """Return the seconds that starts took."""
         return [life.ready - life.created for life in self.found.values() if life.ready is not None]
+
+
+def timeline(
+    what: str, moments: list[float], lives: Lives, start: float, seconds: float, changes: list[Object]
+) -> list[str]:
+    """Return the changes of the count, and for each `COLUMN_SECONDS` the rate, and ready over existing replicas.
+
+    Args:
+        what: the unit of the rate.
+        moments: seconds from the start at which requests were to be sent.
+        lives: the replicas.
+        start: seconds of the machine's monotonic clock.
+        seconds: of the run.
+        changes: `status.decisions` of the Autoscaler.
+    """
+    columns = range(0, round(seconds), COLUMN_SECONDS)
+    rates = [sum(at <= moment < at + COLUMN_SECONDS for moment in moments) / COLUMN_SECONDS for at in columns]
+    counts = [f"{lives.ready(start + at)}/{lives.alive(start + at)}" for at in columns]
+    return [
+        *(
+            f"  {change['time']} {change['fromReplicas']} to {change['toReplicas']}: {change['message']}"
+            for change in reversed(changes)
+        ),
+        f"  {what:8} " + " ".join(f"{rate:5.1f}" for rate in rates),
+        "  replicas " + " ".join(f"{count:>5}" for count in counts),
+    ]
 
 
 def _within(start: float, end: float, first: float, last: float | None) -> float:

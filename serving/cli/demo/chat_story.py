@@ -93,12 +93,12 @@ async def _talk(story: Story, chats: Chats) -> None:
 async def _compare(story: Story, kube: Kube, where: DataDir, chats: Chats) -> None:
     story.step(f"{CHATS} streamed stories, by {USERS} users at once")
     before = await _counted(where)
-    told = len(chats.results)
+    earlier = len(chats.results)
     began = clock.monotonic()
     chats.start(USERS, itertools.islice(_requests(), CHATS), temperature=0.8, max_tokens=96)
-    await chats.finish(lambda count: story.doing(f"{count - told} of {CHATS}"))
+    await chats.finish(lambda count: story.doing(f"{count - earlier} of {CHATS}"))
     seconds = clock.monotonic() - began
-    results = chats.results[told:]
+    results = chats.results[earlier:]
     predictors = (await kube.get(kinds.INFERENCE, NAMESPACE, NAME))["spec"]["predictors"]
     _judge(story, results, predictors)
     generated, prompts = (sum(r.tokens for r in results), sum(r.prompt_tokens for r in results))

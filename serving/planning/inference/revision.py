@@ -159,7 +159,7 @@ def _probe_paths(
 
 
 def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, port: ServedPort) -> Object:
-    """Return the predictor's container: what is common to all, and what its server adds."""
+    """Return the predictor's container: the fields of every container, then those of its server."""
     container: Object = {
         "name": CONTAINER,
         "ports": [] if port.h2c else [{"name": "http", "containerPort": port.number, "protocol": "TCP"}],

@@ -1,6 +1,6 @@
 """The families of the gateway's metrics page about tokens, in Prometheus's text format. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from serving.router.envoy.token_accounting import BOUNDS_US, Latencies, TokenCounts
 from serving.router.metrics.labels import Labels, family
@@ -13,6 +13,14 @@ QUEUE_AGE = "slipway_token_queue_age_seconds"
 FIRST_TOKEN = "slipway_time_to_first_token_seconds"
 INTER_TOKEN = "slipway_inter_token_latency_seconds"
 
+_WAITING_TEXT = (
+    "Estimated tokens of requests in flight: of prompts that are not read yet, and of answers that are not"
+    " generated yet."
+)
+_HISTOGRAMS: tuple[tuple[str, str, Callable[[TokenCounts], Latencies]], ...] = (
+    (FIRST_TOKEN, "Time from a request of a stream to its first token.", lambda counts: counts.first_token),
+    (INTER_TOKEN, "Time between two tokens of a stream.", lambda counts: counts.inter_token),
+)
 _BOUNDS = (*(f"{bound / 1e6:g}" for bound in BOUNDS_US), "+Inf")
 
 
@@ -28,57 +36,39 @@ def families(counts: Mapping[str, TokenCounts], labels: Mapping[str, Labels], re
     if not own:
         return ""
 
-    def samples(name: str, value: Callable[[TokenCounts], float]) -> Iterator[str]:
-        return (f"{name}{{{text}}} {value(item):.10g}\n" for text, item in own)
-
     waiting = (
         f'{WAITING}{{{text},kind="{kind}"}} {item.waiting(kind)}\n'
         for text, item in own
         for kind in ("prompt", "output")
     )
-    first_token = (_histogram(FIRST_TOKEN, text, item.first_token) for text, item in own)
-    inter_token = (_histogram(INTER_TOKEN, text, item.inter_token) for text, item in own)
-    return "".join(
+    numbers = (
+        family(name, kind, text, (f"{name}{{{label}}} {value(item):.10g}\n" for label, item in own))
+        for name, kind, text, value in _numbers(read_at)
+    )
+    histograms = (
+        family(name, "histogram", text, (_histogram(name, label, of(item)) for label, item in own))
+        for name, text, of in _HISTOGRAMS
+    )
+    return "".join((*numbers, family(WAITING, "gauge", _WAITING_TEXT, waiting), *histograms))
+
+
+def _numbers(read_at: float) -> tuple[tuple[str, str, str, Callable[[TokenCounts], float]], ...]:
+    """Return name, type, help text and value of the families with one number for each revision."""
+    return (
+        (PROMPT, "counter", "Tokens of prompts that were read.", lambda counts: counts.prompt_tokens),
+        (GENERATED, "counter", "Tokens that were generated.", lambda counts: counts.generated_tokens),
         (
-            family(
-                PROMPT,
-                "counter",
-                "Tokens of prompts that were read.",
-                samples(PROMPT, lambda c: c.prompt_tokens),
-            ),
-            family(
-                GENERATED,
-                "counter",
-                "Tokens that were generated.",
-                samples(GENERATED, lambda c: c.generated_tokens),
-            ),
-            family(
-                WAITING,
-                "gauge",
-                "Estimated tokens of requests in flight: of prompts that are not read yet, and of answers that"
-                " are not generated yet.",
-                waiting,
-            ),
-            family(
-                QUEUE_REQUESTS,
-                "gauge",
-                "Requests without a first token.",
-                samples(QUEUE_REQUESTS, lambda c: c.waiting("requests")),
-            ),
-            family(
-                QUEUE_AGE,
-                "gauge",
-                "Mean time since the arrival of these requests.",
-                samples(QUEUE_AGE, lambda c: c.age(read_at)),
-            ),
-            family(
-                FIRST_TOKEN,
-                "histogram",
-                "Time from a request of a stream to its first token.",
-                first_token,
-            ),
-            family(INTER_TOKEN, "histogram", "Time between two tokens of a stream.", inter_token),
-        )
+            QUEUE_REQUESTS,
+            "gauge",
+            "Requests without a first token.",
+            lambda counts: counts.waiting("requests"),
+        ),
+        (
+            QUEUE_AGE,
+            "gauge",
+            "Mean time since the arrival of these requests.",
+            lambda counts: counts.age(read_at),
+        ),
     )
 
 

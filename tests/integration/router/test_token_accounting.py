@@ -1,4 +1,4 @@
-"""Envoy counts the tokens of requests to language models, whatever becomes of the requests."""
+"""Envoy counts the tokens of requests to language models, however the requests end."""
 
 import asyncio
 import contextlib
@@ -66,15 +66,22 @@ class Chat:
         return await self.until(lambda counts: not any(counts.waiting(name) for name in PAIRS))
 
 
-@pytest.fixture
-async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+@contextlib.asynccontextmanager
+async def chatting(root: Path, **gateway: Any) -> AsyncIterator[Chat]:
+    """Args: gateway: settings that differ from the rig's."""
     engine = LanguageEngine()
     async with (
         engine.listening(ADDRESS, 8080),
-        gateway_rig(tmp_path) as rig,
+        gateway_rig(root, **gateway) as rig,
         aiohttp.ClientSession() as session,
     ):
         yield Chat(rig, engine, session)
+
+
+@pytest.fixture
+async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
+    async with chatting(tmp_path) as chat:
+        yield chat
 
 
 def events(answer: bytes) -> list[Any]:
@@ -156,7 +163,7 @@ async def test_client_that_disconnects_leaves_what_it_got_and_no_waiting_tokens(
             pass
     counts = await chat.until_settled()
     assert counts.generated_tokens == 5
-    assert counts.prompt_tokens > 0  # estimated, if the engine has not told yet
+    assert counts.prompt_tokens > 0  # an estimate until the engine reports it
 
 
 async def test_engine_that_dies_in_mid_stream_leaves_no_waiting_tokens(chat: Chat) -> None:
@@ -169,14 +176,8 @@ async def test_engine_that_dies_in_mid_stream_leaves_no_waiting_tokens(chat: Cha
 
 
 async def test_engine_that_hangs_in_mid_stream_leaves_no_waiting_tokens(tmp_path: Path) -> None:
-    engine = LanguageEngine()
-    engine.stop_after = 5
-    async with (
-        engine.listening(ADDRESS, 8080),
-        gateway_rig(tmp_path, stream_idle_seconds=1.0) as rig,
-        aiohttp.ClientSession() as session,
-    ):
-        chat = Chat(rig, engine, session)
+    async with chatting(tmp_path, stream_idle_seconds=1.0) as chat:
+        chat.engine.stop_after = 5
         await chat.serve("continuous")
         with pytest.raises(aiohttp.ClientPayloadError):
             await chat.ask(stream=True, max_tokens=40)
@@ -184,17 +185,11 @@ async def test_engine_that_hangs_in_mid_stream_leaves_no_waiting_tokens(tmp_path
 
 
 async def test_client_that_never_reads_is_ended_and_leaves_no_waiting_tokens(tmp_path: Path) -> None:
-    engine = LanguageEngine()
-    async with (
-        engine.listening(ADDRESS, 8080),
-        gateway_rig(tmp_path, stream_idle_seconds=1.0) as rig,
-        aiohttp.ClientSession() as session,
-    ):
-        chat = Chat(rig, engine, session)
+    async with chatting(tmp_path, stream_idle_seconds=1.0) as chat:
         await chat.serve("continuous")
         body = b'{"messages": [], "stream": true, "max_tokens": 1000000}'
         head = b"POST /default/chat/v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", rig.settings.gateway.port)) as client:
+        with socket.create_connection(("127.0.0.1", chat.rig.settings.gateway.port)) as client:
             client.sendall(head % len(body) + body)
             await chat.until(lambda counts: counts.generated_tokens > 1000)
             counts = await chat.until_settled()
