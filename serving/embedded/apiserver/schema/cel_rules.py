@@ -12,10 +12,9 @@ from functools import cache
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import cel
-
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.schema import schemas
+from serving.embedded.apiserver.schema.cel_without_command_line import cel
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.errors import Cause
 
