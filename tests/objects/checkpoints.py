@@ -1,17 +1,21 @@
 """A tiny language model with random weights, as a Hugging Face checkpoint."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from transformers import LlamaForCausalLM
-
-from serving.runtimes.transformers import llama
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 CONTEXT = 256
 
 
-def write(folder: Path, *, template: bool = True) -> LlamaForCausalLM:
+def write(folder: Path, *, template: bool = True) -> "LlamaForCausalLM":
     """Write the checkpoint, with a token for each byte; return the model."""
+    import torch  # every worker of pytest imports this module
+    from transformers import LlamaForCausalLM
+
+    from serving.runtimes.transformers import llama
+
     tokenizer = llama.for_chats(llama.byte_level())
     if not template:
         tokenizer.chat_template = None

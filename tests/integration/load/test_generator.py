@@ -34,17 +34,21 @@ def descriptors() -> int:
 async def test_closed_loop_keeps_users_busy_and_changes_levels_without_a_restart(
     target: LoadTarget,
 ) -> None:
+    """A window may end between two requests of a user: some window of each level ends with all of them busy."""
     before = descriptors()
     async with Generator.start(target.url, plan("/wait/20"), SETTINGS, user_ids=user_ids()) as generator:
         for users in (1, 6, 3):
             await generator.window(users, 0.2)
-            target.log()
-            samples = await generator.window(users, 0.6)
-            rows = target.log()
-            assert max(row["inside"] for row in rows) == users
-            assert samples.ok.all()
-            assert len(samples.ok) == pytest.approx(len(rows), abs=2 * users)
-            assert len(samples.unfinished) == users
+            unfinished: list[int] = []
+            while users not in unfinished and len(unfinished) < WINDOWS:
+                target.log()
+                samples = await generator.window(users, 0.6)
+                rows = target.log()
+                assert max(row["inside"] for row in rows) == users
+                assert samples.ok.all()
+                assert len(samples.ok) == pytest.approx(len(rows), abs=2 * users)
+                unfinished.append(len(samples.unfinished))
+            assert max(unfinished) == users
     assert descriptors() == before
 
 

@@ -14,15 +14,15 @@ from serving.images.store.model_store import ModelStore
 from serving.router.envoy import token_accounting
 from serving.router.envoy.token_accounting import TokenCounts
 from serving.router.plan.service import socket_name
+from tests.objects import checkpoints
+from tests.rig import optional_modules
 from tests.rig.servers import runtime_process
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 from tests.rig.servers.runtime_process import Running, wait_ready
 
-pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[llm]')")
-pytest.importorskip("transformers", reason="Transformers is not installed (pip install 'slipway[llm]')")
-openai = pytest.importorskip("openai", reason="OpenAI's client is not installed (pip install openai)")
-
-from tests.objects import checkpoints  # noqa: E402 it imports PyTorch
+optional_modules.torch()
+optional_modules.transformers()
+openai = optional_modules.openai()
 
 MODEL = "digits"
 """The name that the rig gives to every model."""

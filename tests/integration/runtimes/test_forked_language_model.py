@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import orjson
-import pytest
-
-pytest.importorskip("transformers", reason="Transformers is not installed (pip install 'slipway[llm]')")
 
 from tests.objects import checkpoints
+from tests.rig import optional_modules
+
+optional_modules.transformers()
 
 PROGRAM = """
 import importlib, json, os, sys

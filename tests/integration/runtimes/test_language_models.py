@@ -13,16 +13,14 @@ import pytest
 
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
+from tests.objects import checkpoints
+from tests.rig import optional_modules
 from tests.rig.servers import runtime_process
 from tests.rig.servers.runtime_process import DEADLINE, Running, wait_ready
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[llm]')")
-pytest.importorskip("transformers", reason="Transformers is not installed (pip install 'slipway[llm]')")
-openai = pytest.importorskip("openai", reason="OpenAI's client is not installed (pip install openai)")
-
-from tokenizers import Tokenizer  # noqa: E402 it comes with Transformers
-
-from tests.objects import checkpoints  # noqa: E402 it imports PyTorch
+torch = optional_modules.torch()
+openai = optional_modules.openai()
+tokenizers = optional_modules.tokenizers()
 
 MODEL = "digits"
 """The name that the rig gives to every model."""
@@ -90,7 +88,7 @@ def test_greedy_tokens_are_those_of_generate_alone_and_in_a_batch(served: tuple[
                 )
             )
 
-    tokenizer = Tokenizer.from_file(str(server.log.parent / "out" / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer.from_file(str(server.log.parent / "out" / "tokenizer.json"))
     for prompt, answer in zip(prompts, asyncio.run(ask()), strict=True):
         expected = greedy(model, prompt, 30)
         texts = [tokenizer.decode([token], skip_special_tokens=False) for token in expected]
