@@ -16,8 +16,10 @@ from serving.cli.target import Target, full_name
 from serving.cli.tune import change
 from serving.cli.tune.change import Tuning
 from serving.cli.tune.status import ExperimentName
+from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.engine import Engine
 from tuner.specs import rendering
 from tuner.specs.rendering import Source
 
@@ -44,24 +46,34 @@ def apply(
     async def work(kube: "Kube") -> None:
         experiment = await kube.get(kinds.PROFILING_EXPERIMENT, target.namespace, name)
         tuning = change.of(experiment)
+        # The kubeconfig of an `up` is in its data directory, beside the engines that its user added.
+        known = engines.known(DataDir(target.kubeconfig.parent).engines)
         if tuning.spec.target.inference is None:
-            await _print_manifest(kube, target.namespace, tuning)
+            await _print_manifest(kube, target.namespace, tuning, known)
         else:
-            await _apply(kube, target.namespace, tuning, dry_run=dry_run, force=force)
+            await _apply(kube, target.namespace, tuning, known, dry_run=dry_run, force=force)
 
     with_kube(target.kubeconfig, work)
 
 
-async def _apply(kube: "Kube", namespace: str, tuning: Tuning, *, dry_run: bool, force: bool) -> None:
+async def _apply(
+    kube: "Kube",
+    namespace: str,
+    tuning: Tuning,
+    known: Mapping[str, Engine],
+    *,
+    dry_run: bool,
+    force: bool,
+) -> None:
     inference = await kube.get(kinds.INFERENCE, namespace, str(tuning.spec.target.inference))
-    source = rendering.source(tuning.spec.target, inference, engines.shipped())
+    source = rendering.source(tuning.spec.target, inference, known)
     version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
     trial = await _trial(kube, namespace, tuning)
     if not force:
         change.check(tuning, source, version, trial)
 
     def operations(stored: Object) -> list[Object]:
-        current = rendering.source(tuning.spec.target, stored, engines.shipped())
+        current = rendering.source(tuning.spec.target, stored, known)
         if not force:
             change.check(tuning, current, version, trial)
         return change.operations(stored, current, rendering.tuned(current, tuning.settings))
@@ -85,8 +97,8 @@ def _print_result(inference: Object, tuning: Tuning, source: Source, version: Ob
         print("It serves once it is proven; `slipway get` shows when.", file=sys.stderr)
 
 
-async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning) -> None:
-    source = rendering.source(tuning.spec.target, None, engines.shipped())
+async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning, known: Mapping[str, Engine]) -> None:
+    source = rendering.source(tuning.spec.target, None, known)
     version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
     tuned = rendering.tuned(source, tuning.settings)
     manifest = change.manifest(version["spec"]["modelName"], namespace, source, tuned)

@@ -295,6 +295,21 @@ async def test_a_model_version_gets_a_manifest_that_can_be_applied(
     assert (await slipway("apply", "-f", str(file)))[1] == "inference.slipway.dev/made created\n"
 
 
+async def test_an_engine_of_the_user_gets_a_manifest(
+    kube: Kube, slipway: Slipway, api_server: DataDir
+) -> None:
+    await recommended(kube)
+    api_server.engines.mkdir(exist_ok=True)
+    (api_server.engines / "own-mine.yaml").write_text(
+        "{name: own-mine, image: 'registry.example/mine:1', readiness: /r, liveness: /l}"
+    )
+    spec = experiment_spec(target={"modelVersion": "v1", "framework": "own-mine"})
+    succeeded = experiment("own", spec=spec, phase="Succeeded", recommendation=recommendation(*SPEC))
+    await store(kube, kinds.PROFILING_EXPERIMENT, succeeded)
+    code, out, err = await slipway("tune", "apply", "own")
+    assert (code, "framework: own-mine\n" in out) == (0, True), err
+
+
 def left(where: Path) -> list[str]:
     return sorted(path.name for path in where.iterdir())
 
