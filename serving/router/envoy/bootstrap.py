@@ -261,7 +261,7 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json], access_log:
             "local_reply_config": {
                 # A retry that the budget refuses adds UO to the flag of its failure, so UO is the last one.
                 "mappers": [
-                    token_accounting.local_reply(),
+                    *token_accounting.local_replies(settings),
                     *_grpc_errors(),
                     *(_mapper(_has_flag(error), error, settings) for error in _ERRORS),
                     _mapper(_status_is(_UNAVAILABLE.status), _UNAVAILABLE, settings),

@@ -90,10 +90,31 @@ def access_log() -> dict[str, Any]:
     }
 
 
-def local_reply() -> dict[str, Any]:
-    """Return the rule for replies of the script, which are JSON in OpenAI's form already."""
-    body = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"}, "content_type": "application/json"}
-    return {"filter": _has("reply"), "body_format_override": body}
+def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
+    """Return the rules for replies to requests of OpenAI's API: all have its form, those of the script already."""
+    path = {
+        "name": ":path",
+        "string_match": {"safe_regex": {"regex": r"[^?]*/v1/(chat/)?completions(\?.*)?"}},
+    }
+    too_large = {"comparison": {"op": "EQ", "value": {"default_value": 413, "runtime_key": "unused"}}}
+    error = {
+        "message": f"the request must be at most {settings.language_request_bytes} bytes",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "request_too_large",
+    }
+    text = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"}, "content_type": "application/json"}
+    return [
+        {"filter": _has("reply"), "body_format_override": text},
+        {
+            "filter": {
+                "and_filter": {
+                    "filters": [{"header_filter": {"header": path}}, {"status_code_filter": too_large}]
+                }
+            },
+            "body_format_override": {"json_format": {"error": error}, "content_type": "application/json"},
+        },
+    ]
 
 
 def histogram_buckets() -> list[dict[str, Any]]:

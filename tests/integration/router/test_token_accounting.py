@@ -255,6 +255,12 @@ async def test_request_above_the_limit_is_refused(chat: Chat) -> None:
     limit = chat.rig.settings.gateway.language_request_bytes
     async with chat.asked(max_tokens=1, user="x" * limit) as response:
         assert response.status == 413
+        assert orjson.loads(await response.read())["error"] == {
+            "message": f"the request must be at most {limit} bytes",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "request_too_large",
+        }
     assert (
         orjson.loads(await chat.ask(max_tokens=1, user="x" * (limit - 1000)))["usage"]["completion_tokens"]
         == 1
