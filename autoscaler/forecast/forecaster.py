@@ -7,16 +7,17 @@ import datetime as dt
 import math
 from collections import deque
 from collections.abc import Iterable
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from autoscaler.decision import Band
+from autoscaler.forecast import recent
 from autoscaler.forecast.fit import Fit, path, rise
 from autoscaler.forecast.histogram import DecayedHistogram
 from autoscaler.forecast.history import History
 from autoscaler.forecast.horizon import MOST_RISK, Horizon
 from autoscaler.forecast.profile import BIN, DAY, WEEK, Profile
+from autoscaler.forecast.recent import KEPT, STEADY_LIMIT, TREND_LIMIT, TRENDS
 
 HORIZONS = (20.0, 60.0, 180.0, 540.0)
 """Seconds. Quantiles are interpolated between the horizons, so a change of the learned start-up time changes
@@ -24,32 +25,12 @@ nothing else."""
 WAIT = 2.0
 """Least seconds that work may wait: replicas of rate r serve r x (T + 2 s) of the work that arrives in any T
 seconds in time."""
-SPANS = (5.0, 10.0, 20.0, 40.0, 120.0)
-"""Seconds over which load is summed; the span with the highest rate counts."""
 BEGIN = 120.0
 """Seconds of readings before errors are learned: averages begin with the first reading."""
 SLOW = 90.0
 """Seconds of the slow average, which the noise of a reading does not move."""
 HOUR = 3600.0
 """Seconds of the average that gives the size of a service before it has days of load."""
-TRENDS = (30.0, 150.0)
-"""Seconds of the two spans, each compared with the span before it. A ramp rises in both; a step soon rises
-only in the longer span; noise rises in neither for long. The smaller trend counts."""
-TREND_LIMIT = 0.3
-"""Of the logarithm: a trend is extrapolated by at most a third of the load, because it was measured over
-minutes."""
-STEADY_SPAN = 40.0
-"""Seconds of a span for recognising a load that rises steadily: by similar changes over three or more
-spans."""
-STEADY_SPANS = 4
-STEADY_SHARE = 0.5
-"""Least ratio of the smallest to the largest change in a steady rise; the changes of a step soon differ."""
-STEADY_RISE = 0.1
-"""Least share of the load by which it rises: by chance the loads of two spans differ by a few percent."""
-STEADY_LIMIT = 1.0
-"""Of the logarithm: a steady rise is extrapolated to at most 2.7 times the load."""
-KEPT = 2 * TRENDS[-1]
-"""Seconds of single readings in memory."""
 SHIFT = 3600.0
 """Seconds by which the daily shape may be shifted: clocks change twice a year, and the spec may have no
 `prediction.timeZone`."""
@@ -63,7 +44,6 @@ unless the current load is as high or rises."""
 MOST_WEIGHT = 2.0
 """Most weight of an error at more than the usual load, which affects more requests; one event must not
 dominate the errors."""
-DRIFT = 2
 NAMES = ("last", "average", "drift", "daily", "daily-1h", "daily+1h", "weekly", "usual", "fitted", "quantile")
 """New forecasts are appended, because stored states refer to forecasts by position."""
 REGRESSED = 0.1
@@ -77,6 +57,22 @@ SET_BACK = 60.0
 clock was set back."""
 LONGEST_GAP = 3600.0
 """Seconds without readings after which the averages start again."""
+
+
+class _Now(NamedTuple):
+    """What the forecasts at all horizons have in common: logarithms of the load at one time."""
+
+    time: float = -math.inf
+    """Local seconds."""
+    last: float = math.nan
+    slow: float = math.nan
+    daily: float = math.nan
+    """By the daily shape."""
+    daily_before: float = math.nan
+    """By the daily shape `SHIFT` before."""
+    daily_after: float = math.nan
+    weekly: float = math.nan
+    """By the weekly shape."""
 
 
 class Forecaster:
@@ -102,8 +98,9 @@ class Forecaster:
         self._horizons = [Horizon(seconds, NAMES, share, PRIORS) for seconds in HORIZONS]
         self._daily, self._weekly = Profile(DAY), Profile(WEEK)
         self._end = -math.inf
-        self._recent: deque[tuple[float, float]] = deque()
-        """Amount and seconds of the readings within `KEPT`."""
+        self._amounts: deque[float] = deque()
+        self._seconds: deque[float] = deque()
+        """Amount and seconds of each reading within `KEPT`."""
         self._covered = self._known = 0.0
         """Seconds of readings since the averages began."""
         self._last = self._slow = math.nan
@@ -122,6 +119,8 @@ class Forecaster:
         each bin."""
         self._rise_quantile = math.nan
         """Upper quantile, by regression, of the change of the logarithm per bin."""
+        self._now = _Now()
+        """At the last reading."""
 
     @property
     def last(self) -> float:
@@ -150,15 +149,17 @@ class Forecaster:
                 horizon.start_again()
         if end - self._end > LONGEST_GAP:
             self._slow, self._known = math.nan, 0.0
-            self._recent.clear()
+            self._amounts.clear()
+            self._seconds.clear()
             self._covered = 0.0
         self._known += seconds
         self._end = end
         self._smooth(seconds, amount)
         self._fill_bins(end, seconds, amount)
+        self._now = self._at_end()
         if self._known < BEGIN:
             return
-        level = math.log(self._last + self._floor)
+        level = self._now.last
         weight = 1.0
         if self._usual > 0:
             weight = min(max(self._last / self._usual, 0.1), MOST_WEIGHT)
@@ -166,7 +167,8 @@ class Forecaster:
             self._seen_until = end + SEEN_STRIDE
             self._seen.add(math.log(max(self._last, 1e-9) / self._unit), weight)
         for horizon in self._horizons:
-            horizon.advance(end, level, self._points(horizon.seconds), weight)
+            points = self._points(horizon.seconds) if horizon.is_due(end) else ()
+            horizon.advance(end, level, points, weight)
 
     def band(self, horizon: float) -> Band:
         """Return the forecast of the load `horizon` seconds after the last reading."""
@@ -182,9 +184,8 @@ class Forecaster:
             math.exp(self._seen.quantile(1 - seen_risk)) * self._unit, self.last * math.exp(TREND_LIMIT)
         )
         upper_level = min(values[2], math.log(highest + self._floor))
-        upper_level = max(
-            upper_level, values[1], self._points(horizon)[DRIFT]
-        )  # a ramp that began now is in no error yet
+        # A ramp that began now is in no error yet.
+        upper_level = max(upper_level, values[1], self._drift(horizon))
         lower, median, upper = (
             max(math.exp(value) - self._floor, 0.0) for value in (values[0], values[1], upper_level)
         )
@@ -219,13 +220,17 @@ class Forecaster:
             self.observe(end, seconds, amount)
 
     def _smooth(self, seconds: float, amount: float) -> None:
-        self._recent.append((amount, seconds))
+        amounts, lengths = self._amounts, self._seconds
+        amounts.append(amount)
+        lengths.append(seconds)
         self._covered += seconds
-        while len(self._recent) > 1 and self._covered - self._recent[0][1] >= KEPT:
-            self._covered -= self._recent.popleft()[1]
-        self._last = _serving_rate(self._recent, self.wait)
-        self._minute, self._slope = _trend(self._recent, self._floor)
-        self._rise, self._rise_limit = _steady_rise(self._recent)
+        while len(lengths) > 1 and self._covered - lengths[0] >= KEPT:
+            self._covered -= lengths.popleft()
+            amounts.popleft()
+        totals, spans = recent.sums(amounts), recent.sums(lengths)
+        self._last = recent.serving_rate(totals, spans, self.wait)
+        self._minute, self._slope = recent.trend(totals, spans, self._floor)
+        self._rise, self._rise_limit = recent.steady_rise(amounts, lengths)
         if math.isnan(self._slow):
             self._slow = self._last
             return
@@ -264,33 +269,44 @@ class Forecaster:
             self._path = ((self.history.end - 0.5) * BIN, path(self._fit, levels))
             self._rise_quantile = rise(self._fit, levels)
 
+    def _at_end(self) -> "_Now":
+        now, daily = self._local(self._end), self._daily.at
+        return _Now(
+            now,
+            math.log(self._last + self._floor),
+            math.log(self._slow + self._floor),
+            daily(now),
+            daily(now - SHIFT),
+            daily(now + SHIFT),
+            self._weekly.at(now),
+        )
+
     def _points(self, ahead: float) -> tuple[float, ...]:
         """Return each forecast of the logarithm of the load, in the order of `NAMES`."""
-        floor = self._floor
-        last, slow = math.log(self._last + floor), math.log(self._slow + floor)
-        now = self._local(self._end)
-        then = now + ahead
-        daily = self._daily.at
-        base = daily(now)
-        trend = min(max(self._slope * (ahead + TRENDS[0] / 2), -TREND_LIMIT), TREND_LIMIT)
-        if self._rise > 0:
-            steady = math.log(
-                (self._minute + self._rise * (ahead + TRENDS[0] / 2) + floor) / (self._minute + floor)
-            )
-            trend = max(trend, min(steady, self._rise_limit))
-        weekly = self._weekly.at
+        now, slow, daily = self._now, self._now.slow, self._daily.at
+        then = now.time + ahead
+        usual = daily(then)
         return (
-            last,
+            now.last,
             slow,
-            math.log(self._minute + floor) + trend,
-            slow + daily(then) - base,
-            slow + daily(then - SHIFT) - daily(now - SHIFT),
-            slow + daily(then + SHIFT) - daily(now + SHIFT),
-            slow + weekly(then) - weekly(now),
-            daily(then),
-            self._fitted(slow, now, ahead),
+            self._drift(ahead),
+            slow + usual - now.daily,
+            slow + daily(then - SHIFT) - now.daily_before,
+            slow + daily(then + SHIFT) - now.daily_after,
+            slow + self._weekly.at(then) - now.weekly,
+            usual,
+            self._fitted(slow, now.time, ahead),
             slow + self._rise_quantile * ahead / BIN,
         )
+
+    def _drift(self, ahead: float) -> float:
+        """Return the logarithm of the load by its trend."""
+        floor, minute, seconds = self._floor, self._minute, ahead + TRENDS[0] / 2
+        trend = min(max(self._slope * seconds, -TREND_LIMIT), TREND_LIMIT)
+        if self._rise > 0:
+            steady = math.log((minute + self._rise * seconds + floor) / (minute + floor))
+            trend = max(trend, min(steady, self._rise_limit))
+        return math.log(minute + floor) + trend
 
     def _fitted(self, slow: float, now: float, ahead: float) -> float:
         """Return the forecast by autoregression, from `now` in local seconds; NaN beyond its last bin."""
@@ -331,78 +347,14 @@ class Forecaster:
         self._seen.restore(state["seen"])
         self._daily.restore(**state["daily"])
         self._weekly.restore(**state["weekly"])
+        if self._end > -math.inf:
+            self._now = self._at_end()
         if len(state["horizons"]) == len(self._horizons):
             for horizon, saved in zip(self._horizons, state["horizons"], strict=True):
                 horizon.restore(saved)
         if "history" in state:  # absent in states from before the regressions
             self.history.restore(**state["history"])
             self.take_fit(None if state["fit"] is None else Fit.of(state["fit"]))
-
-
-def _serving_rate(readings: deque[tuple[float, float]], wait: float) -> float:
-    """Return the rate that serves the work of the last readings within `wait` seconds."""
-    amount = seconds = best = 0.0
-    span = 0
-    for part, length in reversed(readings):
-        amount += part
-        seconds += length
-        if seconds >= SPANS[span] - 0.5:
-            best = max(best, amount / (seconds + wait))
-            while span < len(SPANS) and seconds >= SPANS[span] - 0.5:
-                span += 1
-            if span == len(SPANS):
-                return best
-    return best if best > 0 else amount / max(seconds, 1.0)
-
-
-def _trend(readings: deque[tuple[float, float]], floor: float) -> tuple[float, float]:
-    """Return the load of the first span of `TRENDS`, and the smaller trend (change of the logarithm per
-    second).
-    """
-    short, long = TRENDS
-    marks = (short, 2 * short, long, 2 * long)
-    sums: list[tuple[float, float]] = []
-    amount = seconds = 0.0
-    for part, length in reversed(readings):
-        amount += part
-        seconds += length
-        while len(sums) < len(marks) and seconds >= marks[len(sums)] - 0.5:
-            sums.append((amount, seconds))
-    if not sums:
-        return amount / max(seconds, 1.0), 0.0
-    level = sums[0][0] / sums[0][1]
-    if len(sums) < len(marks):
-        return level, 0.0
-    slopes = []
-    for (late, half), (all_half, all_seconds) in ((sums[0], sums[1]), (sums[2], sums[3])):
-        early = max(all_half - late, 0.0) / max(all_seconds - half, 1.0)
-        slopes.append((math.log(late / half + floor) - math.log(early + floor)) / (0.5 * all_seconds))
-    if slopes[0] * slopes[1] <= 0:
-        return level, 0.0
-    return level, min(slopes, key=abs)
-
-
-def _steady_rise(readings: deque[tuple[float, float]]) -> tuple[float, float]:
-    """Return the change of the load per second by its steady rise, and the limit of its extrapolation
-    (logarithm); zeros without a steady rise.
-    """
-    rates: list[float] = []
-    amount = seconds = 0.0
-    for part, length in reversed(readings):
-        amount += part
-        seconds += length
-        if seconds >= STEADY_SPAN - 0.5:
-            rates.append(amount / seconds)
-            if len(rates) == STEADY_SPANS:
-                break
-            amount = seconds = 0.0
-    changes = [late - early for late, early in pairwise(rates)]
-    for count, limit in ((STEADY_SPANS - 1, STEADY_LIMIT), (STEADY_SPANS - 2, TREND_LIMIT)):
-        least, most = min(changes[:count], default=0.0), max(changes[:count], default=0.0)
-        is_steady = len(changes) >= count and least > STEADY_SHARE * most > 0
-        if is_steady and rates[0] > (1 + STEADY_RISE) * rates[count]:
-            return least / STEADY_SPAN, limit
-    return 0.0, 0.0
 
 
 def _at(levels: tuple[float, ...], place: float) -> float:

@@ -3,6 +3,7 @@
 import math
 from array import array
 from collections.abc import Sequence
+from functools import cache
 
 LIMIT = 8.0
 """Standard deviations at which larger errors are cut."""
@@ -27,30 +28,38 @@ class DecayedHistogram:
         """
         self._growth = math.exp(1 / memory)
         self._next = 1.0
-        self._weights = array("d", (prior * share for share in _PRIOR))
-        self._total = sum(self._weights)
+        weights, self._total = _scaled_prior(prior)
+        self._weights = weights[:]
 
     def add(self, error: float, weight: float = 1.0) -> None:
         """Count an error; NaN is ignored."""
         if error != error:  # noqa: PLR0124 NaN alone differs from itself
             return
-        index = int((min(max(error, -LIMIT), LIMIT) + LIMIT) / WIDTH)
-        self._next *= self._growth
-        added = self._next * weight
-        self._weights[min(index, BINS - 1)] += added
+        if error >= LIMIT:
+            index = BINS - 1
+        elif error <= -LIMIT:
+            index = 0
+        else:
+            index = int((error + LIMIT) / WIDTH)
+            if index == BINS:  # by rounding
+                index -= 1
+        self._next = newest = self._next * self._growth
+        added = newest * weight
+        self._weights[index] += added
         self._total += added
-        if self._next > FULL:
+        if newest > FULL:
             self._rescale()
 
     def quantile(self, share: float) -> float:
         """Return the `share` quantile of the errors, interpolated within its bin."""
-        above = (1 - share) * self._total
-        weights, index = self._weights, BINS - 1
-        while index > 0 and weights[index] < above:
-            above -= weights[index]
+        above, index = (1 - share) * self._total, BINS
+        for weight in reversed(self._weights):
+            if not weight < above or index == 1:
+                break
+            above -= weight
             index -= 1
-        inside = above / weights[index] if weights[index] > 0 else 0.0
-        return (index + 1 - min(inside, 1.0)) * WIDTH - LIMIT
+        inside = above / weight if weight > 0 else 0.0
+        return (index - min(inside, 1.0)) * WIDTH - LIMIT
 
     def state(self) -> list[float]:
         """Return the weights of the bins, relative to the weight of the newest observation."""
@@ -77,3 +86,10 @@ def _laplace(low: float, high: float) -> float:
 
 
 _PRIOR = tuple(_laplace(i * WIDTH - LIMIT, (i + 1) * WIDTH - LIMIT) for i in range(BINS))
+
+
+@cache
+def _scaled_prior(weight: float) -> tuple["array[float]", float]:
+    """Return the weights of the bins by a prior of this weight, and their sum."""
+    weights = array("d", [weight * share for share in _PRIOR])
+    return weights, sum(weights)

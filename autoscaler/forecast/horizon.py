@@ -127,25 +127,33 @@ class Horizon:
     def forecast(self, points: Sequence[float]) -> tuple[float, float, float]:
         """Return the 10 % quantile, the median and the upper quantile by the logarithm of each forecast."""
         low, median, high = self._shifts
-        scale, central = self._scale, self._mixed(points, self._central_weights)
+        scale = self._scale
+        mixed, central = self._mixed(points)
         upper = min(scale * high, max(self._most_shift, scale * median))
-        return (central + scale * low, central + scale * median, self._mixed(points, self._weights) + upper)
+        return (central + scale * low, central + scale * median, mixed + upper)
 
     def quantile(self, points: Sequence[float], share: float) -> float:
         """Return any quantile by the mixture's own errors, independent of the risk."""
-        central = self._mixed(points, self._central_weights)
+        _, central = self._mixed(points)
         return central + self._scale * self._errors_of_central.quantile(share)
 
+    def is_due(self, time: float) -> bool:
+        """Return whether forecasts at `time` are to be remembered, once in a `stride`."""
+        return time >= self._next
+
     def advance(self, time: float, level: float, points: Sequence[float], weight: float) -> None:
-        """Learn from the logarithm of the load at `time`, and remember the forecasts of that time."""
-        while self._pending and self._pending[0].due <= time:
-            self._learn(self._pending.popleft(), level, weight)
-        if time >= self._next:
+        """Learn from the logarithm of the load at `time`, and remember the forecasts of that time if they are
+        due.
+        """
+        pending = self._pending
+        while pending and pending[0].due <= time:
+            self._learn(pending.popleft(), level, weight)
+        if self.is_due(time):
             seconds = min(max(time - self._next + self.stride, self.stride), LONGEST)
             self._next = time + self.stride
-            mixed, central = (self._mixed(points, each) for each in (self._weights, self._central_weights))
+            mixed, central = self._mixed(points)
             held = self._highest(time, mixed)
-            self._pending.append(
+            pending.append(
                 _Pending(time + self.seconds, seconds, self._scale, tuple(points), mixed, central, held)
             )
 
@@ -163,7 +171,10 @@ class Horizon:
         """Set the effective risk to `factor` times the configured risk."""
         if abs(factor - self._risk_factor) > LEAST_CHANGE * self._risk_factor:
             self._risk_factor = factor
-            self._refresh()
+            if self._since_refresh:
+                self._refresh()
+            else:
+                self._refresh_shifts()  # the rest is as it was
 
     def start_again(self) -> None:
         """Discard the pending forecasts: the clock was set, so their times are unknown."""
@@ -220,42 +231,54 @@ class Horizon:
         risk = (1 - self.share) * min(max(width / USUAL_SCALE, low), high)
         return 1 - min(risk * self._risk_factor, MOST_RISK)
 
-    def _mixed(self, points: Sequence[float], weights: Sequence[float]) -> float:
-        total = value = 0.0
+    def _mixed(self, points: Sequence[float]) -> tuple[float, float]:
+        """Return the logarithm of the load by the mixture, and by the mixture for the median."""
+        total = value = central_total = central_value = 0.0
         scale = self._scale
-        for weight, point, middle in zip(weights, points, self._middles, strict=True):
+        for point, middle, weight, central_weight in zip(
+            points, self._middles, self._weights, self._central_weights, strict=True
+        ):
             if point == point:  # noqa: PLR0124 NaN alone differs from itself
+                corrected = point + scale * middle
                 total += weight
-                value += weight * (point + scale * middle)
-        return value / total if total > 0 else points[0]
+                value += weight * corrected
+                central_total += central_weight
+                central_value += central_weight * corrected
+        return (
+            value / total if total > 0 else points[0],
+            central_value / central_total if central_total > 0 else points[0],
+        )
 
     def _learn(self, pending: _Pending, level: float, weight: float) -> None:
         share, scale = self.share, pending.scale
         decay = math.exp(-pending.seconds / LOSS_MEMORY)
         weight *= pending.seconds / self.stride
-        loss = unknown = off = unknown_off = 0.0
+        errors, uppers, middles, known = self._errors, self._uppers, self._middles, self._is_known
+        losses, central_losses, seconds = self._losses, self._central_losses, self._loss_seconds
+        unknown = unknown_off = 0.0
         for i, point in enumerate(pending.points):
-            is_known = self._is_known[i] = point == point  # noqa: PLR0124 NaN alone differs from itself
-            if is_known:
+            known[i] = point == point  # noqa: PLR0124 NaN alone differs from itself
+            if known[i]:
                 error = level - point
-                beyond = error - scale * self._uppers[i]
+                beyond = error - scale * uppers[i]
                 loss = share * beyond if beyond > 0 else (share - 1) * beyond
-                self._errors[i].add(error / scale, weight)
-                off = abs(error - scale * self._middles[i])
+                errors[i].add(error / scale, weight)
+                off = abs(error - scale * middles[i])
                 if i == 0:
                     unknown, unknown_off = UNKNOWN_LOSS * loss, UNKNOWN_LOSS * off
-            self._losses[i] = decay * self._losses[i] + weight * (loss if is_known else unknown)
-            self._central_losses[i] = decay * self._central_losses[i] + weight * (
-                off if is_known else unknown_off
-            )
-            self._loss_seconds[i] = decay * self._loss_seconds[i] + weight
+            else:
+                loss, off = unknown, unknown_off
+            losses[i] = decay * losses[i] + weight * loss
+            central_losses[i] = decay * central_losses[i] + weight * off
+            seconds[i] = decay * seconds[i] + weight
         error = level - pending.mixed
         self._errors_of_central.add((level - pending.central) / scale, weight)
         self._errors_when_held.add((level - pending.held) / scale, weight)
         self._unscaled_errors_when_held.add((level - pending.held) / CAP_UNIT, weight)
         daily = 1 - math.exp(-pending.seconds / MEMORY)
-        self._spread += daily * (abs(math.exp(level) - math.exp(pending.mixed)) - self._spread)
-        self._mean += daily * (math.exp(level) - self._mean)
+        load = math.exp(level)
+        self._spread += daily * (abs(load - math.exp(pending.mixed)) - self._spread)
+        self._mean += daily * (load - self._mean)
         gain = 1 - math.exp(-pending.seconds / SCALE_MEMORY)
         surprise = min(abs(error), SURPRISE * self._scale)
         scaled = self._scale + gain * (surprise - self._scale)
@@ -270,6 +293,10 @@ class Horizon:
         self._middles = [min(max(errors.quantile(0.5), -MOST_BIAS), MOST_BIAS) for errors in self._errors]
         self._weights = self._weighed(self._losses) or self._weights
         self._central_weights = self._weighed(self._central_losses) or self._central_weights
+        self._refresh_shifts()
+
+    def _refresh_shifts(self) -> None:
+        """Compute the quantiles of the mixture's errors, of which the upper one depends on the risk."""
         low, median = (self._errors_of_central.quantile(share) for share in SHARES)
         share = self._upper_share()
         upper = self._errors_when_held.quantile(share)

@@ -44,8 +44,9 @@ class Profile:
         place = time / BIN - 0.5
         low = math.floor(place)
         inside = place - low
-        first, second = self._levels[low % self._bins], self._levels[(low + 1) % self._bins]
-        return first + inside * (second - first)
+        levels, bins = self._levels, self._bins
+        first = levels[low % bins]
+        return first + inside * (levels[(low + 1) % bins] - first)
 
     def state(self) -> dict[str, list[float | None]]:
         """Return the profile for JSON."""

@@ -15,7 +15,8 @@ mean.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -74,17 +75,26 @@ class LatencyCurve:
     """Standard deviation of each curve's height."""
     scatter: float
     """Standard deviation between windows of one load, without the part due to their few requests."""
+    _known: dict[bytes, tuple[Floats, Floats]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Results of `at` by the loads: each limit and margin asks for those of the same candidates."""
 
     def at(self, loads: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation at (n,) loads."""
-        values = self.starts[:, None] + growth(self.kind, self.rates, self.bends, loads)
-        mean = self.weights @ values
-        return mean, np.sqrt(self.weights @ (values - mean) ** 2 + self.spread**2)
+        key = loads.tobytes()
+        if key not in self._known:
+            values = self.starts[:, None] + growth(self.kind, self.rates, self.bends, loads)
+            mean = self.weights @ values
+            self._known[key] = mean, np.sqrt(self.weights @ (values - mean) ** 2 + self.spread**2)
+        return self._known[key]
 
 
 def growth(kind: Kind, rates: Floats, bends: Floats, loads: Floats) -> Floats:
     """Return the (m, n) log ratios of latency at n loads to latency without load."""
-    used = (rates[:, None] * loads) ** bends[:, None]
+    used = rates[:, None] * loads
+    # Powers take most of the time of a search, and the first power is the value itself.
+    np.power(used, bends[:, None], out=used, where=bends[:, None] != 1)
     if kind == "closed":
         return np.asarray(np.log1p(used) / bends[:, None])
     return np.asarray(-np.log(np.maximum(1 - used, _FULL)))
@@ -111,9 +121,9 @@ def through(
         least: windows that ended while the queue grew, whose values are lower bounds.
         start: the log value without load, if known.
     """
-    rates, bends = _grid(kind, measured.loads)
+    rates, bends, grown = _grid(kind, tuple(measured.loads.tolist()))
     weight = _weight(measured, prior, near)
-    residuals = measured.values - growth(kind, rates, bends, measured.loads)
+    residuals = measured.values - grown
     starts = residuals @ weight / weight.sum() if start is None else np.full(len(rates), start)
     misfit = ((residuals - starts[:, None]) ** 2) @ weight
     ratio = (prior.worth + float(misfit.min())) / (prior.worth + max(0, len(measured.loads) - 2))
@@ -140,11 +150,16 @@ def _weight(points: Points, prior: ScatterPrior, near: float | None) -> Floats:
     return np.asarray(weight * np.exp(-0.5 * (np.log(points.loads / near) / prior.reach) ** 2))
 
 
-def _grid(kind: Kind, loads: Floats) -> tuple[Floats, Floats]:
-    least, most = float(loads.min()), float(loads.max())
+@lru_cache(maxsize=64)
+def _grid(kind: Kind, loads: tuple[float, ...]) -> tuple[Floats, Floats, Floats]:
+    """Return r and k of the grid's curves, and their growth at the windows' loads.
+
+    The same windows have several latencies, each of which is fitted near several loads.
+    """
+    least, most = min(loads), max(loads)
     bent = np.geomspace(UNBENT / most, STRAIGHT / least, RATES) if kind == "closed" else (1 - FREE) / most
-    rates, bends = np.meshgrid(np.concatenate([[0.0], bent]), BENDS)
-    return rates.ravel(), bends.ravel()
+    rates, bends = (each.ravel() for each in np.meshgrid(np.concatenate([[0.0], bent]), BENDS))
+    return rates, bends, growth(kind, rates, bends, np.array(loads))
 
 
 def sampling(requests: Floats, percent: float) -> Floats:

@@ -5,7 +5,8 @@ Windows with a failing target (failed requests, or a growing queue) are on no cu
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -83,6 +84,10 @@ class LoadModel:
     windows: tuple[Window, ...]
     beyond: tuple[Window, ...] = ()
     """In an open loop: windows whose queue grew until their end; their latencies are lower bounds."""
+    _fitted: dict[tuple[LatencyKey | None, float | None], LatencyCurve] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Curves that were fitted before, by latency (None: the cycle) and load of interest."""
 
     @property
     def limited(self) -> list[Constraint]:
@@ -91,28 +96,51 @@ class LoadModel:
 
     def curves(self, near: float | None, *, every: bool = False) -> Curves:
         """Return the curves of constrained latencies, or of `every` latency, fitted near a given load."""
-        settings = self.state.settings
-        prior = ScatterPrior(settings.scatter, settings.scatter_windows, settings.reach)
+        limited = {_key(limit) for limit in self.limited}
+        latencies = {key: self._latency(key, near) for key in self._measured if every or key in limited}
+        return Curves(self.state, latencies, self._cycle(near))
+
+    @cached_property
+    def _measured(self) -> dict[LatencyKey, tuple[Points, Points | None]]:
+        """The points of each latency in the windows, and in those `beyond`."""
         keys = {(at.metric, at.percentile) for window in self.windows for at in window.latencies}
-        if not every:
-            keys = keys.intersection(_key(limit) for limit in self.limited)
-        latencies = {
-            key: latency_curve.through(
-                self.state.load.mode, points, prior, near=near, least=_points(self.beyond, key)
-            )
+        return {
+            key: (points, _points(self.beyond, key))
             for key in sorted(keys)
             if (points := _points(self.windows, key)) is not None
         }
+
+    @cached_property
+    def _cycles(self) -> Points:
+        """The points of `Curves.cycle`."""
         answered = [window for window in self.windows if window.throughput.value > 0]
         loads = np.array([window.level for window in answered])
         cycle = np.log(loads / np.array([window.throughput.value for window in answered]))
-        prior = replace(prior, scatter=settings.rate_scatter)
-        # The throughput of an open loop follows its rate up to the capacity, with the bend of a closed loop.
-        start = 0.0 if self.state.load.mode == "open" else None
-        points = Points(loads, cycle, 1 / np.sqrt(_answers(answered)))
-        return Curves(
-            self.state, latencies, latency_curve.through("closed", points, prior, near=near, start=start)
-        )
+        return Points(loads, cycle, 1 / np.sqrt(_answers(answered)))
+
+    @property
+    def _prior(self) -> ScatterPrior:
+        settings = self.state.settings
+        return ScatterPrior(settings.scatter, settings.scatter_windows, settings.reach)
+
+    def _latency(self, key: LatencyKey, near: float | None) -> LatencyCurve:
+        if (key, near) not in self._fitted:
+            points, least = self._measured[key]
+            self._fitted[key, near] = latency_curve.through(
+                self.state.load.mode, points, self._prior, near=near, least=least
+            )
+        return self._fitted[key, near]
+
+    def _cycle(self, near: float | None) -> LatencyCurve:
+        if (None, near) not in self._fitted:
+            prior = replace(self._prior, scatter=self.state.settings.rate_scatter)
+            # The throughput of an open loop follows its rate up to the capacity, with the bend of a closed
+            # loop.
+            start = 0.0 if self.state.load.mode == "open" else None
+            self._fitted[None, near] = latency_curve.through(
+                "closed", self._cycles, prior, near=near, start=start
+            )
+        return self._fitted[None, near]
 
     def highest(self, roof: float, deviations: float) -> float:
         """Return the highest load up to `roof` that meets every limit by `deviations` standard deviations.
