@@ -1,6 +1,6 @@
 """The commands of the README's tour run as written, in order, on one `slipway up`."""
 
-import json
+import asyncio
 import os
 import re
 import subprocess
@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
+from serving.kube import connect
+from serving.objects import Object
+from serving.resources import kinds
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -51,22 +53,20 @@ def run(command: str, kubeconfig: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def wait(plural: str, kubeconfig: Path, holds: Callable[[list[dict[str, Any]]], bool]) -> None:
+async def wait(kind: kinds.Kind, kubeconfig: Path, holds: Callable[[list[Object]], bool]) -> None:
     deadline = time.monotonic() + SECONDS
-    while True:
-        items = json.loads(run(f"slipway get {plural} -o json", kubeconfig).stdout)["items"]
-        if holds(items):
-            return
-        assert time.monotonic() < deadline, items
-        time.sleep(0.2)
+    async with await connect(kubeconfig, component="test") as kube:
+        while not holds(items := (await kube.list(kind, "default")).items):
+            assert time.monotonic() < deadline, items
+            await asyncio.sleep(0.2)
 
 
-def versions_are_ready(items: list[dict[str, Any]]) -> bool:
+def versions_are_ready(items: list[Object]) -> bool:
     phases = [item.get("status", {}).get("phase") for item in items]
     return phases == ["Ready", "Ready"]
 
 
-def inferences_are_ready(items: list[dict[str, Any]]) -> bool:
+def inferences_are_ready(items: list[Object]) -> bool:
     conditions = [c for item in items for c in item.get("status", {}).get("conditions", [])]
     return any((c["type"], c["status"]) == ("Ready", "True") for c in conditions)
 
@@ -83,9 +83,9 @@ async def test_commands_of_the_tour_run_as_written(tmp_path: Path) -> None:
             if command.startswith(NOT_RUN):
                 continue
             if "inference.yaml" in command:
-                wait("modelversions", kubeconfig, versions_are_ready)
+                await wait(kinds.MODEL_VERSION, kubeconfig, versions_are_ready)
             if command.startswith("slipway traffic set"):
-                wait("inferences", kubeconfig, inferences_are_ready)
+                await wait(kinds.INFERENCE, kubeconfig, inferences_are_ready)
             completed = run(command, kubeconfig)
             codes.setdefault(command, []).append(completed.returncode)
             assert "Traceback" not in completed.stderr

@@ -3,9 +3,11 @@
 Each change runs in a fork that is killed at its n-th writing call, for every n until the change completes.
 """
 
-import io
+import json
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,77 +18,51 @@ from serving.images.documents import oci
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from tests.objects.model_images import built_in, carry
+from tests.programs.killed_store import ORIGIN
 
-CALLS = (
-    "open",
-    "mkdir",
-    "rename",
-    "replace",
-    "unlink",
-    "rmdir",
-    "chmod",
-    "fchmod",
-    "fsync",
-    "utime",
-    "write",
-    "pwrite",
-    "posix_fallocate",
-)
-OPEN, FILE = os.open, io.open
-OWNER, ORIGIN = "pod/bystander", "registry.example/m"
+ROOT = Path(__file__).parents[3]
+
+OWNER = "pod/bystander"
 
 
-def only_reads(call: Callable, args: tuple) -> bool:
-    return (call is OPEN and not args[1] & os.O_CREAT) or (call is FILE and "r" in args[1])
+class Forks:
+    """The process whose forks change stores."""
 
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
 
-class Countdown:
-    """Kills this process before the n-th call of the wrapped functions."""
-
-    def __init__(self, calls: int) -> None:
-        self.remaining = calls
-
-    def wrap(self, call: Callable) -> Callable:
-        def counted_call(*args, **kwargs):
-            if not only_reads(call, args):
-                self.remaining -= 1
-            if self.remaining == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*args, **kwargs)
-
-        return counted_call
-
-
-def ends_before_call(number: int, act: Callable[[], object]) -> bool:
-    """Run `act` in a fork that dies at its n-th call; return False if it completed first."""
-    child = os.fork()
-    if child == 0:
-        count = Countdown(number)
-        for name in CALLS:
-            setattr(os, name, count.wrap(getattr(os, name)))
-        io.open = count.wrap(io.open)
-        disk.write_all = count.wrap(disk.write_all)
-        status = 1
-        try:
-            act()
-            status = 0
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert os.WEXITSTATUS(status) == 0
-    return False
-
-
-def killed_at_every_call(act: Callable[[], object], check_state: Callable[[], None], at_least: int) -> None:
-    number = 1
-    while ends_before_call(number, act):
+    def killed_at_every_call(
+        self, change: str, store_rig: "StoreRig", check_state: Callable[[], None], at_least: int
+    ) -> None:
+        number = 1
+        while self._ends_before_call(number, change, store_rig):
+            check_state()
+            number += 1
         check_state()
-        number += 1
-    check_state()
-    assert number > at_least, "too few calls were wrapped"
+        assert number > at_least, "too few calls were wrapped"
+
+    def _ends_before_call(self, number: int, change: str, store_rig: "StoreRig") -> bool:
+        """Make the change in a fork that dies at its n-th call; return False if it completed first."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = [number, change, str(store_rig.root.parent), store_rig.built.digest]
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        status = int(self._process.stdout.readline())
+        assert status in {0, -signal.SIGKILL}
+        return status != 0
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    command = [sys.executable, "-m", "tests.programs.killed_store"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield Forks(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(20) == 0
 
 
 class StoreRig:
@@ -147,41 +123,39 @@ def store_rig(tmp_path: Path) -> Iterator[StoreRig]:
     disk.remove_tree(root)
 
 
-def test_capture_killed_at_any_call_leaves_the_image_or_nothing(store_rig: StoreRig) -> None:
+def test_capture_killed_at_any_call_leaves_the_image_or_nothing(store_rig: StoreRig, forks: Forks) -> None:
     def check_state() -> None:
         assert store_rig.check().remove(store_rig.built.digest)
         store_rig.check()
 
-    killed_at_every_call(
-        lambda: built_in(store_rig.store, store_rig.out, compression="zstd"), check_state, at_least=40
-    )
+    forks.killed_at_every_call("capture", store_rig, check_state, at_least=40)
 
 
-def test_import_killed_at_any_call_leaves_the_image_or_nothing(store_rig: StoreRig) -> None:
+def test_import_killed_at_any_call_leaves_the_image_or_nothing(store_rig: StoreRig, forks: Forks) -> None:
     def check_state() -> None:
         store = store_rig.check()
         assert not store.has(store_rig.built.digest) or store.origin(store_rig.built.digest) == ORIGIN
         assert store.remove(store_rig.built.digest)
 
-    killed_at_every_call(store_rig.bring, check_state, at_least=40)
+    forks.killed_at_every_call("import", store_rig, check_state, at_least=40)
 
 
 @pytest.mark.parametrize("operation", ["remove", "evict"])
-def test_removal_killed_at_any_call_leaves_the_image_or_nothing(operation: str, store_rig: StoreRig) -> None:
+def test_removal_killed_at_any_call_leaves_the_image_or_nothing(
+    operation: str, store_rig: StoreRig, forks: Forks
+) -> None:
     store_rig.bring()
 
     def check_state() -> None:
         if not store_rig.check().has(store_rig.built.digest):
             store_rig.bring()
 
-    act = {
-        "remove": lambda: store_rig.store.remove(store_rig.built.digest),
-        "evict": lambda: store_rig.store.evict(0),
-    }[operation]
-    killed_at_every_call(act, check_state, at_least=15)
+    forks.killed_at_every_call(operation, store_rig, check_state, at_least=15)
 
 
-def test_broken_tree_is_replaced_or_missing_when_killed_at_any_call(store_rig: StoreRig) -> None:
+def test_broken_tree_is_replaced_or_missing_when_killed_at_any_call(
+    store_rig: StoreRig, forks: Forks
+) -> None:
     def break_tree() -> None:
         (store_rig.store.tree(store_rig.built.digest) / "models" / "small").chmod(0o600)
 
@@ -196,10 +170,10 @@ def test_broken_tree_is_replaced_or_missing_when_killed_at_any_call(store_rig: S
     store_rig.bring()
     store_rig.store.pin(store_rig.built.digest, "pod/a")
     break_tree()
-    killed_at_every_call(store_rig.bring, check_state, at_least=40)
+    forks.killed_at_every_call("import", store_rig, check_state, at_least=40)
 
 
-def test_pin_killed_at_any_call_is_complete_or_absent(store_rig: StoreRig) -> None:
+def test_pin_killed_at_any_call_is_complete_or_absent(store_rig: StoreRig, forks: Forks) -> None:
     store_rig.bring()
 
     def check_state() -> None:
@@ -210,6 +184,4 @@ def test_pin_killed_at_any_call_is_complete_or_absent(store_rig: StoreRig) -> No
         if not store.has(store_rig.built.digest):
             store_rig.bring()
 
-    killed_at_every_call(
-        lambda: store_rig.store.pin(store_rig.built.digest, "pod/a"), check_state, at_least=5
-    )
+    forks.killed_at_every_call("pin", store_rig, check_state, at_least=5)

@@ -4,7 +4,7 @@ import os
 import select
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -20,6 +20,7 @@ from tests.rig.servers.node_process import (
     STARTS,
     NodeProcess,
     agent,
+    delete_pods,
     is_ready,
     log_of,
     main_status,
@@ -32,10 +33,20 @@ from tests.rig.servers.node_process import (
 NAMESPACE = "default"
 
 
-@pytest.fixture(params=STARTS, autouse=True)
+@pytest.fixture(scope="module", params=STARTS, autouse=True)
 def node(request: pytest.FixtureRequest, api_server: DataDir) -> Iterator[NodeProcess]:
     with agent(api_server, NAMESPACE, request.param) as process:
         yield process
+
+
+@pytest.fixture(autouse=True)
+async def _no_pod_of_another_test(kube: Kube, node: NodeProcess) -> AsyncIterator[None]:
+    """The tests share an agent, which each of them leaves running, and no Pods."""
+    yield
+    assert node.process is not None
+    if node.process.poll() is not None:
+        node.start()
+    await delete_pods(kube, NAMESPACE)
 
 
 def process_of(node: NodeProcess, stored: dict) -> processes.ProcessIdentity:

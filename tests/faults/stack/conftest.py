@@ -1,4 +1,4 @@
-"""A stack for each file of tests."""
+"""A stack for the files of tests of this directory that a worker runs."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -7,12 +7,19 @@ import pytest
 from serving.kube import Kube
 from serving.resources import kinds
 from tests.rig.servers import stack as stacks
-from tests.rig.servers.stack import LiveStack
+from tests.rig.servers.stack import LiveStack, SharedStack
+
+
+@pytest.fixture(scope="package")
+def shared_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedStack]:
+    shared = SharedStack(lambda: tmp_path_factory.mktemp("stack"))
+    yield shared
+    shared.stop()
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveStack]:
-    yield from stacks.running(tmp_path_factory.mktemp("stack"))
+def stack(shared_stack: SharedStack) -> Iterator[LiveStack]:
+    yield from shared_stack.lend()
 
 
 @pytest.fixture

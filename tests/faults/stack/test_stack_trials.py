@@ -19,7 +19,7 @@ from serving.resources.inference import Predictor
 from serving.resources.trial import FINISHED
 from serving.system import processes
 from tests.rig.servers import stack as stacks
-from tests.rig.servers.stack import NAMESPACE, LiveStack, light, until, version, write_model
+from tests.rig.servers.stack import NAMESPACE, LiveStack, light, until, version
 from tuner.specs import rendering
 from tuner.specs.rendering import Source
 
@@ -43,7 +43,7 @@ async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
     """A client, once the ModelVersion `v-1` is ready."""
     async with await connect(stack.data_dir.kubeconfig, component="test") as client:
         if not (await client.list(kinds.MODEL_VERSION, NAMESPACE)).items:
-            await client.create(kinds.MODEL_VERSION, version("v-1", write_model(stack.root / "v1", 1)))
+            await client.create(kinds.MODEL_VERSION, version("v-1", stack.model(1)))
         await until(client, kinds.MODEL_VERSION, "v-1", stacks.settled)
         yield client
 

@@ -18,6 +18,7 @@ from serving.embedded.kubelet.container import stopping
 from serving.embedded.kubelet.records import PodDirectory
 from serving.kube import connect
 from serving.resources import kinds
+from tests.rig.command_line import Ended, command_line
 from tests.rig.servers.api_process import ApiProcess
 from tests.rig.servers.node_process import NodeProcess, main_status, pod, until
 
@@ -57,16 +58,27 @@ async def delete_pods(where: DataDir) -> None:
             await asyncio.sleep(0.05)
 
 
+async def until_event(where: DataDir, name: str) -> None:
+    """Wait until there is an Event of the Pod, which the agent writes after the status."""
+    async with await connect(where.kubeconfig, component="test") as kube:
+        deadline = time.monotonic() + 20
+        while not any(
+            event["involvedObject"]["name"] == name
+            for event in (await kube.list(kinds.EVENT_V1, NAMESPACE)).items
+        ):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+
 def command(where: DataDir, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "serving.app", *arguments, "--kubeconfig", str(where.kubeconfig)]
 
 
-def slipway(where: DataDir, *arguments: str) -> tuple[int, str, str]:
-    completed = subprocess.run(
-        command(where, *arguments), capture_output=True, text=True, check=False, timeout=60
-    )
-    assert "Traceback" not in completed.stderr
-    return completed.returncode, completed.stdout, completed.stderr
+@pytest.fixture
+def slipway(where: DataDir, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Run a command that ends by itself in this process."""
+    run_command = command_line(where.kubeconfig, NAMESPACE, capsys)
+    return lambda *arguments: asyncio.run(asyncio.wait_for(run_command(*arguments), 60))
 
 
 @contextlib.contextmanager
@@ -93,12 +105,14 @@ async def run(
         return await until(kube, NAMESPACE, body["metadata"]["name"], holds)
 
 
-def test_followed_logs_print_new_lines_and_end_with_the_pod(where: DataDir) -> None:
+def test_followed_logs_print_new_lines_and_end_with_the_pod(
+    where: DataDir, slipway: Callable[..., Ended]
+) -> None:
     body = pod(NAMESPACE, "last-words", LAST_WORDS, spec_restartPolicy="Never")
     asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/last-words") as logs:
         assert line(logs.stdout) == "first"
-        assert slipway(where, "delete", "pod", "last-words", "--no-wait")[0] == 0
+        assert slipway("delete", "pod", "last-words", "--no-wait")[0] == 0
         assert line(logs.stdout) == "second"
         assert (logs.wait(20), logs.stderr.read() if logs.stderr else "") == (0, "")
 
@@ -114,14 +128,16 @@ def test_followed_logs_exit_with_130_after_ctrl_c(where: DataDir) -> None:
         assert logs.stderr.read() == ""
 
 
-def test_logs_have_timestamps_and_can_be_limited_by_age(where: DataDir) -> None:
+def test_logs_have_timestamps_and_can_be_limited_by_age(
+    where: DataDir, slipway: Callable[..., Ended]
+) -> None:
     body = pod(NAMESPACE, "timed", "import time; print('on', flush=True); time.sleep(600)")
     asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/timed") as logs:
         assert line(logs.stdout) == "on"
-    out = slipway(where, "logs", "pod/timed", "--timestamps", "--since", "1h")[1]
+    out = slipway("logs", "pod/timed", "--timestamps", "--since", "1h")[1]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z on\n", out)
-    assert slipway(where, "logs", "pod/timed", "--since", "soon")[0] == 1
+    assert slipway("logs", "pod/timed", "--since", "soon")[0] == 1
 
 
 def test_logs_end_silently_when_the_reader_closes_the_pipe(where: DataDir) -> None:
@@ -136,9 +152,12 @@ def test_logs_end_silently_when_the_reader_closes_the_pipe(where: DataDir) -> No
         logs.stdout.close()
         assert logs.wait(20) == 1
         assert logs.stderr.read() == ""
+    asyncio.run(delete_pods(where))
 
 
-def test_logs_are_of_the_first_container_and_an_unknown_container_is_refused(where: DataDir) -> None:
+def test_logs_are_of_the_first_container_and_an_unknown_container_is_refused(
+    where: DataDir, slipway: Callable[..., Ended]
+) -> None:
     body = pod(NAMESPACE, "two", "import time; print('one', flush=True); time.sleep(600)")
     second = {**body["spec"]["containers"][0], "name": "other"}
     body["spec"]["containers"].append(second)
@@ -146,12 +165,14 @@ def test_logs_are_of_the_first_container_and_an_unknown_container_is_refused(whe
     with going_on(where, "logs", "-f", "pod/two") as logs:
         assert line(logs.stdout) == "one"
         assert line(logs.stderr) == "container main of main, other; -c names another"
-    code, out, err = slipway(where, "logs", "-f", "pod/two", "-c", "third")
+    code, out, err = slipway("logs", "-f", "pod/two", "-c", "third")
     assert (code, out) == (6, "")
     assert err == "error: container third is not valid for pod two\n"
 
 
-def test_logs_previous_prints_the_run_before_the_last_restart(where: DataDir) -> None:
+def test_logs_previous_prints_the_run_before_the_last_restart(
+    where: DataDir, slipway: Callable[..., Ended]
+) -> None:
     body = pod(NAMESPACE, "again", SAYS_ITS_START)
     stored = asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "logs", "-f", "pod/again") as logs:
@@ -166,21 +187,26 @@ def test_logs_previous_prints_the_run_before_the_last_restart(where: DataDir) ->
             )
 
     asyncio.run(restarted())
-    assert slipway(where, "logs", "pod/again", "--previous") == (0, f"{first}\n", "")
+    assert slipway("logs", "pod/again", "--previous") == (0, f"{first}\n", "")
 
 
-def test_logs_previous_is_refused_when_the_pod_never_restarted(where: DataDir) -> None:
+def test_logs_previous_is_refused_when_the_pod_never_restarted(
+    where: DataDir, slipway: Callable[..., Ended]
+) -> None:
     body = pod(NAMESPACE, "once", "import time; time.sleep(600)")
     asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
-    code, out, err = slipway(where, "logs", "pod/once", "--previous")
+    code, out, err = slipway("logs", "pod/once", "--previous")
     assert (code, out) == (6, "")
     assert "previous" in err
 
 
-def test_describe_has_ages_restarts_and_the_agents_events(where: DataDir) -> None:
+def test_describe_has_ages_restarts_and_the_agents_events(
+    where: DataDir, slipway: Callable[..., Ended]
+) -> None:
     body = pod(NAMESPACE, "told", "import time; time.sleep(600)")
     asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
-    code, out, _ = slipway(where, "describe", "pod", "told")
+    asyncio.run(until_event(where, "told"))
+    code, out, _ = slipway("describe", "pod", "told")
     assert code == 0
     (created,) = (row for row in out.splitlines() if row.startswith("CreationTimestamp:"))
     assert "s ago)" in created
@@ -189,14 +215,16 @@ def test_describe_has_ages_restarts_and_the_agents_events(where: DataDir) -> Non
     assert events[2].split()[0] == "Normal"
 
 
-def test_get_w_prints_existing_objects_and_then_changes_in_the_same_columns(where: DataDir) -> None:
+def test_get_w_prints_existing_objects_and_then_changes_in_the_same_columns(
+    where: DataDir, slipway: Callable[..., Ended]
+) -> None:
     body = pod(NAMESPACE, "watched", "import time; time.sleep(600)")
     asyncio.run(run(where, body, lambda stored: stored["status"].get("phase") == "Running"))
     with going_on(where, "get", "pod", "watched", "-w") as watch:
         header, row = line(watch.stdout), line(watch.stdout)
         assert header.split()[:2] == ["NAME", "READY"]
         assert row.startswith("watched")
-        assert slipway(where, "delete", "pod", "watched")[0] == 0
+        assert slipway("delete", "pod", "watched")[0] == 0
         changed = line(watch.stdout)
         assert "Terminating" in changed
         assert changed.index("Terminating") == header.index("STATUS")
@@ -213,6 +241,7 @@ def test_top_w_prints_the_usage_of_pods_and_then_each_change(where: DataDir) -> 
     assert header.split()[:4] == ["NAME", "INFERENCE", "ARM", "CPU"]
     assert [row.split()[0] for row in rows] == ["busy", "busy"]
     assert rows[0] != rows[1]
+    asyncio.run(delete_pods(where))
 
 
 def job(name: str, **container: Any) -> dict[str, Any]:
@@ -233,7 +262,7 @@ def job(name: str, **container: Any) -> dict[str, Any]:
     ],
 )
 def test_logs_and_describe_of_a_job_report_why_its_container_cannot_start(
-    where: DataDir, name: str, container: dict[str, Any], reason: str
+    where: DataDir, slipway: Callable[..., Ended], name: str, container: dict[str, Any], reason: str
 ) -> None:
     async def created() -> None:
         async with await connect(where.kubeconfig, component="test") as kube:
@@ -245,11 +274,11 @@ def test_logs_and_describe_of_a_job_report_why_its_container_cannot_start(
                 await asyncio.sleep(0.05)
 
     asyncio.run(created())
-    code, out, err = slipway(where, "logs", f"job/{name}")
+    code, out, err = slipway("logs", f"job/{name}")
     assert (code, out) == (1, "")
     assert reason in err
     assert "has no log" in err
-    code, out, _ = slipway(where, "describe", "job", name)
+    code, out, _ = slipway("describe", "job", name)
     assert code == 0
     assert reason in out[out.index("Pods:") : out.index("Events:")]
-    assert slipway(where, "delete", "job", name)[0] == 0
+    assert slipway("delete", "job", name)[0] == 0

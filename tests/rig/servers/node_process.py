@@ -165,11 +165,16 @@ async def _clear(node: NodeProcess, namespace: str) -> None:
     async with await connect(node.data_dir.kubeconfig, component="test") as kube:
         with contextlib.suppress(errors.NotFound):
             await kube.delete(kinds.DEPLOYMENT, namespace, "keeper")
-        names = [item["metadata"]["name"] for item in (await kube.list(kinds.POD, namespace)).items]
-        for name in names:
-            await kube.delete(kinds.POD, namespace, name, grace_seconds=0)
-        for name in names:
-            await until_gone(kube, namespace, name)
+        await delete_pods(kube, namespace)
+
+
+async def delete_pods(kube: Kube, namespace: str) -> None:
+    """Delete all Pods, and wait until none exists."""
+    names = [item["metadata"]["name"] for item in (await kube.list(kinds.POD, namespace)).items]
+    for name in names:
+        await kube.delete(kinds.POD, namespace, name, grace_seconds=0)
+    for name in names:
+        await until_gone(kube, namespace, name)
 
 
 def zygote_of(data_dir: DataDir, namespace: str) -> processes.ProcessIdentity | None:

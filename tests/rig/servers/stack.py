@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -19,16 +20,29 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
 from serving.embedded.kubelet.resources.cgroups import TOP, detect
+from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.resources import conditions, kinds, names
-from serving.system import processes
+from serving.settings import DEFAULTS
+from serving.system import processes, procfs
 from serving.system.processes import ProcessIdentity
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 NAMESPACE = "default"
 LABEL_STEP = 100
 """The labels of the n-th model begin at n times this, so that a label identifies its model."""
+
+CREATED = (
+    kinds.PROFILING_EXPERIMENT,
+    kinds.TRIAL,
+    kinds.INFERENCE,
+    kinds.CAPACITY_PROFILE,
+    kinds.JOB,
+    kinds.MODEL_VERSION,
+    kinds.MODEL,
+)
+"""The kinds that tests create, users before what they use; controllers create and delete the others."""
 
 Holds = Callable[[Object], bool]
 
@@ -99,6 +113,24 @@ class LiveStack:
         uid = pod["metadata"]["uid"]
         groups = [Path(root, TOP, uid) for root in detect().layout.roots]
         return [self.data_dir.pods / uid, *(group for group in groups if group.exists())]
+
+    def model(self, number: int) -> str:
+        """Return the path of the n-th model, which is trained when it is first asked for."""
+        directory = self.root / f"v{number}"
+        return str(directory) if directory.exists() else write_model(directory, number)
+
+    def age(self) -> float:
+        """Return the seconds since the youngest process of `up` was started; 0 if one is missing or stopped."""
+        envoy = processes.read_identity(self.data_dir.gateway / "envoy.json")
+        running_processes = [*map(self.component, ("up", *COMPONENTS)), envoy and envoy[0]]
+        ages = []
+        for process in running_processes:
+            fields = None if process is None else procfs.stat(process.pid)
+            if process is None or fields is None or fields[procfs.STATE] in "ZXTt":
+                return 0
+            started = process.start_time / os.sysconf("SC_CLK_TCK")
+            ages.append(time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+        return min(ages)
 
     async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[ProcessIdentity, int]]:
         """Return the running Pods of an Inference: name → (process, restarts)."""
@@ -228,11 +260,31 @@ async def deployed(
     async with await connect(stack.data_dir.kubeconfig, component="test") as kube:
         if not (await kube.list(kinds.INFERENCE, NAMESPACE)).items:
             for n in range(1, models + 1):
-                await kube.create(
-                    kinds.MODEL_VERSION, version(f"v-{n}", write_model(stack.root / f"v{n}", n))
-                )
+                await kube.create(kinds.MODEL_VERSION, version(f"v-{n}", stack.model(n)))
             await kube.create(kinds.INFERENCE, inference(name, arms, framework=framework))
         yield kube
+
+
+async def objects(kube: Kube) -> dict[kinds.Kind, list[str]]:
+    """Return the names of all objects by kind, without Events, and without those that a new stack has."""
+    found = {}
+    for kind in kinds.ALL:
+        if kind not in {kinds.NAMESPACE, kinds.EVENT_V1, kinds.LEASE}:
+            items = (await kube.list(kind, NAMESPACE)).items
+            found[kind] = [item["metadata"]["name"] for item in items]
+    return {kind: found_names for kind, found_names in found.items() if found_names}
+
+
+async def empty(stack: LiveStack, seconds: float = 60) -> None:
+    """Delete what tests have created, and wait until neither objects nor Pods' processes and files remain."""
+    deadline = time.monotonic() + seconds
+    async with await connect(stack.data_dir.kubeconfig, component="test") as kube:
+        for kind in CREATED:
+            for obj in (await kube.list(kind, NAMESPACE)).items:
+                await kube.delete(kind, NAMESPACE, obj["metadata"]["name"])
+        while remaining := [*(await objects(kube)).items(), *stack.data_dir.pods.iterdir()]:
+            assert time.monotonic() < deadline, remaining
+            await asyncio.sleep(0.2)
 
 
 async def pods(kube: Kube, inference_: str) -> list[Object]:
@@ -270,12 +322,56 @@ def is_at_zero(obj: Object) -> bool:
     return settled(obj) and ready(obj)["reason"] == "ScaledToZero"
 
 
+def print_logs(stack: LiveStack) -> None:
+    """Print the ends of the components' logs; pytest shows them where a test has failed."""
+    for log in sorted((stack.data_dir.root / "logs").glob("*.log")):
+        print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+
+
 def running(root: Path) -> Iterator[LiveStack]:
     """Yield a stack for a fixture, and stop it at the end."""
     stack = LiveStack(root)
     try:
         yield stack.start()
     finally:
-        for log in sorted((stack.data_dir.root / "logs").glob("*.log")):
-            print(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+        print_logs(stack)
         stack.stop()
+
+
+class SharedStack:
+    """A stack for one file of tests after the other; each begins with a healthy one without objects."""
+
+    def __init__(self, directories: Callable[[], Path]) -> None:
+        """`directories` makes a new directory for each stack that is started."""
+        self._directories = directories
+        self._stack: LiveStack | None = None
+
+    def lend(self) -> Iterator[LiveStack]:
+        """Yield the stack for a fixture, and delete what the tests have created."""
+        if self._stack is None:
+            self._stack = LiveStack(self._directories())
+            self._stack.start()
+        stack = self._stack
+        try:
+            yield stack
+            asyncio.run(empty(stack))
+            _until_components_are_healthy(stack)
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            print_logs(stack)
+
+    def stop(self) -> None:
+        """Stop the stack, if there is one."""
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            stack.stop()
+
+
+def _until_components_are_healthy(stack: LiveStack) -> None:
+    """Wait until all have run for so long that `up` has forgotten that earlier ones were killed."""
+    deadline = time.monotonic() + 60
+    while stack.age() <= DEFAULTS.supervisor.healthy_seconds:
+        assert time.monotonic() < deadline, "a component of `up` is missing, or has hung"
+        time.sleep(0.1)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from serving.cli.machine.component import MODULES
+
 PROGRAM = """
 import sys
 from serving.app import main
@@ -83,10 +85,28 @@ def test_a_tab_imports_no_client_and_no_parser(line: str, tmp_path: Path) -> Non
 
 
 def test_get_imports_only_the_asynchronous_client(tmp_path: Path) -> None:
-    """Without its synchronous client, `kubernetes` costs a third."""
+    """Without its synchronous and its generated client, `kubernetes` costs a third."""
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(KUBECONFIG)
     modules = imported(["get", "--kubeconfig", str(kubeconfig)], tmp_path)
     assert "kubernetes.aio.client.rest" in modules
     synchronous = {"kubernetes.client", "kubernetes.config", "requests", "requests_oauthlib", "urllib3"}
-    assert modules & (synchronous | NUMBERS | {"fastapi", "uvicorn", "cryptography", "rich"}) == set()
+    generated = {"kubernetes.aio.client.api_client", "dateutil"}
+    others = NUMBERS | {"fastapi", "uvicorn", "cryptography", "rich"}
+    assert modules & (synchronous | generated | others) == set()
+
+
+@pytest.mark.parametrize("name", ["node", "gateway", "activator"])
+def test_components_without_objects_of_ours_do_not_import_pydantic(name: str) -> None:
+    program = f"import sys, {MODULES[name]}; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(modules.stdout.split()) & {"pydantic", "dateutil", "numpy"} == set()
+
+
+def test_the_generated_client_is_importable_after_ours() -> None:
+    program = """
+import serving.kube
+from kubernetes.aio.client import ApiClient
+assert ApiClient.__module__ == "kubernetes.aio.client.api_client"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
