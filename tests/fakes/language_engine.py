@@ -27,6 +27,8 @@ class LanguageEngine:
         """Between two tokens."""
         self.generated = 0
         self.splits_events = False
+        self.raw: bytes | None = None
+        """The body of every stream, with its length in a header."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = orjson.loads(await request.read())
@@ -41,7 +43,12 @@ class LanguageEngine:
 
     async def _stream(self, request: web.Request, options: dict[str, Any], number: int) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        if self.raw is not None:
+            response.content_length = len(self.raw)
         await response.prepare(request)
+        if self.raw is not None:
+            await response.write(self.raw)
+            return response
         await self._send(response, {"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         for index in range(number):
             if index == self.stop_after:

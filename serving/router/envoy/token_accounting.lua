@@ -12,6 +12,7 @@ local OUTPUT_TOKENS = 128       -- expected length of the first answer
 local BYTES_PER_TOKEN = 4       -- of the first prompt
 local STEP = 8                  -- generated tokens between two updates of `left`, which cost more than counting
 local MAX_PARTS = 20000         -- parts of a request's JSON that are read: bounds the time of a hostile one
+local MAX_VALUE = 4096          -- bytes of a value of a request that is read; those that matter are shorter
 local MAX_EVENT = 65536         -- bytes; a longer event passes unread
 local MAX_USAGE = 2048          -- bytes of the numbers of tokens of an answer
 local MAX_TOKENS = 1000000000   -- of one request; a higher number is an error
@@ -121,9 +122,14 @@ local function members(text)
   return nil
 end
 
+-- Returns a value without the spaces around it. The pattern `^%s*(.-)%s*$` would be quadratic.
 local function value(text, values, name)
   local range = values[name]
-  return range and text:sub(range[1], range[2]):match("^%s*(.-)%s*$")
+  local first = range and text:find("%S", range[1])
+  if not first or first > range[2] then return nil end
+  local last = range[2]
+  while text:find("^%s", last) do last = last - 1 end
+  return last - first < MAX_VALUE and text:sub(first, last) or nil
 end
 
 -- Returns the request with stream options that ask for the numbers of tokens.
@@ -220,19 +226,22 @@ local function count_generated(handle, id, number)
 end
 
 -- Returns the first and last positions of the last member `usage` of a JSON text and its object; nil if there is
--- none. In a JSON string the quotes of the name would be escaped.
+-- none. In a JSON string the quotes of the name would be escaped. Of many members only three are tried: each
+-- attempt may read MAX_USAGE bytes.
 local function find_usage(text)
-  local first, last, usage, at = nil, nil, nil, 1
+  local name, second, third, at = nil, nil, nil, 1
   while true do
-    local name = text:find('"usage"', at, true)
-    if not name then return first, last, usage end
-    if text:byte(name - 1) ~= 92 then
-      local member = text:sub(name, name + MAX_USAGE)
-      local _, length, object = member:find('^"usage"%s*:%s*(%b{})')
-      if not object then _, length = member:find('^"usage"%s*:%s*null') end
-      if length then first, last, usage = name, name + length - 1, object end
-    end
-    at = name + 7
+    local next = text:find('"usage"', at, true)
+    if not next then break end
+    if text:byte(next - 1) ~= 92 then name, second, third = next, name, second end
+    at = next + 7
+  end
+  while name do
+    local member = text:sub(name, name + MAX_USAGE)
+    local _, length, object = member:find('^"usage"%s*:%s*(%b{})')
+    if not object then _, length = member:find('^"usage"%s*:%s*null') end
+    if length then return name, name + length - 1, object end
+    name, second, third = second, third, nil
   end
 end
 
@@ -330,11 +339,10 @@ function Answer:settle(least)
   self:record()
 end
 
--- Returns the first and the last position of the empty line that ends the event at `at`.
+-- Returns the last position of the empty line that ends an event; lines end with LF or CRLF.
 local function end_of_event(text, at)
-  local first, last = text:find("\n\n", at, true)
-  if first then return first, last end
-  return text:find("\r\n\r\n", at, true)
+  local _, last = text:find("\n\r?\n", at)
+  return last
 end
 
 local function read_stream(handle, request)
@@ -342,7 +350,7 @@ local function read_stream(handle, request)
   for chunk in handle:bodyChunks() do
     local text = chunk:getBytes(0, chunk:length())
     if rest ~= "" then text = rest .. text end
-    local _, last = end_of_event(text, 1)
+    local last = end_of_event(text, math.max(1, #rest - 1))
     if last == #text then  -- the usual case
       local event = answer:take(text)
       if request.strip and (rest ~= "" or event ~= text) then chunk:setBytes(event or "") end
@@ -352,7 +360,7 @@ local function read_stream(handle, request)
       while last do
         parts[#parts + 1] = answer:take(text:sub(at, last))
         at = last + 1
-        _, last = end_of_event(text, at)
+        last = end_of_event(text, at)
       end
       rest = text:sub(at)
       if #rest > MAX_EVENT then
@@ -387,6 +395,7 @@ function envoy_on_response(handle)
   local request, headers = ours and ours["request"], handle:headers()
   if not request or headers:get(":status") ~= "200" then return end
   if (headers:get("content-type") or ""):find("text/event-stream", 1, true) then
+    if request.strip then headers:remove("content-length") end
     read_stream(handle, request)
   else
     read_whole(handle, request)
