@@ -41,14 +41,18 @@ class Load:
     @property
     def is_plausible(self) -> bool:
         """Whether a target can have this load: all figures are finite, at least 0 and within bounds."""
-        figures = (self.arrivals, self.work, self.finished, self.errors)
         if not abs(self.seconds) <= LONGEST_READING or not 0 <= (self.latency or 0.0) < MOST_WORK:
             return False
         if not 0 <= self.idle <= max(self.seconds, 0.0):
             return False
         most = MOST_WORK * max(self.seconds, 1.0)
-        return all(0 <= figure <= most for figure in figures) and all(
-            0 <= figure <= MOST_WORK for figure in (self.in_flight, self.held)
+        return (
+            0 <= self.arrivals <= most
+            and 0 <= self.work <= most
+            and 0 <= self.finished <= most
+            and 0 <= self.errors <= most
+            and 0 <= self.in_flight <= MOST_WORK
+            and 0 <= self.held <= MOST_WORK
         )
 
     def split(self) -> tuple["Load", ...]:

@@ -121,6 +121,8 @@ class Forecaster:
         """Upper quantile, by regression, of the change of the logarithm per bin."""
         self._now = _Now()
         """At the last reading."""
+        self._known_points: dict[float, tuple[float, ...]] = {}
+        """Results of `_points` since the last change, by horizon: the band needs those of the errors."""
 
     @property
     def last(self) -> float:
@@ -156,7 +158,7 @@ class Forecaster:
         self._end = end
         self._smooth(seconds, amount)
         self._fill_bins(end, seconds, amount)
-        self._now = self._at_end()
+        self._look()
         if self._known < BEGIN:
             return
         level = self._now.last
@@ -264,14 +266,17 @@ class Forecaster:
     def _plan(self) -> None:
         """Compute the forecasts of the regressions for the bins after the last one."""
         self._path, self._rise_quantile = (0.0, ()), math.nan
+        self._known_points.clear()
         if self._fit is not None and len(self.history):
             levels = self.history.levels
             self._path = ((self.history.end - 0.5) * BIN, path(self._fit, levels))
             self._rise_quantile = rise(self._fit, levels)
 
-    def _at_end(self) -> "_Now":
+    def _look(self) -> None:
+        """Compute what the forecasts at all horizons have in common."""
         now, daily = self._local(self._end), self._daily.at
-        return _Now(
+        self._known_points.clear()
+        self._now = _Now(
             now,
             math.log(self._last + self._floor),
             math.log(self._slow + self._floor),
@@ -283,10 +288,12 @@ class Forecaster:
 
     def _points(self, ahead: float) -> tuple[float, ...]:
         """Return each forecast of the logarithm of the load, in the order of `NAMES`."""
+        if ahead in self._known_points:
+            return self._known_points[ahead]
         now, slow, daily = self._now, self._now.slow, self._daily.at
         then = now.time + ahead
         usual = daily(then)
-        return (
+        points = (
             now.last,
             slow,
             self._drift(ahead),
@@ -298,6 +305,8 @@ class Forecaster:
             self._fitted(slow, now.time, ahead),
             slow + self._rise_quantile * ahead / BIN,
         )
+        self._known_points[ahead] = points
+        return points
 
     def _drift(self, ahead: float) -> float:
         """Return the logarithm of the load by its trend."""
@@ -348,7 +357,7 @@ class Forecaster:
         self._daily.restore(**state["daily"])
         self._weekly.restore(**state["weekly"])
         if self._end > -math.inf:
-            self._now = self._at_end()
+            self._look()
         if len(state["horizons"]) == len(self._horizons):
             for horizon, saved in zip(self._horizons, state["horizons"], strict=True):
                 horizon.restore(saved)

@@ -30,6 +30,8 @@ class DecayedHistogram:
         self._next = 1.0
         weights, self._total = _scaled_prior(prior)
         self._weights = weights[:]
+        self._quantiles: dict[float, float] = {}
+        """By share, since the last change: a forecast without a value has no errors for days."""
 
     def add(self, error: float, weight: float = 1.0) -> None:
         """Count an error; NaN is ignored."""
@@ -47,19 +49,22 @@ class DecayedHistogram:
         added = newest * weight
         self._weights[index] += added
         self._total += added
+        self._quantiles.clear()
         if newest > FULL:
             self._rescale()
 
     def quantile(self, share: float) -> float:
         """Return the `share` quantile of the errors, interpolated within its bin."""
-        above, index = (1 - share) * self._total, BINS
-        for weight in reversed(self._weights):
-            if not weight < above or index == 1:
-                break
-            above -= weight
-            index -= 1
-        inside = above / weight if weight > 0 else 0.0
-        return (index - min(inside, 1.0)) * WIDTH - LIMIT
+        if share not in self._quantiles:
+            above, index = (1 - share) * self._total, BINS
+            for weight in reversed(self._weights):
+                if not weight < above or index == 1:
+                    break
+                above -= weight
+                index -= 1
+            inside = above / weight if weight > 0 else 0.0
+            self._quantiles[share] = (index - min(inside, 1.0)) * WIDTH - LIMIT
+        return self._quantiles[share]
 
     def state(self) -> list[float]:
         """Return the weights of the bins, relative to the weight of the newest observation."""
@@ -70,6 +75,7 @@ class DecayedHistogram:
         if len(weights) == BINS and all(0 <= weight < math.inf for weight in weights) and sum(weights) > 0:
             self._weights = array("d", weights)
             self._next, self._total = 1.0, sum(weights)
+            self._quantiles.clear()
 
     def _rescale(self) -> None:
         self._weights = array("d", self.state())

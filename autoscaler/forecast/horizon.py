@@ -96,6 +96,7 @@ class Horizon:
         self.stride = max(5.0, seconds / 8)
         memory = MEMORY / self.stride
         self._errors = [DecayedHistogram(memory, PRIOR) for _ in names]
+        """The same for each forecast at first."""
         self._losses = [0.0] * len(names)
         self._loss_seconds = [0.0] * len(names)
         self._central_losses = [0.0] * len(names)
@@ -113,8 +114,8 @@ class Horizon:
         self._pending: deque[_Pending] = deque()
         self._next = 0.0
         self._since_refresh = 0
-        self._uppers = [0.0] * len(names)
-        self._middles = [0.0] * len(names)
+        self._uppers = [self._errors[0].quantile(share)] * len(names)
+        self._middles = [_bias(self._errors[0])] * len(names)
         self._weights = [1.0 / len(names)] * len(names)
         self._central_weights = [1.0 / len(names)] * len(names)
         self._is_known = [True] * len(names)
@@ -122,7 +123,7 @@ class Horizon:
         self._shifts = (0.0, 0.0, 0.0)
         self._most_shift = math.inf
         self._risk_factor = 1.0
-        self._refresh()
+        self._refresh_shifts()
 
     def forecast(self, points: Sequence[float]) -> tuple[float, float, float]:
         """Return the 10 % quantile, the median and the upper quantile by the logarithm of each forecast."""
@@ -159,11 +160,11 @@ class Horizon:
 
     def _highest(self, time: float, mixed: float) -> float:
         """Return the highest forecast of the last minutes, including `mixed`."""
-        held = self._held
+        held, oldest = self._held, time - max(HELD_SECONDS, self.seconds)
         while held and held[-1][1] <= mixed:
             held.pop()
         held.append((time, mixed))
-        while held[0][0] < time - max(HELD_SECONDS, self.seconds):
+        while held[0][0] < oldest:
             held.popleft()
         return held[0][1]
 
@@ -254,7 +255,7 @@ class Horizon:
         decay = math.exp(-pending.seconds / LOSS_MEMORY)
         weight *= pending.seconds / self.stride
         errors, uppers, middles, known = self._errors, self._uppers, self._middles, self._is_known
-        losses, central_losses, seconds = self._losses, self._central_losses, self._loss_seconds
+        losses, central_losses = self._losses, self._central_losses
         unknown = unknown_off = 0.0
         for i, point in enumerate(pending.points):
             known[i] = point == point  # noqa: PLR0124 NaN alone differs from itself
@@ -270,7 +271,7 @@ class Horizon:
                 loss, off = unknown, unknown_off
             losses[i] = decay * losses[i] + weight * loss
             central_losses[i] = decay * central_losses[i] + weight * off
-            seconds[i] = decay * seconds[i] + weight
+        self._loss_seconds = [decay * seconds + weight for seconds in self._loss_seconds]
         error = level - pending.mixed
         self._errors_of_central.add((level - pending.central) / scale, weight)
         self._errors_when_held.add((level - pending.held) / scale, weight)
@@ -290,7 +291,7 @@ class Horizon:
     def _refresh(self) -> None:
         self._since_refresh = 0
         self._uppers = [errors.quantile(self.share) for errors in self._errors]
-        self._middles = [min(max(errors.quantile(0.5), -MOST_BIAS), MOST_BIAS) for errors in self._errors]
+        self._middles = [_bias(errors) for errors in self._errors]
         self._weights = self._weighed(self._losses) or self._weights
         self._central_weights = self._weighed(self._central_losses) or self._central_weights
         self._refresh_shifts()
@@ -318,6 +319,11 @@ class Horizon:
         ]
         total = sum(raw)
         return [value / total for value in raw]
+
+
+def _bias(errors: DecayedHistogram) -> float:
+    """Return the standard deviations by which a forecast is corrected."""
+    return min(max(errors.quantile(0.5), -MOST_BIAS), MOST_BIAS)
 
 
 def _rounded(weights: list[float]) -> list[float]:

@@ -29,11 +29,11 @@ class PaceLimit:
         self._counts.append((now, desired))
         while now - self._counts[0][0] > MINUTE:
             self._counts.popleft()
-        lowest = min(earlier for _, earlier in self._counts)
-        highest = max(earlier for _, earlier in self._counts)
         if count > desired:
+            lowest = min(earlier for _, earlier in self._counts)
             return min(count, max(lowest + _step(self._up, lowest), desired))
         if count < desired:
+            highest = max(earlier for _, earlier in self._counts)
             return max(count, min(highest - _step(self._down, highest), desired))
         return count
 

@@ -45,6 +45,8 @@ def bounds(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float
         maximum: replicas while no active schedule sets a maximum.
         now: Unix seconds.
     """
+    if not schedules:
+        return minimum, max(maximum, minimum), ""
     active = [schedule for schedule in schedules if schedule.is_active(now)]
     least = max((s.minimum for s in active if s.minimum is not None), default=minimum)
     most = max((s.maximum for s in active if s.maximum is not None), default=maximum)
