@@ -32,6 +32,7 @@ class Up:
     """One `slipway up` as a process."""
 
     def __init__(self, data_dir: DataDir, *options: str) -> None:
+        self.data_dir = data_dir
         self.output = data_dir.root.parent / f"up-{time.monotonic_ns()}.log"
         with self.output.open("wb") as sink:
             self.process = subprocess.Popen(
@@ -82,17 +83,54 @@ def families(url: str) -> list[Metric]:
         return list(text_string_to_metric_families(response.read().decode()))
 
 
+def end(data_dir: DataDir) -> None:
+    """Stop what a test has left running."""
+    if running(data_dir) or processes.read_running(data_dir.identity("up")):
+        slipway("down", "--data-dir", str(data_dir.root))
+    assert not running(data_dir), "processes are still running"
+
+
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Iterator[DataDir]:
     directory = DataDir(tmp_path / "data")
     yield directory
-    if directory.root.exists():
-        slipway("down", "--data-dir", str(directory.root))
-    assert not running(directory), "processes are still running"
+    end(directory)
 
 
-def test_second_up_is_refused_and_a_killed_one_is_taken_over(data_dir: DataDir) -> None:
-    first_up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
+@pytest.fixture(scope="module")
+def shared_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataDir]:
+    directory = DataDir(tmp_path_factory.mktemp("shared") / "data")
+    yield directory
+    end(directory)
+
+
+@pytest.fixture
+def first_up(shared_data_dir: DataDir) -> Up:
+    """The `up` that another test has left running, or a new one."""
+    if not ups or ups[-1].process.poll() is not None:
+        ups.append(Up(shared_data_dir, "--port", "0", "--gateway-port", "0").ready())
+    return ups[-1]
+
+
+ups: list[Up] = []
+"""Those of `first_up`."""
+
+
+def test_killed_component_restarts_soon_on_the_same_port(first_up: Up) -> None:
+    data_dir = first_up.data_dir
+    old = running(data_dir)
+    assert processes.send_signal(old["api"], signal.SIGKILL)
+    until(lambda: running(data_dir).get("api", old["api"]) != old["api"], "the API is restarted", 10)
+    until(
+        lambda: slipway("get", "ns", "--data-dir", str(data_dir.root)).returncode == 0, "the API answers", 30
+    )
+    new = running(data_dir)
+    assert {name for name in old if old[name] != new.get(name)} == {"api"}
+    assert first_up.process.poll() is None
+
+
+def test_second_up_is_refused_and_a_killed_one_is_taken_over(first_up: Up) -> None:
+    data_dir = first_up.data_dir
     adopted = running(data_dir)
     assert set(adopted) == set(COMPONENTS)
 
@@ -110,19 +148,6 @@ def test_second_up_is_refused_and_a_killed_one_is_taken_over(data_dir: DataDir) 
     third_up.process.send_signal(signal.SIGTERM)
     assert third_up.process.wait(60) == 0, third_up.text()
     assert not running(data_dir)
-
-
-def test_killed_component_restarts_soon_on_the_same_port(data_dir: DataDir) -> None:
-    up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
-    old = running(data_dir)
-    assert processes.send_signal(old["api"], signal.SIGKILL)
-    until(lambda: running(data_dir).get("api", old["api"]) != old["api"], "the API is restarted", 10)
-    until(
-        lambda: slipway("get", "ns", "--data-dir", str(data_dir.root)).returncode == 0, "the API answers", 30
-    )
-    new = running(data_dir)
-    assert {name for name in old if old[name] != new.get(name)} == {"api"}
-    assert up.process.poll() is None
 
 
 def test_down_stops_the_components_of_a_killed_up(data_dir: DataDir) -> None:

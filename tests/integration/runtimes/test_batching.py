@@ -29,19 +29,19 @@ PATIENT = "1000s"
 """Longer than any test takes: only full batches are predicted."""
 
 Start = Callable[..., Running]
+Counting = Callable[[int], tuple[Running, Path]]
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a runtime with the model in `tmp_path / out`; it is killed in the end."""
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    """Start a runtime with the model in `base / out`; it is killed in the end."""
     started: list[Running] = []
 
-    def begin(module: str, **environment: str) -> Running:
-        store = ModelStore(tmp_path / "store")
-        digest = capture(tmp_path / "out", store, repository="r", lineage={}).digest
+    def begin(base: Path, module: str, **environment: str) -> Running:
+        store = ModelStore(base / "store")
+        digest = capture(base / "out", store, repository="r", lineage={}).digest
         models = store.tree(digest) / "models"
-        log = tmp_path / f"log{len(started)}"
-        started.append(runtime_process.start(["-m", module], digest, models, log, **environment))
+        started.append(runtime_process.start(["-m", module], digest, models, base / "log", **environment))
         return started[-1]
 
     yield begin
@@ -50,20 +50,26 @@ def start(tmp_path: Path) -> Iterator[Start]:
         server.process.wait()
 
 
-@pytest.fixture
-def counting(tmp_path: Path, start: Start) -> Callable[..., tuple[Running, Path]]:
-    """Start a model that writes each call to a file; calls during the start are left out."""
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Counting:
+    """Return a model of a batch size that writes each call to a file; earlier calls are left out.
 
-    def begin(size: int, timeout: str) -> tuple[Running, Path]:
-        file = tmp_path / "calls"
-        (tmp_path / "out").mkdir()
-        joblib.dump(CountingEstimator(str(file)), tmp_path / "out" / "model.joblib")
-        server = start(SKLEARN, SLIPWAY_BATCH_SIZE=str(size), SLIPWAY_BATCH_TIMEOUT=timeout)
-        wait_ready(server)
-        file.write_text("")
-        return server, file
+    The tests of a size share it, until one of them ends it.
+    """
+    servers: dict[int, tuple[Running, Path]] = {}
 
-    return begin
+    def lend(size: int) -> tuple[Running, Path]:
+        if size not in servers or servers[size][0].process.poll() is not None:
+            base = tmp_path_factory.mktemp("counting")
+            (base / "out").mkdir()
+            joblib.dump(CountingEstimator(str(base / "calls")), base / "out" / "model.joblib")
+            server = start(base, SKLEARN, SLIPWAY_BATCH_SIZE=str(size), SLIPWAY_BATCH_TIMEOUT=PATIENT)
+            wait_ready(server)
+            servers[size] = server, base / "calls"
+        servers[size][1].write_text("")
+        return servers[size]
+
+    return lend
 
 
 def answered(server: Running, *documents: Any) -> list[httpx.Response]:
@@ -85,9 +91,9 @@ def value(response: httpx.Response) -> float:
 
 @pytest.mark.parametrize(("size", "expected"), [(1, CLIENTS * EACH), (CLIENTS, EACH)])
 async def test_simultaneous_requests_cost_fewer_calls_when_batched(
-    counting: Callable[..., tuple[Running, Path]], size: int, expected: int
+    counting: Counting, size: int, expected: int
 ) -> None:
-    server, file = counting(size, PATIENT)
+    server, file = counting(size)
 
     async def keep_asking(client: httpx.AsyncClient, person: int) -> list[float]:
         return [value(await client.post(URL, json=row(100 * person + n))) for n in range(EACH)]
@@ -117,10 +123,8 @@ def passes(server: Running) -> None:
     httpx.get(f"http://{server.address}/v2/health/live", timeout=DEADLINE, verify=False).raise_for_status()
 
 
-def test_a_request_is_not_predicted_when_its_client_disconnects_first(
-    counting: Callable[..., tuple[Running, Path]],
-) -> None:
-    server, file = counting(2, PATIENT)
+def test_a_request_is_not_predicted_when_its_client_disconnects_first(counting: Counting) -> None:
+    server, file = counting(2)
     with connected(server, row(1)):
         passes(server)
     passes(server)
@@ -128,10 +132,8 @@ def test_a_request_is_not_predicted_when_its_client_disconnects_first(
     assert sorted(*counting_estimator.calls(file)) == [2, 3]
 
 
-def test_sigterm_answers_waiting_requests_and_exits_0(
-    counting: Callable[..., tuple[Running, Path]],
-) -> None:
-    server, file = counting(32, PATIENT)
+def test_sigterm_answers_waiting_requests_and_exits_0(counting: Counting) -> None:
+    server, file = counting(CLIENTS)
     clients = [connected(server, row(number)) for number in (1, 2, 3)]
     passes(server)
     assert file.read_text() == ""
@@ -169,7 +171,7 @@ def test_answers_of_full_batches_equal_those_of_single_requests(
     framework: str, tmp_path: Path, start: Start
 ) -> None:
     module = trained(tmp_path / "out", framework)
-    server = start(module, SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT=PATIENT)
+    server = start(tmp_path, module, SLIPWAY_BATCH_SIZE="8", SLIPWAY_BATCH_TIMEOUT=PATIENT)
     images = digits.held_out()[0][:CLIENTS]
     wait_ready(server)
     together = answered(server, *(image(pixels) for pixels in images))
