@@ -140,6 +140,9 @@ class GatewaySettings(Section):
     header_seconds: Interval = 30.0
     """Longest time from the first byte of a request to the end of its headers: slow clients take seconds, and
     each incomplete request holds a connection."""
+    request_seconds: Interval = 120.0
+    """Longest time until a request has arrived as a whole, unless its answer begins before: 64 MiB, the largest
+    one, at 5 Mbit/s take 107 s, and what has arrived of a request to a language model is kept until then."""
     drain_seconds: Seconds = 30.0
     """Longest wait for requests in flight when the gateway stops."""
     upstream_idle_seconds: Interval = 4.0

@@ -50,6 +50,8 @@ _ERRORS = (
 
 _UNAVAILABLE = _GatewayError((), 503, "Unavailable", "%LOCAL_REPLY_BODY%")
 """Any other 503: the gateway starts, or has no memory for further requests (`envoy overloaded`)."""
+_LEAST_IDLE_SECONDS = 5
+"""Idle time of a stream near the limit of memory: models generate a token every second at least."""
 _TRACKED_POWER = 16
 """Streams that buffer less than 64 KiB are not reset when memory is short."""
 _STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
@@ -151,6 +153,23 @@ def _overload(settings: GatewaySettings) -> Json:
                 ],
             },
             {
+                # Envoy resets streams by their memory over HTTP/2 only: this ends idle ones over HTTP/1.1 as well.
+                "name": "envoy.overload_actions.reduce_timeouts",
+                "triggers": [
+                    {"name": heap, "scaled": {"scaling_threshold": 0.7, "saturation_threshold": 0.9}}
+                ],
+                "typed_config": {
+                    "@type": f"{_TYPE}envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
+                    "timer_scale_factors": [
+                        {"timer": "HTTP_DOWNSTREAM_STREAM_IDLE", "min_timeout": f"{_LEAST_IDLE_SECONDS}s"},
+                        {
+                            "timer": "HTTP_DOWNSTREAM_CONNECTION_IDLE",
+                            "min_timeout": f"{_LEAST_IDLE_SECONDS}s",
+                        },
+                    ],
+                },
+            },
+            {
                 "name": "envoy.overload_actions.stop_accepting_requests",
                 "triggers": [{"name": heap, "threshold": {"value": 0.95}}],
             },
@@ -246,6 +265,8 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json], access_log:
             # Until a request has its route, which has the idle timeout of its stream: this is the limit of
             # incomplete headers. Envoy's own limit for them costs 1 % of a small request; this one, 0.1 %.
             "stream_idle_timeout": f"{settings.header_seconds}s",
+            # A byte now and then keeps a stream from being idle.
+            "request_timeout": f"{settings.request_seconds}s",
             # A client that reads an answer slowly, out of the kernel's buffer, has no stream any more.
             "common_http_protocol_options": {"idle_timeout": f"{settings.stream_idle_seconds}s"},
             "http_filters": [

@@ -96,3 +96,57 @@ async def test_requests_are_503_with_a_reason_when_memory_is_short(tmp_path: Pat
                     break
     assert (response.status, body) == (503, {"error": "envoy overloaded", "reason": "Unavailable"})
     assert response.headers["retry-after"] == "1"
+
+
+@contextlib.asynccontextmanager
+async def half_sent(rig: GatewayRig, count: int, size: int) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Send requests to a language model, of which a byte is missing."""
+    readers, writers = [], []
+    for _ in range(count):
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.settings.gateway.port)
+        head = f"POST /default/digits/v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {size}\r\n\r\n"
+        writer.write(head.encode() + b" " * (size - 1))
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        readers.append(reader)
+        writers.append(writer)
+    try:
+        yield readers
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+async def serve_language_model(rig: GatewayRig) -> None:
+    digits = route("digits", [("a", 10_000)])
+    digits["spec"]["tokenUsage"] = "continuous"
+    await rig.serve([digits], [endpoint_slice("digits-a", [FIRST])])
+
+
+async def test_request_that_never_arrives_as_a_whole_is_refused(tmp_path: Path) -> None:
+    async with backend(FIRST, PORT), gateway_rig(tmp_path, request_seconds=1.0) as rig:
+        await serve_language_model(rig)
+        async with half_sent(rig, 1, 1000) as (reader,), asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+
+
+async def test_memory_of_half_sent_requests_is_freed_when_it_is_short(tmp_path: Path) -> None:
+    async with (
+        backend(FIRST, PORT),
+        gateway_rig(tmp_path, heap_bytes=256 * KIB * KIB) as rig,
+        aiohttp.ClientSession() as session,
+    ):
+        await serve_language_model(rig)
+
+        async def status() -> int:
+            async with session.get(f"{rig.url}/default/digits/v2/x") as response:
+                return response.status
+
+        async with asyncio.timeout(40), half_sent(rig, 80, 4000 * KIB) as readers:
+            ends = [asyncio.ensure_future(reader.read(1)) for reader in readers]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            while await status() != 200:
+                await asyncio.sleep(0.05)
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
