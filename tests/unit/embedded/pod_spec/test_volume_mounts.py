@@ -58,9 +58,8 @@ def test_unsupported_volume_is_refused_by_its_path(spec, field):
 @pytest.mark.parametrize("path", ["../../etc/passwd", "a/../../b", "..", "..a", "/etc/passwd", ""])
 def test_path_of_an_item_is_refused_when_it_may_leave_its_volume(kind: str, path: str) -> None:
     items = [{"key": "k", "path": "keys/k"}, {"key": "k", "path": path}]
-    assert refused({"volumes": [{"name": "v", kind: {"items": items}}]}) == [
-        f"spec.volumes[0].{kind}.items[1].path"
-    ]
+    source = {"secretName" if kind == "secret" else "name": "a", "items": items}
+    assert refused({"volumes": [{"name": "v", kind: source}]}) == [f"spec.volumes[0].{kind}.items[1].path"]
 
 
 @pytest.mark.parametrize("target", ["/", "/usr", "/proc/1", "/dev/x", "/opt", "/opt/python", "rel"])
