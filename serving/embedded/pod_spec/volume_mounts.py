@@ -34,6 +34,8 @@ class Mount:
     source: str | None
     read_only: bool
     files: tuple[tuple[str, bytes, int], ...] | None = None
+    is_resolved: bool = False
+    """The source has no links: a file that is found elsewhere is another one, and must not be mounted."""
 
 
 def digest_of(reference: str) -> str | None:
