@@ -101,7 +101,8 @@ def refusals(
             allowed = ", ".join(str(value) for value in values)
             causes.append(Cause(f"spec.{field}", f"on one machine it can only be {allowed}"))
     causes += _security("spec.securityContext", spec.get("securityContext") or {})
-    causes += volume_mounts.volume_refusals(spec.get("volumes") or [], data)
+    namespace = pod["metadata"].get("namespace") or ""
+    causes += volume_mounts.volume_refusals(spec.get("volumes") or [], data, namespace)
     causes += object_names.refusals(spec)
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or []):
