@@ -143,3 +143,23 @@ def test_name_of_a_secret_is_refused_in_pods_and_templates_when_it_leads_to_anot
             rule.startswith(f'Invalid value: "{name}": ') and "must be a DNS-1123 subdomain" in rule
             for rule in refused.values()
         )
+
+
+def test_model_image_of_another_namespace_is_refused_in_pods_and_templates() -> None:
+    digest = "sha256:" + "a" * 64
+    for namespace in ("default", "other"):
+        volumes = [{"name": "v", "image": {"reference": f"slipway.local/{namespace}/m@{digest}"}}]
+        owner, batch = deployment(), job()
+        owner["spec"]["template"]["spec"]["volumes"] = volumes
+        batch["spec"]["template"]["spec"]["volumes"] = volumes
+        for kind, body, prefix in (
+            (kinds.POD, pod(volumes=volumes), ""),
+            (kinds.DEPLOYMENT, owner, "spec.template."),
+            (kinds.JOB, batch, "spec.template."),
+        ):
+            if namespace == "default":
+                assert create(kind, body)
+            else:
+                (refused,) = causes(kind, body).items()
+                assert refused[0] == f"{prefix}spec.volumes[0].image.reference"
+                assert "must begin with slipway.local/default/" in refused[1]
