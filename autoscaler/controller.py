@@ -186,6 +186,9 @@ class AutoscalerController:
         except errors.Permanent as error:
             await self._writer.refuse(autoscaler, error.reason, str(error))
             return None
+        except errors.Invalid as error:
+            await self._writer.refuse(autoscaler, "InvalidTarget", str(error))
+            return None
         except errors.NotFound:
             target = spec["scaleTargetRef"]
             message = f"there is no {target.get('kind', 'Deployment')} {target['name']}"

@@ -84,7 +84,7 @@ class Targets:
         prefix = f"/apis/{api_version}" if group else f"/api/{api_version}"
         try:
             listed = orjson.loads(await self._kube.raw(prefix))["resources"]
-        except errors.NotFound:
+        except (errors.NotFound, errors.Invalid):  # Invalid: it names no group and version, as with `..`
             return None
         scalable = {r["name"].removesuffix("/scale") for r in listed if r["name"].endswith("/scale")}
         for resource in listed:

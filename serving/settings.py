@@ -94,6 +94,10 @@ class NodeSettings(Section):
     """Most processes and threads of a Pod, as kubelet's podPidsLimit; 0 is no limit. It is an eighth of pid_max
     on machines of up to 32 cores (32,768): one fork bomb leaves seven eighths to the others, and programs with
     some threads for each core stay far below. A forked container has it to itself."""
+    host_path_roots: str = "/data,/mnt,/srv,/tmp,/var/tmp"
+    """Absolute paths of directories, separated by commas, below which a hostPath of type DirectoryOrCreate makes
+    any directory; elsewhere only where the Pod's user may write. A new directory belongs to that user, and one
+    in /etc, or in a home, can be a program that root or another user runs. Empty: none."""
     grace_seconds: Seconds = 30.0
     """terminationGracePeriodSeconds of a Pod without one, as Kubernetes."""
     drain_seconds: Seconds = 1.5

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from serving.settings import Section
 from serving.units import (
+    Bytes,
     Count,
     CountOrZero,
     Interval,
+    Pids,
     Positive,
     Rate,
     Ratio,
@@ -68,6 +70,11 @@ class LoadSettings(Section):
     long."""
     most_unanswered: Count = 10_000
     """Unanswered requests of an open loop at which the target has failed; each costs a file descriptor."""
+    pids_limit: Pids = 4096
+    """Most processes and threads of a run where it has a user of its own, as `node.pod_pids_limit` of a Pod: a
+    locustfile is anybody's code. 0 is no limit."""
+    memory_bytes: Bytes = 4 * 1024 * 1024 * 1024
+    """Most memory of such a run. A process takes some 100 MB, and 10,000 unanswered requests some more."""
     late_share: Share = 0.05
     """Share of late requests from which the generator was the limit and not the target."""
     generator_busy: Share = 0.9

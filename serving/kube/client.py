@@ -19,7 +19,7 @@ from serving.kube import hangs
 from serving.kube import kubeconfig as kube_config
 from serving.kube.kubernetes_aio import Configuration, RESTClientObject, config
 from serving.objects import Object
-from serving.resources.kinds import Kind
+from serving.resources.kinds import Kind, check_path
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,8 @@ class Kube:
     """One connection pool to one API server.
 
     Every method raises a subclass of `errors.ApiError` for an error response, and `errors.Unavailable`
-    without a response: the API may or may not have executed that request.
+    without a response: the API may or may not have executed that request. A path that would name another
+    object, as by a name with `..`, is `errors.Invalid` without a request.
     """
 
     def __init__(
@@ -302,6 +303,7 @@ class Kube:
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; raise `errors.Unavailable` if no response came or it broke off."""
+        check_path(path)
         if self._session is None:
             self._session = self._rest._create_pool_manager()  # noqa: SLF001 documented
         # A cluster's audit log, metrics and fair queueing distinguish components by the User-Agent.

@@ -1,10 +1,18 @@
 """The kinds: their groups, plurals, short names, scopes and subresources."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from serving import errors
+
 GROUP = "slipway.dev"
 VERSION = "v1alpha1"
+SEGMENT_RULE = (
+    "must be one segment of a path: not empty, '.' or '..', and without '/', '\\', '%', '?', '#', white space "
+    "and control characters"
+)
+_NO_SEGMENT = re.compile(r"\.{0,2}|.*[/\\%?#\s\x00-\x1f\x7f-\x9f\ud800-\udfff].*", re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +46,38 @@ class Kind:
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """URL path of the collection, or of one object. `namespace=None` is all namespaces."""
+        """URL path of the collection, or of one object. `namespace=None` is all namespaces.
+
+        Raises:
+            errors.Invalid: a part would make it the path of another object.
+        """
         parts = [self.prefix]
-        if self.namespaced and namespace:
-            parts.append(f"namespaces/{namespace}")
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", _segment(namespace, "metadata.namespace", self.kind)]
         parts.append(self.plural)
-        if name:
-            parts.append(name)
-        if subresource:
-            parts.append(subresource)
+        if name is not None:
+            parts.append(_segment(name, "metadata.name", self.kind))
+        if subresource is not None:
+            parts.append(_segment(subresource, "subresource", self.kind))
         return "/".join(parts)
+
+
+def check_path(path: str) -> None:
+    """Check a path that was composed of names, which HTTP clients normalise: `..` names another object.
+
+    Raises:
+        errors.Invalid: the path has a segment that is none.
+    """
+    for segment in path.removeprefix("/").removesuffix("/").split("/"):
+        _segment(segment, "path", path)
+
+
+def _segment(text: str, field: str, what: str) -> str:
+    if _NO_SEGMENT.fullmatch(text):
+        message = f"Invalid value: {text!r}: {SEGMENT_RULE}"
+        cause = errors.Cause(field, message)
+        raise errors.Invalid(422, "Invalid", f"{what!r} is invalid: {field}: {message}", (cause,))
+    return text
 
 
 # As on Kubernetes, `all` is what runs, without what holds data: `kubectl delete all --all` deletes no model.

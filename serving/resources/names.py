@@ -1,5 +1,8 @@
 """Names shared by several components: labels, annotations, finalizers, environment variables, headers."""
 
+SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+"""The names of most objects: DNS subdomains by RFC 1123."""
+MAX_SUBDOMAIN = 253
 INFERENCE_LABEL = "slipway.dev/inference"
 PREDICTOR_LABEL = "slipway.dev/predictor"
 REVISION_LABEL = "slipway.dev/revision"

@@ -15,7 +15,7 @@ import numpy as np
 from serving import clock
 from serving.errors import Temporary
 from serving.system.user_ids import UserIds
-from tuner.load import wire
+from tuner.load import cgroups, wire
 from tuner.load.locust_process import LOAD_FAILED, LocustProcess
 from tuner.load.plan import LoadPlan
 from tuner.load.windows.samples import Samples
@@ -53,8 +53,8 @@ class Generator:
             plan: the requests.
             settings: timeouts.
             cores: each gets a pinned process; without cores, one process runs anywhere.
-            user_ids: lease the processes a user, as they run anybody's code; None where this process is not
-                root.
+            user_ids: lease the processes a user, and limit them, as they run anybody's code; None where this
+                process is not root.
 
         Raises:
             Permanent: `LoadFailed`, the locustfile cannot be run.
@@ -65,9 +65,13 @@ class Generator:
             locusts = []
             try:
                 user = None if user_ids is None else user_ids.new()
+                groups = [] if user is None else cgroups.make(user, settings)
+                stack.push_async_callback(asyncio.to_thread, cgroups.remove, groups)
                 for number, core in enumerate(pins):
                     share = (number, len(pins))
-                    locust = await LocustProcess.begin(plan, url, settings, core=core, user=user, share=share)
+                    locust = await LocustProcess.begin(
+                        plan, url, settings, core=core, user=user, groups=groups, share=share
+                    )
                     stack.push_async_callback(locust.end)
                     locusts.append(locust)
             except OSError as error:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,6 +58,7 @@ class LocustProcess:
         *,
         core: int | None,
         user: int | None,
+        groups: Sequence[str],
         share: tuple[int, int],
     ) -> Self:
         """Start process `share[0]` of `share[1]`; see `ready`.
@@ -67,6 +69,7 @@ class LocustProcess:
             settings: timeouts.
             core: the core to pin it to; None for any.
             user: the user id to give it, which needs root; None for that of this process.
+            groups: the cgroups to join.
             share: number of the process, and the number of processes.
 
         Raises:
@@ -75,7 +78,7 @@ class LocustProcess:
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as unless_started:
             unless_started.enter_context(ours)
-            process = _spawn(theirs.fileno(), core, user)
+            process = _spawn(theirs.fileno(), core, user, groups)
             unless_started.pop_all()
         locust = cls(process, settings)
         reader, locust._writer = await asyncio.open_connection(sock=ours)
@@ -205,7 +208,9 @@ class LocustProcess:
                 self._tail = (self._tail + data)[-_TAIL:]
 
 
-def _spawn(channel: int, core: int | None, user: int | None) -> "subprocess.Popen[bytes]":
+def _spawn(
+    channel: int, core: int | None, user: int | None, groups: Sequence[str]
+) -> "subprocess.Popen[bytes]":
     """Start a driver; with a user of its own it is the first process of a PID namespace.
 
     On a cluster, where the tuner may not make one, the tuner's Pod has its own.
@@ -216,7 +221,7 @@ def _spawn(channel: int, core: int | None, user: int | None) -> "subprocess.Pope
     try:
         with namespaces.NewPidNamespace() if is_isolated else contextlib.nullcontext():
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "tuner.load.driver", *map(str, arguments)],
+                [sys.executable, "-P", "-m", "tuner.load.driver", *map(str, arguments), *groups],
                 pass_fds=(channel, parent),
                 start_new_session=True,
                 env=_environment(),

@@ -108,6 +108,8 @@ class RealInstruments:
             config_map = await self._kube.get(kinds.CONFIG_MAP, namespace, reference.name)
         except errors.NotFound as error:
             raise errors.Permanent("LoadFailed", f"there is no ConfigMap {reference.name}") from error
+        except errors.Invalid as error:
+            raise errors.Permanent("LoadFailed", str(error)) from error
         if reference.key in (config_map.get("data") or {}):
             return str(config_map["data"][reference.key])
         if reference.key in (config_map.get("binaryData") or {}):

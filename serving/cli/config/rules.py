@@ -2,6 +2,7 @@
 
 import re
 from operator import attrgetter
+from posixpath import normpath
 from typing import NamedTuple
 
 from serving.settings import ModelPolicySettings, Settings
@@ -49,6 +50,7 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
         ),
         _signed(settings.models.policy),
         _pod_network(node.pod_network),
+        _host_path_roots(node.host_path_roots),
         _url("controllers.prometheus", settings.controllers.prometheus),
     ]
     return [broken for broken in checks if broken is not None]
@@ -80,6 +82,15 @@ def _pod_network(network: str) -> BrokenRule | None:
     return BrokenRule(
         "node.pod_network", f"must be 127.N with N from 1 to 255, as Pods listen on loopback, not {network!r}"
     )
+
+
+def _host_path_roots(text: str) -> BrokenRule | None:
+    roots = [part.strip() for part in text.split(",")] if text.strip() else []
+    for root in roots:
+        if not root.startswith("/") or normpath(root) != root:
+            message = f"must be absolute paths such as /srv, separated by commas, not {root!r}"
+            return BrokenRule("node.host_path_roots", message)
+    return None
 
 
 def _url(path: str, url: str) -> BrokenRule | None:

@@ -116,6 +116,10 @@ def _document(source: str, body: Any, target: Target) -> Document:
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
         raise errors.UserError(f"{source}: {word}: metadata.name is missing")
     namespace = meta.get("namespace") or target.namespace
+    try:
+        kind.path(str(namespace), meta["name"])
+    except errors.Invalid as error:
+        raise errors.UserError(f"{source}: {error}") from error
     if target.explicit and namespace != target.namespace:
         raise errors.UserError(
             f"{source}: {word} {meta['name']} is for namespace {namespace}, but -n says {target.namespace}"

@@ -8,9 +8,10 @@ from serving.embedded.apiserver import status_errors
 from serving.errors import Cause
 from serving.resources import kinds
 from serving.resources.kinds import Kind
+from serving.resources.names import MAX_SUBDOMAIN, SUBDOMAIN_PATTERN
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUBDOMAIN = re.compile(SUBDOMAIN_PATTERN)
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
@@ -39,7 +40,7 @@ VALUE_RULE = (
     "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
     "for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
-MAX_LABEL, MAX_SUBDOMAIN = 63, 253
+MAX_LABEL = 63
 MAX_ANNOTATIONS = 256 * 1024
 """Bytes of all annotations together: k8s.io/apimachinery/pkg/api/validation/objectmeta.go."""
 GENERATED_LENGTH = 58

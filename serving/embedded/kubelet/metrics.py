@@ -6,10 +6,10 @@ from serving import metrics
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.devices.gpus import Gpus
 from serving.embedded.kubelet.pod.startup import PHASES, StartTrace
-from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.objects import Object
 from serving.resources import names
+from serving.system.cgroup_layout import CgroupLayout
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds, from a phase of a forked replica to the download of a large model."""

@@ -12,6 +12,7 @@ import serving
 from serving import runtime_variables
 from serving.data_dir import DataDir
 from serving.embedded.event_queue import EventQueue
+from serving.embedded.kubelet.container.host_paths import HostPaths
 from serving.embedded.kubelet.container.image_volumes import ImageVolumes
 from serving.embedded.kubelet.devices.mps import Mps, directory_of
 from serving.embedded.kubelet.metrics import NodeMetrics
@@ -56,6 +57,7 @@ class Node:
     """The local runtimes, by image."""
     zygotes: ZygotePool
     images: ImageVolumes
+    host_paths: HostPaths
     mps: Mps
     system_calls: SystemCallFilter
     """The filter of containers' system calls."""
@@ -95,6 +97,11 @@ def jail(data_dir: DataDir) -> Jail | None:
     return Jail(tuple(sorted(homes - {"/"})), keep, UserIds(data_dir.user_ids))
 
 
+def host_path_roots(text: str) -> tuple[str, ...]:
+    """Return the directories of the setting `node.host_path_roots`."""
+    return tuple(root for part in text.split(",") if (root := part.strip()))
+
+
 def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, LocalRuntime]) -> Node:
     """Return this machine as a node."""
     cgroups = detect(settings.node.pod_pids_limit)
@@ -110,6 +117,11 @@ def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mappin
         runtimes=runtimes,
         zygotes=ZygotePool(data_dir.zygotes, cgroups, runtimes),
         images=ImageVolumes(kube, ModelStore(data_dir.models, settings.store), settings.registry),
+        host_paths=HostPaths(
+            data_dir.root,
+            host_path_roots(settings.node.host_path_roots),
+            confinement.user_ids if confinement else None,
+        ),
         mps=Mps(directory_of(data_dir), SYSTEM_USER if confinement else None),
         system_calls=system_call_filter(),
         runtime_variables=runtime_variables.write(settings.runtimes),

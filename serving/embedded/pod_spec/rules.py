@@ -7,7 +7,14 @@ again before a container starts, with the facts of its machine.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from serving.embedded.pod_spec import cpuset, environment, gpu_limits, resource_limits, volume_mounts
+from serving.embedded.pod_spec import (
+    cpuset,
+    environment,
+    gpu_limits,
+    object_names,
+    resource_limits,
+    volume_mounts,
+)
 from serving.errors import Cause
 
 _POD_FIELDS = {
@@ -94,7 +101,9 @@ def refusals(
             allowed = ", ".join(str(value) for value in values)
             causes.append(Cause(f"spec.{field}", f"on one machine it can only be {allowed}"))
     causes += _security("spec.securityContext", spec.get("securityContext") or {})
-    causes += volume_mounts.volume_refusals(spec.get("volumes") or [], data)
+    namespace = pod["metadata"].get("namespace") or ""
+    causes += volume_mounts.volume_refusals(spec.get("volumes") or [], data, namespace)
+    causes += object_names.refusals(spec)
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or []):
             path = f"spec.{kind}[{index}]"

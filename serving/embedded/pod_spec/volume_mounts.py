@@ -34,6 +34,8 @@ class Mount:
     source: str | None
     read_only: bool
     files: tuple[tuple[str, bytes, int], ...] | None = None
+    is_resolved: bool = False
+    """The source has no links: a file that is found elsewhere is another one, and must not be mounted."""
 
 
 def digest_of(reference: str) -> str | None:
@@ -52,8 +54,16 @@ def within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str | None) -> Iterator[Cause]:
-    """Yield the unsupported fields of volumes; `data` is the data directory, None where it is not known."""
+def volume_refusals(
+    volumes: Sequence[Mapping[str, Any]], data: str | None, namespace: str
+) -> Iterator[Cause]:
+    """Yield the unsupported fields of volumes.
+
+    Args:
+        volumes: of the Pod's spec.
+        data: the data directory; None where it is not known.
+        namespace: the Pod's; empty where it is not known, as in a template.
+    """
     for index, volume in enumerate(volumes):
         path = f"spec.volumes[{index}]"
         kind = kind_of(volume)
@@ -82,8 +92,23 @@ def volume_refusals(volumes: Sequence[Mapping[str, Any]], data: str | None) -> I
                 f"{body.get('reference')!r} is neither {names.LOCAL_REGISTRY}/NAMESPACE/MODEL@sha256:HEX nor "
                 "REGISTRY/REPOSITORY@sha256:HEX",
             )
+        elif kind == "image" and namespace and _is_foreign(body["reference"], namespace):
+            yield Cause(
+                f"{path}.image.reference",
+                f"{body['reference']!r} must begin with {names.LOCAL_REGISTRY}/{namespace}/: a model that was built "
+                "here can be mounted in its own namespace alone",
+            )
         elif kind in ("configMap", "secret"):
             yield from _item_refusals(f"{path}.{kind}", body)
+
+
+def is_local(reference: str) -> bool:
+    """Whether an image was built on this machine, and is in no registry."""
+    return reference.startswith(f"{names.LOCAL_REGISTRY}/")
+
+
+def _is_foreign(reference: str, namespace: str) -> bool:
+    return is_local(reference) and not reference.startswith(f"{names.LOCAL_REGISTRY}/{namespace}/")
 
 
 def _item_refusals(path: str, source: Mapping[str, Any]) -> Iterator[Cause]:

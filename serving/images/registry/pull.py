@@ -43,7 +43,7 @@ async def pull(
             `SignatureInvalid`.
         errors.Temporary: `RegistryUnavailable`, `DigestMismatch`, `DiskFull`.
     """
-    if reference.digest and await _has(store, reference.digest):
+    if reference.digest and await _is_known(store, reference.digest):
         if trusted_keys and not await asyncio.to_thread(
             signatures.signers_in_store, store, reference.digest, by_fingerprint(trusted_keys)
         ):
@@ -60,6 +60,11 @@ async def pull(
 
 async def _has(store: ModelStore, digest: str) -> bool:
     return await asyncio.to_thread(store.has, digest)
+
+
+async def _is_known(store: ModelStore, digest: str) -> bool:
+    """Whether the store has an image that a registry has or had; one that was only built here is asked for."""
+    return await asyncio.to_thread(lambda: store.has(digest) and store.origin(digest) is not None)
 
 
 async def _pull_image(registry: Registry, store: ModelStore, reference: Reference, manifest: bytes) -> None:

@@ -94,6 +94,20 @@ class ModelStore:
                 documents.append(self._contents.blob(name).read_bytes())
         return [(oci.referrer(json.loads(document), document), document) for document in documents]
 
+    def repositories(self, digest: str) -> set[str]:
+        """Return the names under which an image was built, as its lineage documents have them."""
+        blobs = [
+            layer["digest"]
+            for fields, document in self.referrers(digest)
+            if fields.get("artifactType") == oci.LINEAGE_TYPE
+            for layer in json.loads(document)["layers"]
+        ]
+        found = set()
+        for blob in blobs:
+            with suppress(FileNotFoundError):
+                found.add(str(json.loads(self._contents.blob(blob).read_bytes()).get("repository", "")))
+        return found
+
     @contextmanager
     def importing(self, manifest: bytes, *, origin: str | None = None) -> Iterator[Import]:
         """Yield an import, whose image is in the store after the block, but not after an error.

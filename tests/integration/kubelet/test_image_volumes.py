@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from serving import errors
 from serving.data_dir import DataDir
 from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
@@ -158,6 +159,24 @@ async def test_pod_reports_err_image_pull_when_the_image_does_not_exist(kube: Ku
     await kube.create(kinds.POD, user("never", f"127.0.0.1:1/m@{missing}", image={"pullPolicy": "Never"}))
     assert "not in this machine's model store" in await waiting(kube, "local", "ErrImagePull")
     assert "pullPolicy is Never" in await waiting(kube, "never", "ErrImageNeverPull")
+
+
+async def test_image_of_another_namespace_is_not_mounted_when_a_pod_knows_its_digest(
+    kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
+) -> None:
+    write_trained(tmp_path / "trained", seed=5)
+    digest = capture(tmp_path / "trained", store, repository="slipway.local/other/m", lineage={}).digest
+    with pytest.raises(errors.Invalid, match=f"must begin with slipway.local/{NAMESPACE}/"):
+        await kube.create(kinds.POD, user("named", f"slipway.local/other/m@{digest}"))
+    await kube.create(kinds.POD, user("disguised", local(digest)))
+    assert "not in this machine's model store" in await waiting(kube, "disguised", "ErrImagePull")
+    await kube.create(kinds.POD, user("elsewhere", f"127.0.0.1:1/m@{digest}"))
+    assert "RegistryUnavailable" in await waiting(kube, "elsewhere", "ErrImagePull")
+    assert store.pins(digest) == set()
+    capture(tmp_path / "trained", store, repository=f"slipway.local/{NAMESPACE}/n", lineage={})
+    await kube.create(kinds.POD, user("own", local(digest), spec_restartPolicy="Never"))
+    stored = await until(kube, NAMESPACE, "own", phase("Succeeded"))
+    assert json.loads(log_of(node.data_dir, stored))["framework"] == "sklearn"
 
 
 async def test_pins_of_deleted_pods_are_removed_when_an_agent_starts(

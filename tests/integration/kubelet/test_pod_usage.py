@@ -12,11 +12,11 @@ import pytest
 from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.devices.gpus import Gpus
-from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
+from serving.system.cgroup_layout import CgroupLayout
 from tests.rig.kubectl import Kubectl, needs_kubectl
 from tests.rig.servers.node_process import (
     STARTS,

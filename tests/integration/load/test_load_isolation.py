@@ -2,12 +2,16 @@
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serving.errors import Temporary
+from serving.system.cgroup_layout import layout
 from tests.integration.load.conftest import LoadTarget
 from tests.rig.load_users import user_ids
+from tuner.load import cgroups
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan
 from tuner.settings import LoadSettings
@@ -41,6 +45,40 @@ class Attacker(FastHttpUser):
 """
 
 
+BOMB = """
+import errno, json, os, signal
+from gevent import monkey
+from locust import FastHttpUser, task
+
+children, refused = [], ""
+while not refused and len(children) < 500:
+    try: pid = monkey.get_original("os", "fork")()
+    except OSError as error: refused = errno.errorcode[error.errno]
+    else:
+        if pid == 0: signal.pause()
+        children.append(pid)
+for pid in children:
+    os.kill(pid, signal.SIGKILL)
+    monkey.get_original("os", "waitpid")(pid, 0)
+seen = {"children": len(children), "refused": refused}
+
+class Bomber(FastHttpUser):
+    @task
+    def report(self):
+        self.client.post("/wait/1", data=json.dumps(seen))
+"""
+HOARD = """
+from locust import FastHttpUser, task
+
+hoarded = b"x" * (1 << 30)
+
+class Hoarder(FastHttpUser):
+    @task
+    def wait(self):
+        self.client.get("/wait/1")
+"""
+
+
 async def attack(target: LoadTarget) -> dict[str, Any]:
     own = LoadPlan("closed", (), locustfile=ATTACK.replace("VICTIM", str(os.getpid())))
     async with Generator.start(target.url, own, LoadSettings(), user_ids=USER_IDS) as generator:
@@ -65,3 +103,54 @@ async def test_load_generators_have_users_of_their_own(target: LoadTarget) -> No
     first, second = [(await attack(target))["user"] for _ in range(2)]
     assert first != second
     assert {0, 65_534}.isdisjoint({first, second})
+
+
+def groups() -> set[Path]:
+    return set(Path("/sys/fs/cgroup").glob(f"**/{cgroups.TOP}/*/"))
+
+
+def needs(controller: str) -> None:
+    mounts = Path("/proc/mounts").read_text()
+    found = [
+        Path(line.split()[1], "cgroup.controllers") for line in mounts.splitlines() if " cgroup2 " in line
+    ]
+    controllers = " ".join(file.read_text() for file in found)
+    if layout(mounts, controllers).root_of(controller) is None:
+        pytest.skip(f"no cgroup controller for {controller}")
+
+
+async def test_locustfile_gets_no_more_processes_than_its_limit(target: LoadTarget) -> None:
+    needs("pids")
+    before, limited = groups(), LoadSettings(pids_limit=30)
+    own = LoadPlan("closed", (), locustfile=BOMB)
+    async with Generator.start(target.url, own, limited, user_ids=USER_IDS) as generator:
+        assert groups() > before
+        await generator.window(1, 0.1)
+    seen = json.loads(target.log()[0]["body"])
+    assert seen["refused"] == "EAGAIN"
+    assert 0 < seen["children"] < 30
+    assert groups() == before
+
+
+async def test_locustfile_ends_when_it_takes_more_memory_than_its_limit(target: LoadTarget) -> None:
+    needs("memory")
+    before, limited = groups(), LoadSettings(memory_bytes=400 * 1024 * 1024)
+    own = LoadPlan("closed", (), locustfile=HOARD)
+    with pytest.raises(Temporary, match="locust ended with signal 9"):
+        async with Generator.start(target.url, own, limited, user_ids=USER_IDS):
+            pass
+    assert groups() == before
+
+
+def test_cgroup_of_a_tuner_that_is_gone_is_removed_by_the_next_run() -> None:
+    needs("pids")
+    made = [Path(group) for group in cgroups.make(1, LoadSettings())]
+    left = [group.with_name(f"{2**22 + 1}-1") for group in made]
+    for group in left:
+        group.mkdir()
+    again = cgroups.make(2, LoadSettings())
+    assert made
+    assert all(group.exists() for group in made)
+    assert not any(group.exists() for group in left)
+    cgroups.remove([*map(str, made), *again])
+    assert not any(Path(group).exists() for group in (*made, *again))

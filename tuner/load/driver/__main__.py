@@ -1,14 +1,14 @@
-"""Entry point of a locust process: `python -m tuner.load.driver FD PARENT CORE USER`.
+"""Entry point of a locust process: `python -m tuner.load.driver FD PARENT CORE USER [CGROUP...]`.
 
-FD is the socket to the parent, PARENT a pidfd of it, CORE the core to pin to, USER the user id to take; -1
-leaves core or user unchanged. Steps that need root come before any other import.
+FD is the socket to the parent, PARENT a pidfd of it, CORE the core to pin to, USER the user id to take, each
+CGROUP a directory to join; -1 leaves core or user unchanged. Steps that need root come before any other import.
 """
 
 import os
 import sys
 
 from serving.system.namespaces import die_with
-from tuner.load.driver.confinement import give_up_rights, hide_machine, open_many, stay_on
+from tuner.load.driver.confinement import give_up_rights, hide_machine, join, open_many, stay_on
 
 
 def main() -> None:
@@ -16,6 +16,7 @@ def main() -> None:
     descriptor, parent, core, user = (int(argument) for argument in sys.argv[1:5])
     die_with(parent)
     stay_on(core)
+    join(sys.argv[5:])
     open_many()
     hide_machine()
     from tuner.load.driver.session import serve  # noqa: PLC0415 it imports locust

@@ -2,6 +2,8 @@
 
 import os
 import resource
+from collections.abc import Sequence
+from pathlib import Path
 
 from serving.system import namespaces
 from serving.system.seccomp import system_call_filter
@@ -12,6 +14,12 @@ def stay_on(core: int) -> None:
     """Pin this process to a core, unless it is -1."""
     if core >= 0:
         os.sched_setaffinity(0, {core})
+
+
+def join(cgroups: Sequence[str]) -> None:
+    """Move this process to these cgroups, which limit it and its children."""
+    for cgroup in cgroups:
+        Path(cgroup, "cgroup.procs").write_text("0")
 
 
 def open_many() -> None:

@@ -43,7 +43,7 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
     if old is not None and old["spec"]["selector"] != spec["selector"]:
         yield status_errors.invalid("spec.selector", spec["selector"], "field is immutable")
     yield from _strategy(spec["strategy"])
-    yield from pod.template_check(spec["template"], "spec.template", ("Always",))
+    yield from pod.template_check(obj, "spec.template", ("Always",))
 
 
 def _selector(spec: Object) -> Iterator[Cause]:

@@ -64,8 +64,7 @@ def check(obj: Object, old: Object | None) -> Iterator[Cause]:
     yield from _unsupported_fields(spec)
     if old is None and not spec.get("manualSelector"):
         yield from _own_selector(obj, spec)
-    template = spec["template"]
-    yield from pod.template_check(template, "spec.template", ("OnFailure", "Never"))
+    yield from pod.template_check(obj, "spec.template", ("OnFailure", "Never"))
     if old is None:
         return
     for name in ("completions", "selector", "template", "completionMode"):

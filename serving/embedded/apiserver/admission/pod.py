@@ -102,7 +102,7 @@ def _volume_defaults(volume: Object) -> None:
 
 def check(obj: Object, old: Object | None) -> Iterator[Cause]:
     if old is None:
-        yield from _pod_check(obj, "spec", ("Always", "OnFailure", "Never"))
+        yield from _pod_check(obj, _namespace(obj), "spec", ("Always", "OnFailure", "Never"))
     else:
         yield from _changes(obj["spec"], old["spec"])
 
@@ -131,22 +131,35 @@ def _fixed(spec: Object, old: Object) -> Object:
     return fixed
 
 
-def template_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
-    """Yield the broken rules of a Pod template; `restart` has the restart policies that its owner allows."""
+def template_check(owner: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
+    """Yield the broken rules of the Pod template of an object.
+
+    Args:
+        owner: the object, with `spec.template`.
+        path: of the template.
+        restart: the restart policies that the owner allows.
+    """
+    template = owner["spec"]["template"]
     yield from object_meta.labels(
         (template.get("metadata") or {}).get("labels") or {}, f"{path}.metadata.labels"
     )
     if "spec" not in template:
         yield status_errors.required(f"{path}.spec.containers")
         return
-    yield from _pod_check(template, f"{path}.spec", restart)
+    yield from _pod_check(template, _namespace(owner), f"{path}.spec", restart)
 
 
-def _pod_check(template: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
+def _namespace(obj: Object) -> str:
+    return str(obj["metadata"].get("namespace", ""))
+
+
+def _pod_check(template: Object, namespace: str, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
     causes = list(_spec_check(template["spec"], path, restart))
     fields = {cause.field for cause in causes}
     yield from causes
-    yield from (cause for cause in unsupported.pod_check(template, path) if cause.field not in fields)
+    yield from (
+        cause for cause in unsupported.pod_check(template, namespace, path) if cause.field not in fields
+    )
 
 
 def _spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:

@@ -10,13 +10,20 @@ from serving.errors import Cause
 from serving.objects import Object
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]+)\]")
-_TEMPLATE_METADATA = {"name": "", "namespace": "", "uid": ""}
+_TEMPLATE_METADATA = {"name": "", "uid": ""}
 """Metadata that a fieldRef may name, and that a template's Pods get later."""
 
 
-def pod_check(template: Object, path: str) -> Iterator[Cause]:
-    """Yield the unsupported fields of a Pod or a Pod template; `path` is that of the spec."""
-    pod = {**template, "metadata": {**_TEMPLATE_METADATA, **(template.get("metadata") or {})}}
+def pod_check(template: Object, namespace: str, path: str) -> Iterator[Cause]:
+    """Yield the unsupported fields of a Pod or a Pod template.
+
+    Args:
+        template: with metadata, where it has them, and spec.
+        namespace: of the Pods.
+        path: of the spec.
+    """
+    meta = {**_TEMPLATE_METADATA, **(template.get("metadata") or {}), "namespace": namespace}
+    pod = {**template, "metadata": meta}
     prefix = path.removesuffix("spec")
     for cause in rules.refusals(pod):
         yield status_errors.invalid(prefix + cause.field, _value_at(template, cause.field), cause.message)

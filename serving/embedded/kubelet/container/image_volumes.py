@@ -1,7 +1,8 @@
 """Image volumes: trees of the model store, pinned while a Pod uses them, and pulled where missing.
 
 An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent pulls of an
-image are one pull. As with a cluster's pull policy IfNotPresent, namespaces share pulled images.
+image are one pull. As with a cluster's pull policy IfNotPresent, namespaces share pulled images, but not those
+that were only built here, even if a Pod knows the digest.
 """
 
 import asyncio
@@ -59,13 +60,13 @@ class ImageVolumes:
         owner = OWNER + pod["metadata"]["uid"]
         begun = clock.monotonic()
         try:
-            missing = await asyncio.to_thread(self._take, digest, owner)
+            missing = await asyncio.to_thread(self._take_own, pod, reference, digest, owner)
         except errors.Permanent as error:
             raise errors.Temporary("ErrImagePull", f"{reference}: {error}") from error
         checked = clock.monotonic()
         if missing is None:
             return MountedImage(digest, str(self._store.tree(digest)), 0.0, checked - begun)
-        source = missing or ("" if reference.startswith(f"{LOCAL_REGISTRY}/") else reference)
+        source = missing or ("" if volume_mounts.is_local(reference) else reference)
         if not source:
             message = f"{reference}: not in this machine's model store ({LOCAL_REGISTRY})"
             raise errors.Temporary("ErrImagePull", message)
@@ -85,6 +86,20 @@ class ImageVolumes:
             fetched - checked,
             clock.monotonic() - fetched + checked - begun,
         )
+
+    def _take_own(self, pod: Object, reference: str, digest: str, owner: str) -> str | None:
+        """Take an image that the Pod's namespace has built, or that came from a registry; else as a missing one.
+
+        Raises:
+            errors.Permanent: as `_take`.
+        """
+        if volume_mounts.is_local(reference):
+            prefix = f"{LOCAL_REGISTRY}/{pod['metadata']['namespace']}/"
+            if not any(name.startswith(prefix) for name in self._store.repositories(digest)):
+                return ""
+        elif self._store.origin(digest) is None:
+            return ""
+        return self._take(digest, owner)
 
     def _take(self, digest: str, owner: str) -> str | None:
         """Pin and verify an image; return None if it is valid, else its source (empty: unknown).

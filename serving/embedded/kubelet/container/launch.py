@@ -153,6 +153,7 @@ def _view(node: Node, run: RunDirectory, mounts: Sequence[volume_mounts.Mount]) 
                 "target": mount.target,
                 "source": mount.source,
                 "read_only": mount.read_only,
+                "is_resolved": mount.is_resolved,
                 "files": None
                 if mount.files is None
                 else [[name, content.hex(), mode] for name, content, mode in mount.files],

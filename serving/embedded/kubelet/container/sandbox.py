@@ -7,6 +7,7 @@ a step that fails raises OSError, and is never skipped.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -115,6 +116,9 @@ def _view(view: dict[str, Any], user: int) -> None:
         path: os.open(path, os.O_PATH | os.O_CLOEXEC)
         for path in {view["tmp"], *view["keep"], *(m["source"] for m in mounts if m["source"])}
     }
+    for mount in mounts:
+        if mount["is_resolved"]:
+            _check(opened[mount["source"]], mount["source"])
     tops = {"/" + mount["target"].split("/")[1] for mount in mounts}
     if not all(os.path.exists(top) for top in tops):  # noqa: PTH110 as above
         _new_root()
@@ -136,6 +140,15 @@ def _view(view: dict[str, Any], user: int) -> None:
     for mount in mounts:
         _volume(mount, opened, writable, user)
     namespaces.mount_own_proc()  # last, as /proc/self/fd names the descriptors above
+
+
+def _check(fd: int, path: str) -> None:
+    """Raise OSError unless this file lies at `path`: since it was checked, a Pod may have put a link in the way."""
+    found = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 as above
+    if found != path:
+        raise OSError(
+            errno.ESTALE, f"the hostPath was replaced after it was checked, and leads to {found}", path
+        )
 
 
 def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[str], user: int) -> None:

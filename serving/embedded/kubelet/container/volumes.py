@@ -2,21 +2,18 @@
 
 import asyncio
 import base64
-import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from posixpath import normpath
 from typing import Any
 
 from serving import errors
 from serving.embedded.kubelet.container.image_volumes import MountedImage
 from serving.embedded.kubelet.node import Node
-from serving.embedded.pod_spec.volume_mounts import Mount, keyed_files, kind_of, within
+from serving.embedded.pod_spec.volume_mounts import Mount, keyed_files, kind_of
 from serving.objects import Object
 from serving.resources import kinds
-from serving.system import user_ids
 
 DEFAULT_MODE = 0o400
 """Mode of files of Secrets and ConfigMaps, which the container's user owns."""
@@ -51,65 +48,18 @@ def directory(node: Node, uid: str, volume: Object, user: int | None) -> str:
     """Make an emptyDir or hostPath volume if it is missing; return its directory or file.
 
     Raises:
-        errors.Temporary: the host path does not exist yet, or leads to the data directory by a link.
+        errors.Temporary: the host path does not exist yet, leads to the data directory by a link, or may not be
+            made.
     """
-    kind = kind_of(volume)
-    if kind == "emptyDir":
+    if kind_of(volume) == "emptyDir":
         path = node.data_dir.pod_volume(uid, volume["name"])
         if not path.is_dir():
             path.mkdir(parents=True, mode=0o700)
-            _chown(path, user)
+            if user is not None:
+                os.chown(path, user, user)
         return str(path)
-    return _host_path(node, normpath(volume["hostPath"]["path"]), volume["hostPath"].get("type", ""), user)
-
-
-def _host_path(node: Node, text: str, kind: str, user: int | None) -> str:
-    path = Path(text)
-    real, data = str(path.resolve()), str(node.data_dir.root.resolve())
-    if within(real, data) or within(data, real):
-        raise errors.Temporary("CreateContainerConfigError", f"hostPath {text}: leads to the data directory")
-    if kind == "DirectoryOrCreate" and not path.exists():
-        path.mkdir(parents=True, mode=0o755)
-        _chown(path, user)
-    fits = {"": path.exists(), "File": path.is_file()}.get(kind, path.is_dir())
-    if not fits:
-        raise errors.Temporary("CreateContainerConfigError", f"hostPath {text}: is no {kind or 'file'}")
-    if node.jail is not None and kind == "DirectoryOrCreate":
-        _inherit(node, path, user)
-    return text
-
-
-def _inherit(node: Node, path: Path, user: int | None) -> None:
-    """Give a Pod the directory that `DirectoryOrCreate` made for a Pod without processes: a Job's last attempt.
-
-    By descriptors and without following links: another Pod that mounts the directory may replace a name by a link
-    to a file of the machine at any moment.
-    """
-    owner = path.stat().st_uid
-    if node.jail is None or user is None or owner == user or owner not in node.jail.user_ids:
-        return
-    if owner in user_ids.in_use():
-        return
-    for _, _, files, directory in os.fwalk(path):
-        for name in files:
-            with contextlib.suppress(FileNotFoundError):
-                fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-                try:
-                    _change_owner(fd, owner, user)
-                finally:
-                    os.close(fd)
-        _change_owner(directory, owner, user)
-
-
-def _change_owner(fd: int, owner: int, user: int) -> None:
-    """Change the owner of exactly this open file, if it is `owner`."""
-    if os.fstat(fd).st_uid == owner:
-        os.chown(f"/proc/self/fd/{fd}", user, user)
-
-
-def _chown(path: Path, user: int | None) -> None:
-    if user is not None:
-        os.chown(path, user, user)
+    source = volume["hostPath"]
+    return node.host_paths.resolve(normpath(source["path"]), source.get("type", ""), user)
 
 
 @dataclass(frozen=True)
@@ -140,7 +90,8 @@ async def of_container(node: Node, pod: Object, container: Object, user: int | N
             mounts.append(Mount(target, images[-1].path, read_only=True))
         else:
             source = await asyncio.to_thread(directory, node, pod["metadata"]["uid"], volume, user)
-            mounts.append(Mount(target, source, bool(mount.get("readOnly"))))
+            read_only = bool(mount.get("readOnly"))
+            mounts.append(Mount(target, source, read_only, is_resolved=kind == "hostPath"))
     return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))
 
 

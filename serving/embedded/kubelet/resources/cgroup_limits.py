@@ -4,61 +4,15 @@ https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
+from serving.system.cgroup_layout import CgroupLayout, memory_limit
 
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
 _HIGHEST_WEIGHT = 10_000
 """Of cpu.weight."""
-CONTROLLERS = ("cpu", "memory", "pids")
-"""The controllers that limit Pods."""
-
-
-@dataclass(frozen=True)
-class CgroupLayout:
-    """The mount points of the controllers (None: not usable) and of the hierarchy that tracks processes."""
-
-    unified: str | None = None
-    memory_v1: str | None = None
-    cpu_v1: str | None = None
-    pids_v1: str | None = None
-    unified_controllers: frozenset[str] = frozenset()
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """The hierarchies that a container joins."""
-        roots = (self.unified, self.memory_v1, self.cpu_v1, self.pids_v1)
-        return tuple(dict.fromkeys(root for root in roots if root))
-
-    def root_of(self, controller: str) -> str | None:
-        """Return the hierarchy of one of `CONTROLLERS`; None where it is not usable."""
-        if controller in self.unified_controllers:
-            return self.unified
-        return {"cpu": self.cpu_v1, "memory": self.memory_v1, "pids": self.pids_v1}[controller]
-
-
-def layout(mounts: str, controllers: str) -> CgroupLayout:
-    """Parse /proc/mounts and the unified hierarchy's cgroup.controllers (empty without one)."""
-    unified = memory = cpu = pids = None
-    for line in mounts.splitlines():
-        _, mount_point, kind, options = line.split(" ")[:4]
-        mount_options = options.split(",")
-        if kind == "cgroup2":
-            unified = unified or mount_point
-        elif kind == "cgroup":
-            memory = mount_point if "memory" in mount_options else memory
-            cpu = mount_point if "cpu" in mount_options else cpu
-            pids = mount_point if "pids" in mount_options else pids
-    in_unified = frozenset(controllers.split()) & set(CONTROLLERS)
-    return CgroupLayout(
-        unified,
-        None if "memory" in in_unified else memory,
-        None if "cpu" in in_unified else cpu,
-        None if "pids" in in_unified else pids,
-        in_unified,
-    )
 
 
 def weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
@@ -70,12 +24,6 @@ def weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list[tup
         weight = min(100 * processes, _HIGHEST_WEIGHT)
         return [(f"{cgroups.unified}/{group}/cpu.weight", str(weight))]
     return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * processes))] if cgroups.cpu_v1 else []
-
-
-def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that let a group have so many processes and threads; none for 0."""
-    root = cgroups.root_of("pids")
-    return [(f"{root}/{group}/pids.max", str(most))] if root and most else []
 
 
 def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLimits:
@@ -108,20 +56,7 @@ def settings(cgroups: CgroupLayout, group: str, requested: ContainerLimits) -> l
 
     The container gets no swap beyond the memory limit, where the kernel accounts for swap.
     """
-    writes: list[tuple[str, str]] = []
-    if requested.memory is not None and "memory" in cgroups.unified_controllers:
-        base = f"{cgroups.unified}/{group}"
-        writes += [
-            (f"{base}/memory.max", str(requested.memory)),
-            (f"{base}/memory.swap.max", "0"),
-            (f"{base}/memory.oom.group", "1"),
-        ]
-    elif requested.memory is not None and cgroups.memory_v1:
-        base = f"{cgroups.memory_v1}/{group}"
-        writes += [
-            (f"{base}/memory.limit_in_bytes", str(requested.memory)),
-            (f"{base}/memory.memsw.limit_in_bytes", str(requested.memory)),
-        ]
+    writes = [] if requested.memory is None else memory_limit(cgroups, group, requested.memory)
     if requested.cpu is not None:
         quota = max(int(requested.cpu * PERIOD_MICROSECONDS), 1000)
         if "cpu" in cgroups.unified_controllers:
@@ -133,10 +68,6 @@ def settings(cgroups: CgroupLayout, group: str, requested: ContainerLimits) -> l
                 (f"{base}/cpu.cfs_quota_us", str(quota)),
             ]
     return writes
-
-
-OPTIONAL_FILES = ("memory.swap.max", "memory.memsw.limit_in_bytes", "memory.oom.group")
-"""Files that some kernels lack; the limit holds without them."""
 
 
 def oom_file(cgroups: CgroupLayout, group: str) -> str | None:

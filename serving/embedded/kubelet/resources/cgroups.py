@@ -9,17 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving import clock
-from serving.embedded.kubelet.resources.cgroup_limits import (
-    CONTROLLERS,
-    OPTIONAL_FILES,
-    CgroupLayout,
-    layout,
-    oom_file,
-    process_limit,
-    settings,
-    weight_of_all,
-)
+from serving.embedded.kubelet.resources.cgroup_limits import oom_file, settings, weight_of_all
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
+from serving.system.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, layout, process_limit
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from serving.embedded.kubelet.container.shim import oom_kills
 from serving.embedded.kubelet.devices.gpus import Gpus
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory, pods
 from serving.embedded.kubelet.resources import machine, usage_parsing
-from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.cgroups import TOP
 from serving.embedded.kubelet.resources.usage_parsing import CgroupPaths, Process, Resident
 from serving.resources.formats import cadvisor
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.system import processes
+from serving.system.cgroup_layout import CgroupLayout
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MICROSECONDS = 1e6

@@ -79,7 +79,8 @@ def test_a_setting_can_be_set_by_file_and_by_variable(data_dir: DataDir, path: s
 def another(setting: SettingDescription) -> Any:
     """Return a value of a setting within its bounds that is not its default."""
     if setting.type == "string":
-        return "127.9" if setting.path == "node.pod_network" else "http://other"
+        strict = {"node.pod_network": "127.9", "node.host_path_roots": "/other, /another"}
+        return strict.get(setting.path, "http://other")
     if setting.type == "boolean":
         return not setting.default
     assert setting.least is not None
@@ -133,6 +134,8 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ),
         ("models: {policy: {no_code: maybe}}", "models.policy.no_code: Input should be a valid boolean"),
         ("node: {pod_network: '10.1'}", "node.pod_network: must be 127.N"),
+        ("node: {host_path_roots: '/srv,mnt'}", "node.host_path_roots: must be absolute paths such as /srv"),
+        ("node: {host_path_roots: /srv/../etc}", "separated by commas, not '/srv/../etc'"),
         ("controllers: {prometheus: prom:9090}", "must be a URL such as http://prometheus.example:9090"),
     ],
 )

@@ -30,6 +30,14 @@ def test_every_document_has_its_file_number_and_namespace(tmp_path: Path) -> Non
         ("kind: Pod", "apiVersion is missing"),
         ("apiVersion: v9\nkind: Thing\nmetadata: {name: a}", "Thing of v9 is not a kind"),
         ("apiVersion: v1\nkind: Pod", "metadata.name is missing"),
+        (
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ../secrets/prod}",
+            "one.yaml: .*'../secrets/prod'",
+        ),
+        (
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: b/..}",
+            "one.yaml: .*namespace: .*'b/..'",
+        ),
         ("", "no objects"),
     ],
 )

@@ -58,9 +58,8 @@ def test_unsupported_volume_is_refused_by_its_path(spec, field):
 @pytest.mark.parametrize("path", ["../../etc/passwd", "a/../../b", "..", "..a", "/etc/passwd", ""])
 def test_path_of_an_item_is_refused_when_it_may_leave_its_volume(kind: str, path: str) -> None:
     items = [{"key": "k", "path": "keys/k"}, {"key": "k", "path": path}]
-    assert refused({"volumes": [{"name": "v", kind: {"items": items}}]}) == [
-        f"spec.volumes[0].{kind}.items[1].path"
-    ]
+    source = {"secretName" if kind == "secret" else "name": "a", "items": items}
+    assert refused({"volumes": [{"name": "v", kind: source}]}) == [f"spec.volumes[0].{kind}.items[1].path"]
 
 
 @pytest.mark.parametrize("target", ["/", "/usr", "/proc/1", "/dev/x", "/opt", "/opt/python", "rel"])
@@ -110,3 +109,23 @@ def test_items_choose_keys_and_paths():
     assert keyed_files({"k": b"v"}, {"items": [{"key": "k", "path": "a/b"}]}, mode=0o400) == (
         ("a/b", b"v", 0o400),
     )
+
+
+def test_local_image_of_another_namespace_is_refused_where_the_namespace_is_known() -> None:
+    digest = "sha256:" + "a" * 64
+    container = {"name": "c", "image": IMAGES[0]}
+    for reference, namespace, is_refused in (
+        (f"slipway.local/a/m@{digest}", "a", False),
+        (f"slipway.local/b/m@{digest}", "a", True),
+        (f"slipway.local/ab/m@{digest}", "a", True),
+        (f"slipway.local/b/m@{digest}", "", False),
+        (f"registry.example/b/m@{digest}", "a", False),
+    ):
+        volumes = [{"name": "v", "image": {"reference": reference}}]
+        pod = {
+            "metadata": {"name": "p", "uid": "u", "namespace": namespace},
+            "spec": {"containers": [container], "volumes": volumes},
+        }
+        causes = rules.refusals(pod, IMAGES)
+        assert [cause.field for cause in causes] == ["spec.volumes[0].image.reference"] * is_refused
+        assert all(f"'{reference}' must begin with slipway.local/a/" in cause.message for cause in causes)

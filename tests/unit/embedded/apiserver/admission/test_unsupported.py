@@ -121,3 +121,45 @@ def test_grpc_probe_is_accepted_with_a_valid_port() -> None:
     body["spec"]["containers"][0]["readinessProbe"] = {"grpc": {"port": 70_000}}
     rule = "Invalid value: 70000: must be between 1 and 65535, inclusive"
     assert causes(kinds.POD, body) == {"spec.containers[0].readinessProbe.grpc.port": rule}
+
+
+def test_name_of_a_secret_is_refused_in_pods_and_templates_when_it_leads_to_another_namespace() -> None:
+    name = "../../default/secrets/prod"
+    fields = {
+        "volumes": [{"name": "v", "secret": {"secretName": name}}],
+        "containers": [{"name": "main", "image": "web:1", "envFrom": [{"secretRef": {"name": name}}]}],
+    }
+    found = {"spec.volumes[0].secret.secretName", "spec.containers[0].envFrom[0].secretRef.name"}
+    for kind, body, prefix in (
+        (kinds.POD, pod(), ""),
+        (kinds.DEPLOYMENT, deployment(), "spec.template."),
+        (kinds.JOB, job(), "spec.template."),
+    ):
+        spec = body["spec"] if kind is kinds.POD else body["spec"]["template"]["spec"]
+        spec |= fields
+        refused = causes(kind, body)
+        assert refused.keys() == {prefix + field for field in found}
+        assert all(
+            rule.startswith(f'Invalid value: "{name}": ') and "must be a DNS-1123 subdomain" in rule
+            for rule in refused.values()
+        )
+
+
+def test_model_image_of_another_namespace_is_refused_in_pods_and_templates() -> None:
+    digest = "sha256:" + "a" * 64
+    for namespace in ("default", "other"):
+        volumes = [{"name": "v", "image": {"reference": f"slipway.local/{namespace}/m@{digest}"}}]
+        owner, batch = deployment(), job()
+        owner["spec"]["template"]["spec"]["volumes"] = volumes
+        batch["spec"]["template"]["spec"]["volumes"] = volumes
+        for kind, body, prefix in (
+            (kinds.POD, pod(volumes=volumes), ""),
+            (kinds.DEPLOYMENT, owner, "spec.template."),
+            (kinds.JOB, batch, "spec.template."),
+        ):
+            if namespace == "default":
+                assert create(kind, body)
+            else:
+                (refused,) = causes(kind, body).items()
+                assert refused[0] == f"{prefix}spec.volumes[0].image.reference"
+                assert "must begin with slipway.local/default/" in refused[1]

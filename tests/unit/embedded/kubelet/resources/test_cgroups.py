@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from serving.embedded.kubelet.resources import cgroups as cgroups_module
-from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout, not_enforced
+from serving.embedded.kubelet.resources.cgroup_limits import not_enforced
 from serving.embedded.kubelet.resources.cgroups import SPARES, TOP, Cgroups, detect
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
+from serving.system.cgroup_layout import CgroupLayout
 
 
 def test_processes_of_all_containers_are_limited_together_except_of_forked_ones(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.embedded.kubelet.resources import usage_parsing
-from serving.embedded.kubelet.resources.cgroup_limits import CgroupLayout
 from serving.embedded.kubelet.resources.usage_parsing import (
     CgroupPaths,
     Cpu,
@@ -14,6 +13,7 @@ from serving.embedded.kubelet.resources.usage_parsing import (
     Resident,
     Rollup,
 )
+from serving.system.cgroup_layout import CgroupLayout
 
 HYBRID = CgroupLayout("/cg/unified", "/cg/memory", "/cg/cpu")
 PURE = CgroupLayout("/cg", unified_controllers=frozenset({"cpu", "memory"}))

@@ -1,0 +1,131 @@
+"""Finds and makes the directories and files of hostPath volumes, by descriptors and without following links.
+
+Other Pods may own directories on the way, and replace a name in them by a link at any moment. So a path is
+resolved once, the resolved path is checked, and what is made or mounted is what lies at that path.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving import errors
+from serving.embedded.pod_spec.volume_mounts import within
+from serving.system import user_ids
+from serving.system.user_ids import UserIds
+
+_WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class HostPaths:
+    """The paths of this machine that Pods may mount."""
+
+    data: Path
+    """The data directory, which no Pod may mount."""
+    roots: Sequence[str]
+    """Directories below which any directory may be made for a Pod: `node.host_path_roots`."""
+    user_ids: UserIds | None
+    """The ids of the Pods' users; None where all Pods have the agent's user."""
+
+    def resolve(self, text: str, kind: str, user: int | None) -> str:
+        """Return the path of a hostPath volume without links; make it if it is a missing `DirectoryOrCreate`.
+
+        Args:
+            text: the normalised path.
+            kind: the volume's type.
+            user: the Pod's user; None for the agent's.
+
+        Raises:
+            errors.Temporary: it is missing or of another type, leads to the data directory, or may not be made.
+        """
+        real, data = os.path.realpath(text), os.path.realpath(self.data)
+        if within(real, data) or within(data, real):
+            raise _refusal(text, "leads to the data directory")
+        if kind == "DirectoryOrCreate":
+            try:
+                self._make(text, real, user)
+            except OSError as error:
+                raise _refusal(text, f"cannot be made at {real}: {error.strerror}") from error
+        path = Path(real)
+        if not {"": path.exists(), "File": path.is_file()}.get(kind, path.is_dir()):
+            raise _refusal(text, f"is no {kind or 'file'}")
+        return real
+
+    def _make(self, text: str, real: str, user: int | None) -> None:
+        """Make the directory `real` if it is missing; else hand it on from a Pod without processes."""
+        with contextlib.ExitStack() as opened:
+            nearest, missing = _nearest(real, opened)
+            if not missing:
+                self._inherit(nearest, user)
+                return
+            parent = "/" + "/".join(real.split("/")[1 : -len(missing)])
+            if user is not None and not self._may_make(nearest, parent, user):
+                raise _refusal(
+                    text,
+                    f"the Pod's user {user} may not write in {parent}, so nothing is made there: make the "
+                    f"directory, or add one above it to node.host_path_roots ({', '.join(self.roots)})",
+                )
+            for name in missing:
+                os.mkdir(name, 0o755, dir_fd=nearest)
+                nearest = _opened(os.open(name, _OPEN, dir_fd=nearest), opened)
+                # Whoever owns the parent can exchange what was made for another directory of its own alone.
+                if os.fstat(nearest).st_uid != os.geteuid() or os.listdir(nearest):  # noqa: PTH208 by descriptor
+                    raise _refusal(text, f"{name!r} was replaced while it was made")
+            if user is not None:
+                os.fchown(nearest, user, user)
+
+    def _may_make(self, parent_fd: int, parent: str, user: int) -> bool:
+        if any(within(parent, os.path.realpath(root)) for root in self.roots):
+            return True
+        found = os.fstat(parent_fd)
+        if found.st_uid == user:
+            return bool(found.st_mode & stat.S_IWUSR)
+        return bool(found.st_mode & (stat.S_IWGRP if found.st_gid == user else stat.S_IWOTH))
+
+    def _inherit(self, directory: int, user: int | None) -> None:
+        """Give a Pod the directory that `DirectoryOrCreate` made for a Pod without processes: a Job's last attempt."""
+        owner = os.fstat(directory).st_uid
+        if self.user_ids is None or user is None or owner == user or owner not in self.user_ids:
+            return
+        if owner in user_ids.in_use():
+            return
+        for _, _, files, fd in os.fwalk(".", dir_fd=directory):
+            for name in files:
+                with contextlib.suppress(FileNotFoundError):
+                    file = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                    try:
+                        _change_owner(file, owner, user)
+                    finally:
+                        os.close(file)
+            _change_owner(fd, owner, user)
+
+
+def _nearest(path: str, opened: contextlib.ExitStack) -> tuple[int, list[str]]:
+    """Open the deepest existing directory of a path without links; return it and the names that are missing."""
+    directory = _opened(os.open("/", _WALK), opened)
+    names = [name for name in path.split("/") if name]
+    for index, name in enumerate(names):
+        try:
+            directory = _opened(os.open(name, _WALK, dir_fd=directory), opened)
+        except FileNotFoundError:
+            return directory, names[index:]
+    return directory, []
+
+
+def _opened(fd: int, opened: contextlib.ExitStack) -> int:
+    opened.callback(os.close, fd)
+    return fd
+
+
+def _change_owner(fd: int, owner: int, user: int) -> None:
+    """Change the owner of exactly this open file, if it is `owner`."""
+    if os.fstat(fd).st_uid == owner:
+        os.chown(f"/proc/self/fd/{fd}", user, user)
+
+
+def _refusal(text: str, reason: str) -> errors.Temporary:
+    return errors.Temporary("CreateContainerConfigError", f"hostPath {text}: {reason}")

@@ -1,0 +1,181 @@
+"""hostPath volumes, while another Pod exchanges names on their way: after the moment at which it matters."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving import errors
+from serving.embedded.kubelet.container import sandbox
+from serving.embedded.kubelet.container.host_paths import HostPaths
+
+USER = 1_879_048_192
+"""A Pod's user."""
+OTHER = USER + 1
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def paths(tmp_path: Path, *roots: str) -> HostPaths:
+    return HostPaths(tmp_path / "data", roots, None)
+
+
+def exchange(path: Path, target: Path) -> None:
+    """Replace a directory by a link, as `renameat2(RENAME_EXCHANGE)` does at once."""
+    path.rename(path.with_name("away"))
+    path.symlink_to(target)
+
+
+def after_making(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> None:
+    """Act when a directory of this name has just been made."""
+    make = os.mkdir
+
+    def mkdir(path: Any, *arguments: Any, **options: Any) -> None:
+        make(path, *arguments, **options)
+        if Path(path).name == name:
+            act()
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+
+
+@pytest.mark.root
+@as_root
+@pytest.mark.parametrize("below", ["", "/y"])
+def test_no_other_file_is_given_away_when_a_link_replaces_a_directory_that_was_just_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    after_making(monkeypatch, "x", lambda: exchange(tmp_path / "x", target))
+    with pytest.raises(errors.Temporary, match=f"hostPath {tmp_path}/x{below}: cannot be made"):
+        paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/x{below}", "DirectoryOrCreate", USER)
+    assert target.stat().st_uid == 0
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.root
+@as_root
+@pytest.mark.parametrize("owner", [0, OTHER])
+def test_no_other_directory_is_given_away_when_it_replaces_one_that_was_just_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    os.chown(other, owner, owner)
+    if owner == 0:
+        (other / "file").touch()
+
+    def swap() -> None:
+        (tmp_path / "x").rename(tmp_path / "away")
+        other.rename(tmp_path / "x")
+
+    after_making(monkeypatch, "x", swap)
+    with pytest.raises(errors.Temporary, match="'x' was replaced while it was made"):
+        paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/x", "DirectoryOrCreate", USER)
+    assert (tmp_path / "x").stat().st_uid == owner
+
+
+@pytest.mark.root
+@as_root
+def test_nothing_is_made_when_a_link_replaces_a_directory_after_the_path_was_resolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, parent = tmp_path / "target", tmp_path / "parent"
+    target.mkdir()
+    parent.mkdir()
+    resolve = os.path.realpath
+
+    def realpath(path: Any, **options: Any) -> str:
+        found = resolve(path, **options)
+        if str(path) == f"{parent}/new":
+            exchange(parent, target)
+        return str(found)
+
+    monkeypatch.setattr(os.path, "realpath", realpath)
+    with pytest.raises(errors.Temporary, match="cannot be made"):
+        paths(tmp_path, str(tmp_path)).resolve(f"{parent}/new", "DirectoryOrCreate", USER)
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.root
+@as_root
+def test_new_directory_is_the_pods_and_those_above_it_stay_roots(tmp_path: Path) -> None:
+    made = paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/a/b/c", "DirectoryOrCreate", USER)
+    assert made == f"{tmp_path}/a/b/c"
+    owners = [Path(f"{tmp_path}/{path}").stat().st_uid for path in ("a", "a/b", "a/b/c")]
+    assert owners == [0, 0, USER]
+
+
+@pytest.mark.root
+@as_root
+def test_nothing_is_made_where_the_user_may_not_write_unless_a_root_allows_it(tmp_path: Path) -> None:
+    closed, open_, link = tmp_path / "closed", tmp_path / "open", tmp_path / "link"
+    closed.mkdir(mode=0o755)
+    open_.mkdir()
+    open_.chmod(0o777)
+    link.symlink_to(closed)
+    allowed = paths(tmp_path, "/nowhere", str(open_))
+    for path in (closed / "new", closed / "a" / "b", link / "new", open_ / ".." / "closed" / "new"):
+        with pytest.raises(errors.Temporary) as refused:
+            allowed.resolve(str(path), "DirectoryOrCreate", USER)
+        assert str(refused.value).startswith(
+            f"hostPath {path}: the Pod's user {USER} may not write in {closed},"
+        )
+        assert f"node.host_path_roots (/nowhere, {open_})" in str(refused.value)
+    assert list(closed.iterdir()) == []
+    for path in (open_ / "new", closed):
+        assert allowed.resolve(str(path), "DirectoryOrCreate", USER) == str(path)
+    assert closed.stat().st_uid == 0
+    os.chown(closed, OTHER, USER)
+    with pytest.raises(errors.Temporary, match="may not write"):
+        allowed.resolve(f"{closed}/new", "DirectoryOrCreate", USER)
+    closed.chmod(0o775)
+    assert allowed.resolve(f"{closed}/by-group", "DirectoryOrCreate", USER) == f"{closed}/by-group"
+    assert paths(tmp_path, str(link)).resolve(f"{closed}/new", "DirectoryOrCreate", USER) == f"{closed}/new"
+
+
+def test_directory_is_made_as_the_agents_user_when_pods_have_none_of_their_own(tmp_path: Path) -> None:
+    made = paths(tmp_path).resolve(f"{tmp_path}/a/b", "DirectoryOrCreate", None)
+    assert Path(made).stat().st_uid == os.geteuid()
+
+
+@pytest.mark.parametrize("kind", ["", "Directory", "DirectoryOrCreate", "File"])
+def test_path_without_links_is_handed_on_and_the_data_directory_is_not(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "data" / "models").mkdir(parents=True)
+    place = tmp_path / "place"
+    place.touch() if kind == "File" else place.mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    known = paths(tmp_path, str(tmp_path))
+    assert known.resolve(f"{tmp_path}/link/place", kind, None) == str(place)
+    with pytest.raises(errors.Temporary, match="link/data/models: leads to the data directory"):
+        known.resolve(f"{tmp_path}/link/data/models", kind, None)
+    with pytest.raises(errors.Temporary, match=f"{tmp_path}/loop: "):
+        known.resolve(f"{tmp_path}/loop", kind, None)
+
+
+@pytest.mark.root
+@as_root
+def test_container_does_not_start_when_a_link_replaces_its_host_path_after_the_check(tmp_path: Path) -> None:
+    for name in ("data/models", "y", "tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    source = paths(tmp_path).resolve(f"{tmp_path}/y", "", USER)
+    exchange(tmp_path / "y", tmp_path / "data" / "models")
+    mount = {"target": "/mnt/v", "source": source, "read_only": False, "files": None, "is_resolved": True}
+    view = {"tmp": f"{tmp_path}/tmp", "cover": [], "keep": [], "hide": [], "mounts": [mount]}
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            sandbox.enter({"join": False, "user": USER, "view": view})
+        except OSError as error:
+            os.write(writer, f"{error.strerror} ({error.filename})".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as answer:
+        assert answer.read() == (
+            f"the hostPath was replaced after it was checked, and leads to {tmp_path}/data/models ({source})"
+        )

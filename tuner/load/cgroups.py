@@ -1,0 +1,103 @@
+"""The cgroups of load generators: a user's locustfile has a limit of processes and memory, as a Pod has."""
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from serving import clock
+from serving.system.cgroup_layout import OPTIONAL_FILES, CgroupLayout, layout, memory_limit, process_limit
+from tuner.settings import LoadSettings
+
+log = logging.getLogger(__name__)
+
+TOP = "slipway-load"
+"""Beside the cgroups of Pods, which would give generators a share of the Pods' processor."""
+_LIMITED = ("memory", "pids")
+_WEIGHT = 100
+"""Of one process, in cpu.weight."""
+_REMOVE_SECONDS = 1.0
+"""Longest wait for the kernel to empty a cgroup whose processes were killed."""
+
+
+def make(user: int, settings: LoadSettings) -> list[str]:
+    """Make and limit the cgroups of the processes of one run; those that cannot be limited are logged."""
+    mounts = Path("/proc/mounts").read_text()
+    unified, controllers = layout(mounts, "").unified, ""
+    if unified:
+        with contextlib.suppress(OSError):
+            controllers = Path(unified, "cgroup.controllers").read_text()
+    found, group = layout(mounts, controllers), f"{TOP}/{os.getpid()}-{user}"
+    writes = [
+        *process_limit(found, group, settings.pids_limit),
+        *memory_limit(found, group, settings.memory_bytes),
+    ]
+    made = []
+    for root in dict.fromkeys(filter(None, map(found.root_of, _LIMITED))):
+        try:
+            _make(found, root, group)
+            made.append(f"{root}/{group}")
+            for path, text in writes:
+                if path.startswith(f"{root}/"):
+                    _write(path, text)
+        except OSError as error:
+            log.warning("a load generator is not limited: %s: %s", error.filename or root, error.strerror)
+    for controller in _LIMITED:
+        if found.root_of(controller) is None:
+            log.warning("a load generator's %s is not limited: no cgroup controller is mounted", controller)
+    return made
+
+
+def _make(found: CgroupLayout, root: str, group: str) -> None:
+    top = Path(root, TOP)
+    if root == found.unified:
+        _delegate(Path(root), found)
+    top.mkdir(exist_ok=True)
+    if root == found.unified:
+        _delegate(top, found)
+        with contextlib.suppress(OSError):  # without the controller, processes compete one by one
+            (top / "cpu.weight").write_text(str(_WEIGHT * len(os.sched_getaffinity(0))))
+    for earlier in top.iterdir():
+        if earlier.is_dir() and not Path(f"/proc/{earlier.name.partition('-')[0]}").exists():
+            with contextlib.suppress(OSError):
+                earlier.rmdir()
+    Path(root, group).mkdir(exist_ok=True)
+
+
+def _delegate(path: Path, found: CgroupLayout) -> None:
+    names = " ".join(f"+{name}" for name in _LIMITED if name in found.unified_controllers)
+    (path / "cgroup.subtree_control").write_text(names)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text)
+    except OSError:
+        if Path(path).name not in OPTIONAL_FILES:
+            raise
+
+
+def remove(groups: Sequence[str]) -> None:
+    """Kill what is left in the cgroups of a run, and remove them; blocks for at most `_REMOVE_SECONDS`."""
+    deadline = clock.monotonic() + _REMOVE_SECONDS
+    for group in map(Path, groups):
+        while not _removed(group) and clock.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _removed(group: Path) -> bool:
+    with contextlib.suppress(OSError):
+        for pid in map(int, (group / "cgroup.procs").read_text().split()):
+            if pid > 0:  # 0 is a process of a namespace that is not below this one, and to `kill` this group
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    try:
+        group.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
