@@ -22,6 +22,7 @@ from serving import clock, errors
 from serving.kube import Key
 from serving.objects import Object
 from serving.resources import names
+from serving.system import http_reading
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class Backfill:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        async with http_reading.session() as session:
             while True:
                 job = await self._jobs.get()
                 try:

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+POD_RECORD = "pod.json"
+
 
 @dataclass(frozen=True)
 class DataDir:
@@ -153,6 +155,10 @@ class DataDir:
     def pod_sockets(self) -> Path:
         """The Unix sockets of Pods, `ADDRESS:PORT` each, where only this user may enter."""
         return self.root / "sockets"
+
+    def pod_record(self, pod_uid: str) -> Path:
+        """The node's record of a Pod; its `user` is the Pod's user id, null for the node's own."""
+        return self.pods / pod_uid / POD_RECORD
 
     def pod_volume(self, pod_uid: str, volume: str) -> Path:
         """An emptyDir of a Pod."""

@@ -9,8 +9,10 @@ from serving.resources.engine import Engine, EngineMetrics
 OUR_NAMES = EngineMetrics(waiting_tokens=["slipway_prompt_tokens_waiting"])
 """Of our runtime, beside vLLM's names."""
 
-_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(\{.*\})? (\S+)")
-_LABEL = re.compile(r'(\w+="[^"]*")')
+LONGEST_LINE = 8192
+"""Characters of a sample; longer ones are skipped. A name and ten labels of 100 characters are 1,200."""
+_LABEL = re.compile(r'(?<!\w)\w+="[^"]*"')
+"""Begins where a word begins: else a long word would be read again from each of its characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,15 @@ class MetricNames:
         """Args: engines: by name."""
         tables = [OUR_NAMES, *(engine.metrics for engine in engines.values())]
         self._field_of = dict(_fields(tables))
+        names = "|".join(sorted({re.escape(name.partition("{")[0]) for name in self._field_of}))
+        # Anchored to the names that are known, so that no other line of the page costs more than its characters.
+        self._sample = re.compile(rf"^({names})(\{{.*\}})? (\S+)", re.MULTILINE)
 
     def read(self, text: str) -> EngineReading:
         """Parse a replica's page; values that are not finite are ignored."""
         values: dict[str, float] = {}
-        for line in text.splitlines():
-            sample = None if line.startswith("#") else _SAMPLE.match(line)
-            if sample is None:
+        for sample in self._sample.finditer(text):
+            if sample.end() - sample.start() > LONGEST_LINE:
                 continue
             names = [sample[1], *(f"{sample[1]}{{{label}}}" for label in _LABEL.findall(sample[2] or ""))]
             for field in filter(None, map(self._field_of.get, names)):

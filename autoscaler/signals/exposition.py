@@ -33,7 +33,7 @@ _ALONE = {
 }
 _BUCKET = "slipway_request_duration_seconds_bucket"
 _BOUND = ',le="'
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_LABEL = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 _REMEMBERED = 100_000
 """Most cached names with labels: five times those of a thousand services of two arms."""

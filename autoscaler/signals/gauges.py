@@ -16,6 +16,7 @@ from serving.kube import Key, Kube
 from serving.objects import Object
 from serving.resources.engine import Engine
 from serving.resources.formats import cadvisor
+from serving.system import http_reading
 
 PAUSE_SECONDS = 10.0
 """Seconds between readings: kubelets refresh every 10 to 15 s, and an engine's page has a thousand lines."""
@@ -23,6 +24,8 @@ OLD_SECONDS = 60.0
 """Age in seconds from which on a value is unknown."""
 TIMEOUT_SECONDS = 3.0
 """Timeout of a replica's page."""
+PAGE_BYTES = 2 * 1024 * 1024
+"""Longest page of a replica: an engine's has a thousand lines of 100 bytes, and all pages are read at once."""
 PROMPT_LENGTH = 500.0
 """Assumed tokens of a waiting request, where the engine counts only requests: a short document."""
 TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"})
@@ -97,7 +100,7 @@ class Gauges:
             return
         self._read = now
         if self._session is None:
-            self._session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
+            self._session = http_reading.session()
         before = self._nodes
         self._nodes = await self._usage(requests)
         await asyncio.gather(*(self._target(key, request, before) for key, request in requests.items()))
@@ -187,15 +190,16 @@ class Gauges:
             p["containerPort"] for c in pod["spec"].get("containers") or () for p in c.get("ports") or ()
         ]
         port = annotations.get(_METRICS_PORT) or (ports[0] if ports else None)
-        if not address or not port or self._session is None:
+        path = str(annotations.get(_METRICS_PATH, "/metrics"))
+        # `80@other.host` is no port, and would lead to another host.
+        if not address or not str(port).isdecimal() or path[:1] != "/" or self._session is None:
             return None
-        url = f"http://{address}:{port}{annotations.get(_METRICS_PATH, '/metrics')}"
+        url = f"http://{address}:{port}{path}"
         try:
-            timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-            async with self._session.get(url, timeout=timeout) as response:
-                return self._names.read(await response.text()) if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            page = await http_reading.get(self._session, url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
+        except errors.Unavailable:
             return None
+        return self._names.read(page.text) if page.status == 200 else None
 
     async def _usage(self, requests: Mapping[Key, Request]) -> dict[str, usage.NodeUsage]:
         nodes = {

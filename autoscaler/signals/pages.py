@@ -10,10 +10,13 @@ import aiohttp
 
 from autoscaler.signals.board import Reading
 from autoscaler.signals.exposition import Page, Parser, Target
-from serving import metrics
+from serving import errors, metrics
+from serving.system import http_reading
 
 TIMEOUT_SECONDS = 3.0
 """Timeout of one page: a gateway waits a second for Envoy, and writes 7 MB for a thousand services."""
+PAGE_BYTES = 64 * 1024 * 1024
+"""Longest page, for ten thousand services: any process may listen at the port of a component that has ended."""
 COMPONENTS = ("gateway", "activator")
 """Prefixes of the names of the components that count requests."""
 
@@ -50,11 +53,7 @@ class Pages:
             timed: targets whose histograms of durations are parsed.
         """
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-            )
+            self._session = http_reading.session()
         addresses = [page for page in metrics.pages(self._folder) if page.component.startswith(COMPONENTS)]
         pages = await asyncio.gather(*(self._page(self._session, address, timed) for address in addresses))
         readings: dict[str, Reading] = {}
@@ -84,11 +83,10 @@ class Pages:
         self, session: aiohttp.ClientSession, address: metrics.Page, timed: AbstractSet[Target]
     ) -> Page | None:
         try:
-            async with session.get(address.url) as response:
-                if response.status != 200:
-                    return None
-                text = await response.text()
+            page = await http_reading.get(session, address.url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
+            if page.status != 200:
+                return None
             parser = self._parsers.setdefault(address.component, Parser())
-            return parser.page(text, timed)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return parser.page(page.text, timed)
+        except (errors.Unavailable, ValueError):
             return None  # a live gateway without a page is known by its Lease

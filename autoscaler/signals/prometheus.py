@@ -10,6 +10,7 @@ import orjson
 from yarl import URL
 
 from serving import errors
+from serving.system import http_reading
 
 TIMEOUT_SECONDS = 4.0
 """Timeout of an instant query: less than the time between two ticks."""
@@ -35,7 +36,7 @@ async def instant(session: aiohttp.ClientSession, server: str, query: str) -> fl
     """Return the sum of an instant query's values.
 
     Args:
-        session: an open client session.
+        session: from `http_reading.session`.
         server: base URL of the Prometheus.
         query: PromQL.
 
@@ -65,24 +66,15 @@ async def over_time(session: aiohttp.ClientSession, server: str, query: RangeQue
 async def _get(
     session: aiohttp.ClientSession, server: str, path: str, parameters: Mapping[str, str], seconds: float
 ) -> Any:
+    url = f"{server.rstrip('/')}/api/v1/{path}"
     try:
-        timeout = aiohttp.ClientTimeout(total=seconds)
-        url = URL(f"{server.rstrip('/')}/api/v1/{path}")
-        async with session.get(url, params=parameters, timeout=timeout) as response:
-            body = bytearray()
-            async for part in response.content.iter_any():
-                body += part
-                if len(body) > MOST_BYTES:
-                    raise errors.Unavailable(f"{shown(server)}: an answer of more than {MOST_BYTES} bytes")
-            status = response.status
-    except TimeoutError as error:
-        raise errors.Unavailable(f"{shown(server)}: no answer within {seconds:g} s") from error
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise errors.Unavailable(f"{shown(server)}: {type(error).__name__}: {error}") from error
+        page = await http_reading.get(session, url, limit=MOST_BYTES, seconds=seconds, query=parameters)
+    except errors.Unavailable as error:
+        raise errors.Unavailable(f"{shown(server)}: {error}") from error
     try:
-        return orjson.loads(body)
+        return orjson.loads(page.body)
     except ValueError as error:
-        raise errors.Unavailable(f"{shown(server)}: status {status}, and no JSON") from error
+        raise errors.Unavailable(f"{shown(server)}: status {page.status}, and no JSON") from error
 
 
 def shown(server: str) -> str:

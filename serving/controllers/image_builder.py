@@ -4,11 +4,14 @@ Every step is idempotent, so a build that was killed at any point can be repeate
 """
 
 import asyncio
+import os
 import shutil
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
 
 from serving import errors
 from serving.controllers import storage_download
@@ -26,6 +29,7 @@ from serving.planning.models import version as planner
 from serving.resources import kinds, names
 from serving.resources.model import ModelSpec
 from serving.settings import Settings
+from serving.system.user_ids import SYSTEM_USER
 
 T = TypeVar("T")
 
@@ -37,6 +41,15 @@ FILE = "file://"
 def pin_owner(version: Mapping[str, Any]) -> str:
     """Return the owner of a ModelVersion's pin on its image."""
     return f"modelversion-{version['metadata']['uid']}"
+
+
+class _Source(NamedTuple):
+    """The directory of the files, and the limits of `capture`."""
+
+    path: Path
+    within: Path | None = None
+    reader: int | None = None
+    apart: Path | None = None
 
 
 class ImageBuilder:
@@ -185,10 +198,10 @@ class ImageBuilder:
     async def _build(
         self, version: Object, job: Object | None, policy: ModelSpec, report: ReportProgress
     ) -> Built:
-        output = await self._output(version, job, report)
+        source = await self._source(version, job, report)
         report("the image is being built")
         async with self._builds:
-            built = await asyncio.to_thread(self._capture, version, job, output, policy)
+            built = await asyncio.to_thread(self._capture, version, job, source, policy)
             await self._pin(version, built.digest)
         await asyncio.to_thread(self._discard_download, version)
         return built
@@ -200,15 +213,30 @@ class ImageBuilder:
         except errors.Permanent as error:
             raise errors.Temporary(error.reason, str(error)) from error
 
-    async def _output(self, version: Object, job: Object | None, report: ReportProgress) -> JobOutput:
+    async def _source(self, version: Object, job: Object | None, report: ReportProgress) -> _Source:
         if job is not None:
-            return await self._job_output(job)
+            output = await self._job_output(job)
+            own = output.volume.is_relative_to(self._data.pods / output.pod_uid)
+            reader = await asyncio.to_thread(self._user_of, output.pod_uid)
+            return _Source(output.path, output.volume, reader, None if own else self._data.root)
         source = version["spec"]["source"]
         if "uri" in source and not source["uri"].startswith(FILE):
-            path = await self._fetch(version, source["uri"], report)
-        else:
-            path = Path(source.get("path") or source["uri"].removeprefix(FILE))
-        return JobOutput(path, path)
+            return _Source(await self._fetch(version, source["uri"], report))
+        path = Path(source.get("path") or source["uri"].removeprefix(FILE))
+        meta = version["metadata"]
+        copy = self._data.imports / meta["namespace"] / meta["name"]
+        own = await asyncio.to_thread(lambda: path.resolve() == copy.resolve())
+        return _Source(path, apart=None if own else self._data.root)
+
+    def _user_of(self, pod_uid: str) -> int | None:
+        """Return the user of a Pod whose files root reads; None as an ordinary user, who reads their own."""
+        if os.geteuid() != 0:
+            return None
+        try:
+            user: int | None = orjson.loads(self._data.pod_record(pod_uid).read_bytes())["user"]
+        except (FileNotFoundError, KeyError, ValueError):
+            return SYSTEM_USER  # an unknown user may read what everybody may
+        return user
 
     async def _job_output(self, job: Object) -> JobOutput:
         meta = job["metadata"]
@@ -221,14 +249,16 @@ class ImageBuilder:
         ]
         return locate(job, owned, self._data)
 
-    def _capture(self, version: Object, job: Object | None, output: JobOutput, policy: ModelSpec) -> Built:
+    def _capture(self, version: Object, job: Object | None, source: _Source, policy: ModelSpec) -> Built:
         return capture(
-            output.path,
+            source.path,
             self.store,
             repository=planner.repository(version),
             lineage=planner.lineage(version, job),
             framework=version["spec"].get("framework", ""),
-            within=output.volume if job is not None else None,
+            within=source.within,
+            reader=source.reader,
+            apart=source.apart,
             compression=policy.compression,
         )
 

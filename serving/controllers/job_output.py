@@ -11,10 +11,11 @@ from serving.resources import names
 
 
 class JobOutput(NamedTuple):
-    """A directory, and the root of the volume that contains it."""
+    """A directory, the root of the volume that contains it, and the Pod that wrote it."""
 
     path: Path
     volume: Path
+    pod_uid: str
 
 
 def locate(job: Mapping[str, Any], pods: Iterable[Object], data: DataDir) -> JobOutput:
@@ -51,7 +52,9 @@ def _resolve(pod: Object, container: Object, output_dir: PurePosixPath, data: Da
         if root is None:
             break
         below = root / mount["subPath"] if mount.get("subPath") else root
-        return JobOutput(below / output_dir.relative_to(PurePosixPath(mount["mountPath"])), root)
+        return JobOutput(
+            below / output_dir.relative_to(PurePosixPath(mount["mountPath"])), root, pod["metadata"]["uid"]
+        )
     message = f"{names.OUTPUT_DIR_ENV} {output_dir} is not below a mounted emptyDir or hostPath volume"
     raise errors.Permanent("OutputNotOnVolume", message)
 

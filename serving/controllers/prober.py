@@ -4,8 +4,12 @@ from pathlib import Path
 
 import aiohttp
 
-from serving import protobuf
+from serving import errors, protobuf
 from serving.planning.inference.plan import BackendProbe
+from serving.system import http_reading
+
+ANSWER_BYTES = 1024 * 1024
+"""Longest answer to a probe, whose status alone counts: lists of models are shorter."""
 
 _READY = (1, 1)
 """Field `ready` of a ServerReadyResponse with the value true."""
@@ -18,12 +22,7 @@ class Prober:
         """Must be called in a running event loop; `timeout` limits one request, in seconds."""
         self._socket = socket
         self._timeout = timeout
-        self._session = aiohttp.ClientSession(
-            base_url="http://probe",
-            connector=aiohttp.UnixConnector(path=str(socket)),
-            timeout=aiohttp.ClientTimeout(total=timeout),
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
+        self._session = http_reading.session("http://probe", aiohttp.UnixConnector(path=str(socket)))
 
     async def verdict(self, namespace: str, probe: BackendProbe) -> str:
         """Return an empty string if every request succeeds, else the first failure."""
@@ -36,12 +35,11 @@ class Prober:
     async def _get(self, path: str) -> str:
         """Return an empty string if the path answers 200, else why not."""
         try:
-            async with self._session.get(path, allow_redirects=False) as response:
-                text = await response.text(errors="replace")
-        except (aiohttp.ClientError, TimeoutError) as error:
-            return f"{type(error).__name__} {error}".strip()
-        if response.status != 200:
-            return f"{response.status} {' '.join(text.split())[:200]}".strip()
+            page = await http_reading.get(self._session, path, limit=ANSWER_BYTES, seconds=self._timeout)
+        except errors.Unavailable as error:
+            return str(error)
+        if page.status != 200:
+            return f"{page.status} {' '.join(page.text.split())[:200]}".strip()
         return ""
 
     async def _call(self, method: str) -> str:

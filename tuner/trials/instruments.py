@@ -4,7 +4,7 @@ import base64
 import logging
 from contextlib import AbstractAsyncContextManager
 
-import aiohttp
+import orjson
 
 from serving import errors
 from serving.kube import Kube
@@ -13,6 +13,7 @@ from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.load import KeyOf
 from serving.resources.trial import TrialSpec, TrialStatus
+from serving.system import http_reading
 from serving.system.user_ids import UserIds
 from tuner.load import requests
 from tuner.load.generator import Generator
@@ -25,6 +26,9 @@ from tuner.trials.run import TrialRun
 from tuner.trials.trial_status import Report
 
 log = logging.getLogger(__name__)
+
+METADATA_BYTES = 1024 * 1024
+"""Longest description of a model: ten thousand inputs and outputs of 100 bytes."""
 
 _UNKNOWN = (errors.Temporary, errors.Unavailable, errors.Forbidden)
 """Errors of a node without usage figures; the trial continues without them."""
@@ -87,11 +91,12 @@ class RealInstruments:
 
     async def _description(self, url: str) -> Object | None:
         """Return the model's metadata by the Open Inference Protocol; None if it has none."""
-        timeout = aiohttp.ClientTimeout(total=self._settings.request_timeout)
+        seconds = self._settings.request_timeout
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
-                metadata = await response.json(content_type=None) if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            async with http_reading.session() as session:
+                page = await http_reading.get(session, url, limit=METADATA_BYTES, seconds=seconds)
+            metadata = orjson.loads(page.body) if page.status == 200 else None
+        except (errors.Unavailable, ValueError) as error:
             log.info("GET %s: %s", url, error)
             return None
         return metadata if isinstance(metadata, dict) else None

@@ -11,6 +11,27 @@ SMALLEST, LARGEST = -(2**63), 2**63 - 1
 TOO_DEEP = f"nested too deep: at most {DEEPEST} levels"
 
 
+def size(value: Any) -> int:
+    """Return the characters that a value has at least as JSON; a part that aliases share counts each time.
+
+    Raises:
+        RecursionError: it is nested too deep, as a part that has an alias of itself is.
+    """
+    return _size(value, {}, 1)
+
+
+def _size(value: Any, known: dict[int, int], depth: int) -> int:
+    if not isinstance(value, dict | list):
+        return len(value) + 1 if isinstance(value, str) else 1
+    if id(value) in known:  # without it, each level of a document could double the time
+        return known[id(value)]
+    if depth > DEEPEST:
+        raise RecursionError(TOO_DEEP)
+    parts = value if isinstance(value, list) else (*value, *value.values())
+    total = known[id(value)] = 1 + sum(_size(part, known, depth + 1) for part in parts)
+    return total
+
+
 def broken_rule(value: Any) -> str:
     """Return `FIELD: RULE` of the first value that JSON cannot have; empty where there is none."""
     waiting: list[tuple[str, Any, int]] = [("", value, 1)]

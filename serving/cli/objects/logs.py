@@ -25,6 +25,9 @@ HAVE_PODS = (kinds.INFERENCE, kinds.POD, kinds.JOB, kinds.DEPLOYMENT)
 MOST_FOLLOWED = 100
 """Each Pod that is followed takes a connection here, in the API and at its node; a user has 1,024 files."""
 
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+"""C0 but tab, DEL and C1."""
+
 
 def seconds(text: str) -> int:
     """Return the seconds of a duration in kubectl's form: `90s`, `2m`, `1h30m`.
@@ -186,6 +189,17 @@ def _first_container(pod: Object) -> str:
     return str(containers[0])
 
 
+def shown(line: bytes) -> bytes:
+    """Return a line with escapes for what a terminal would obey: control characters but tabs and a last CR."""
+    text, carriage_return = line.removesuffix(b"\r"), b"\r" if line.endswith(b"\r") else b""
+    return _CONTROL.sub(_escaped, text.decode(errors="backslashreplace")).encode() + carriage_return
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\x{ord(match[0]):02x}"
+
+
 def _write(prefix: str, line: bytes) -> None:
+    line = shown(line) if sys.stdout.isatty() else line
     sys.stdout.buffer.write(prefix.encode() + line + b"\n")
     sys.stdout.buffer.flush()

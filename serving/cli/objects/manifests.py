@@ -15,6 +15,10 @@ from serving.cli.target import Target
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
+MOST_COPIED = 1_000_000
+"""Characters that aliases and merges add to a file: an object that the API takes is hardly larger."""
+MOST_MERGED = 10_000
+"""Keys that merges add to one mapping: the largest objects have some thousands."""
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -77,6 +81,7 @@ def _texts(name: str) -> Iterator[tuple[str, str]]:
 def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:
     try:
         documents = _parsed(content)
+        sizes = [json_values.size(body) for body in documents]
     except RecursionError as error:
         raise errors.UserError(f"{file}: {json_values.TOO_DEEP}") from error
     except (yaml.YAMLError, ValueError) as error:
@@ -85,6 +90,10 @@ def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:
         raise errors.UserError(f"{where}: not YAML: {getattr(error, 'problem', None) or error}") from error
     for number, body in enumerate(documents, 1):
         source = f"{file} document {number}" if len(documents) > 1 else file
+        if (copied := sizes[number - 1] - len(content)) > MOST_COPIED:
+            raise errors.UserError(
+                f"{source}: aliases may add at most {MOST_COPIED} characters, got {copied}: write fewer of them"
+            )
         if rule := json_values.broken_rule(body):
             raise errors.UserError(f"{source}: {rule}")
         items = body.get("items") if isinstance(body, dict) and body.get("kind") == "List" else [body]
@@ -98,7 +107,18 @@ def _parsed(content: str) -> list[Any]:
             return [json.loads(content)]  # YAML reads the two escapes of a character beyond U+FFFF as two
         except ValueError:
             pass
-    return [body for body in yaml.safe_load_all(content) if body is not None]
+    return [body for body in yaml.load_all(content, _Loader) if body is not None]
+
+
+class _Loader(yaml.SafeLoader):
+    """Bounds what merges (`<<`) copy, as each level of a document could multiply it."""
+
+    def flatten_mapping(self, node: Any) -> None:
+        before = len(node.value)
+        super().flatten_mapping(node)
+        if len(node.value) - before > MOST_MERGED:
+            problem = f"merges may add at most {MOST_MERGED} keys to a mapping"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def _document(source: str, body: Any, target: Target) -> Document:

@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from serving.data_dir import POD_RECORD
 from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun, exited, lost
 from serving.system import atomic_file, locks, removal
 from serving.system.processes import ProcessIdentity
@@ -152,12 +153,12 @@ class PodDirectory:
 
     @property
     def info(self) -> dict[str, Any]:
-        return read_json(self.path / "pod.json") or {}
+        return read_json(self.path / POD_RECORD) or {}
 
     def save(self, info: dict[str, Any]) -> None:
         """Record the Pod, before its first container starts."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_json(self.path / "pod.json", info)
+        write_json(self.path / POD_RECORD, info)
 
     def run(self, container: str, index: int) -> RunDirectory:
         return RunDirectory(self.path / "containers" / container / str(index))

@@ -44,6 +44,8 @@ def capture(
     lineage: Mapping[str, str],
     framework: str = "",
     within: Path | None = None,
+    reader: int | None = None,
+    apart: Path | None = None,
     compression: Literal["none", "zstd"] = "none",
 ) -> Built:
     """Add the files below `path` to the store as an image. The same files give the same digest; repeating it
@@ -57,6 +59,8 @@ def capture(
         framework: of the ModelVersion; must agree with `slipway.json` if both name one.
         within: no component of `path` below this directory may be a link: the volume's root for a Job's
             output.
+        reader: id of the user who must be able to read all files; None for no user.
+        apart: a directory that neither is in `path` nor contains it: the data directory.
         compression: of the layers. Compressed layers are kept beside the tree, and may differ between
             versions of zstd.
 
@@ -64,15 +68,15 @@ def capture(
         errors.Permanent: `EmptyOutput`, `InvalidOutput`, `InvalidManifest`, `TooManyFiles`.
         errors.Temporary: `OutputStillChanging`, `DiskFull`.
     """
-    with source.open_directory(path, within) as root, store.staging() as staging:
-        stamps = source.walk(root)
+    with source.open_directory(path, within, reader=reader, apart=apart) as root, store.staging() as staging:
+        stamps = source.walk(root, reader)
         if not set(stamps) - {MANIFEST_FILE}:
             raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
         disk.require_room(staging.path, sum(stamp.size for stamp in stamps.values()))
         output = _read_manifest(root, stamps, framework)
         plan = layers.plan(layers.LayerEntry(name, stamp.size) for name, stamp in stamps.items())
         built = pack(root, stamps, plan, staging, compression)
-        _check_unchanged(root, stamps)
+        _check_unchanged(root, stamps, reader)
         files = tuple(sorted((f for layer in built for f in layer.files), key=lambda f: f.path))
         documents = oci.documents(built, output)
         digest = staging.add(documents.image)
@@ -118,8 +122,8 @@ def _stage_documents(
     return staging.add(documents.modelpack), staging.add(manifest)
 
 
-def _check_unchanged(root: int, stamps: Mapping[str, disk.FileStamp]) -> None:
-    now = source.walk(root)
+def _check_unchanged(root: int, stamps: Mapping[str, disk.FileStamp], reader: int | None) -> None:
+    now = source.walk(root, reader)
     for path in sorted(now.keys() | stamps.keys()):
         if now.get(path) != stamps.get(path):
             raise source.still_changing(path)

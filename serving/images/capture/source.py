@@ -1,7 +1,8 @@
 """Reads a directory that another process wrote, and may still be writing, without ever leaving it.
 
 Each directory is opened relative to its parent without following links, so a name that is replaced by a link
-meanwhile is an error. Directories and regular files with one name are accepted, nothing else.
+meanwhile is an error. Directories and regular files with one name are accepted, nothing else. A process with more
+rights than the writer reads on behalf of a user: what that user may not read is an error too.
 """
 
 import os
@@ -17,20 +18,26 @@ from serving.images.store.disk import FileStamp
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ENTER = stat.S_IXOTH
+_LIST = stat.S_IROTH | stat.S_IXOTH
 MAX_FILES = 10_000
 """Most files in a model: the manifest (at most 4 MiB) and the ModelVersion's status list each."""
 
 
 @contextmanager
-def open_directory(source: Path, within: Path | None) -> Iterator[int]:
+def open_directory(
+    source: Path, within: Path | None, *, reader: int | None = None, apart: Path | None = None
+) -> Iterator[int]:
     """Yield a descriptor of the source directory.
 
     Args:
         source: an absolute directory.
         within: no component below this directory may be a link; None checks the last component only.
+        reader: id of the user who must be able to read it; None for no user.
+        apart: a directory that neither is in the source nor contains it; None for none.
 
     Raises:
-        errors.Permanent: `InvalidOutput`, not absolute, missing, a link, or not a directory.
+        errors.Permanent: `InvalidOutput`, not absolute, missing, a link, not a directory, or forbidden.
     """
     base = within or source.parent
     if not source.is_absolute() or ".." in source.parts or not source.is_relative_to(base):
@@ -43,10 +50,15 @@ def open_directory(source: Path, within: Path | None) -> Iterator[int]:
         try:
             at = base
             for part in source.relative_to(base).parts:
+                if within is not None:
+                    _check_reader(str(at), os.fstat(fd), reader, _ENTER)
                 at = at / part
                 inner = os.open(part, _DIRECTORY, dir_fd=fd)
                 os.close(fd)
                 fd = inner
+            _check_reader(str(at), os.fstat(fd), reader, _LIST)
+            if apart is not None:
+                _check_apart(source, fd, apart)
             yield fd
         finally:
             os.close(fd)
@@ -55,23 +67,47 @@ def open_directory(source: Path, within: Path | None) -> Iterator[int]:
         raise errors.Permanent("InvalidOutput", f"{at}: {rule}") from error
 
 
-def walk(root: int) -> dict[str, FileStamp]:
+def _check_apart(source: Path, fd: int, apart: Path) -> None:
+    """Compare the directory that was opened, whichever links led to it."""
+    real, forbidden = Path(f"/proc/self/fd/{fd}").readlink(), apart.resolve()
+    if real.is_relative_to(forbidden) or forbidden.is_relative_to(real):
+        raise errors.Permanent(
+            "InvalidOutput", f"{source}: must be apart from the data directory, got {real}"
+        )
+
+
+def _check_reader(path: str, status: os.stat_result, reader: int | None, wanted: int) -> None:
+    if reader is None or status.st_uid == reader or status.st_mode & wanted == wanted:
+        return
+    raise errors.Permanent(
+        "InvalidOutput",
+        f"{path}: must be readable for the Pod's user {reader}, got owner {status.st_uid} and mode "
+        f"{stat.S_IMODE(status.st_mode):04o}",
+    )
+
+
+def walk(root: int, reader: int | None = None) -> dict[str, FileStamp]:
     """Return the stamps of all files below an open directory, by relative path.
 
+    Args:
+        root: descriptor of the directory.
+        reader: as of `open_directory`; the change time in a stamp makes sure that a file of this stamp has the
+            owner and the mode that were checked.
+
     Raises:
-        errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links and names that are not
-            UTF-8; `TooManyFiles`.
+        errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links, names that are not UTF-8 and
+            what the reader may not read; `TooManyFiles`.
         errors.Temporary: `OutputStillChanging`, a directory was removed while it was read.
     """
     stamps: dict[str, FileStamp] = {}
     try:
-        _walk(root, "", stamps, 0)
+        _walk(root, "", stamps, reader, 0)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise still_changing(str(error.filename)) from error
     return stamps
 
 
-def _walk(fd: int, prefix: str, stamps: dict[str, FileStamp], depth: int) -> None:
+def _walk(fd: int, prefix: str, stamps: dict[str, FileStamp], reader: int | None, depth: int) -> None:
     if depth > layers.MAX_DEPTH:
         raise errors.Permanent("InvalidOutput", f"{prefix!r}: more than {layers.MAX_DEPTH} directories deep")
     with os.scandir(fd) as listing:
@@ -82,11 +118,13 @@ def _walk(fd: int, prefix: str, stamps: dict[str, FileStamp], depth: int) -> Non
         if stat.S_ISDIR(status.st_mode):
             inner = os.open(name, _DIRECTORY, dir_fd=fd)
             try:
-                _walk(inner, f"{path}/", stamps, depth + 1)
+                _check_reader(repr(path), os.fstat(inner), reader, _LIST)
+                _walk(inner, f"{path}/", stamps, reader, depth + 1)
             finally:
                 os.close(inner)
             continue
         _check_file(path, status)
+        _check_reader(repr(path), status, reader, stat.S_IROTH)
         stamps[path] = FileStamp.of(status)
         if len(stamps) > MAX_FILES:
             raise errors.Permanent("TooManyFiles", f"more than {MAX_FILES} files: pack small ones together")

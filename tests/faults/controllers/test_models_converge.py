@@ -165,7 +165,7 @@ class ModelCase:
         }
         api.add(kinds.INFERENCE, inference)
         for number in (1, 2, 3):
-            path = self.data.root / f"files-{number}"
+            path = self.data.root.with_name(f"{self.data.root.name}-files-{number}")
             path.mkdir(parents=True)
             (path / "model.joblib").write_text(f"weights {number}")
             spec = {"modelName": "digits", "source": {"path": str(path)}}

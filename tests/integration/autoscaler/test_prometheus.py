@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from autoscaler import backfill, controller
@@ -17,6 +16,7 @@ from serving import clock, errors
 from serving.kube import Key, Watches
 from serving.objects import Object
 from serving.resources import kinds, names
+from serving.system import http_reading
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.objects import deployments
@@ -55,7 +55,7 @@ async def test_a_range_is_the_sum_over_gateways_and_lacks_the_time_before_the_fi
 ) -> None:
     query, end = backfill.query(deployment()), float(int(clock.now().timestamp()) // 300 * 300)
     assert query is not None
-    async with aiohttp.ClientSession() as session:
+    async with http_reading.session() as session:
         span = prometheus.RangeQuery(query, end - 86_400, end, 300.0)
         rates = await prometheus.over_time(session, server, span)
         now = await prometheus.instant(session, f"{server}/", f"sum(sum_over_time(({query})[10m:1m])) / 10")
@@ -67,7 +67,7 @@ async def test_a_range_is_the_sum_over_gateways_and_lacks_the_time_before_the_fi
 
 async def test_invalid_query_is_refused_and_a_query_without_result_has_no_values(server: str) -> None:
     now = clock.now().timestamp()
-    async with aiohttp.ClientSession() as session:
+    async with http_reading.session() as session:
         with pytest.raises(errors.Permanent, match="parse error"):
             await prometheus.over_time(session, server, prometheus.RangeQuery("sum(", now - 600, now, 60))
         assert not await prometheus.over_time(

@@ -11,6 +11,7 @@ from autoscaler.signals import prometheus
 from serving import errors, metrics
 from serving.data_dir import DataDir
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
+from serving.system import http_reading
 from tests.rig.servers.prometheus_server import check
 from tests.rig.servers.prometheus_server import prometheus as running
 
@@ -38,7 +39,7 @@ async def test_pages_that_are_listed_are_scraped(tmp_path: Path) -> None:
     async def page() -> str:
         return 'slipway_requests_received_total{predictor="p"} 7\n'
 
-    async with metrics.served(page, where.metrics("gateway"), 0), aiohttp.ClientSession() as session:
+    async with metrics.served(page, where.metrics("gateway"), 0), http_reading.session() as session:
         ScrapeTargets(where).write()
         with running(tmp_path / "prometheus", scrape=documented(where)) as server:
             check(tmp_path / "prometheus" / "prometheus.yml")

@@ -1,6 +1,7 @@
 """The writes of one change of an Inference: real controllers and API, fake node and gateway."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -13,7 +14,7 @@ import pytest
 from autoscaler.controller import AutoscalerController
 from serving import clock
 from serving.controllers.inference import InferenceController
-from serving.controllers.prober import Prober
+from serving.controllers.prober import ANSWER_BYTES, Prober
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, Watches, connect
 from serving.objects import Object
@@ -170,3 +171,20 @@ async def test_probe_verdict_is_the_first_response_that_is_not_200(tmp_path: Pat
     await runner.cleanup()
     assert (await prober.verdict("n", BackendProbe("good", ("/a",)))).startswith("GET /a: ")
     await prober.close()
+
+
+async def test_probe_fails_when_the_answer_is_endless(tmp_path: Path) -> None:
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"a" * 65_536)
+                await writer.drain()
+
+    server = await asyncio.start_unix_server(endless, tmp_path / "probe.sock")
+    probe = Prober(tmp_path / "probe.sock", 5.0)
+    verdict = await probe.verdict("n", BackendProbe("good", ("/a",)))
+    assert verdict == f"GET /a: an answer of more than {ANSWER_BYTES} bytes"
+    await probe.close()
+    server.close()

@@ -295,3 +295,47 @@ def test_modelpack_and_lineage_refer_to_the_image(trained: Path, store: ModelSto
     for descriptor, document in store.referrers(built.digest):
         assert oci.digest_of(document) == descriptor["digest"]
         assert b"".join(store.read_blob(descriptor["digest"])) == document
+
+
+STRANGER = 1_999_999_999
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("", 0o700), ("", 0o744), ("vocabulary", 0o711), ("vocabulary/désert.txt", 0o640)]
+)
+def test_output_is_refused_when_the_reader_may_not_read_a_part_of_it(
+    name: str, mode: int, trained: Path, store: ModelStore
+) -> None:
+    volume = trained.parent
+    volume.chmod(0o711)
+    assert grab(trained, store, within=volume, reader=os.getuid()).size
+    (trained / name).chmod(mode)
+    with pytest.raises(errors.Permanent, match=f"user {STRANGER}, got owner .* mode {mode:04o}") as caught:
+        grab(trained, store, within=volume, reader=STRANGER)
+    assert caught.value.reason == "InvalidOutput"
+    assert (name or trained.name) in str(caught.value)
+    (trained / name).chmod(0o755)
+    assert grab(trained, store, within=volume, reader=STRANGER).size
+    volume.chmod(0o700)
+    with pytest.raises(errors.Permanent, match=f"^{volume}: must be readable"):
+        grab(trained, store, within=volume, reader=STRANGER)
+
+
+def test_output_is_still_changing_when_its_mode_changes_after_the_check(trained: Path) -> None:
+    with source.open_directory(trained, None) as root:
+        stamps = source.walk(root, STRANGER)
+        (trained / "weights.bin").chmod(0o600)
+        with (
+            pytest.raises(errors.Temporary, match="changed"),
+            source.open_file(root, "weights.bin", stamps["weights.bin"]),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("place", ["out", "out/vocabulary", "", "link/vocabulary"])
+def test_source_is_refused_when_it_is_not_apart_from_the_data_directory(
+    place: str, trained: Path, store: ModelStore, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(trained)
+    refused(tmp_path / place, store, "InvalidOutput", "must be apart from the data directory", apart=trained)
+    assert grab(trained, store, apart=tmp_path / "out2").size

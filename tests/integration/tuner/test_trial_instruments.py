@@ -40,3 +40,25 @@ async def test_metadata_is_read_when_the_load_has_no_requests(load: Load, expect
         plan = await real.plan(trial, spec, f"http://127.0.0.1:{port}")
     assert received == expected
     assert plan.requests[0].path == ("/v2/models/m/infer" if expected else "/mine")
+
+
+@pytest.mark.parametrize("answer", ["endless", "redirect", "deep"])
+async def test_metadata_is_unknown_when_the_answer_is_endless_or_elsewhere(answer: str) -> None:
+    asked: list[bytes] = []
+
+    async def replica(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        if answer == "redirect":
+            writer.write(b"HTTP/1.1 302 Found\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n")
+        elif answer == "deep":
+            writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + b"[" * 100_000)
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            for _ in range(1000):
+                writer.write(b"a" * 65_536)
+                await writer.drain()
+
+    real = RealInstruments(FakeKube(), LoadSettings(), None)  # type: ignore[arg-type]
+    async with tcp_server(replica) as port:
+        assert await real._description(f"http://127.0.0.1:{port}/v2/models/m") is None
+    assert len(asked) == 1

@@ -35,7 +35,7 @@ def test_empty_dir_is_located_below_the_directory_of_the_pod() -> None:
 
 def test_host_path_is_located_unchanged() -> None:
     output = locate(JOB, [pod(volume={"hostPath": {"path": "/srv/x"}})], DATA)
-    assert output == (Path("/srv/x/model"), Path("/srv/x"))
+    assert output == (Path("/srv/x/model"), Path("/srv/x"), "u1")
 
 
 @pytest.mark.parametrize(

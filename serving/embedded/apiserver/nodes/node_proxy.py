@@ -22,6 +22,8 @@ SECONDS = 10.0
 """Timeout of a request to the agent, which reads some files for each Pod."""
 ALIVE_SECONDS = 2.0
 """Timeout of a request that costs the agent nothing."""
+PAGE_BYTES = 64 * 1024 * 1024
+"""Longest page, of ten thousand containers: any process may listen at the port of an agent that has ended."""
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -70,7 +72,9 @@ class NodeProxy:
     def _fetch(self, path: str, seconds: float) -> bytes:
         port = int(orjson.loads(self._port_file.read_bytes())["port"])
         with _DIRECT.open(f"http://127.0.0.1:{port}/{path}", timeout=seconds) as response:
-            body: bytes = response.read()
+            body: bytes = response.read(PAGE_BYTES + 1)
+            if len(body) > PAGE_BYTES:
+                raise ValueError(f"its answer is longer than {PAGE_BYTES} bytes")
             return body
 
 

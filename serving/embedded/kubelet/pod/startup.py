@@ -19,7 +19,9 @@ StartMethod = Literal["Cold", "Zygote"]
 PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
 """In order: fetching images; verifying their seals and hashes; volumes, sandbox and process, up to the
 runtime's `main`; imports; loading the model; warm-up; the time until the probe's answer."""
-_METRIC = re.compile(r"\s*([A-Za-z]+)\s*;\s*dur=([0-9]+(?:\.[0-9]+)?)\s*")
+_NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
+_METRIC = re.compile(rf"(?<![A-Za-z])([A-Za-z]+)\s*;\s*dur=({_NUMBER})(?![0-9.])")
+"""Begins where a word begins: a replica chooses the text, and a long word is read once."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def trace(beginning: NodeStart, begun: datetime, ready: datetime, headers: Mappi
 
 
 def _seconds(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) else None
+    return float(text) if re.fullmatch(_NUMBER, text) else None
 
 
 def condition(start: StartTrace) -> tuple[str, bool, str, str]:

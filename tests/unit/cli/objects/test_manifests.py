@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 
 import orjson
@@ -102,3 +103,33 @@ def test_values_up_to_the_bounds_are_accepted(tmp_path: Path) -> None:
 def test_a_value_of_json_is_accepted(value: object) -> None:
     assert json_values.broken_rule(value) == ""
     assert orjson.loads(orjson.dumps(value)) == value
+
+
+BOMBS = {
+    "sequences": "a0: &a0 [x,x,x,x,x,x,x,x,x]\n"
+    + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40)),
+    "mappings": "a0: &a0 {b: c}\n"
+    + "".join(f"a{n}: &a{n} {{b: *a{n - 1}, c: *a{n - 1}}}\n" for n in range(1, 60)),
+    "merges": "a0: &a0 {b: c, d: e}\n"
+    + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 40)),
+    "text": f"a: &a {'x' * 10_000}\nb: [{','.join(['*a'] * 10_000)}]\n",
+    "itself": "a: &a [*a, *a]\n",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_document_is_refused_at_once_when_its_aliases_multiply(tmp_path: Path, bomb: str) -> None:
+    file = tmp_path / "bomb.yaml"
+    file.write_text(GOOD + BOMBS[bomb])
+    begun = time.process_time()
+    with pytest.raises(errors.UserError, match=r"bomb.yaml.*(at most \d+ (characters|keys|levels))"):
+        manifests.read([str(file)], HERE)
+    assert time.process_time() - begun < 2
+
+
+def test_document_is_read_when_it_has_ordinary_aliases_and_merges(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(GOOD + "x: &x {a: '1'}\ndata: {<<: *x, b: '2'}\nmore: [*x, *x]\n")
+    (document,) = manifests.read([str(file)], HERE)
+    assert document.body["data"] == {"a": "1", "b": "2"}
+    assert document.body["more"] == [{"a": "1"}, {"a": "1"}]

@@ -1,5 +1,6 @@
 import datetime as dt
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,14 @@ def test_start_has_only_the_nodes_phases_when_the_runtime_reports_none():
         "probe": 3.0,
     }
     assert result.method == "Cold"
+
+
+@pytest.mark.parametrize("text", ["a" * 60_000, "a" + " " * 60_000, f"load;dur={'9' * 60_000}"])
+def test_start_has_only_the_nodes_phases_when_a_replica_reports_an_endless_word(text):
+    begun = time.process_time()
+    result = trace(NodeStart(SEEN), after(2), after(5), {"server-timing": text})
+    assert time.process_time() - begun < 1
+    assert (result.seconds["load"], result.seconds["probe"]) == (0.0, 3.0)
 
 
 def test_phases_are_not_negative_when_the_clock_was_set_back():

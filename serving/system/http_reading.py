@@ -1,0 +1,79 @@
+"""Reads pages of peers that are not trusted, as replicas are: of limited size, in limited time, from them alone.
+
+aiohttp unpacks a compressed page before anyone can count its bytes, so no page may be compressed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
+
+from serving import errors
+
+_ENCODING = "Content-Encoding"
+_PLAIN = {"Accept-Encoding": "identity"}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer that was read to its end; a redirect is an answer like any other."""
+
+    status: int
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        """The body; bytes that are not UTF-8 are replaced."""
+        return self.body.decode(errors="replace")
+
+
+def session(
+    base_url: str | None = None, connector: aiohttp.BaseConnector | None = None
+) -> aiohttp.ClientSession:
+    """Return a session for `get`, without cookies; must be called in a running event loop."""
+    return aiohttp.ClientSession(
+        base_url=base_url,
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    )
+
+
+async def get(
+    opened: aiohttp.ClientSession,
+    url: str | URL,
+    *,
+    limit: int,
+    seconds: float,
+    query: Mapping[str, str] | None = None,
+) -> Page:
+    """Read one page; redirects are not followed, as a peer could send us to any address that we can reach.
+
+    Args:
+        opened: a session from `session`.
+        url: the page's address.
+        limit: most bytes of the body.
+        seconds: most seconds until its last byte.
+        query: parameters to add to the address.
+
+    Raises:
+        errors.Unavailable: no answer in time, a longer one, or a compressed one.
+    """
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    try:
+        async with opened.get(
+            url, params=query, headers=_PLAIN, timeout=timeout, allow_redirects=False
+        ) as response:
+            if (encoding := response.headers.get(_ENCODING, "identity").lower()) != "identity":
+                raise errors.Unavailable(f"{_ENCODING}: must be identity, got {encoding[:40]!r}")
+            body = bytearray()
+            async for part in response.content.iter_any():
+                body += part
+                if len(body) > limit:
+                    raise errors.Unavailable(f"an answer of more than {limit} bytes")
+            return Page(response.status, bytes(body))
+    except TimeoutError as error:
+        raise errors.Unavailable(f"no answer within {seconds:g} s") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise errors.Unavailable(f"{type(error).__name__}: {error}") from error
