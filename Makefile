@@ -13,7 +13,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv llm demo demo-llm test test-units fuzz check lint bench test-cluster kubeconfig lock docs proto clean
+.PHONY: help venv llm demo demo-llm test fuzz check lint bench test-cluster kubeconfig lock docs proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,20 +46,13 @@ demo: venv ## From two training jobs to weighted traffic, and to zero and back, 
 demo-llm: llm ## The same with language models that it trains, in some four minutes; installs PyTorch
 	@$(BIN)/slipway demo --llm
 
-# The lowest priority takes what the tests of processes leave: they wait for processes, clocks and disks.
 # One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
-# first, by name.
+# first, by name, and mostly wait: lint runs beside them.
 test: venv ## Lint, types, import contracts and all tests
-	@background() { \
-	  nice -n $$1 $(MAKE) --no-print-directory $$2 >$(VENV)/$$2.log 2>&1 || \
-	    { echo "$$2 has failed; its output follows the tests, and is in $(VENV)/$$2.log" >&2; exit 1; }; }; \
-	background 4 test-units & units=$$!; background 10 lint & lint=$$!; \
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ignore tests/unit tests; tests=$$?; \
-	wait $$units; united=$$?; wait $$lint; linted=$$?; cat $(VENV)/lint.log $(VENV)/test-units.log; \
-	[ $$united = 0 ] && [ $$linted = 0 ] && exit $$tests
-
-test-units: venv ## The tests without processes and files of others, in one process
-	$(BIN)/python -m pytest tests/unit
+	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
+	  { echo "lint has failed; its output follows the tests, and is in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
+	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
 fuzz: venv ## New inputs for every property test, many for the API server; failing ones stay in .hypothesis/fuzz
 	$(BIN)/python -m pytest -n $(JOBS) --hypothesis-profile fuzz --timeout 3600 -m hypothesis \

@@ -90,17 +90,17 @@ class Surroundings:
             self.api.change(kinds.ROUTE, NS, meta["name"], {"status": {"gateways": [entry]}})
 
 
-def ready_version(name: str, framework: str = "sklearn") -> Object:
+def ready_version(name: str, framework: str = "sklearn", namespace: str = NS) -> Object:
     """Return a ModelVersion that has been built."""
     digest = "sha256:" + (name.encode().hex() * 32)[:64]
     return {
         "apiVersion": kinds.MODEL_VERSION.api_version,
         "kind": "ModelVersion",
-        "metadata": {"name": name, "namespace": NS},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"modelName": "digits", "source": {"path": "/somewhere"}},
         "status": {
             "phase": "Ready",
-            "image": f"slipway.local/{NS}/digits@{digest}",
+            "image": f"slipway.local/{namespace}/digits@{digest}",
             "digest": digest,
             "framework": framework,
         },

@@ -124,8 +124,7 @@ async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[Rep
         await kube.create(kinds.LEASE, lease)
         stack.push_async_callback(kube.delete, kinds.LEASE, "default", lease["metadata"]["name"])
         for name in ("v1", "v2"):
-            version = ready_version(name)
-            version["metadata"]["namespace"] = namespace
+            version = ready_version(name, namespace=namespace)
             created = await kube.create(kinds.MODEL_VERSION, version)
             await kube.apply_status(kinds.MODEL_VERSION, created, version["status"])
         watches = Watches(clients[0])

@@ -106,7 +106,7 @@ async def test_load_generators_have_users_of_their_own(target: LoadTarget) -> No
 
 
 def groups() -> set[Path]:
-    return set(Path("/sys/fs/cgroup").glob(f"**/{cgroups.TOP}/*/"))
+    return set(Path("/sys/fs/cgroup").glob(f"**/{cgroups.TOP}/{os.getpid()}-*/"))
 
 
 def needs(controller: str) -> None:
