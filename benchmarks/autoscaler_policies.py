@@ -40,7 +40,7 @@ QUICK_SKIPPED = ("ramp", "daylight saving", "holiday", "lost data", "bursts")
 
 def main() -> None:
     options = _options()
-    console = Console(stderr=True, width=140)
+    console = Console(stderr=True, width=180)
     plan = Plan(
         directory=options.traces,
         startups=QUICK_STARTUPS if options.quick else tuple(options.startup),
@@ -155,7 +155,7 @@ def _print(console: Console, rows: Sequence[Row]) -> None:
             title=f"{place or 'all services, means'}: % late / replica-hours over the oracle's"
             " / % cold / actions an hour"
         )
-        table.add_column("policy")
+        table.add_column("policy", no_wrap=True)
         for startup in startups:
             table.add_column(f"start {startup}", justify="right", no_wrap=True)
         for policy in policies:
