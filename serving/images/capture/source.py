@@ -68,8 +68,19 @@ def open_directory(
 
 
 def _check_apart(source: Path, fd: int, apart: Path) -> None:
-    """Compare the directory that was opened, whichever links led to it."""
+    """Compare the directory that was opened, whichever links led to it.
+
+    The name of a directory of another mount namespace, as `/proc/PID/root` leads to, says nothing about its place.
+    """
     real, forbidden = Path(f"/proc/self/fd/{fd}").readlink(), apart.resolve()
+    try:
+        is_named = os.path.samestat(real.stat(), os.fstat(fd))
+    except OSError:
+        is_named = False
+    if not is_named:
+        raise errors.Permanent(
+            "InvalidOutput", f"{source}: must be a directory of the machine's own file tree"
+        )
     if real.is_relative_to(forbidden) or forbidden.is_relative_to(real):
         raise errors.Permanent(
             "InvalidOutput", f"{source}: must be apart from the data directory, got {real}"

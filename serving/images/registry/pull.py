@@ -7,6 +7,7 @@ that was killed starts again.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 
 from serving import errors
@@ -52,14 +53,10 @@ async def pull(
     manifest = await manifests.get_image(registry, reference)
     if trusted_keys:
         await signatures.require(registry, reference, manifest.digest, trusted_keys)
-    if not await _has(store, manifest.digest):
+    if not await _is_known(store, manifest.digest):
         await _pull_image(registry, store, reference.at(manifest.digest), manifest.data)
     await asyncio.to_thread(store.set_origin, manifest.digest, str(reference.at(manifest.digest)))
     return manifest.digest
-
-
-async def _has(store: ModelStore, digest: str) -> bool:
-    return await asyncio.to_thread(store.has, digest)
 
 
 async def _is_known(store: ModelStore, digest: str) -> bool:
@@ -72,10 +69,11 @@ async def _pull_image(registry: Registry, store: ModelStore, reference: Referenc
     limit = registry.settings.parallel
     with ThreadPoolExecutor(limit, thread_name_prefix="pull") as threads:
         async with _Importing(store, manifest, str(reference)) as staged:
+            shared = await asyncio.to_thread(_layers_of_registries, store)
 
             async def pull_layer(layer: image.Layer) -> None:
                 blob = Blob(layer.digest, layer.size)
-                if not await _from_store(store, staged, threads, blob):
+                if blob.digest not in shared or not await _from_store(store, staged, threads, blob):
                     source = blobs.chunks(registry, reference, blob)
                     await transfers.download(threads, source, _adding(staged, blob.digest))
 
@@ -89,6 +87,19 @@ async def _pull_image(registry: Registry, store: ModelStore, reference: Referenc
 
 def _adding(staged: Import, digest: str) -> Callable[[Iterable[bytes]], None]:
     return lambda chunks: staged.add_layer(digest, chunks)
+
+
+def _layers_of_registries(store: ModelStore) -> set[str]:
+    """Return the digests of layers that a registry has or had.
+
+    Others belong to a namespace that built them: whoever knows their digest must not get them by a manifest.
+    """
+    found = set()
+    for digest in store.images():
+        with suppress(errors.Permanent):  # removed or broken meanwhile
+            if store.origin(digest) is not None:
+                found |= {layer.digest for layer in image.parse(store.read_manifest(digest)).layers}
+    return found
 
 
 async def _from_store(store: ModelStore, staged: Import, threads: ThreadPoolExecutor, blob: Blob) -> bool:

@@ -122,14 +122,14 @@ local function members(text)
   return nil
 end
 
--- Returns a value without the spaces around it. The pattern `^%s*(.-)%s*$` would be quadratic.
+-- Returns a value without the spaces around it; nil if it is too long with them.
 local function value(text, values, name)
   local range = values[name]
-  local first = range and text:find("%S", range[1])
-  if not first or first > range[2] then return nil end
-  local last = range[2]
-  while text:find("^%s", last) do last = last - 1 end
-  return last - first < MAX_VALUE and text:sub(first, last) or nil
+  if not range or range[2] - range[1] >= MAX_VALUE then return nil end
+  local first, last = text:find("%S", range[1]), range[2]
+  if not first or first > last then return nil end
+  while text:find("^%s", last) do last = last - 1 end  -- `^(.-)%s*$` would be quadratic
+  return text:sub(first, last)
 end
 
 -- Returns the request with stream options that ask for the numbers of tokens.

@@ -195,3 +195,26 @@ async def test_cancelled_pull_leaves_nothing_and_logs_no_error(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     proxy.faults.answer_bytes_per_second = None
     assert await fetch(proxy, store, built) == built.digest
+
+
+async def test_layers_are_downloaded_when_they_were_only_built_here(
+    proxy: FaultyProxy, store: ModelStore, tmp_path: Path
+) -> None:
+    """Whoever knows the digest of a namespace's image must not get it by the manifest of a registry."""
+    files, elsewhere = tmp_path / "files", ModelStore(tmp_path / "elsewhere")
+    files.mkdir()
+    (files / "weights").write_bytes(os.urandom(BIG))
+    async with Registry(Credentials.none(), SETTINGS) as registry:
+        downloaded = []
+        for tag, name in (("v1", "a"), ("v2", "b")):
+            (files / f"{name}.json").write_text("{}")
+            image = capture(files, elsewhere, repository="r", lineage={})
+            await push(registry, elsewhere, image.digest, Reference.parse(f"{proxy.host}/models/own:{tag}"))
+            if tag == "v1":
+                assert capture(files, store, repository="r", lineage={}).digest == image.digest
+            before = proxy.answers_bytes
+            await pull(registry, store, Reference.parse(f"{proxy.host}/models/own@{image.digest}"))
+            downloaded.append(proxy.answers_bytes - before)
+            assert store.verify(image.digest, deep=True) == image.files
+    assert downloaded[0] > BIG
+    assert downloaded[1] < BIG / 2, "a layer that came from a registry was downloaded again"

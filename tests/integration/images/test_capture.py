@@ -339,3 +339,20 @@ def test_source_is_refused_when_it_is_not_apart_from_the_data_directory(
     (tmp_path / "link").symlink_to(trained)
     refused(tmp_path / place, store, "InvalidOutput", "must be apart from the data directory", apart=trained)
     assert grab(trained, store, apart=tmp_path / "out2").size
+
+
+@pytest.mark.root
+def test_source_is_refused_when_it_lies_in_another_mount_namespace(
+    trained: Path, store: ModelStore, tmp_path: Path
+) -> None:
+    """There the data directory may have any name."""
+    (tmp_path / "elsewhere").mkdir()
+    script = 'mount --bind "$0" "$1" && echo mounted && exec sleep 60'
+    command = ["unshare", "--mount", "sh", "-c", script, str(trained), str(tmp_path / "elsewhere")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"mounted\n"
+        path = Path(f"/proc/{process.pid}/root{tmp_path / 'elsewhere'}")
+        assert list(path.iterdir())
+        refused(path, store, "InvalidOutput", "must be a directory of the machine's own", apart=trained)
+        process.kill()

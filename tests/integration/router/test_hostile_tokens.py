@@ -31,8 +31,16 @@ async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
         b'{"stream_options": ' + b' "include_usage"' * (MIB // 16) + b"}",
         b'{"messages": "' + b"\\" * MIB + b'"}',
         b'{"model": "' + b" " * MIB + b'x", "stream": true}',
+        b'{"model": "x"' + b" " * 3 * MIB + b"}",
     ],
-    ids=["spaces in a string", "spaces in a number", "many options", "backslashes", "spaces in the model"],
+    ids=[
+        "spaces in a string",
+        "spaces in a number",
+        "many options",
+        "backslashes",
+        "spaces in the model",
+        "spaces behind the model",
+    ],
 )
 @pytest.mark.parametrize("path", ["default/chat", "default/openai"])
 async def test_script_is_linear_when_a_request_is_hostile(chat: Chat, path: str, body: bytes) -> None:
