@@ -342,6 +342,7 @@ def test_source_is_refused_when_it_is_not_apart_from_the_data_directory(
 
 
 @pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_source_is_refused_when_it_lies_in_another_mount_namespace(
     trained: Path, store: ModelStore, tmp_path: Path
 ) -> None:
