@@ -152,7 +152,7 @@ class Generator:
         rows = np.concatenate(parts)
         after = rows["intended"][rows["done"] >= end]
         rows = np.sort(rows[_within(rows["done"], begin, end)], order="done")
-        open_at_end = np.concatenate([unanswered, after])
+        open_at_end = np.union1d(unanswered, after)  # some were answered after the drivers had listed them
         gaps = sorted(gap for locust in self._locusts for gap in locust.gaps if begin <= gap[0] < end)
         itl = np.frombuffer(b"".join(content for _, content in gaps), dtype=np.float64)
         itl_done = np.repeat(
