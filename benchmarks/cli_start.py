@@ -1,4 +1,8 @@
-"""CPU time of short commands: help, version, a Tab, and a `get` without an API, the start of every command.
+"""CPU time of short commands, and of the imports of components.
+
+The commands are help, version, a Tab, and a `get` without an API, the start of every command. Two components are
+imported as they are, and after what their libraries would import as well: the command line of CEL's, and the
+generated Kubernetes client.
 
 User and system time of a new process each, in turn, beside `python -c pass`. The kubeconfig names a closed
 port, so `get` imports and configures its client and then fails at once.
@@ -24,6 +28,13 @@ contexts: [{name: local, context: {cluster: local, user: user}}]
 users: [{name: user, user: {token: secret}}]
 current-context: local
 """
+IMPORTS = {
+    "api": "serving.embedded.apiserver.server",
+    "apiWithCommandLineOfCel": "cel.cli, serving.embedded.apiserver.server",
+    "gateway": "serving.router.gateway",
+    "gatewayWithGeneratedClient": "kubernetes.aio.client.api_client, serving.router.gateway",
+}
+"""Modules that are imported in turn."""
 SLIPWAY = [sys.executable, "-m", "serving.app"]
 
 
@@ -47,6 +58,7 @@ def main(*, runs: int) -> None:
             "version": [*SLIPWAY, "version"],
             "getHelp": [*SLIPWAY, "get", "--help"],
             "get": [*SLIPWAY, "get", "--kubeconfig", str(kubeconfig)],
+            **{name: [sys.executable, "-c", f"import {modules}"] for name, modules in IMPORTS.items()},
             "tab": [*SLIPWAY, "__complete", "zsh", "get", "--kubeconfig", str(kubeconfig), "inf", ""],
         }
         for command in commands.values():

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from serving import clock
-from serving.system.cgroup_layout import OPTIONAL_FILES, CgroupLayout, layout, memory_limit, process_limit
+from serving.system import cgroup_files
+from serving.system.cgroup_layout import OPTIONAL_FILES, CgroupLayout, memory_limit, process_limit
 from tuner.settings import LoadSettings
 
 log = logging.getLogger(__name__)
@@ -25,20 +26,15 @@ _REMOVE_SECONDS = 1.0
 
 def make(user: int, settings: LoadSettings) -> list[str]:
     """Make and limit the cgroups of the processes of one run; those that cannot be limited are logged."""
-    mounts = Path("/proc/mounts").read_text()
-    unified, controllers = layout(mounts, "").unified, ""
-    if unified:
-        with contextlib.suppress(OSError):
-            controllers = Path(unified, "cgroup.controllers").read_text()
-    found, group = layout(mounts, controllers), f"{TOP}/{os.getpid()}-{user}"
+    layout, group = cgroup_files.machine_layout(), f"{TOP}/{os.getpid()}-{user}"
     writes = [
-        *process_limit(found, group, settings.pids_limit),
-        *memory_limit(found, group, settings.memory_bytes),
+        *process_limit(layout, group, settings.pids_limit),
+        *memory_limit(layout, group, settings.memory_bytes),
     ]
     made = []
-    for root in dict.fromkeys(filter(None, map(found.root_of, _LIMITED))):
+    for root in dict.fromkeys(filter(None, map(layout.root_of, _LIMITED))):
         try:
-            _make(found, root, group)
+            _make(layout, root, group)
             made.append(f"{root}/{group}")
             for path, text in writes:
                 if path.startswith(f"{root}/"):
@@ -46,18 +42,18 @@ def make(user: int, settings: LoadSettings) -> list[str]:
         except OSError as error:
             log.warning("a load generator is not limited: %s: %s", error.filename or root, error.strerror)
     for controller in _LIMITED:
-        if found.root_of(controller) is None:
+        if layout.root_of(controller) is None:
             log.warning("a load generator's %s is not limited: no cgroup controller is mounted", controller)
     return made
 
 
-def _make(found: CgroupLayout, root: str, group: str) -> None:
+def _make(layout: CgroupLayout, root: str, group: str) -> None:
     top = Path(root, TOP)
-    if root == found.unified:
-        _delegate(Path(root), found)
+    if root == layout.unified:
+        _delegate(Path(root), layout)
     top.mkdir(exist_ok=True)
-    if root == found.unified:
-        _delegate(top, found)
+    if root == layout.unified:
+        _delegate(top, layout)
         with contextlib.suppress(OSError):  # without the controller, processes compete one by one
             (top / "cpu.weight").write_text(str(_WEIGHT * len(os.sched_getaffinity(0))))
     for earlier in top.iterdir():
@@ -67,8 +63,8 @@ def _make(found: CgroupLayout, root: str, group: str) -> None:
     Path(root, group).mkdir(exist_ok=True)
 
 
-def _delegate(path: Path, found: CgroupLayout) -> None:
-    names = " ".join(f"+{name}" for name in _LIMITED if name in found.unified_controllers)
+def _delegate(path: Path, layout: CgroupLayout) -> None:
+    names = " ".join(f"+{name}" for name in _LIMITED if name in layout.unified_controllers)
     (path / "cgroup.subtree_control").write_text(names)
 
 
@@ -94,10 +90,4 @@ def _removed(group: Path) -> bool:
             if pid > 0:  # 0 is a process of a namespace that is not below this one, and to `kill` this group
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-    try:
-        group.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
+    return cgroup_files.remove(group)

@@ -18,7 +18,7 @@ from serving.resources.kinds import Kind
 MOST_COPIED = 1_000_000
 """Characters that aliases and merges add to a file: an object that the API takes is hardly larger."""
 MOST_MERGED = 10_000
-"""Keys that merges add to one mapping: the largest objects have some thousands."""
+"""Keys that merges add to the mappings of a file: the largest objects have some thousands."""
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -113,11 +113,14 @@ def _parsed(content: str) -> list[Any]:
 class _Loader(yaml.SafeLoader):
     """Bounds what merges (`<<`) copy, as each level of a document could multiply it."""
 
+    merged = 0
+
     def flatten_mapping(self, node: Any) -> None:
         before = len(node.value)
         super().flatten_mapping(node)
-        if len(node.value) - before > MOST_MERGED:
-            problem = f"merges may add at most {MOST_MERGED} keys to a mapping"
+        self.merged += max(0, len(node.value) - before)
+        if self.merged > MOST_MERGED:
+            problem = f"merges may add at most {MOST_MERGED} keys to the mappings of a file"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 

@@ -35,7 +35,7 @@ class Mount:
     read_only: bool
     files: tuple[tuple[str, bytes, int], ...] | None = None
     is_resolved: bool = False
-    """The source has no links: a file that is found elsewhere is another one, and must not be mounted."""
+    """The source was checked without links: the file is mounted only if it lies at exactly this path."""
 
 
 def digest_of(reference: str) -> str | None:

@@ -94,12 +94,12 @@ def _layers_of_registries(store: ModelStore) -> set[str]:
 
     Others belong to a namespace that built them: whoever knows their digest must not get them by a manifest.
     """
-    found = set()
+    layers: set[str] = set()
     for digest in store.images():
         with suppress(errors.Permanent):  # removed or broken meanwhile
             if store.origin(digest) is not None:
-                found |= {layer.digest for layer in image.parse(store.read_manifest(digest)).layers}
-    return found
+                layers |= {layer.digest for layer in image.parse(store.read_manifest(digest)).layers}
+    return layers
 
 
 async def _from_store(store: ModelStore, staged: Import, threads: ThreadPoolExecutor, blob: Blob) -> bool:

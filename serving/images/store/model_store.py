@@ -102,11 +102,11 @@ class ModelStore:
             if fields.get("artifactType") == oci.LINEAGE_TYPE
             for layer in json.loads(document)["layers"]
         ]
-        found = set()
+        names = set()
         for blob in blobs:
             with suppress(FileNotFoundError):
-                found.add(str(json.loads(self._contents.blob(blob).read_bytes()).get("repository", "")))
-        return found
+                names.add(str(json.loads(self._contents.blob(blob).read_bytes()).get("repository", "")))
+        return names
 
     @contextmanager
     def importing(self, manifest: bytes, *, origin: str | None = None) -> Iterator[Import]:

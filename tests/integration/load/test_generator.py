@@ -52,6 +52,16 @@ async def test_closed_loop_keeps_users_busy_and_changes_levels_without_a_restart
     assert descriptors() == before
 
 
+@pytest.mark.parametrize("users", [1, 3, 6])
+async def test_every_user_has_an_unfinished_request_when_none_is_answered_in_a_window(
+    target: LoadTarget, users: int
+) -> None:
+    async with Generator.start(target.url, plan("/wait/900"), SETTINGS, user_ids=user_ids()) as generator:
+        samples = await generator.window(users, 0.3)
+        assert len(samples.ok) == 0
+        assert len(samples.unfinished) == users
+
+
 async def test_windows_exclude_the_first_response_of_new_users(target: LoadTarget) -> None:
     """Hundreds of users that connect at once wait long for the first response only."""
     async with Generator.start(target.url, plan("/first/700"), SETTINGS, user_ids=user_ids()) as generator:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serving.errors import Temporary
-from serving.system.cgroup_layout import layout
+from serving.system import cgroup_files
 from tests.integration.load.conftest import LoadTarget
 from tests.rig.load_users import user_ids
 from tuner.load import cgroups
@@ -110,12 +110,7 @@ def groups() -> set[Path]:
 
 
 def needs(controller: str) -> None:
-    mounts = Path("/proc/mounts").read_text()
-    found = [
-        Path(line.split()[1], "cgroup.controllers") for line in mounts.splitlines() if " cgroup2 " in line
-    ]
-    controllers = " ".join(file.read_text() for file in found)
-    if layout(mounts, controllers).root_of(controller) is None:
+    if cgroup_files.machine_layout().root_of(controller) is None:
         pytest.skip(f"no cgroup controller for {controller}")
 
 

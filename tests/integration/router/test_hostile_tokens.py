@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from serving import clock
-from tests.integration.router.test_token_accounting import Chat, chatting
+from tests.rig.servers.chat import Chat, chatting
 
 SECONDS = 1.0
 """Of a linear script; a quadratic one takes from 7 s to minutes for these inputs, in which no service is answered."""

@@ -1,10 +1,8 @@
 """Envoy counts the tokens of requests to language models, however the requests end."""
 
 import asyncio
-import contextlib
-import io
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,68 +12,12 @@ import pytest
 
 from serving import clock
 from serving.router.envoy import token_accounting
-from serving.router.envoy.token_accounting import TokenCounts
-from serving.router.plan.service import socket_name
-from tests.fakes.language_engine import PROMPT_TOKENS, LanguageEngine
+from tests.fakes.language_engine import PROMPT_TOKENS
 from tests.rig.addresses import own
-from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
+from tests.rig.servers.chat import Chat, chatting
+from tests.rig.servers.gateway import endpoint_slice, route
 
-ADDRESS = own(61)
 PAIRS = token_accounting.PAIRS
-
-
-class Chat:
-    """A gateway with one language model, and its client."""
-
-    def __init__(self, rig: GatewayRig, engine: LanguageEngine, session: aiohttp.ClientSession) -> None:
-        self.rig, self.engine, self._session = rig, engine, session
-
-    async def serve(self, usage: str) -> None:
-        chat = route("chat", [("a", 10_000)])
-        chat["spec"]["tokenUsage"] = usage
-        await self.rig.serve([chat], [endpoint_slice("chat-a", [ADDRESS])])
-
-    @contextlib.asynccontextmanager
-    async def asked(
-        self, path: str = "chat/completions", **fields: Any
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        body = orjson.dumps(
-            {"messages": [{"role": "user", "content": 'tell "me"'}], "model": "chat", **fields}
-        )
-        url = f"{self.rig.url}/default/chat/v1/{path}"
-        async with self._session.post(url, data=io.BytesIO(body)) as response:
-            yield response
-
-    async def ask(self, path: str = "chat/completions", **fields: Any) -> bytes:
-        async with self.asked(path, **fields) as response:
-            assert response.status == 200
-            return await response.read()
-
-    async def counts(self) -> TokenCounts:
-        page = token_accounting.parse(await self.rig.admin.tokens())
-        return page.get(socket_name("default/chat-a/8080"), TokenCounts())
-
-    async def until(self, holds: Callable[[TokenCounts], bool]) -> TokenCounts:
-        deadline = clock.monotonic() + 5
-        while not holds(counts := await self.counts()):
-            assert clock.monotonic() < deadline, counts
-            await asyncio.sleep(0.02)
-        return counts
-
-    async def until_settled(self) -> TokenCounts:
-        return await self.until(lambda counts: not any(counts.waiting(name) for name in PAIRS))
-
-
-@contextlib.asynccontextmanager
-async def chatting(root: Path, **gateway: Any) -> AsyncIterator[Chat]:
-    """Args: gateway: settings that differ from the rig's."""
-    engine = LanguageEngine()
-    async with (
-        engine.listening(ADDRESS, 8080),
-        gateway_rig(root, **gateway) as rig,
-        aiohttp.ClientSession() as session,
-    ):
-        yield Chat(rig, engine, session)
 
 
 @pytest.fixture

@@ -267,12 +267,13 @@ async def deployed(
 
 async def objects(kube: Kube) -> dict[kinds.Kind, list[str]]:
     """Return the names of all objects by kind, without Events, and without those that a new stack has."""
-    found = {}
+    names_by_kind = {}
     for kind in kinds.ALL:
         if kind not in {kinds.NAMESPACE, kinds.EVENT_V1, kinds.LEASE}:
             items = (await kube.list(kind, NAMESPACE)).items
-            found[kind] = [item["metadata"]["name"] for item in items]
-    return {kind: found_names for kind, found_names in found.items() if found_names}
+            if items:
+                names_by_kind[kind] = [item["metadata"]["name"] for item in items]
+    return names_by_kind
 
 
 async def empty(stack: LiveStack, seconds: float = 60) -> None:

@@ -1,7 +1,7 @@
 """Finds and makes the directories and files of hostPath volumes, by descriptors and without following links.
 
 Other Pods may own directories on the way, and replace a name in them by a link at any moment. So a path is
-resolved once, the resolved path is checked, and what is made or mounted is what lies at that path.
+resolved once, the resolved path is checked, and only a file at the resolved path is made or mounted.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ class HostPaths:
             for name in missing:
                 os.mkdir(name, 0o755, dir_fd=nearest)
                 nearest = _opened(os.open(name, _OPEN, dir_fd=nearest), opened)
-                # Whoever owns the parent can exchange what was made for another directory of its own alone.
+                # The owner of the parent can replace the new directory by another one of the same owner.
                 if os.fstat(nearest).st_uid != os.geteuid() or os.listdir(nearest):  # noqa: PTH208 by descriptor
                     raise _refusal(text, f"{name!r} was replaced while it was made")
             if user is not None:
@@ -81,10 +81,10 @@ class HostPaths:
     def _may_make(self, parent_fd: int, parent: str, user: int) -> bool:
         if any(within(parent, os.path.realpath(root)) for root in self.roots):
             return True
-        found = os.fstat(parent_fd)
-        if found.st_uid == user:
-            return bool(found.st_mode & stat.S_IWUSR)
-        return bool(found.st_mode & (stat.S_IWGRP if found.st_gid == user else stat.S_IWOTH))
+        status = os.fstat(parent_fd)
+        if status.st_uid == user:
+            return bool(status.st_mode & stat.S_IWUSR)
+        return bool(status.st_mode & (stat.S_IWGRP if status.st_gid == user else stat.S_IWOTH))
 
     def _inherit(self, directory: int, user: int | None) -> None:
         """Give a Pod the directory that `DirectoryOrCreate` made for a Pod without processes: a Job's last attempt."""

@@ -144,10 +144,10 @@ def _view(view: dict[str, Any], user: int) -> None:
 
 def _check(fd: int, path: str) -> None:
     """Raise OSError unless this file lies at `path`: since it was checked, a Pod may have put a link in the way."""
-    found = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 as above
-    if found != path:
+    opened = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 as above
+    if opened != path:
         raise OSError(
-            errno.ESTALE, f"the hostPath was replaced after it was checked, and leads to {found}", path
+            errno.ESTALE, f"the hostPath was replaced after it was checked, and leads to {opened}", path
         )
 
 

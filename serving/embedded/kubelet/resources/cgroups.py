@@ -11,7 +11,8 @@ from pathlib import Path
 from serving import clock
 from serving.embedded.kubelet.resources.cgroup_limits import oom_file, settings, weight_of_all
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
-from serving.system.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, layout, process_limit
+from serving.system import cgroup_files
+from serving.system.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, process_limit
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Cgroups:
             with contextlib.suppress(OSError):
                 for group in Path(root, TOP, SPARES).iterdir():
                     if group.is_dir():
-                        _removed(group)
+                        cgroup_files.remove(group)
 
     def _limited(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
         self._write(settings(self.layout, name, limits))
@@ -142,30 +143,14 @@ class Cgroups:
             except FileNotFoundError:  # the end of another container removed it
                 continue
             for group in groups:
-                while not _removed(group) and clock.monotonic() < deadline:
+                while not cgroup_files.remove(group) and clock.monotonic() < deadline:
                     time.sleep(0.01)
-            _removed(base)
-
-
-def _removed(group: Path) -> bool:
-    try:
-        group.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
+            cgroup_files.remove(base)
 
 
 def detect(pids_limit: int = 0) -> Cgroups:
     """Determine by trial which resources can be limited; `pids_limit` is that of each Pod."""
-    mounts = Path("/proc/mounts").read_text()
-    first = layout(mounts, "")
-    controllers = ""
-    if first.unified:
-        with contextlib.suppress(OSError):
-            controllers = Path(first.unified, "cgroup.controllers").read_text()
-    cgroups = Cgroups(layout(mounts, controllers), pids_limit=pids_limit)
+    cgroups = Cgroups(cgroup_files.machine_layout(), pids_limit=pids_limit)
     for resource in CONTROLLERS:
         if cgroups.layout.root_of(resource) is None:
             cgroups.missing[resource] = "no cgroup controller is mounted"

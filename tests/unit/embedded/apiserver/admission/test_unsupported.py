@@ -129,7 +129,7 @@ def test_name_of_a_secret_is_refused_in_pods_and_templates_when_it_leads_to_anot
         "volumes": [{"name": "v", "secret": {"secretName": name}}],
         "containers": [{"name": "main", "image": "web:1", "envFrom": [{"secretRef": {"name": name}}]}],
     }
-    found = {"spec.volumes[0].secret.secretName", "spec.containers[0].envFrom[0].secretRef.name"}
+    paths = {"spec.volumes[0].secret.secretName", "spec.containers[0].envFrom[0].secretRef.name"}
     for kind, body, prefix in (
         (kinds.POD, pod(), ""),
         (kinds.DEPLOYMENT, deployment(), "spec.template."),
@@ -138,7 +138,7 @@ def test_name_of_a_secret_is_refused_in_pods_and_templates_when_it_leads_to_anot
         spec = body["spec"] if kind is kinds.POD else body["spec"]["template"]["spec"]
         spec |= fields
         refused = causes(kind, body)
-        assert refused.keys() == {prefix + field for field in found}
+        assert refused.keys() == {prefix + path for path in paths}
         assert all(
             rule.startswith(f'Invalid value: "{name}": ') and "must be a DNS-1123 subdomain" in rule
             for rule in refused.values()

@@ -87,10 +87,10 @@ def test_nothing_is_made_when_a_link_replaces_a_directory_after_the_path_was_res
     resolve = os.path.realpath
 
     def realpath(path: Any, **options: Any) -> str:
-        found = resolve(path, **options)
+        resolved = resolve(path, **options)
         if str(path) == f"{parent}/new":
             exchange(parent, target)
-        return str(found)
+        return str(resolved)
 
     monkeypatch.setattr(os.path, "realpath", realpath)
     with pytest.raises(errors.Temporary, match="cannot be made"):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.embedded.kubelet.resources import cgroups as cgroups_module
 from serving.embedded.kubelet.resources.cgroup_limits import not_enforced
 from serving.embedded.kubelet.resources.cgroups import SPARES, TOP, Cgroups, detect
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
+from serving.system import cgroup_files
 from serving.system.cgroup_layout import CgroupLayout
 
 
@@ -35,7 +35,7 @@ def test_limits_that_an_ordinary_user_cannot_enforce_have_a_remedy(
 ) -> None:
     root = str(tmp_path)
     layouts = {1: CgroupLayout(cpu_v1=root), 2: CgroupLayout(root, unified_controllers=frozenset({"cpu"}))}
-    monkeypatch.setattr(cgroups_module, "layout", lambda *_: layouts[version])
+    monkeypatch.setattr(cgroup_files, "machine_layout", lambda: layouts[version])
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "access", lambda *_: False)
     cgroups, limits = detect(), ContainerLimits(cpu=Decimal(1))
@@ -47,7 +47,7 @@ def test_reason_of_the_nodes_start_stays_when_a_limit_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     root = tmp_path / "none"
-    monkeypatch.setattr(cgroups_module, "layout", lambda *_: CgroupLayout(cpu_v1=str(root)))
+    monkeypatch.setattr(cgroup_files, "machine_layout", lambda: CgroupLayout(cpu_v1=str(root)))
     cgroups = detect()
     cgroups.create("uid", "main", ContainerLimits(cpu=Decimal(1)))
     assert cgroups.missing["cpu"] == f"{root}: No such file or directory"
