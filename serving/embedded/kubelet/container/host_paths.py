@@ -18,6 +18,8 @@ from serving.system.user_ids import UserIds
 
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAMESPACE = "trusted.slipway.namespace"
+"""Extended attribute of a directory that was made for a Pod; no Pod can write it, xattr(7)."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,13 @@ class HostPaths:
     user_ids: UserIds | None
     """The ids of the Pods' users; None where all Pods have the agent's user."""
 
-    def resolve(self, text: str, kind: str, user: int | None) -> str:
+    def resolve(self, text: str, kind: str, namespace: str, user: int | None) -> str:
         """Return the path of a hostPath volume without links; make it if it is a missing `DirectoryOrCreate`.
 
         Args:
             text: the normalised path.
             kind: the volume's type.
+            namespace: the Pod's namespace.
             user: the Pod's user; None for the agent's.
 
         Raises:
@@ -47,7 +50,7 @@ class HostPaths:
             raise _refusal(text, "leads to the data directory")
         if kind == "DirectoryOrCreate":
             try:
-                self._make(text, real, user)
+                self._make(text, real, namespace, user)
             except OSError as error:
                 raise _refusal(text, f"cannot be made at {real}: {error.strerror}") from error
         path = Path(real)
@@ -55,12 +58,12 @@ class HostPaths:
             raise _refusal(text, f"is no {kind or 'file'}")
         return real
 
-    def _make(self, text: str, real: str, user: int | None) -> None:
+    def _make(self, text: str, real: str, namespace: str, user: int | None) -> None:
         """Make the directory `real` if it is missing; else hand it on from a Pod without processes."""
         with contextlib.ExitStack() as opened:
             nearest, missing = _nearest(real, opened)
             if not missing:
-                self._inherit(nearest, user)
+                self._inherit(nearest, namespace, user)
                 return
             parent = "/" + "/".join(real.split("/")[1 : -len(missing)])
             if user is not None and not self._may_make(nearest, parent, user):
@@ -76,6 +79,9 @@ class HostPaths:
                 if os.fstat(nearest).st_uid != os.geteuid() or os.listdir(nearest):  # noqa: PTH208 by descriptor
                     raise _refusal(text, f"{name!r} was replaced while it was made")
             if user is not None:
+                # A file system without trusted attributes hands no directory on.
+                with contextlib.suppress(OSError):
+                    os.setxattr(nearest, _NAMESPACE, namespace.encode())
                 os.fchown(nearest, user, user)
 
     def _may_make(self, parent_fd: int, parent: str, user: int) -> bool:
@@ -86,12 +92,12 @@ class HostPaths:
             return bool(status.st_mode & stat.S_IWUSR)
         return bool(status.st_mode & (stat.S_IWGRP if status.st_gid == user else stat.S_IWOTH))
 
-    def _inherit(self, directory: int, user: int | None) -> None:
-        """Give a Pod the directory that `DirectoryOrCreate` made for a Pod without processes: a Job's last attempt."""
+    def _inherit(self, directory: int, namespace: str, user: int | None) -> None:
+        """Give a Pod the directory that was made for a Pod of its namespace without processes: a Job's last attempt."""
         owner = os.fstat(directory).st_uid
         if self.user_ids is None or user is None or owner == user or owner not in self.user_ids:
             return
-        if owner in user_ids.in_use():
+        if _namespace_of(directory) != namespace or owner in user_ids.in_use():
             return
         for _, _, files, fd in os.fwalk(".", dir_fd=directory):
             for name in files:
@@ -119,6 +125,14 @@ def _nearest(path: str, opened: contextlib.ExitStack) -> tuple[int, list[str]]:
 def _opened(fd: int, opened: contextlib.ExitStack) -> int:
     opened.callback(os.close, fd)
     return fd
+
+
+def _namespace_of(directory: int) -> str | None:
+    """Return the namespace of the Pod that a directory was made for; None if it was made otherwise."""
+    try:
+        return os.getxattr(f"/proc/self/fd/{directory}", _NAMESPACE).decode()
+    except OSError:
+        return None
 
 
 def _change_owner(fd: int, owner: int, user: int) -> None:

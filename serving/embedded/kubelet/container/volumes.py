@@ -44,7 +44,7 @@ async def secrets(node: Node, namespace: str, names: Iterable[str]) -> dict[str,
     return data
 
 
-def directory(node: Node, uid: str, volume: Object, user: int | None) -> str:
+def directory(node: Node, pod: Object, volume: Object, user: int | None) -> str:
     """Make an emptyDir or hostPath volume if it is missing; return its directory or file.
 
     Raises:
@@ -52,14 +52,15 @@ def directory(node: Node, uid: str, volume: Object, user: int | None) -> str:
             made.
     """
     if kind_of(volume) == "emptyDir":
-        path = node.data_dir.pod_volume(uid, volume["name"])
+        path = node.data_dir.pod_volume(pod["metadata"]["uid"], volume["name"])
         if not path.is_dir():
             path.mkdir(parents=True, mode=0o700)
             if user is not None:
                 os.chown(path, user, user)
         return str(path)
     source = volume["hostPath"]
-    return node.host_paths.resolve(normpath(source["path"]), source.get("type", ""), user)
+    namespace = pod["metadata"]["namespace"]
+    return node.host_paths.resolve(normpath(source["path"]), source.get("type", ""), namespace, user)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ async def of_container(node: Node, pod: Object, container: Object, user: int | N
             images.append(await node.images.mount(pod, volume))
             mounts.append(Mount(target, images[-1].path, read_only=True))
         else:
-            source = await asyncio.to_thread(directory, node, pod["metadata"]["uid"], volume, user)
+            source = await asyncio.to_thread(directory, node, pod, volume, user)
             read_only = bool(mount.get("readOnly"))
             mounts.append(Mount(target, source, read_only, is_resolved=kind == "hostPath"))
     return Volumes(tuple(sorted(mounts, key=lambda mount: mount.target)), tuple(images))

@@ -10,6 +10,7 @@ import pytest
 from serving import errors
 from serving.embedded.kubelet.container import sandbox
 from serving.embedded.kubelet.container.host_paths import HostPaths
+from serving.system.user_ids import UserIds
 
 USER = 1_879_048_192
 """A Pod's user."""
@@ -49,7 +50,7 @@ def test_no_other_file_is_given_away_when_a_link_replaces_a_directory_that_was_j
     target.mkdir()
     after_making(monkeypatch, "x", lambda: exchange(tmp_path / "x", target))
     with pytest.raises(errors.Temporary, match=f"hostPath {tmp_path}/x{below}: cannot be made"):
-        paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/x{below}", "DirectoryOrCreate", USER)
+        paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/x{below}", "DirectoryOrCreate", "team", USER)
     assert target.stat().st_uid == 0
     assert list(target.iterdir()) == []
 
@@ -72,7 +73,7 @@ def test_no_other_directory_is_given_away_when_it_replaces_one_that_was_just_mad
 
     after_making(monkeypatch, "x", swap)
     with pytest.raises(errors.Temporary, match="'x' was replaced while it was made"):
-        paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/x", "DirectoryOrCreate", USER)
+        paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/x", "DirectoryOrCreate", "team", USER)
     assert (tmp_path / "x").stat().st_uid == owner
 
 
@@ -94,14 +95,14 @@ def test_nothing_is_made_when_a_link_replaces_a_directory_after_the_path_was_res
 
     monkeypatch.setattr(os.path, "realpath", realpath)
     with pytest.raises(errors.Temporary, match="cannot be made"):
-        paths(tmp_path, str(tmp_path)).resolve(f"{parent}/new", "DirectoryOrCreate", USER)
+        paths(tmp_path, str(tmp_path)).resolve(f"{parent}/new", "DirectoryOrCreate", "team", USER)
     assert list(target.iterdir()) == []
 
 
 @pytest.mark.root
 @as_root
 def test_new_directory_is_the_pods_and_those_above_it_stay_roots(tmp_path: Path) -> None:
-    made = paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/a/b/c", "DirectoryOrCreate", USER)
+    made = paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/a/b/c", "DirectoryOrCreate", "team", USER)
     assert made == f"{tmp_path}/a/b/c"
     owners = [Path(f"{tmp_path}/{path}").stat().st_uid for path in ("a", "a/b", "a/b/c")]
     assert owners == [0, 0, USER]
@@ -118,25 +119,58 @@ def test_nothing_is_made_where_the_user_may_not_write_unless_a_root_allows_it(tm
     allowed = paths(tmp_path, "/nowhere", str(open_))
     for path in (closed / "new", closed / "a" / "b", link / "new", open_ / ".." / "closed" / "new"):
         with pytest.raises(errors.Temporary) as refused:
-            allowed.resolve(str(path), "DirectoryOrCreate", USER)
+            allowed.resolve(str(path), "DirectoryOrCreate", "team", USER)
         assert str(refused.value).startswith(
             f"hostPath {path}: the Pod's user {USER} may not write in {closed},"
         )
         assert f"node.host_path_roots (/nowhere, {open_})" in str(refused.value)
     assert list(closed.iterdir()) == []
     for path in (open_ / "new", closed):
-        assert allowed.resolve(str(path), "DirectoryOrCreate", USER) == str(path)
+        assert allowed.resolve(str(path), "DirectoryOrCreate", "team", USER) == str(path)
     assert closed.stat().st_uid == 0
     os.chown(closed, OTHER, USER)
     with pytest.raises(errors.Temporary, match="may not write"):
-        allowed.resolve(f"{closed}/new", "DirectoryOrCreate", USER)
+        allowed.resolve(f"{closed}/new", "DirectoryOrCreate", "team", USER)
     closed.chmod(0o775)
-    assert allowed.resolve(f"{closed}/by-group", "DirectoryOrCreate", USER) == f"{closed}/by-group"
-    assert paths(tmp_path, str(link)).resolve(f"{closed}/new", "DirectoryOrCreate", USER) == f"{closed}/new"
+    assert allowed.resolve(f"{closed}/by-group", "DirectoryOrCreate", "team", USER) == f"{closed}/by-group"
+    assert (
+        paths(tmp_path, str(link)).resolve(f"{closed}/new", "DirectoryOrCreate", "team", USER)
+        == f"{closed}/new"
+    )
+
+
+@pytest.mark.root
+@as_root
+def test_directory_is_handed_on_within_its_namespace_alone_when_its_pod_has_ended(tmp_path: Path) -> None:
+    known = HostPaths(tmp_path / "data", [str(tmp_path)], UserIds(tmp_path / "user-ids"))
+    made = Path(known.resolve(f"{tmp_path}/made", "DirectoryOrCreate", "team", USER))
+    inside = made / "file"
+    inside.touch()
+    os.chown(inside, USER, USER)
+    for kind, namespace, owner in (
+        ("DirectoryOrCreate", "other", USER),
+        ("Directory", "team", USER),
+        ("DirectoryOrCreate", "team", OTHER),
+        ("DirectoryOrCreate", "other", OTHER),
+    ):
+        assert known.resolve(str(made), kind, namespace, OTHER) == str(made)
+        assert [made.stat().st_uid, inside.stat().st_uid] == [owner, owner], (kind, namespace)
+
+
+@pytest.mark.root
+@as_root
+def test_directory_is_not_handed_on_when_a_pod_made_it(tmp_path: Path) -> None:
+    known = HostPaths(tmp_path / "data", [str(tmp_path)], UserIds(tmp_path / "user-ids"))
+    made = Path(known.resolve(f"{tmp_path}/made", "DirectoryOrCreate", "team", USER))
+    inside = made / "inside"
+    inside.mkdir()
+    os.chown(inside, USER, USER)
+    known.resolve(str(inside), "DirectoryOrCreate", "team", OTHER)
+    assert inside.stat().st_uid == USER
 
 
 def test_directory_is_made_as_the_agents_user_when_pods_have_none_of_their_own(tmp_path: Path) -> None:
-    made = paths(tmp_path).resolve(f"{tmp_path}/a/b", "DirectoryOrCreate", None)
+    made = paths(tmp_path).resolve(f"{tmp_path}/a/b", "DirectoryOrCreate", "team", None)
     assert Path(made).stat().st_uid == os.geteuid()
 
 
@@ -148,11 +182,11 @@ def test_path_without_links_is_handed_on_and_the_data_directory_is_not(tmp_path:
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     known = paths(tmp_path, str(tmp_path))
-    assert known.resolve(f"{tmp_path}/link/place", kind, None) == str(place)
+    assert known.resolve(f"{tmp_path}/link/place", kind, "team", None) == str(place)
     with pytest.raises(errors.Temporary, match="link/data/models: leads to the data directory"):
-        known.resolve(f"{tmp_path}/link/data/models", kind, None)
+        known.resolve(f"{tmp_path}/link/data/models", kind, "team", None)
     with pytest.raises(errors.Temporary, match=f"{tmp_path}/loop: "):
-        known.resolve(f"{tmp_path}/loop", kind, None)
+        known.resolve(f"{tmp_path}/loop", kind, "team", None)
 
 
 @pytest.mark.root
@@ -160,7 +194,7 @@ def test_path_without_links_is_handed_on_and_the_data_directory_is_not(tmp_path:
 def test_container_does_not_start_when_a_link_replaces_its_host_path_after_the_check(tmp_path: Path) -> None:
     for name in ("data/models", "y", "tmp"):
         (tmp_path / name).mkdir(parents=True)
-    source = paths(tmp_path).resolve(f"{tmp_path}/y", "", USER)
+    source = paths(tmp_path).resolve(f"{tmp_path}/y", "", "team", USER)
     exchange(tmp_path / "y", tmp_path / "data" / "models")
     mount = {"target": "/mnt/v", "source": source, "read_only": False, "files": None, "is_resolved": True}
     view = {"tmp": f"{tmp_path}/tmp", "cover": [], "keep": [], "hide": [], "mounts": [mount]}
