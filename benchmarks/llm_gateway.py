@@ -2,8 +2,9 @@
 
 All take turns with the same engine, which streams at a steady pace. The time to the first token is that of an
 open loop at a fixed rate. What a proxy costs is CPU time of its processes for
-one chat, so that engine and load, which are slower than an Envoy, do not bound the comparison. LiteLLM and
-vLLM's router run if their commands are installed.
+one chat, so that engine and load, which are slower than an Envoy, do not bound the comparison. LiteLLM, vLLM's
+router (`pip install vllm-router`) and the router of its production stack take every third turn, each if its
+command is known.
 """
 
 import argparse
@@ -26,11 +27,15 @@ from rig.harness import Bar, at_least, at_most, interval, percentile, process_se
 
 from serving.router.plan.service import Endpoint
 
-DIRECT, OURS, SMALLEST, LITELLM, VLLM_ROUTER = "direct", "slipway", "minimal-envoy", "litellm", "vllm-router"
+DIRECT, OURS, SMALLEST = "direct", "slipway", "minimal-envoy"
+LITELLM, VLLM_ROUTER, PRODUCTION_STACK = "litellm", "vllm-router", "vllm-production-stack"
 RATE = 100.0
 """Chats per second, of 16 tokens each."""
 TOKENS = 16
-LITELLM_RATE = 20.0
+SLOW_RATE = 20.0
+"""Of LiteLLM and the production stack's router, which are written in Python."""
+OTHERS_EVERY = 3
+"""Turns between two of the other proxies."""
 PATIENCE_SECONDS = 120.0
 """For a start: LiteLLM imports for half a minute."""
 RIG = Path(__file__).parent / "rig" / "language"
@@ -38,7 +43,9 @@ LITELLM_CONFIG = """model_list:
 - model_name: chat
   litellm_params: {{model: openai/chat, api_base: "http://127.0.0.1:{port}/v1", api_key: none}}
 litellm_settings: {{telemetry: false}}
+general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}
 """
+"""Without a key, as the other proxies have none."""
 
 
 @dataclass
@@ -53,7 +60,7 @@ class Contender:
     failed: int = 0
 
 
-async def main(*, quick: bool) -> None:
+async def main(*, quick: bool, commands: dict[str, str | None]) -> None:
     turns, seconds = (3, 2.0) if quick else (30, 4.0)
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-llm-gateway-")))
@@ -71,16 +78,23 @@ async def main(*, quick: bool) -> None:
         contenders[OURS] = Contender(f"http://127.0.0.1:{gateway.port}/default/chat", envoy.pid)
         minimal = stack.enter_context(proxies.contender(SMALLEST, folder, (port, port)))
         contenders[SMALLEST] = Contender(f"http://127.0.0.1:{minimal}", listener(minimal))
-        for name, proxy in ((LITELLM, litellm(folder, port)), (VLLM_ROUTER, vllm_router(port))):
-            if proxy is None:
-                print(f"SKIPPED {name}: its command is not installed", file=sys.stderr)
+        for name, start in (
+            (LITELLM, litellm),
+            (VLLM_ROUTER, vllm_router),
+            (PRODUCTION_STACK, production_stack),
+        ):
+            command = commands[name]
+            if command is None:
+                print(f"SKIPPED {name}: its command is not installed (--{name})", file=sys.stderr)
                 continue
-            address = stack.enter_context(proxy)
-            contenders[name] = Contender(f"http://127.0.0.1:{address}", listener(address), LITELLM_RATE)
+            address = stack.enter_context(start(command, folder, port))
+            rate = RATE if name == VLLM_ROUTER else SLOW_RATE
+            contenders[name] = Contender(f"http://127.0.0.1:{address}", listener(address), rate)
         for contender in contenders.values():
             await turn(replace(contender, first=[], cost=[]), 1.0)  # warm
         for number in range(turns):
-            order = list(contenders.values())
+            others = number % OTHERS_EVERY == 0
+            order = [each for name, each in contenders.items() if others or name in (DIRECT, OURS, SMALLEST)]
             for contender in order if number % 2 else reversed(order):
                 await turn(contender, seconds)
             print(f"{number + 1} of {turns} turns", file=sys.stderr)
@@ -132,25 +146,28 @@ def listener(port: int) -> int:
     raise RuntimeError(f"nothing listens on {port}")
 
 
-def litellm(folder: Path, port: int) -> contextlib.AbstractContextManager[int] | None:
-    command = shutil.which("litellm")
-    if command is None:
-        return None
-    config, own = folder / "litellm.yaml", free_port()
+def litellm(command: str, folder: Path, port: int) -> contextlib.AbstractContextManager[int]:
+    config = folder / "litellm.yaml"
     config.write_text(LITELLM_CONFIG.format(port=port))
-    options = ["--config", str(config), "--port", str(own), "--host", "127.0.0.1"]
-    return running(proxies.PROXY_CORE, own, command, *options, seconds=PATIENCE_SECONDS)
+    return started(free_port(), command, "--config", str(config))
 
 
-def vllm_router(port: int) -> contextlib.AbstractContextManager[int] | None:
-    command = shutil.which("vllm-router")
-    if command is None:
-        return None
-    own = free_port()
+def vllm_router(command: str, _folder: Path, port: int) -> contextlib.AbstractContextManager[int]:
+    """The package `vllm-router`, written in Rust."""
+    workers = ["--worker-urls", f"http://127.0.0.1:{port}", "--policy", "round_robin"]
+    return started(free_port(), command, *workers, "--prometheus-port", str(free_port()))
+
+
+def production_stack(command: str, _folder: Path, port: int) -> contextlib.AbstractContextManager[int]:
+    """The router of https://github.com/vllm-project/production-stack."""
     backends = ["--static-backends", f"http://127.0.0.1:{port}", "--static-models", "chat"]
     options = ["--service-discovery", "static", "--routing-logic", "roundrobin", *backends]
-    listen = ["--host", "127.0.0.1", "--port", str(own)]
-    return running(proxies.PROXY_CORE, own, command, *listen, *options, seconds=PATIENCE_SECONDS)
+    return started(free_port(), command, *options)
+
+
+def started(port: int, command: str, *options: str) -> contextlib.AbstractContextManager[int]:
+    listen = ["--host", "127.0.0.1", "--port", str(port)]
+    return running(proxies.PROXY_CORE, port, command, *listen, *options, seconds=PATIENCE_SECONDS)
 
 
 def of_contender(contender: Contender) -> dict[str, object]:
@@ -183,7 +200,8 @@ def bars(contenders: dict[str, Contender]) -> list[Bar]:
         at_least("chats per CPU second / smallest Envoy configuration", interval(ratios), 0.9),
     ]
     if LITELLM in contenders:
-        times = [base / own for own, base in zip(ours.cost, contenders[LITELLM].cost, strict=True)]
+        theirs = contenders[LITELLM].cost
+        times = [base / own for own, base in zip(ours.cost[::OTHERS_EVERY], theirs, strict=True)]
         result.append(at_least("chats per CPU second / LiteLLM", interval(times), 10.0))
     return result
 
@@ -191,4 +209,9 @@ def bars(contenders: dict[str, Contender]) -> list[Bar]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute")
-    interrupts.run(main(quick=parser.parse_args().quick))
+    for name, command in ((LITELLM, LITELLM), (VLLM_ROUTER, VLLM_ROUTER), (PRODUCTION_STACK, None)):
+        parser.add_argument(f"--{name}", default=command and shutil.which(command), help="its command")
+    options = parser.parse_args()
+    names = (LITELLM, VLLM_ROUTER, PRODUCTION_STACK)
+    commands = {name: getattr(options, name.replace("-", "_")) for name in names}
+    interrupts.run(main(quick=options.quick, commands=commands))

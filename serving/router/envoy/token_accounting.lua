@@ -70,6 +70,8 @@ local function mean_of(means, id, initial)
   return known and known.mean or initial
 end
 
+local SPACES = {[9] = true, [10] = true, [13] = true, [32] = true}  -- of JSON
+
 local function token_number(text)
   local number = tonumber(text)
   return number and number >= 0 and number <= MAX_TOKENS and math.floor(number) or nil
@@ -225,16 +227,24 @@ local function count_generated(handle, id, number)
   surpluses[id] = math.max(0, -total)
 end
 
+-- Returns the first and last positions of the first member `name` from `at` on, without its colon. Searches begin
+-- behind the quote of the name, as quotes are frequent. In a JSON string that quote would be escaped.
+local function find_member(text, name, at)
+  local first, last = text:find(name, at, true)
+  while first do
+    if text:byte(first - 1) == 34 and text:byte(first - 2) ~= 92 then return first - 1, last end
+    first, last = text:find(name, last + 1, true)
+  end
+end
+
 -- Returns the first and last positions of the last member `usage` of a JSON text and its object; nil if there is
--- none. In a JSON string the quotes of the name would be escaped. Of many members only three are tried: each
--- attempt may read MAX_USAGE bytes.
+-- none. Of many members only three are tried: each attempt may read MAX_USAGE bytes.
 local function find_usage(text)
-  local name, second, third, at = nil, nil, nil, 1
-  while true do
-    local next = text:find('"usage"', at, true)
-    if not next then break end
-    if text:byte(next - 1) ~= 92 then name, second, third = next, name, second end
-    at = next + 7
+  local name, second, third = nil, nil, nil
+  local first, last = find_member(text, 'usage"', 1)
+  while first do
+    name, second, third = first, name, second
+    first, last = find_member(text, 'usage"', last + 1)
   end
   while name do
     local member = text:sub(name, name + MAX_USAGE)
@@ -245,28 +255,35 @@ local function find_usage(text)
   end
 end
 
--- Returns the numbers of prompt and generated tokens in a `usage`.
-local function numbers_of(usage)
-  local generated = token_number(usage:match('"completion_tokens"%s*:%s*(%d+)'))
-  return token_number(usage:match('"prompt_tokens"%s*:%s*(%d+)')), generated or 0
+-- Returns the number of tokens that is a member of a `usage`, or nil.
+local function number_of(usage, name)
+  local _, last = find_member(usage, name, 1)
+  return last and token_number(usage:match("^%s*:%s*(%d+)", last + 1))
 end
 
 -- Returns a JSON object without the member at these positions.
 local function without(text, first, last)
-  local before = text:sub(1, first - 1):gsub(",%s*$", "")
-  if #before < first - 1 then return before .. text:sub(last + 1) end
-  return before .. text:sub(last + 1):gsub("^%s*,%s*", "")
+  local before = first - 1
+  while SPACES[text:byte(before)] do before = before - 1 end
+  if text:byte(before) == 44 then return text:sub(1, before - 1) .. text:sub(last + 1) end
+  return text:sub(1, first - 1) .. text:sub(last + 1):gsub("^%s*,%s*", "")
+end
+
+local function has_no_choices(event)
+  local _, last = find_member(event, 'choices"', 1)
+  return last and event:find("^%s*:%s*%[%s*%]", last + 1) ~= nil
 end
 
 -- Members of an event whose text, or whose presence, is an output of the model.
-local TEXTS = {'"content"', '"text"', '"reasoning_content"', '"reasoning"', '"arguments"'}
+local TEXTS = {'content"', 'text"', 'reasoning_content"', 'reasoning"', 'arguments"'}
 
 local function has_output(event)
   for _, name in ipairs(TEXTS) do
-    local _, last = event:find(name, 1, true)
+    local _, last = find_member(event, name, 1)
     if last and event:find('^%s*:%s*"[^"]', last + 1) then return true end
   end
-  return event:find('"tool_calls"%s*:%s*%[%s*{') ~= nil
+  local _, last = find_member(event, 'tool_calls"', 1)
+  return last ~= nil and event:find("^%s*:%s*%[%s*{", last + 1) ~= nil
 end
 
 -- One streamed answer.
@@ -281,26 +298,22 @@ function Answer.new(handle, request)
     generated = 0,
     recorded = 0,  -- generated tokens that `left` does not have any more
     last = nil,    -- time of the last token
+    is_changed = false,  -- whether `left` differs from the recorded one
     left = {prompt = request.prompt, output = request.output, requests = 1, started = request.started, unread = 0},
   }, Answer)
-end
-
-function Answer:record()
-  self.handle:streamInfo():dynamicMetadata():set(NAMESPACE, "left", self.left)
 end
 
 -- Counts an event, and returns what the client gets of it, or nil.
 function Answer:take(event)
   local first, last, usage = find_usage(event)
-  local prompt, total
-  if usage then prompt, total = numbers_of(usage) end
+  local total = usage and (number_of(usage, 'completion_tokens"') or 0)
   local number = total and total - self.generated or (has_output(event) and 1 or 0)
   if number > 0 then self:progress(number) end
   if number ~= 0 then count_generated(self.handle, self.id, number) end
   self.generated = self.generated + number
-  if prompt then self:read_prompt(prompt) end
+  if usage and not self.prompt then self:read_prompt(number_of(usage, 'prompt_tokens"')) end
   if not self.request.strip or not first then return event end
-  if event:find('"choices"%s*:%s*%[%s*%]') then return self.request.has_usage and event or nil end
+  if has_no_choices(event) then return self.request.has_usage and event or nil end
   return without(event, first, last)
 end
 
@@ -315,33 +328,38 @@ function Answer:progress(number)
     count(self.handle, self.id, "requests_settled", 1)
     count(self.handle, self.id, "started_settled", left.started)
     left.prompt, left.requests, left.started, left.unread = 0, 0, 0, left.prompt
-    self:record()
+    self.is_changed = true
   end
   self.last = time
 end
 
 function Answer:read_prompt(number)
-  if self.prompt then return end
+  if not number then return end
   self.prompt = number
   count(self.handle, self.id, "prompt_tokens", number)
   if number > 0 then learn(byte_means, self.id, self.request.bytes / number, BYTES_PER_TOKEN) end
   self.left.unread = 0
-  self:record()
+  self.is_changed = true
 end
 
--- Takes the generated tokens off `left`, if there are `least` new ones.
+-- Takes the generated tokens off `left`, if there are `least` new ones, and records `left` if it has changed.
 function Answer:settle(least)
   local settled = math.min(self.generated, self.request.output)
   local more = settled - self.recorded
-  if more < least then return end
-  count(self.handle, self.id, "output_settled", more)
-  self.recorded, self.left.output = settled, self.request.output - settled
-  self:record()
+  if more >= least then
+    count(self.handle, self.id, "output_settled", more)
+    self.recorded, self.left.output = settled, self.request.output - settled
+    self.is_changed = true
+  end
+  if self.is_changed then
+    self.handle:streamInfo():dynamicMetadata():set(NAMESPACE, "left", self.left)
+    self.is_changed = false
+  end
 end
 
--- Returns the last position of the empty line that ends an event; lines end with LF or CRLF.
-local function end_of_event(text, at)
-  local _, last = text:find("\n\r?\n", at)
+-- Returns the last position of the empty line that ends an event; lines end with LF, or also with CRLF.
+local function end_of_event(text, at, has_returns)
+  local _, last = text:find(has_returns and "\n\r?\n" or "\n\n", at, not has_returns)
   return last
 end
 
@@ -350,7 +368,8 @@ local function read_stream(handle, request)
   for chunk in handle:bodyChunks() do
     local text = chunk:getBytes(0, chunk:length())
     if rest ~= "" then text = rest .. text end
-    local last = end_of_event(text, math.max(1, #rest - 1))
+    local has_returns = text:find("\r", 1, true) ~= nil
+    local last = end_of_event(text, math.max(1, #rest - 1), has_returns)
     if last == #text then  -- the usual case
       local event = answer:take(text)
       if request.strip and (rest ~= "" or event ~= text) then chunk:setBytes(event or "") end
@@ -360,7 +379,7 @@ local function read_stream(handle, request)
       while last do
         parts[#parts + 1] = answer:take(text:sub(at, last))
         at = last + 1
-        last = end_of_event(text, at)
+        last = end_of_event(text, at, has_returns)
       end
       rest = text:sub(at)
       if #rest > MAX_EVENT then
@@ -382,10 +401,10 @@ local function read_whole(handle, request)
   end
   local _, _, usage = find_usage(text)
   if not usage then return end
-  local prompt, generated = numbers_of(usage)
-  count(handle, request.id, "prompt_tokens", prompt or 0)
+  local prompt, generated = number_of(usage, 'prompt_tokens"') or 0, number_of(usage, 'completion_tokens"') or 0
+  count(handle, request.id, "prompt_tokens", prompt)
   count_generated(handle, request.id, generated)
-  if (prompt or 0) > 0 then learn(byte_means, request.id, request.bytes / prompt, BYTES_PER_TOKEN) end
+  if prompt > 0 then learn(byte_means, request.id, request.bytes / prompt, BYTES_PER_TOKEN) end
   learn(output_means, request.id, generated, OUTPUT_TOKENS)
 end
 
