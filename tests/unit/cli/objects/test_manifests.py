@@ -113,10 +113,10 @@ BOMBS = {
     "merges": "a0: &a0 {b: c, d: e}\n"
     + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 40)),
     "many merges": "a: &a {"
-    + ", ".join(f"k{n}: 1" for n in range(9_000))
+    + ", ".join(f"k{n}: 1" for n in range(4_500))
     + "}\n"
     + "b:\n"
-    + "- {<<: *a}\n" * 4_000,
+    + "- {<<: *a}\n" * 2_000,
     "text": f"a: &a {'x' * 10_000}\nb: [{','.join(['*a'] * 10_000)}]\n",
     "itself": "a: &a [*a, *a]\n",
 }
