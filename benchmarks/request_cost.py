@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,6 +31,8 @@ from serving.router.envoy.bootstrap import bootstrap, grpc_bridge
 from serving.router.xds.grpc_server import listening
 
 Json = dict[str, Any]
+Ask = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
+"""Sends a request and reads the whole response; returns whether its status is 200."""
 FEW, MANY = 100, 1100
 START_SECONDS = 300.0
 SMALLEST = "smallest"
@@ -85,7 +87,7 @@ def prune(message: Message, field: str) -> None:
                 prune(nested, field)
 
 
-async def count(config: bytes, folder: Path, url: str, port: int, requests: int) -> int:
+async def count(config: bytes, folder: Path, ask: Ask, port: int, requests: int) -> int:
     """Run Envoy under callgrind for this many requests; return its total instructions."""
     (folder / "bootstrap.json").write_bytes(config)
     process = await asyncio.create_subprocess_exec(
@@ -114,12 +116,11 @@ async def count(config: bytes, folder: Path, url: str, port: int, requests: int)
                 if process.returncode is not None:
                     raise RuntimeError((await stderr).decode()[-500:]) from None
                 await asyncio.sleep(0.2)
-    while not (await ask(reader, writer, url)).startswith(b"http/1.1 200"):  # noqa: ASYNC110 Envoy's word
+    while not await ask(reader, writer):  # noqa: ASYNC110 Envoy's word
         await asyncio.sleep(1)  # 50 times slower than usual, it listens before it has all services
     for _ in range(requests):
-        head = await ask(reader, writer, url)
-        if not head.startswith(b"http/1.1 200"):
-            raise RuntimeError(f"an answer that is none: {head!r}")
+        if not await ask(reader, writer):
+            raise RuntimeError("a request was refused")
     writer.close()
     process.terminate()
     match = re.search(r"Collected : (\d+)", (await stderr).decode())
@@ -128,11 +129,14 @@ async def count(config: bytes, folder: Path, url: str, port: int, requests: int)
     return int(match[1])
 
 
-async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, url: str) -> bytes:
-    writer.write(f"GET {url} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
-    return head
+def getting(url: str) -> Ask:
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(f"GET {url} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
+        return head.startswith(b"http/1.1 200")
+
+    return ask
 
 
 async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: int) -> int:
@@ -158,15 +162,15 @@ async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: 
         async with listening(world.xds):
             world.put([arms(ports), *bystanders(services - 1)])
             world.xds.set_target(world.renderer.render(world.table.take_changes()))
-            url = "/default/digits/v2/models/digits/infer"
-            return await count(orjson.dumps(config), Path(root), url, world.port, requests)
+            ask = getting("/default/digits/v2/models/digits/infer")
+            return await count(orjson.dumps(config), Path(root), ask, world.port, requests)
 
 
 async def smallest(ports: tuple[int, int], requests: int) -> int:
     with tempfile.TemporaryDirectory(prefix="slipway-cost-") as root:
         port = proxies.free_port()
         config = orjson.dumps(proxies.minimal_envoy(port, ports))
-        return await count(config, Path(root), "/v2/models/digits/infer", port, requests)
+        return await count(config, Path(root), getting("/v2/models/digits/infer"), port, requests)
 
 
 async def measure(ports: tuple[int, int], name: str) -> int:

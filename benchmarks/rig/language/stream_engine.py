@@ -1,9 +1,9 @@
 """An engine with OpenAI's API that streams at a steady pace, as a process: the same work for every proxy.
 
-    python stream_engine.py PORT
+    python stream_engine.py PORT [EVERY]
 
 A request's `max_tokens` is the number of its tokens. The first comes after FIRST_SECONDS, each further one
-EVERY_SECONDS later, as an event of its own.
+EVERY seconds later (5 ms by default), as an event of its own.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import json
 import sys
 
 FIRST_SECONDS = 0.02
-EVERY_SECONDS = 0.005
+EVERY_SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 0.005
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _CHOICES = '[{"index":0,"delta":{"content":" word"},"finish_reason":null}]'
 _PART = '{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":' + _CHOICES + "%s}"

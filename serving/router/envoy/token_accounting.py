@@ -77,6 +77,11 @@ def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def script() -> str:
+    """Return the source of the Lua filter."""
+    return files(__package__).joinpath("token_accounting.lua").read_text()
+
+
 def access_log() -> dict[str, Any]:
     """Return the access log of requests to language models, which writes statistics instead of lines."""
     return {
@@ -236,7 +241,7 @@ def _whole_request(settings: GatewaySettings) -> dict[str, AnyMessage]:
 def _lua(name: str, stat_prefix: str) -> dict[str, Any]:
     config = {
         "@type": f"{_TYPE}.filters.http.lua.v3.Lua",
-        "default_source_code": {"inline_string": _script()},
+        "default_source_code": {"inline_string": script()},
         "stat_prefix": stat_prefix,
     }
     return {"name": name, "disabled": True, "typed_config": config}
@@ -260,7 +265,3 @@ def _has(*keys: str) -> dict[str, Any]:
 
 def _metadata(*keys: str) -> str:
     return f"%DYNAMIC_METADATA({':'.join((FILTER, *keys))})%"
-
-
-def _script() -> str:
-    return files(__package__).joinpath("token_accounting.lua").read_text()
