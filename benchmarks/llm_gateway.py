@@ -3,8 +3,8 @@
 All take turns with the same engine, which streams at a steady pace. The time to the first token is that of an
 open loop at a fixed rate. What a proxy costs is CPU time of its processes for
 one chat, so that engine and load, which are slower than an Envoy, do not bound the comparison. LiteLLM, vLLM's
-router (`pip install vllm-router`) and the router of its production stack take every third turn, each if its
-command is known.
+router (`pip install vllm-router`) and that of its production stack
+(https://github.com/vllm-project/production-stack) take every third turn, each if its command is known.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,7 +34,6 @@ RATE = 100.0
 """Chats per second, of 16 tokens each."""
 TOKENS = 16
 SLOW_RATE = 20.0
-"""Of LiteLLM and the production stack's router, which are written in Python."""
 OTHERS_EVERY = 3
 """Turns between two of the other proxies."""
 PATIENCE_SECONDS = 120.0
@@ -78,23 +78,20 @@ async def main(*, quick: bool, commands: dict[str, str | None]) -> None:
         contenders[OURS] = Contender(f"http://127.0.0.1:{gateway.port}/default/chat", envoy.pid)
         minimal = stack.enter_context(proxies.contender(SMALLEST, folder, (port, port)))
         contenders[SMALLEST] = Contender(f"http://127.0.0.1:{minimal}", listener(minimal))
-        for name, start in (
-            (LITELLM, litellm),
-            (VLLM_ROUTER, vllm_router),
-            (PRODUCTION_STACK, production_stack),
-        ):
+        for name, other in OTHERS.items():
             command = commands[name]
             if command is None:
                 print(f"SKIPPED {name}: its command is not installed (--{name})", file=sys.stderr)
                 continue
-            address = stack.enter_context(start(command, folder, port))
-            rate = RATE if name == VLLM_ROUTER else SLOW_RATE
-            contenders[name] = Contender(f"http://127.0.0.1:{address}", listener(address), rate)
+            address = free_port()
+            options = [command, "--host", "127.0.0.1", "--port", str(address), *other.options(folder, port)]
+            stack.enter_context(running(proxies.PROXY_CORE, address, *options, seconds=PATIENCE_SECONDS))
+            contenders[name] = Contender(f"http://127.0.0.1:{address}", listener(address), other.rate)
         for contender in contenders.values():
             await turn(replace(contender, first=[], cost=[]), 1.0)  # warm
         for number in range(turns):
-            others = number % OTHERS_EVERY == 0
-            order = [each for name, each in contenders.items() if others or name in (DIRECT, OURS, SMALLEST)]
+            with_others = number % OTHERS_EVERY == 0
+            order = [each for name, each in contenders.items() if with_others or name not in OTHERS]
             for contender in order if number % 2 else reversed(order):
                 await turn(contender, seconds)
             print(f"{number + 1} of {turns} turns", file=sys.stderr)
@@ -146,28 +143,39 @@ def listener(port: int) -> int:
     raise RuntimeError(f"nothing listens on {port}")
 
 
-def litellm(command: str, folder: Path, port: int) -> contextlib.AbstractContextManager[int]:
+def litellm(folder: Path, port: int) -> list[str]:
     config = folder / "litellm.yaml"
     config.write_text(LITELLM_CONFIG.format(port=port))
-    return started(free_port(), command, "--config", str(config))
+    return ["--config", str(config)]
 
 
-def vllm_router(command: str, _folder: Path, port: int) -> contextlib.AbstractContextManager[int]:
-    """The package `vllm-router`, written in Rust."""
+def vllm_router(_folder: Path, port: int) -> list[str]:
     workers = ["--worker-urls", f"http://127.0.0.1:{port}", "--policy", "round_robin"]
-    return started(free_port(), command, *workers, "--prometheus-port", str(free_port()))
+    return [*workers, "--prometheus-port", str(free_port())]
 
 
-def production_stack(command: str, _folder: Path, port: int) -> contextlib.AbstractContextManager[int]:
-    """The router of https://github.com/vllm-project/production-stack."""
+def production_stack(_folder: Path, port: int) -> list[str]:
     backends = ["--static-backends", f"http://127.0.0.1:{port}", "--static-models", "chat"]
-    options = ["--service-discovery", "static", "--routing-logic", "roundrobin", *backends]
-    return started(free_port(), command, *options)
+    return ["--service-discovery", "static", "--routing-logic", "roundrobin", *backends]
 
 
-def started(port: int, command: str, *options: str) -> contextlib.AbstractContextManager[int]:
-    listen = ["--host", "127.0.0.1", "--port", str(port)]
-    return running(proxies.PROXY_CORE, port, command, *listen, *options, seconds=PATIENCE_SECONDS)
+@dataclass(frozen=True)
+class Other:
+    """Another proxy, which may be installed."""
+
+    options: Callable[[Path, int], list[str]]
+    """Of its command, by a folder for files and the engine's port."""
+    rate: float
+    """Chats per second; proxies that are written in Python get fewer."""
+    command: str | None
+    """Its default command; None if it shares the name with another proxy."""
+
+
+OTHERS = {
+    LITELLM: Other(litellm, SLOW_RATE, "litellm"),
+    VLLM_ROUTER: Other(vllm_router, RATE, "vllm-router"),  # the package of this name, written in Rust
+    PRODUCTION_STACK: Other(production_stack, SLOW_RATE, None),
+}
 
 
 def of_contender(contender: Contender) -> dict[str, object]:
@@ -209,9 +217,10 @@ def bars(contenders: dict[str, Contender]) -> list[Bar]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute")
-    for name, command in ((LITELLM, LITELLM), (VLLM_ROUTER, VLLM_ROUTER), (PRODUCTION_STACK, None)):
-        parser.add_argument(f"--{name}", default=command and shutil.which(command), help="its command")
+    for name, other in OTHERS.items():
+        parser.add_argument(
+            f"--{name}", default=other.command and shutil.which(other.command), help="its command"
+        )
     options = parser.parse_args()
-    names = (LITELLM, VLLM_ROUTER, PRODUCTION_STACK)
-    commands = {name: getattr(options, name.replace("-", "_")) for name in names}
+    commands = {name: getattr(options, name.replace("-", "_")) for name in OTHERS}
     interrupts.run(main(quick=options.quick, commands=commands))

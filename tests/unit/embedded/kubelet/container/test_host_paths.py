@@ -22,6 +22,12 @@ def paths(tmp_path: Path, *roots: str) -> HostPaths:
     return HostPaths(tmp_path / "data", roots, None)
 
 
+def made_for_a_pod(tmp_path: Path) -> tuple[HostPaths, Path]:
+    """Make a directory for a Pod of the namespace `team` that has ended."""
+    known = HostPaths(tmp_path / "data", [str(tmp_path)], UserIds(tmp_path / "user-ids"))
+    return known, Path(known.resolve(f"{tmp_path}/made", "DirectoryOrCreate", "team", USER))
+
+
 def exchange(path: Path, target: Path) -> None:
     """Replace a directory by a link, as `renameat2(RENAME_EXCHANGE)` does at once."""
     path.rename(path.with_name("away"))
@@ -142,8 +148,7 @@ def test_nothing_is_made_where_the_user_may_not_write_unless_a_root_allows_it(tm
 @pytest.mark.root
 @as_root
 def test_directory_is_handed_on_within_its_namespace_alone_when_its_pod_has_ended(tmp_path: Path) -> None:
-    known = HostPaths(tmp_path / "data", [str(tmp_path)], UserIds(tmp_path / "user-ids"))
-    made = Path(known.resolve(f"{tmp_path}/made", "DirectoryOrCreate", "team", USER))
+    known, made = made_for_a_pod(tmp_path)
     inside = made / "file"
     inside.touch()
     os.chown(inside, USER, USER)
@@ -160,13 +165,12 @@ def test_directory_is_handed_on_within_its_namespace_alone_when_its_pod_has_ende
 @pytest.mark.root
 @as_root
 def test_directory_is_not_handed_on_when_a_pod_made_it(tmp_path: Path) -> None:
-    known = HostPaths(tmp_path / "data", [str(tmp_path)], UserIds(tmp_path / "user-ids"))
-    made = Path(known.resolve(f"{tmp_path}/made", "DirectoryOrCreate", "team", USER))
-    inside = made / "inside"
-    inside.mkdir()
-    os.chown(inside, USER, USER)
-    known.resolve(str(inside), "DirectoryOrCreate", "team", OTHER)
-    assert inside.stat().st_uid == USER
+    known, made = made_for_a_pod(tmp_path)
+    of_the_pod = made / "directory"
+    of_the_pod.mkdir()
+    os.chown(of_the_pod, USER, USER)
+    assert known.resolve(str(of_the_pod), "DirectoryOrCreate", "team", OTHER) == str(of_the_pod)
+    assert of_the_pod.stat().st_uid == USER
 
 
 def test_directory_is_made_as_the_agents_user_when_pods_have_none_of_their_own(tmp_path: Path) -> None:
