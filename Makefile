@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LANGUAGE_MODELS := 'transformers==5.24.0' 'openai==3.57.0'
-# One more than the cores of CI: tests wait for processes, clocks and disks for a quarter of their time.
-JOBS ?= 3
+# Twice the cores of CI: tests wait for processes, clocks and disks for a quarter of their time.
+JOBS ?= 4
 
 # Tests start hundreds of processes, and each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -51,11 +51,11 @@ demo-llm: llm ## The same with language models that it trains, in some four minu
 test: venv ## Lint, types, import contracts and all tests
 	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
 	  { echo "lint has failed; its output follows the tests, and is in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder tests; tests=$$?; \
+	$(BIN)/python -m pytest --workers $(JOBS) tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
 fuzz: venv ## New inputs for every property test, many for the API server; failing ones stay in .hypothesis/fuzz
-	$(BIN)/python -m pytest -n $(JOBS) --hypothesis-profile fuzz --timeout 3600 -m hypothesis \
+	$(BIN)/python -m pytest --workers $(JOBS) --hypothesis-profile fuzz --timeout 3600 -m hypothesis \
 	  tests/unit tests/integration/api
 
 lint: venv ## Ruff, mypy --strict and the import contracts

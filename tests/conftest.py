@@ -13,6 +13,7 @@ from serving.kube import Kube, connect
 from tests.rig import fuzzing
 from tests.rig.servers.api_process import ApiProcess
 
+pytest_plugins = ["tests.rig.forked_workers"]
 fuzzing.register_profiles()
 # A shell's background job ignores SIGINT, and so would each process that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

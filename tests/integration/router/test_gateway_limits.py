@@ -15,7 +15,7 @@ from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gatew
 from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
-FIRST, SECOND = own(73), own(74)
+FIRST, SECOND = own(85), own(86)
 KIB = 1024
 
 

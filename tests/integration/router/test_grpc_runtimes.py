@@ -26,7 +26,7 @@ from serving.training import digits
 from tests.rig.servers import runtime_process
 from tests.rig.servers.activator import activator, until_waiting
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
-from tests.rig.servers.runtime_process import HOST, Running, wait_ready
+from tests.rig.servers.runtime_process import Running, host, wait_ready
 
 HOST_NAME = "digits.default.slipway.local"
 CLUSTER = Cluster("default/digits-a/8080", ())
@@ -59,7 +59,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[Runn
 
 def slices(replicas: Sequence[Running]) -> list[dict[str, Any]]:
     return [
-        endpoint_slice(f"digits-{arm}", [HOST], port=replica.port)
+        endpoint_slice(f"digits-{arm}", [host()], port=replica.port)
         for arm, replica in zip("ab", replicas, strict=False)
     ]
 
@@ -187,7 +187,9 @@ async def test_stream_to_a_unary_runtime_is_refused_while_it_is_open(
 
 async def test_vanished_replica_is_unavailable(tmp_path: Path, replicas: Sequence[Running]) -> None:
     async with gateway_rig(tmp_path) as gateway, client(gateway) as triton_client:
-        await gateway.serve([route("digits", [("a", 10_000)])], [endpoint_slice("digits-a", [HOST], port=1)])
+        await gateway.serve(
+            [route("digits", [("a", 10_000)])], [endpoint_slice("digits-a", [host()], port=1)]
+        )
         with pytest.raises(InferenceServerException) as caught:
             await triton_client.infer("digits", [images()])
         assert caught.value.status() == "StatusCode.UNAVAILABLE"
@@ -251,7 +253,7 @@ async def test_calls_at_zero_wait_for_a_replica_and_time_out_as_calls_do(
                 asyncio.create_task(triton_client.infer("digits", [images(IMAGES[:n])])) for n in range(1, 21)
             ]
             await until_waiting(held_backend, lambda: 20)
-            held_backend.set_replicas([Endpoint(HOST, replicas[0].port)])
+            held_backend.set_replicas([Endpoint(host(), replicas[0].port)])
             results = await asyncio.gather(*calls)
             assert [len(result.as_numpy("predict")) for result in results] == list(range(1, 21))
             with pytest.raises(

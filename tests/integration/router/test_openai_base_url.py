@@ -16,7 +16,7 @@ from tests.fakes.language_engine import LanguageEngine
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
-ADDRESS = own(63)
+ADDRESS = own(68)
 STICKY = {"header": "x-conversation", "salt": "s"}
 
 

@@ -18,7 +18,7 @@ from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, r
 from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
-FIRST, SECOND, OTHER = own(70), own(71), own(72)
+FIRST, SECOND, OTHER = own(82), own(83), own(84)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\n{}"
 

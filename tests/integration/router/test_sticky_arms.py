@@ -19,7 +19,7 @@ from tests.reference.xxh64 import xxh64
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
-ARMS = {"stable": own(0), "candidate": own(1), "third": own(2)}
+ARMS = {"stable": own(5), "candidate": own(6), "third": own(7)}
 SLICES = [endpoint_slice(f"digits-{arm}", [address]) for arm, address in ARMS.items()]
 STICKY = {"header": "x-user-id", "salt": "spring"}
 HALVES = {"stable": 1, "candidate": 1}

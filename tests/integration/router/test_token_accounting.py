@@ -143,7 +143,7 @@ async def test_request_that_nobody_answers_leaves_no_waiting_tokens(chat: Chat) 
     await chat.rig.serve([], [])
     dead = route("chat", [("a", 10_000)])
     dead["spec"]["tokenUsage"] = "continuous"
-    await chat.rig.serve([dead], [endpoint_slice("chat-a", [own(62)])])
+    await chat.rig.serve([dead], [endpoint_slice("chat-a", [own(66)])])
     async with chat.asked(stream=True, max_tokens=40) as response:
         assert response.status == 503
     counts = await chat.until_settled()

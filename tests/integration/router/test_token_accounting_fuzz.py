@@ -19,7 +19,7 @@ from tests.rig.fuzzing import fuzzed
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 from tests.rig.tcp_server import tcp_server
 
-ADDRESS = own(64)
+ADDRESS = own(69)
 ERRORS = re.compile(r"^envoy_http_lua_tokens_errors\{.*\} (\d+)$", re.MULTILINE)
 
 texts = st.text(max_size=30)

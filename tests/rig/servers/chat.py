@@ -18,8 +18,6 @@ from tests.fakes.language_engine import LanguageEngine
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
-ADDRESS = own(61)
-
 
 class Chat:
     """A gateway with one language model, and its client."""
@@ -30,7 +28,7 @@ class Chat:
     async def serve(self, usage: str) -> None:
         chat = route("chat", [("a", 10_000)])
         chat["spec"]["tokenUsage"] = usage
-        await self.rig.serve([chat], [endpoint_slice("chat-a", [ADDRESS])])
+        await self.rig.serve([chat], [endpoint_slice("chat-a", [own(67)])])
 
     @contextlib.asynccontextmanager
     async def asked(
@@ -70,7 +68,7 @@ async def chatting(root: Path, **gateway: Any) -> AsyncIterator[Chat]:
     """Args: gateway: settings that differ from the rig's."""
     engine = LanguageEngine()
     async with (
-        engine.listening(ADDRESS, 8080),
+        engine.listening(own(67), 8080),
         gateway_rig(root, **gateway) as rig,
         aiohttp.ClientSession() as session,
     ):

@@ -14,7 +14,6 @@ from tests.rig import addresses
 
 ROOT = Path(__file__).parents[3]
 DEADLINE = 60.0
-HOST = addresses.own(70)
 _PORTS = itertools.count(20_000, 10)
 """All ports are free, as the address belongs to this test process."""
 
@@ -29,7 +28,12 @@ class Running:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{host()}:{self.port}"
+
+
+def host() -> str:
+    """Return the address of this worker's runtimes."""
+    return addresses.own(70)
 
 
 def environment(digest: str, models: Path, port: int, **changed: str) -> dict[str, str]:
@@ -39,7 +43,7 @@ def environment(digest: str, models: Path, port: int, **changed: str) -> dict[st
         "SLIPWAY_MODEL_VERSION": "digits-v1",
         "SLIPWAY_MODEL_DIR": str(models),
         "SLIPWAY_MODEL_DIGEST": digest,
-        "HOST": HOST,
+        "HOST": host(),
         "PORT": str(port),
         **changed,
     }

@@ -1,0 +1,91 @@
+"""Sessions with forked workers, each a pytest of its own."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+TESTS = Path(__file__).parents[2]
+CONFTEST = """
+import os
+import pytest
+pytest_plugins = ["tests.rig.forked_workers"]
+
+@pytest.fixture(scope="session", autouse=True)
+def session(tmp_path_factory):
+    yield
+    (tmp_path_factory.getbasetemp() / "ended").write_text(os.environ["SLIPWAY_TEST_WORKER"])
+"""
+
+
+def run(root: Path, *options: str, **files: str) -> subprocess.CompletedProcess[str]:
+    (root / "conftest.py").write_text(CONFTEST)
+    for name, text in files.items():
+        (root / f"test_{name}.py").write_text(text)
+    command = [
+        "-m",
+        "pytest",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        str(root),
+        "--basetemp",
+        str(root / "temporary"),
+    ]
+    return subprocess.run(
+        [sys.executable, *command, "-p", "no:cacheprovider", "--workers", "2", *options, str(root)],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_results_and_output_are_those_of_each_test(tmp_path: Path) -> None:
+    completed = run(
+        tmp_path,
+        "-rs",
+        a="def test_passes(): print('printed by a')\ndef test_fails():\n    print('printed too')\n    assert 1 == 2",
+        b="import pytest, warnings\ndef test_skipped(): pytest.skip('not here')\n"
+        "def test_warns(): warnings.warn('an old name')",
+        c="import os\ndef test_has_a_worker(): assert os.environ['SLIPWAY_TEST_WORKER'] in '01'",
+    )
+    assert completed.returncode == 1
+    assert "1 failed, 3 passed, 1 skipped, 1 warning" in completed.stdout
+    assert "assert 1 == 2" in completed.stdout
+    assert "printed too" in completed.stdout
+    assert "printed by a" not in completed.stdout
+    assert "not here" in completed.stdout
+    assert "an old name" in completed.stdout
+    assert {path.read_text() for path in tmp_path.glob("temporary/worker*/ended")} == {"0", "1"}
+
+
+def test_worker_that_ends_fails_its_test_alone(tmp_path: Path) -> None:
+    completed = run(
+        tmp_path,
+        a="import os\ndef test_before(): pass\ndef test_ends(): os._exit(3)\ndef test_after(): pass",
+        b="def test_other(): pass",
+        c="def test_another(): pass",
+    )
+    assert completed.returncode == 1
+    assert "1 failed, 4 passed" in completed.stdout
+    assert "the worker has ended in this test, with status 3" in completed.stdout
+
+
+def test_session_stops_at_the_first_failure_when_asked_to(tmp_path: Path) -> None:
+    slow = "import time\ndef test_slow(): time.sleep(30)"
+    completed = run(tmp_path, "-x", a="def test_fails(): assert False", b=slow, c=slow)
+    assert completed.returncode == 1
+    assert "stopping after 1 failures" in completed.stdout
+
+
+def test_no_two_files_have_one_loopback_address() -> None:
+    owners = Counter(
+        number
+        for path in TESTS.rglob("*.py")
+        for number in set(re.findall(r"\bown\((\d+)\)", path.read_text()))
+    )
+    assert owners.keys() >= {"0", "70"}
+    assert max(owners.values()) == 1, owners.most_common(3)
