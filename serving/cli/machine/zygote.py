@@ -36,14 +36,14 @@ def main(arguments: Sequence[str]) -> int:
     children: dict[int, int] = {}  # pidfd → pid
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `up` has ended
         while True:
-            ready, _, _ = select.select([connection, *children], [], [])
+            ready = select.select([connection.fileno(), *children], [], [])[0]
             for pidfd, pid in list(children.items()):
                 if pidfd in ready:
                     del children[pidfd]
                     os.close(pidfd)
                     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                     connection.send(json.dumps({"ended": pid, "status": status}).encode())
-            if connection not in ready:
+            if connection.fileno() not in ready:
                 continue
             message, outputs, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 1)
             if not message:
