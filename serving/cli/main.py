@@ -12,6 +12,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
         from serving.cli.machine import component
 
         sys.exit(component.main(argv[1:]))
+    if argv[:1] == ["component-zygote"]:
+        from serving.cli.machine import zygote
+
+        sys.exit(zygote.main(argv[1:]))
     if argv[:1] == ["__complete"]:
         from serving.cli.completion import shells
 

@@ -7,6 +7,7 @@ process whose identity does not match.
 import os
 import re
 import signal
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,14 @@ def read_running(path: Path) -> tuple[ProcessIdentity, dict[str, Any]] | None:
     """Return the record of a process that still runs, as `read_identity`."""
     record = read_identity(path)
     return record if record is not None and is_alive(record[0]) else None
+
+
+def set_command_line(argv: Sequence[str]) -> None:
+    """Let `ps` show this command for this process, cut to the length of the one that it was started with."""
+    import ctypes  # noqa: PLC0415 only zygotes' children need it
+
+    fields = procfs.stat(os.getpid())
+    assert fields is not None
+    start, end = int(fields[procfs.ARGUMENTS_START]), int(fields[procfs.ARGUMENTS_END])
+    text = b"\0".join(word.encode() for word in argv)[: end - start - 1]
+    ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)

@@ -11,6 +11,8 @@ THREADS = 17
 """Number of threads that have not ended; 1 in a zombie."""
 START_TIME = 19
 """In clock ticks since boot."""
+ARGUMENTS_START, ARGUMENTS_END = 45, 46
+"""Addresses of the command line."""
 
 
 def boot_id() -> str:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from rig.faults import disturbances
 from rig.faults.product import SOLE, SPLIT, Product
+from serving.embedded.supervisor import zygote as supervisor_zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.system import processes
 from serving.system.processes import ProcessIdentity
 
-ENVOY, REPLICA, SOLE_REPLICA, SHIM, ZYGOTE, UP = (
+COMPONENT_ZYGOTE, ENVOY, REPLICA, SOLE_REPLICA, SHIM, ZYGOTE, UP = (
+    "zygote of components",
     "Envoy",
     "replica of two",
     "sole replica",
@@ -139,6 +141,7 @@ def _subjects() -> dict[str, Find]:
 
     return {
         **{name: component(name) for name in COMPONENTS},
+        COMPONENT_ZYGOTE: component(supervisor_zygote.NAME),
         ENVOY: envoy,
         REPLICA: replica,
         SOLE_REPLICA: sole_replica,
@@ -219,7 +222,7 @@ def _full_disk(product: Product) -> AbstractAsyncContextManager[None]:
 
 
 def _full_process_table(product: Product) -> AbstractAsyncContextManager[None]:
-    members = [product.component(name) for name in ("up", *COMPONENTS)]
+    members = [product.component(name) for name in ("up", supervisor_zygote.NAME, *COMPONENTS)]
     return disturbances.full_process_table([*members, product.zygote()])
 
 

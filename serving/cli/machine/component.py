@@ -1,4 +1,4 @@
-"""Runs one component of `slipway up` in this process; the supervisor starts it.
+"""Runs one component of `slipway up` in this process, which the zygote of components has forked.
 
 Exit codes: 0 after SIGTERM; `restart_policy.GIVES_UP` for a configuration that cannot run (the last line has
 the reason). After any other exit code the supervisor starts it again.
@@ -39,8 +39,12 @@ MODULES = {
     "gateway": "serving.router.gateway",
     "activator": "serving.router.activator.process",
 }
-"""Each has `async def run(data_dir, settings)`, which runs until cancelled. The controllers of the other
-packages join `serving.controllers.run` here, as packages meet only in the API and at this edge."""
+"""Each has `async def run(data_dir, settings)`, which runs until cancelled."""
+
+AUTOSCALER = "autoscaler.controller"
+TUNER = ("tuner.controller", "tuner.trials.controller")
+"""The controllers of the other packages join `serving.controllers.run` here, as packages meet only in the API
+and at this edge."""
 
 COLLECT_AFTER = (50_000, 50, 100)
 """Thresholds of the cycle collector. Components hold much JSON (objects, caches) without cycles; with
@@ -104,13 +108,18 @@ def _configuration(data_dir: DataDir, file: Path | None) -> Configuration:
     return load(data_dir, file).configuration
 
 
+def modules(name: str) -> tuple[str, ...]:
+    """Return the modules that a component imports."""
+    return (MODULES[name], *((AUTOSCALER, *TUNER) if name == "controllers" else ()))
+
+
 def _load(name: str, configuration: Configuration) -> Run:
     module = importlib.import_module(MODULES[name])
     run: Run = module.run
     if name != "controllers":
         return run
-    autoscaler = importlib.import_module("autoscaler.controller")
-    tuner = [importlib.import_module(name) for name in ("tuner.controller", "tuner.trials.controller")]
+    autoscaler = importlib.import_module(AUTOSCALER)
+    tuner = [importlib.import_module(name) for name in TUNER]
     return lambda data_dir, settings: module.run(
         data_dir,
         settings,

@@ -222,8 +222,15 @@ def _cleanup(module: str) -> Cleanup:
 
 async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
     """Wait until the API and the gateway answer, then print their addresses."""
+    from serving.router.envoy.process import EnvoyProcess  # noqa: PLC0415 imported while components start
+
+    envoy = EnvoyProcess(where, final.gateway)
     deadline = clock.monotonic() + final.supervisor.ready_seconds
-    while not (await answers(where.kubeconfig) and await _listens(final.gateway.host, final.gateway.port)):
+    while not (
+        await answers(where.kubeconfig)
+        and envoy.running()  # else another program listens on the gateway's port
+        and await _listens(final.gateway.host, final.gateway.port)
+    ):
         if clock.monotonic() > deadline:
             raise errors.UserError(
                 f"not ready after {final.supervisor.ready_seconds:.0f} s; the logs are in {where.logs}"

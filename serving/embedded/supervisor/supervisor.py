@@ -9,8 +9,6 @@ import contextlib
 import logging
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import BinaryIO
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness, restart_policy
+from serving.embedded.supervisor.zygote import ComponentZygote
 from serving.settings import SupervisorSettings
 from serving.system import locks, processes, run_files
 from serving.system.processes import ProcessIdentity
@@ -69,7 +68,6 @@ class _Component:
     name: str
     identity: ProcessIdentity | None = None
     """None while it does not run."""
-    process: subprocess.Popen[bytes] | None = None
     history: restart_policy.RestartHistory = field(default_factory=restart_policy.RestartHistory)
     answered: float | None = None
     """When its event loop answered last, on the monotonic clock; None before the first answer."""
@@ -90,9 +88,10 @@ class Supervisor:
     ) -> None:
         """`arguments` follow `component NAME` on every component's command line."""
         self._data_dir = data_dir
-        self._arguments = list(arguments)
         self._settings = settings
-        self._environment = dict(os.environ if environment is None else environment)
+        self._zygote = ComponentZygote(
+            data_dir, arguments, settings, dict(os.environ if environment is None else environment)
+        )
         self._components = {name: _Component(name) for name in COMPONENTS}
         self.proven = False
         """Whether every component has been up once; from then on every one is restarted."""
@@ -122,6 +121,7 @@ class Supervisor:
         finally:
             for task in asking:
                 task.cancel()
+            self._zygote.close()
 
     async def _keep_running(self) -> None:
         checked = clock.monotonic()
@@ -131,12 +131,12 @@ class Supervisor:
                 self._excuse(now - checked)
             checked = now
             for component in self._components.values():
-                if component.identity is not None and self._ended(component):
-                    self._note_end(component)
+                if component.identity is not None and not processes.is_alive(component.identity):
+                    await self._note_end(component)
                 elif component.identity is not None and self._is_hung(component, now):
                     self._kill_hung(component)
                 if component.identity is None and clock.monotonic() >= component.due:
-                    self._start(component)
+                    await self._start(component)
             await asyncio.sleep(self._settings.poll_seconds)
 
     def _is_hung(self, component: _Component, now: float) -> bool:
@@ -168,15 +168,10 @@ class Supervisor:
         component.answered = None
         component.history = restart_policy.started(component.history, clock.monotonic())
 
-    def _ended(self, component: _Component) -> bool:
-        if component.process is not None:
-            return component.process.poll() is not None
+    async def _note_end(self, component: _Component) -> None:
         assert component.identity is not None
-        return not processes.is_alive(component.identity)
-
-    def _note_end(self, component: _Component) -> None:
-        code = component.process.returncode if component.process is not None else None
-        component.identity = component.process = None
+        code = await self._zygote.exit_status(component.identity)
+        component.identity = None
         now = clock.monotonic()
         decision = restart_policy.ended(
             component.history, code, now=now, proven=self.proven, settings=self._settings
@@ -189,33 +184,24 @@ class Supervisor:
                 component.history = history
                 component.due = now + delay
 
-    def _start(self, component: _Component) -> None:
+    async def _start(self, component: _Component) -> None:
         component.answered = None
         record = processes.read_running(self._data_dir.identity(component.name))
         if record is not None:
             component.identity = record[0]
         else:
-            try:
-                component.process = self._spawn(component.name)
-            except OSError as error:  # a full process table: the other components serve meanwhile
-                self._put_off(component, error)
-                return
-            component.identity = processes.identity_of(component.process.pid) or ProcessIdentity(
-                "", component.process.pid, 0
-            )
+            with self._open_log(component.name) as output:
+                forking = asyncio.ensure_future(self._zygote.fork(component.name, output))
+                try:
+                    component.identity = await asyncio.shield(forking)
+                except OSError as error:  # a full process table: the other components serve meanwhile
+                    self._put_off(component, error)
+                    return
+                except asyncio.CancelledError:  # what starts has to be known, for `stop`
+                    with contextlib.suppress(OSError):
+                        component.identity = await forking
+                    raise
         component.history = restart_policy.started(component.history, clock.monotonic())
-
-    def _spawn(self, name: str) -> subprocess.Popen[bytes]:
-        with self._open_log(name) as sink:
-            return subprocess.Popen(
-                [sys.executable, "-m", "serving.app", "component", name, *self._arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-                cwd="/",
-                env=self._environment,
-            )
 
     def _put_off(self, component: _Component, error: OSError) -> None:
         """Try a start again later, as after an end at once."""
@@ -252,18 +238,18 @@ class Supervisor:
                 group.create_task(self._stop(self._components[name]))
 
     async def _stop(self, component: _Component) -> None:
-        if component.identity is None or self._ended(component):
+        if component.identity is None:
             return
         deadline = clock.monotonic() + self._settings.stop_seconds
         processes.send_signal(component.identity, signal.SIGTERM)
-        while not self._ended(component):
+        while processes.is_alive(component.identity):
             if clock.monotonic() > deadline:
                 log.warning("%s did not stop in %.0f s: killed", component.name, self._settings.stop_seconds)
                 processes.send_signal(component.identity, signal.SIGKILL)
                 deadline = clock.monotonic() + self._settings.stop_seconds
             await asyncio.sleep(self._settings.poll_seconds)
         self._data_dir.identity(component.name).unlink(missing_ok=True)
-        component.identity = component.process = None
+        component.identity = None
 
     def kill(self) -> None:
         """SIGKILL every component."""

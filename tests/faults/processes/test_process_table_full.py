@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 from serving.data_dir import DataDir
+from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.router.envoy.process import EnvoyProcess
 from serving.settings import DEFAULTS
@@ -12,14 +13,21 @@ from tests.faults.processes.test_up_killed import Up, running, until
 from tests.rig import process_table
 
 
+def starters(up: Up) -> list[processes.ProcessIdentity]:
+    """Return `up` and the zygote of its components."""
+    record = processes.read_running(up.data_dir.identity(zygote.NAME))
+    itself = processes.identity_of(up.process.pid)
+    assert record is not None
+    assert itself is not None
+    return [itself, record[0]]
+
+
 def test_up_outlives_a_full_process_table_and_starts_what_has_ended(tmp_path: Path) -> None:
     where = DataDir(tmp_path / "data")
     up = Up(where, "--port", "0", "--gateway-port", "0").ready()
     try:
         before = running(where)
-        itself = processes.identity_of(up.process.pid)
-        assert itself is not None
-        with process_table.full([itself]):
+        with process_table.full(starters(up)):
             processes.send_signal(before["controllers"], signal.SIGKILL)
             until(lambda: up.text().count("controllers cannot be started") > 1, "up has tried twice")
         until(lambda: set(running(where)) == set(COMPONENTS), "the component runs again", 20)
@@ -34,12 +42,10 @@ def test_envoy_that_is_killed_meanwhile_runs_again(tmp_path: Path) -> None:
     where = DataDir(tmp_path / "data")
     up = Up(where, "--port", "0", "--gateway-port", "0").ready()
     try:
-        itself = processes.identity_of(up.process.pid)
-        assert itself is not None
         envoy = EnvoyProcess(where, DEFAULTS.gateway)
         killed = envoy.running()
         assert killed is not None
-        with process_table.full([itself, running(where)["gateway"]]):
+        with process_table.full([*starters(up), running(where)["gateway"]]):
             processes.send_signal(killed.process, signal.SIGKILL)
             log = where.logs / "gateway.log"
             # gRPC ends its process when it can make no thread; then `up` cannot start another gateway.

@@ -15,6 +15,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.data_dir import DataDir
+from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.system import processes
 
@@ -129,6 +130,28 @@ def test_killed_component_restarts_soon_on_the_same_port(first_up: Up) -> None:
     assert first_up.process.poll() is None
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_killed_component_restarts_when_the_zygote_of_components_ends_or_hangs(
+    first_up: Up, number: signal.Signals
+) -> None:
+    data_dir = first_up.data_dir
+    old = running(data_dir)
+    if processes.read_running(data_dir.identity(zygote.NAME)) is None:  # it ends with the first case
+        assert processes.send_signal(old["activator"], signal.SIGKILL)
+        until(
+            lambda: running(data_dir).get("activator", old["activator"]) != old["activator"], "a zygote runs"
+        )
+        old = running(data_dir)
+    record = processes.read_running(data_dir.identity(zygote.NAME))
+    assert record is not None
+    assert processes.send_signal(record[0], number)
+    assert processes.send_signal(old["activator"], signal.SIGKILL)
+    until(lambda: running(data_dir).get("activator", old["activator"]) != old["activator"], "it runs", 30)
+    assert not processes.is_alive(record[0])
+    assert {name for name in old if old[name] != running(data_dir).get(name)} == {"activator"}
+    assert first_up.process.poll() is None
+
+
 def test_second_up_is_refused_and_a_killed_one_is_taken_over(first_up: Up) -> None:
     data_dir = first_up.data_dir
     adopted = running(data_dir)
@@ -148,6 +171,7 @@ def test_second_up_is_refused_and_a_killed_one_is_taken_over(first_up: Up) -> No
     third_up.process.send_signal(signal.SIGTERM)
     assert third_up.process.wait(60) == 0, third_up.text()
     assert not running(data_dir)
+    assert processes.read_running(data_dir.identity(zygote.NAME)) is None
 
 
 def test_down_stops_the_components_of_a_killed_up(data_dir: DataDir) -> None:

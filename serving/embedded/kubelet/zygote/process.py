@@ -20,7 +20,6 @@ Each spare has a cgroup below each CGROUP. In DIRECTORY:
                shim reads a specification, and closes the connection when the start is recorded
 """
 
-import ctypes
 import gc
 import importlib
 import json
@@ -42,8 +41,6 @@ READ_SECONDS = 10.0
 REST_SECONDS = 0.2
 """Between the use of a spare and the next fork, unless a connection waits: the new replica needs the
 processors."""
-_ARGUMENTS = (48 - 3, 49 - 3)
-"""proc(5): arg_start and arg_end are fields 48 and 49 of stat, and the list begins with the third."""
 
 
 def main() -> int:
@@ -173,7 +170,7 @@ def _prepare_program(spec: dict[str, Any]) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # Python's default
     os.environ.clear()
     os.environ.update(spec["env"])
-    _set_command_line(spec["argv"])
+    processes.set_command_line(spec["argv"])
     sys.orig_argv = list(spec["argv"])
     # "" as with `python -m`
     sys.path[:] = ["", *(path for path in sys.path if os.path.exists(path))]  # noqa: PTH110
@@ -182,15 +179,6 @@ def _prepare_program(spec: dict[str, Any]) -> None:
     if multiprocessing := sys.modules.get("multiprocessing.process"):
         multiprocessing.current_process().authkey = os.urandom(32)
     gc.enable()
-
-
-def _set_command_line(argv: list[str]) -> None:
-    """Let `ps` show the container's command, cut to the length of the zygote's."""
-    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    start, end = (int(stat[index]) for index in _ARGUMENTS)
-    size = end - start
-    text = b"\0".join(word.encode() for word in argv)[: size - 1]
-    ctypes.memmove(start, text.ljust(size, b"\0"), size)
 
 
 if __name__ == "__main__":
