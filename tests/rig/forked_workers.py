@@ -81,7 +81,7 @@ class _Workers:
     def run(self) -> None:
         terminal: Any = self._session.config.pluginmanager.getplugin("terminalreporter")
         terminal.showfspath = False  # reports of several files alternate
-        self._session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # noqa: SLF001 made once
+        self._session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         try:
             while self._files or self._workers:
                 while self._files and len(self._workers) < self._count:

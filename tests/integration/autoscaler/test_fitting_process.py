@@ -21,6 +21,7 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.target_state import TargetState
 from serving import errors
 from serving.kube import Key
+from tests.rig.servers import preloaded
 
 NOW = 1_700_000_000.0
 
@@ -41,7 +42,8 @@ def state(seed: int = 1, count: int = 100, **config: object) -> TargetState:
 
 
 def children() -> list[int]:
-    return [pid for child in multiprocessing.active_children() if (pid := child.pid) is not None]
+    children = (child for child in multiprocessing.active_children() if child.name != preloaded.NAME)
+    return [pid for child in children if (pid := child.pid) is not None]
 
 
 async def until(true: Callable[[], bool], seconds: float = 30) -> None:

@@ -152,15 +152,16 @@ def test_pod_waits_with_a_reason_when_there_is_no_gpu(api_server: DataDir) -> No
         asyncio.run(run())
 
 
+def _run_with_device(root: Path) -> None:
+    mps.DEVICE = "null"  # /dev/null stands for the GPU
+    node_process.run(root)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_container_reaches_the_mps_daemon_in_its_private_view(
     api_server: DataDir, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # /dev/null stands for the GPU.
-    with_device = (
-        "from serving.embedded.kubelet.devices import mps\nmps.DEVICE = 'null'\n" + node_process._PROGRAM
-    )
-    monkeypatch.setattr(node_process, "_PROGRAM", with_device)
+    monkeypatch.setattr(node_process, "run", _run_with_device)
     monkeypatch.setenv("TMPDIR", str(machine))
     shared = Path("/dev/shm/slipway-test-mps")
 

@@ -13,6 +13,7 @@ import pytest
 
 from serving import errors
 from tests.objects import experiments
+from tests.rig.servers import preloaded
 from tuner.planning.exchange import PlanRequest, RecordedExperiment
 from tuner.search_worker import SearchWorker
 from tuner.settings import DEFAULTS
@@ -28,7 +29,8 @@ REQUEST = PlanRequest(
 
 
 def children() -> list[int]:
-    return [pid for child in multiprocessing.active_children() if (pid := child.pid) is not None]
+    children = (child for child in multiprocessing.active_children() if child.name != preloaded.NAME)
+    return [pid for child in children if (pid := child.pid) is not None]
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30) -> None:

@@ -1,12 +1,12 @@
 """The embedded API server in a process of its own, which tests start, stop, kill and restart."""
 
+import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,28 +16,23 @@ import yaml
 
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS, ApiSettings
+from tests.rig.servers.preloaded import PreloadedProcess
 
-_PROGRAM = """
-import asyncio, logging, signal, sys
-from dataclasses import replace
-from pathlib import Path
-import uvloop
-from serving.embedded.apiserver import server
-from serving.data_dir import DataDir
-from serving.settings import DEFAULTS, ApiSettings
-logging.basicConfig(level=logging.INFO)
 
-async def main():
-    settings = replace(DEFAULTS, api=eval(sys.argv[2]))
-    task = asyncio.ensure_future(server.run(DataDir(Path(sys.argv[1])), settings))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        pass
+def _run(root: Path, settings: ApiSettings) -> None:
+    import uvloop
 
-uvloop.run(main())
-"""
+    from serving.embedded.apiserver import server
+
+    logging.basicConfig(level=logging.INFO)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(server.run(DataDir(root), replace(DEFAULTS, api=settings)))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    uvloop.run(main())
 
 
 def free_port() -> int:
@@ -53,15 +48,10 @@ class ApiProcess:
         self.data_dir = DataDir(root)
         self.settings: ApiSettings = replace(DEFAULTS.api, port=free_port(), **changes)
         self.log = root.with_name(root.name + ".log")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: PreloadedProcess | None = None
 
     def start(self) -> "ApiProcess":
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(self.data_dir.root), repr(self.settings)],
-                stdout=output,
-                stderr=output,
-            )
+        self.process = PreloadedProcess(_run, self.data_dir.root, self.settings, log=self.log)
         deadline = time.monotonic() + 20
         while not self._answers():
             assert self.process.poll() is None, self.log.read_text()

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +19,9 @@ from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
 from serving.kube import Kube, connect
 from serving.resources import kinds
-from serving.system import processes
-
-_PROGRAM = """
-import asyncio, logging, signal, sys
-from dataclasses import replace
-from pathlib import Path
-from serving.embedded.kubelet import agent, spawning
-from serving.embedded.kubelet.runtimes import RUNTIMES, LocalRuntime
-from serving.data_dir import DataDir
 from serving.settings import DEFAULTS
-logging.basicConfig(level=logging.INFO)
-spawning.ONE_THREAD["PYTHONPATH"] = sys.argv[2]
-command = (sys.executable, "-u", sys.argv[2] + "/tests/programs/script_runtime.py")
-runtimes = {**RUNTIMES, "{script}": LocalRuntime(command, "tests.programs.script_runtime")}
-short = {"backoff_base_seconds": 0.1, "drain_seconds": 0.5, "blocked_cap_seconds": 0.3}
-node = replace(DEFAULTS.node, log_bytes=20_000, pod_pids_limit={pids}, **short)
-
-async def main():
-    settings = replace(DEFAULTS, node=node)
-    task = asyncio.ensure_future(agent.run(DataDir(Path(sys.argv[1])), settings, runtimes))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        pass
-
-asyncio.run(main())
-"""
+from serving.system import processes
+from tests.rig.servers.preloaded import PreloadedProcess
 
 ROOT = Path(__file__).parents[3]
 PYTHON = "slipway.dev/runtimes/python"
@@ -58,27 +34,43 @@ POD_PIDS_LIMIT = 200
 """The node's `pod_pids_limit`."""
 
 
+def run(root: Path) -> None:
+    """Run an agent until SIGTERM, with short delays and the runtime `SCRIPT`."""
+    from serving.embedded.kubelet import agent, spawning
+    from serving.embedded.kubelet.runtimes import RUNTIMES, LocalRuntime
+
+    logging.basicConfig(level=logging.INFO)
+    spawning.ONE_THREAD["PYTHONPATH"] = str(ROOT)
+    command = (sys.executable, "-u", str(ROOT / "tests/programs/script_runtime.py"))
+    runtimes = {**RUNTIMES, SCRIPT: LocalRuntime(command, "tests.programs.script_runtime")}
+    node = replace(
+        DEFAULTS.node,
+        log_bytes=20_000,
+        pod_pids_limit=POD_PIDS_LIMIT,
+        backoff_base_seconds=0.1,
+        drain_seconds=0.5,
+        blocked_cap_seconds=0.3,
+    )
+
+    async def main() -> None:
+        task = asyncio.ensure_future(agent.run(DataDir(root), replace(DEFAULTS, node=node), runtimes))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
 class NodeProcess:
     """One agent over one data directory."""
 
     def __init__(self, data_dir: DataDir) -> None:
         self.data_dir = data_dir
         self.log = data_dir.root.with_name(data_dir.root.name + ".node.log")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: PreloadedProcess | None = None
 
     def start(self) -> "NodeProcess":
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    _PROGRAM.replace("{script}", SCRIPT).replace("{pids}", str(POD_PIDS_LIMIT)),
-                    str(self.data_dir.root),
-                    str(ROOT),
-                ],
-                stdout=output,
-                stderr=output,
-            )
+        self.process = PreloadedProcess(run, self.data_dir.root, log=self.log)
         return self
 
     def stop(self, sig: int = signal.SIGTERM) -> None:
