@@ -17,9 +17,11 @@ from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.supervision import EnvoySupervision
 from serving.system import processes
 from tests.rig.addresses import own
+from tests.rig.forked_workers import WORKER
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, route, settings_for_test
 
 STABLE = own(3)
+"""Of the session, as the starter has no worker."""
 ROUTES = [route("digits", [("stable", 10_000)])]
 SLICES = [endpoint_slice("digits-stable", [STABLE])]
 
@@ -50,7 +52,7 @@ async def test_traffic_continues_and_envoy_is_adopted_when_its_starter_is_killed
         str(tmp_path),
         str(settings.gateway.port),
         stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": "."},
+        env={name: value for name, value in os.environ.items() if name != WORKER} | {"PYTHONPATH": "."},
     )
     assert starter.stdout is not None
     successor = GatewayRig(tmp_path, settings)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from serving.cli import traffic
+from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
 from serving.objects import Object
@@ -120,7 +121,7 @@ async def test_everything_restarts_after_a_reboot_and_no_foreign_process_is_adop
         *data.pods.glob("*/containers/*/*/started.json"),
     ]
     records = [path for path in records if path != data.ports]
-    assert len(records) == len(COMPONENTS) + 2 + len(replicas_before)
+    assert len(records) == len(["up", zygote.NAME, "envoy", *COMPONENTS, *replicas_before])
     pods = await stacks.pods(kube, "digits")
     envoy = processes.identity_of(json.loads((data.gateway / "envoy.json").read_text())["pid"])
     assert stack.up is not None
