@@ -26,6 +26,8 @@ class LanguageEngine:
         self.pause_seconds = 0.0
         """Between two tokens."""
         self.generated = 0
+        self.streams = 0
+        """Streams that are open."""
         self.splits_events = False
         self.raw: bytes | None = None
         """The body of every stream, with its length in a header."""
@@ -39,7 +41,11 @@ class LanguageEngine:
             self.generated += number
             text = 'say "usage":{"completion_tokens":99}'
             return web.json_response({"choices": [{"message": {"content": text}}], "usage": usage(number)})
-        return await self._stream(request, body.get("stream_options") or {}, number)
+        self.streams += 1
+        try:
+            return await self._stream(request, body.get("stream_options") or {}, number)
+        finally:
+            self.streams -= 1
 
     async def _stream(self, request: web.Request, options: dict[str, Any], number: int) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})

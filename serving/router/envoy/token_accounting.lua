@@ -342,11 +342,12 @@ function Answer:read_prompt(number)
   self.is_changed = true
 end
 
--- Takes the generated tokens off `left`, if there are `least` new ones, and records `left` if it has changed.
+-- Takes the generated tokens off `left`, if there are `least` new ones or no more are expected, and records `left`
+-- if it has changed.
 function Answer:settle(least)
   local settled = math.min(self.generated, self.request.output)
   local more = settled - self.recorded
-  if more >= least then
+  if more >= least or (more > 0 and settled == self.request.output) then
     count(self.handle, self.id, "output_settled", more)
     self.recorded, self.left.output = settled, self.request.output - settled
     self.is_changed = true

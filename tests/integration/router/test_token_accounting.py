@@ -134,8 +134,21 @@ async def test_client_that_never_reads_is_ended_and_leaves_no_waiting_tokens(tmp
         with socket.create_connection(("127.0.0.1", chat.rig.settings.gateway.port)) as client:
             client.sendall(head % len(body) + body)
             await chat.until(lambda counts: counts.generated_tokens > 1000)
-            counts = await chat.until_settled()
+            deadline = clock.monotonic() + 60  # the sockets' buffers take megabytes first
+            while chat.engine.streams:
+                assert clock.monotonic() < deadline
+                await asyncio.sleep(0.1)
+        counts = await chat.until_settled()
         assert counts.generated_tokens < 1_000_000
+
+
+async def test_answer_that_is_longer_than_expected_has_no_waiting_tokens_while_it_streams(chat: Chat) -> None:
+    await chat.serve("continuous")
+    chat.engine.stop_after = 14
+    async with chat.asked(stream=True, max_completion_tokens=13):
+        counts = await chat.until_settled()
+        assert counts.counters["output_admitted"] == 13
+        assert chat.engine.streams == 1
 
 
 async def test_request_that_nobody_answers_leaves_no_waiting_tokens(chat: Chat) -> None:
