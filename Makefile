@@ -33,18 +33,18 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-llm: venv ## Install PyTorch, its CPU build where an index has it, Transformers and OpenAI's client
+llm: venv ## Install PyTorch, without GPU=1 its CPU build where an index has it, Transformers and OpenAI's client
 	@$(BIN)/python -c 'import openai, torch, transformers' 2>/dev/null || { \
 	  echo "Installing PyTorch, Transformers and openai (once) ..."; \
 	  install() { UV_FIND_LINKS="$$PIP_FIND_LINKS" $(BIN)/uv pip install --quiet --python $(BIN)/python "$$@" \
 	    2>>$(VENV)/install.log || $(BIN)/python -m pip install --quiet --disable-pip-version-check "$$@"; }; \
-	  install 'torch==2.13.0+cpu' $(LANGUAGE_MODELS) || install 'torch>=2.9' $(LANGUAGE_MODELS); }
+	  $(if $(GPU),,install 'torch==2.13.0+cpu' $(LANGUAGE_MODELS) ||) install 'torch>=2.9' $(LANGUAGE_MODELS); }
 
 demo: venv ## From two training jobs to weighted traffic, and to zero and back, in about a minute
 	@$(BIN)/slipway demo
 
-demo-llm: llm ## The same with language models that it trains, in some four minutes; installs PyTorch
-	@$(BIN)/slipway demo --llm
+demo-llm: llm ## The same with language models that it trains, in some four minutes; installs PyTorch; GPU=1 for a GPU
+	@$(BIN)/slipway demo --llm $(if $(GPU),--gpu)
 
 # One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
 # first, by name, and mostly wait: lint runs beside them.

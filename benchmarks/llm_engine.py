@@ -3,6 +3,10 @@
 Tokens per second and time to first token with 1, 8 and 64 streams. `transformers serve` is run as it comes,
 one answer at a time, and with its continuous batching. Each engine has the machine to itself in its turn; the
 load runs on the other core. A ratio is of one round.
+
+With `--device cuda` all are on the GPU, in half precision and on any cores, and their models stay in its memory:
+
+    python benchmarks/llm_engine.py --device cuda --width 3072 --layers 12 --head 128 --rounds 3
 """
 
 import argparse
@@ -23,20 +27,22 @@ ANSWERS = {1: 4, 8: 16, 64: 64}
 """Of a run; `transformers serve` answers one after the other."""
 
 
-async def main(*, quick: bool, width: int, layers: int) -> None:
+async def main(*, quick: bool, rounds: int, device: str, width: int, layers: int, head: int | None) -> None:
     if importlib.util.find_spec("transformers") is None:
         sys.exit("transformers is not installed: pip install 'slipway[llm]' accelerate")
     from rig.language import checkpoint  # noqa: PLC0415 it imports PyTorch
 
-    rounds = 1 if quick else 5
+    rounds = 1 if quick else rounds
     streams = STREAMS[:2] if quick else STREAMS
     runs: dict[tuple[str, int], list[Chats]] = {}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-llm-")))
         (folder / "checkpoint").mkdir()
-        millions = checkpoint.write(folder / "checkpoint", width=width, layers=layers)
+        millions = checkpoint.write(
+            folder / "checkpoint", width=width, layers=layers, head=head, device=device
+        )
         running = {
-            kind: stack.enter_context(engines.engine(kind, folder / "checkpoint", folder))
+            kind: stack.enter_context(engines.engine(kind, folder / "checkpoint", folder, device))
             for kind in (OURS, SERVE, CONTINUOUS)
         }
         for server in running.values():
@@ -54,6 +60,7 @@ async def main(*, quick: bool, width: int, layers: int) -> None:
                         flush=True,
                     )
     results = {
+        "device": device if device == "cpu" else _gpu(),
         "millionsOfParameters": round(millions, 1),
         "startSeconds": {kind: engine.start_seconds for kind, engine in running.items()},
         "engines": {
@@ -74,6 +81,12 @@ async def main(*, quick: bool, width: int, layers: int) -> None:
         },
     }
     report("llm_engine", results, bars(runs, streams))
+
+
+def _gpu() -> str:
+    import torch  # noqa: PLC0415 as above
+
+    return str(torch.cuda.get_device_name())
 
 
 def bars(runs: dict[tuple[str, int], list[Chats]], streams: tuple[int, ...]) -> list[Bar]:
@@ -99,5 +112,8 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="one round, without 64 streams")
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--head", type=int, help="width of a head of attention, by default 32")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
-    interrupts.run(main(quick=options.quick, width=options.width, layers=options.layers))
+    interrupts.run(main(**vars(options)))

@@ -1,5 +1,7 @@
 """Trains a small language model on the conversations of `harbour_text`, in about three minutes on two cores.
 
+On a GPU with SLIPWAY_DEVICE=cuda.
+
     python -m serving.training.chat [--layers N] [--width N] [--steps N] [--seed N]
 
 Writes a Hugging Face checkpoint and then `slipway.json` into `$SLIPWAY_OUTPUT_DIR`. Its metrics are the
@@ -23,6 +25,7 @@ from tokenizers import pre_tokenizers, trainers
 from tokenizers.models import BPE
 from transformers import LlamaForCausalLM
 
+from serving.runtimes.torch import device
 from serving.runtimes.transformers import llama
 from serving.training import harbour_text
 from serving.training.harbour_text import Conversation
@@ -78,8 +81,8 @@ def encoded(tokens: Any, conversation: Conversation) -> tuple[list[int], int]:
     return [*head, *tail], len(head)
 
 
-def batch(conversations: Sequence[tuple[list[int], int]]) -> dict[str, torch.Tensor]:
-    """Return inputs and labels, padded; only answers count."""
+def batch(conversations: Sequence[tuple[list[int], int]], place: torch.device) -> dict[str, torch.Tensor]:
+    """Return inputs and labels on a device, padded; only answers count."""
     longest = max(len(tokens) for tokens, _ in conversations)
     inputs = torch.zeros((len(conversations), longest), dtype=torch.long)
     labels = torch.full_like(inputs, _IGNORED)
@@ -88,7 +91,8 @@ def batch(conversations: Sequence[tuple[list[int], int]]) -> dict[str, torch.Ten
         inputs[row, : len(tokens)] = torch.tensor(tokens)
         labels[row, start : len(tokens)] = torch.tensor(tokens[start:])
         mask[row, : len(tokens)] = 1
-    return {"input_ids": inputs, "labels": labels, "attention_mask": mask}
+    whole = {"input_ids": inputs, "labels": labels, "attention_mask": mask}
+    return {name: rows.to(place) for name, rows in whole.items()}
 
 
 def batches(trained: Sequence[Conversation], seed: int) -> Iterator[list[Conversation]]:
@@ -107,7 +111,7 @@ def train(layers: int, width: int, steps: int, seed: int) -> tuple[Any, Any, dic
     torch.manual_seed(seed)
     tokens = tokenizer()
     config = llama.config(tokens, width=width, layers=layers, context=CONTEXT, tie_word_embeddings=True)
-    model = LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config).to(device.usable())
     _log.info("%.1f million parameters", sum(weight.numel() for weight in model.parameters()) / 1e6)
     trained, examined = harbour_text.held_out()
     stream = batches(trained, seed)
@@ -117,7 +121,7 @@ def train(layers: int, width: int, steps: int, seed: int) -> tuple[Any, Any, dic
         decay = 0.05 + 0.95 * (1 + math.cos(math.pi * step / steps)) / 2
         for group in optimizer.param_groups:
             group["lr"] = _LEARNING_RATE * min(1.0, (step + 1) / _WARM_UP_STEPS) * decay
-        loss = model(**batch([encoded(tokens, text) for text in texts])).loss
+        loss = model(**batch([encoded(tokens, text) for text in texts], model.device)).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -134,7 +138,8 @@ def examine(model: Any, tokens: Any, examined: Sequence[Conversation]) -> dict[s
     stories = list(itertools.islice(harbour_text.stories("examined"), _EXAMINED_STORIES))
     losses, weights = [], []
     for start in range(0, len(examined) + len(stories), _QUESTIONS):
-        rows = batch([encoded(tokens, one) for one in [*examined, *stories][start : start + _QUESTIONS]])
+        part = [*examined, *stories][start : start + _QUESTIONS]
+        rows = batch([encoded(tokens, one) for one in part], model.device)
         with torch.inference_mode():
             losses.append(float(model(**rows).loss))
         weights.append(int((rows["labels"] != _IGNORED).sum()))
@@ -145,7 +150,7 @@ def examine(model: Any, tokens: Any, examined: Sequence[Conversation]) -> dict[s
 
 def _answer(model: Any, tokens: Any, conversation: Conversation) -> str:
     whole, start = encoded(tokens, conversation)
-    prompt = torch.tensor([whole[:start]])
+    prompt = torch.tensor([whole[:start]], device=model.device)
     generated = model.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=len(whole) - start + 4, do_sample=False
     )

@@ -28,6 +28,8 @@ _CONTINUOUS = (
     "256",
 )
 """Without sizes it takes most of the machine's memory, and 2 tokens per second."""
+_CONTINUOUS_ON_GPU = ("--continuous-batching", "--cb-max-memory-percent", "0.4")
+"""Its other sizes are for GPUs as they come; of the memory it would leave none to the other engines."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Engine:
 
 
 @contextlib.contextmanager
-def engine(kind: str, checkpoint: Path, folder: Path) -> Iterator[Engine]:
-    """Start a server on one core; end it afterwards."""
+def engine(kind: str, checkpoint: Path, folder: Path, device: str = "cpu") -> Iterator[Engine]:
+    """Start a server on one core, or on the GPU and any cores; end it afterwards."""
     port = free_port()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     if kind == OURS:
@@ -53,13 +55,15 @@ def engine(kind: str, checkpoint: Path, folder: Path) -> Iterator[Engine]:
             "SLIPWAY_MODEL_VERSION": "v1",
             "SLIPWAY_MODEL_DIR": str(store.tree(digest) / "models"),
             "SLIPWAY_MODEL_DIGEST": digest,
+            "SLIPWAY_DEVICE": device,
             "PORT": str(port),
         }
         command = [sys.executable, "-m", "serving.runtimes.transformers.server"]
         model, ready = "model", "/v2/health/ready"
     else:
         program = str(Path(sys.executable).parent / "transformers")
-        options = _CONTINUOUS if kind == CONTINUOUS else ()
+        continuous = _CONTINUOUS if device == "cpu" else _CONTINUOUS_ON_GPU
+        options = continuous if kind == CONTINUOUS else ()
         command = [
             program,
             "serve",
@@ -67,18 +71,17 @@ def engine(kind: str, checkpoint: Path, folder: Path) -> Iterator[Engine]:
             "--port",
             str(port),
             "--device",
-            "cpu",
+            device,
             "--dtype",
-            "float32",
+            "float32" if device == "cpu" else "bfloat16",
         ]
         command += options
         model, ready = str(checkpoint), "/health"
+    pinned = ("taskset", "-c", PROXY_CORE) if device == "cpu" else ()
     began = time.monotonic()
     log = folder / f"{kind.replace(' ', '-')}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            ["taskset", "-c", PROXY_CORE, *command], env=environment, stdout=output, stderr=output
-        )
+        process = subprocess.Popen([*pinned, *command], env=environment, stdout=output, stderr=output)
     try:
         while not _answers(f"http://127.0.0.1:{port}{ready}"):
             if process.poll() is not None or time.monotonic() - began > START_SECONDS:

@@ -14,7 +14,7 @@ import orjson
 from scipy.stats import binom
 
 from serving import clock, metrics
-from serving.cli.demo import scaling
+from serving.cli.demo import gpu, scaling
 from serving.cli.demo.chats import ChatResult, Chats, failures
 from serving.cli.demo.console import Story
 from serving.cli.demo.objects import NAMESPACE, sample, train, until
@@ -49,8 +49,8 @@ HEADERS = (
 )
 
 
-async def steps(story: Story, where: DataDir) -> None:
-    """Run all steps."""
+async def steps(story: Story, where: DataDir, *, on_gpu: bool) -> None:
+    """Run all steps; `on_gpu` gives the Jobs and the replicas shares of the machine's GPU."""
     base = f"http://127.0.0.1:{orjson.loads(where.ports.read_bytes())['gateway']}/{NAMESPACE}"
     async with await connect(where.kubeconfig, component="demo", pool=8) as kube:
         await train(
@@ -59,20 +59,35 @@ async def steps(story: Story, where: DataDir) -> None:
             "chat-jobs.yaml",
             {"Perplexity": "perplexity", "Exact answers": "exactAnswers"},
             seconds=TRAINING_SECONDS,
+            change=gpu.of_job if on_gpu else _unchanged,
         )
         chats = Chats.of(f"{base}/{NAME}", NAME)
         try:
-            await _serve(story, kube)
+            await _serve(story, kube, on_gpu=on_gpu)
             await _talk(story, chats)
             await _compare(story, kube, where, chats)
         finally:
             await chats.end()
-        await _scale(story, kube, f"{base}/{ELASTIC}")
+        await _scale(story, kube, f"{base}/{ELASTIC}", on_gpu=on_gpu)
 
 
-async def _serve(story: Story, kube: Kube) -> None:
-    (inference,) = sample("chat.yaml")
-    story.step("One endpoint over both, 80/20: slipway apply -f manifests/samples/chat.yaml")
+def _unchanged(obj: Object) -> Object:
+    return obj
+
+
+def _inference(story: Story, file: str, title: str, *, on_gpu: bool) -> Object:
+    """Begin the step of a sample's Inference, and return it as it is applied."""
+    (inference,) = sample(file)
+    story.step(f"{title}: slipway apply -f manifests/samples/{file}")
+    if not on_gpu:
+        return inference
+    share = ", ".join(f"{name}: {amount}" for name, amount in gpu.SHARE.items())
+    story.show(f"with resources: {{gpu: {{{share}}}}} in every predictor")
+    return gpu.of_inference(inference)
+
+
+async def _serve(story: Story, kube: Kube, *, on_gpu: bool) -> None:
+    inference = _inference(story, "chat.yaml", "One endpoint over both, 80/20", on_gpu=on_gpu)
     await kube.apply(kinds.INFERENCE, inference, manager="slipway")
     story.doing("starting replicas, and proving each through the gateway before it gets traffic")
     ready = await until(kube, kinds.INFERENCE, NAME, "Ready")
@@ -170,11 +185,9 @@ async def _counted(where: DataDir) -> tuple[float, float]:
     return prompt, generated
 
 
-async def _scale(story: Story, kube: Kube, url: str) -> None:
-    (inference,) = sample("chat-elastic.yaml")
-    story.step(
-        "A model that is sized by waiting tokens: slipway apply -f manifests/samples/chat-elastic.yaml"
-    )
+async def _scale(story: Story, kube: Kube, url: str, *, on_gpu: bool) -> None:
+    title = "A model that is sized by waiting tokens"
+    inference = _inference(story, "chat-elastic.yaml", title, on_gpu=on_gpu)
     await kube.apply(kinds.INFERENCE, inference, manager="slipway")
     story.doing("starting a replica, and proving it")
     await until(kube, kinds.INFERENCE, ELASTIC, "Ready")

@@ -26,6 +26,9 @@ def demo(
     llm: Annotated[
         bool, typer.Option("--llm", help="With language models; needs the extra `llm` and `openai`.")
     ] = False,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="With --llm: train and serve on the machine's NVIDIA GPU, by MPS.")
+    ] = False,
     data_dir: Annotated[
         Path | None,
         typer.Option("--data-dir", metavar="DIR", help="Data directory.  [default: a temporary directory]"),
@@ -39,24 +42,33 @@ def demo(
         raise errors.UserError(f"{data_dir} is not empty; the demo wants a directory of its own")
     if llm and (missing := [name for name in LLM_MODULES if importlib.util.find_spec(name) is None]):
         raise errors.UserError(f"--llm needs {', '.join(missing)}: pip install 'slipway[llm]' openai")
+    if gpu and not llm:
+        raise errors.UserError("--gpu: is for language models: add --llm")
     from serving.cli.demo.console import Story
 
+    name = _gpu() if gpu else ""
     with Story() as story:
-        completed = asyncio.run(_until_signal(story, data_dir, keep=keep, llm=llm))
+        completed = asyncio.run(_until_signal(story, data_dir, keep=keep, llm=llm, gpu=name))
     if not completed:
         sys.exit(Exit.INTERRUPTED)
     if story.failed:
         sys.exit(Exit.FAILED)
 
 
-async def _until_signal(story: "Story", data_dir: Path | None, *, keep: bool, llm: bool) -> bool:
+def _gpu() -> str:
+    from serving.cli.demo import gpu
+
+    return gpu.check()
+
+
+async def _until_signal(story: "Story", data_dir: Path | None, *, keep: bool, llm: bool, gpu: str) -> bool:
     """Run the steps to the end, or until a signal; then stop everything, which no signal interrupts."""
     from serving.cli.demo.stack import Stack
     from serving.cli.demo.story import tell
 
     root = data_dir or Path(tempfile.mkdtemp(prefix="slipway-demo-"))
     stack = Stack(DataDir(root.absolute()))
-    steps = asyncio.ensure_future(tell(story, stack, keep=keep, llm=llm))
+    steps = asyncio.ensure_future(tell(story, stack, keep=keep, llm=llm, gpu=gpu))
     interrupted = False
 
     def signalled() -> None:

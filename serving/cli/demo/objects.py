@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -31,7 +31,13 @@ def sample(file: str) -> list[Object]:
 
 
 async def train(
-    story: Story, kube: Kube, file: str, columns: Mapping[str, str], *, seconds: float = WAIT_SECONDS
+    story: Story,
+    kube: Kube,
+    file: str,
+    columns: Mapping[str, str],
+    *,
+    seconds: float = WAIT_SECONDS,
+    change: Callable[[Object], Object] = lambda job: job,
 ) -> None:
     """Run the Jobs of a sample, and show the ModelVersions that they become.
 
@@ -41,8 +47,9 @@ async def train(
         file: of `manifests/samples`.
         columns: metrics of the models, by their headers.
         seconds: longest training.
+        change: returns a Job as it is applied.
     """
-    jobs = sample(file)
+    jobs = [change(job) for job in sample(file)]
     story.step(f"Training two models: slipway apply -f manifests/samples/{file}")
     for job in jobs:
         await kube.apply(kinds.JOB, job, manager="slipway")

@@ -32,7 +32,7 @@ AFTER_SHIFT = 2000
 HEADERS = ("Arm", "Version", "Share", "Expected", "Chance allows", "Requests", "p50 ms", "p99 ms", "Accuracy")
 
 
-async def tell(story: Story, stack: Stack, *, keep: bool, llm: bool) -> None:
+async def tell(story: Story, stack: Stack, *, keep: bool, llm: bool, gpu: str = "") -> None:
     """Run all steps; the caller ends `stack`, also after a cancellation.
 
     Args:
@@ -40,14 +40,17 @@ async def tell(story: Story, stack: Stack, *, keep: bool, llm: bool) -> None:
         stack: the product.
         keep: leave it running.
         llm: with language models instead of classifiers.
+        gpu: the name of the GPU that the language models share; empty for the CPU.
     """
     story.step(f"Starting `slipway up` on free ports, data in {stack.where.root}")
     story.doing("waiting for the API and the gateway")
     await stack.start()
+    if gpu:
+        story.show(f"the Jobs and the replicas share the {gpu}")
     if llm:
         from serving.cli.demo import chat_story  # noqa: PLC0415 needs the extra `llm`
 
-        await chat_story.steps(story, stack.where)
+        await chat_story.steps(story, stack.where, on_gpu=bool(gpu))
     else:
         await _steps(story, stack.where)
     if keep:

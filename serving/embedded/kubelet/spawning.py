@@ -21,6 +21,9 @@ ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
 """Numeric libraries start threads at import, and a process with threads cannot be forked."""
+NO_CUDA = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""PyTorch asks for GPUs at `torch.export.load`, and a process in which CUDA has begun cannot be forked to use it:
+with the second variable it answers from the first, and the driver is not asked."""
 IDENTITY_SECONDS = 10.0
 """Longest wait for a zygote to record its identity, which it does before its imports."""
 POLL_SECONDS = 0.01
@@ -68,7 +71,7 @@ def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequen
     devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with open(directory / f"{name}.log", "wb") as output:  # noqa: PTH123 for its descriptor
-            pid = _spawn(argv, devnull, output.fileno(), {**BASE, **ONE_THREAD})
+            pid = _spawn(argv, devnull, output.fileno(), {**BASE, **ONE_THREAD, **NO_CUDA})
     finally:
         os.close(devnull)
     pidfd = os.pidfd_open(pid)

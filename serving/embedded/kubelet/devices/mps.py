@@ -1,6 +1,6 @@
 """Shares the GPU of this machine by NVIDIA's MPS: starts its control daemon, one per data directory.
 
-Written from https://docs.nvidia.com/deploy/mps/ and run without a GPU only. The daemon and all its clients have
+Written from https://docs.nvidia.com/deploy/mps/, and run on an H100 with driver 580. The daemon and all its clients have
 one user: clients of another user would wait until those of the first are gone. It outlives the agent, and ends
 with `slipway down`.
 """
