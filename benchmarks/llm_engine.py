@@ -4,7 +4,8 @@ Tokens per second and time to first token with 1, 8 and 64 streams. `transformer
 one answer at a time, and with its continuous batching. Each engine has the machine to itself in its turn; the
 load runs on the other core. A ratio is of one round.
 
-With `--device cuda` all are on the GPU, in half precision and on any cores, and their models stay in its memory:
+With `--device cuda` all are on the GPU, in half precision and on any cores, and their models stay in its
+memory:
 
     python benchmarks/llm_engine.py --device cuda --width 3072 --layers 12 --head 128 --rounds 3
 """

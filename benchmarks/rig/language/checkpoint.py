@@ -19,7 +19,8 @@ def write(folder: Path, *, width: int, layers: int, head: int | None = None, dev
         folder: an empty one.
         width: of the hidden states.
         layers: their number.
-        head: width of a head of attention, and two heads of queries for each of keys; as `llama.config` by default.
+        head: width of a head of attention, and two heads of queries for each of keys; as `llama.config` by
+            default.
         device: for a GPU, weights have half precision (bfloat16), as those of most models.
     """
     tokenizer = llama.for_chats(llama.byte_level())

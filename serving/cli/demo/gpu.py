@@ -12,7 +12,8 @@ from serving.objects import Object
 from serving.resources import names
 
 SHARE = {"memory": "2Gi", "cores": 30}
-"""Of a replica, which uses 300 to 550 MiB. Five replicas and two Jobs, of 1 GiB each, fit on a GPU of 16 GiB."""
+"""Of a replica, which uses 300 to 550 MiB. Five replicas and two Jobs, of 1 GiB each, fit on a GPU of 16 GiB.
+"""
 
 
 def check(devices: Path = Path("/dev"), which: Callable[[str], str | None] = shutil.which) -> str:

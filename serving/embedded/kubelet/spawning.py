@@ -22,8 +22,8 @@ ONE_THREAD = dict.fromkeys(
 )
 """Numeric libraries start threads at import, and a process with threads cannot be forked."""
 NO_CUDA = {"CUDA_VISIBLE_DEVICES": "", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""PyTorch asks for GPUs at `torch.export.load`, and a process in which CUDA has begun cannot be forked to use it:
-with the second variable it answers from the first, and the driver is not asked."""
+"""PyTorch asks for GPUs at `torch.export.load`, and a process in which CUDA has begun cannot be forked to use
+it: with the second variable it answers from the first, and the driver is not asked."""
 IDENTITY_SECONDS = 10.0
 """Longest wait for a zygote to record its identity, which it does before its imports."""
 POLL_SECONDS = 0.01

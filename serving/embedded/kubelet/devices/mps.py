@@ -1,8 +1,8 @@
 """Shares the GPU of this machine by NVIDIA's MPS: starts its control daemon, one per data directory.
 
-Written from https://docs.nvidia.com/deploy/mps/, and run on an H100 with driver 580. The daemon and all its clients have
-one user: clients of another user would wait until those of the first are gone. It outlives the agent, and ends
-with `slipway down`.
+Written from https://docs.nvidia.com/deploy/mps/, and run on an H100 with driver 580. The daemon and all its
+clients have one user: clients of another user would wait until those of the first are gone. It outlives the
+agent, and ends with `slipway down`.
 """
 
 import hashlib
