@@ -149,13 +149,16 @@ class Sizer:
         count, reason, message = need.replicas, need.reason, need.message
         if held > count:
             count, reason = held, "Held"
-            message = f"{need.replicas} would do, and {held} were needed within the last minutes"
+            message = _held_message(need.replicas, held)
         limited = self._pace.limited(now, replicas.desired, count)
         if limited != count and replicas.desired > 0:
             message = f"{count} are needed; behavior allows {limited} now"
             count, reason = limited, "PaceLimited"
         if count > most:
-            count, reason, message = most, "MaxReplicas", f"{count} are needed; the maximum is {most}"
+            needed = (
+                f"{need.replicas} are needed" if need.replicas > most else _held_message(need.replicas, held)
+            )
+            count, reason, message = most, "MaxReplicas", f"{needed}; the maximum is {most}"
         elif count < least:
             count, reason, message = least, "MinReplicas", f"{count} would do; the minimum is {least}"
         if schedule and reason in ("MinReplicas", "MaxReplicas"):
@@ -356,14 +359,17 @@ class Sizer:
             and all(d.needed is not None for d in demands)
         ):
             decisive = max(demands, key=lambda demand: demand.needed or 0)
-            self._held.add(observation.now, decisive.needed or 0)
-            count = max(self._held.since(observation.now, max(HOLD_SECONDS, startup)), decisive.needed or 0)
-            count = min(max(count, least), most)
+            needed = decisive.needed or 0
+            self._held.add(observation.now, needed)
+            count = max(self._held.since(observation.now, max(HOLD_SECONDS, startup)), needed)
+            reason, message = "Metric", f"{decisive.metric}: {decisive.message}"
+            if count > needed:
+                reason, message = "Held", _held_message(needed, count)
             return Decision(
-                count,
-                "Metric",
-                f"{decisive.metric}: {decisive.message}",
-                needed=decisive.needed or 0,
+                min(max(count, least), most),
+                reason,
+                message,
+                needed=needed,
                 metric=decisive.metric,
                 startup=startup,
                 demands=tuple(demands),
@@ -418,6 +424,10 @@ def _plausible(observation: Observation) -> Observation:
     """Return an observation without a load that no target can have."""
     load = observation.load
     return observation if load is None or load.is_plausible else replace(observation, load=None)
+
+
+def _held_message(needed: int, held: int) -> str:
+    return f"{needed} would do, and {held} were needed within the last minutes"
 
 
 def _is_busy(load: Load) -> bool:

@@ -44,3 +44,20 @@ def test_the_sizer_follows_a_query_when_no_gateway_counts_the_target():
     decision = sizer.decide(Observation(1000.0, FOUR, None, {"PromQL/jobs": 31.0}))
     assert (decision.replicas, decision.metric) == (7, "PromQL/jobs")
     assert sizer.decide(Observation(1005.0, FOUR, None, {})).replicas == 4
+
+
+def decided(sizer: Sizer, now: float, waiting: float) -> tuple[int, str, str]:
+    observation = Observation(now, FOUR, None, gauges={"TokenQueueDepth": waiting})
+    decision = sizer.decide(observation)
+    return decision.replicas, decision.reason, decision.message
+
+
+def test_the_reason_of_a_held_count_is_what_was_needed_when_the_queue_has_gone():
+    metric = Metric("TokenQueueDepth", "TokenQueueDepth", 100)
+    sizer = Sizer(PolicyConfig(max_replicas=5, metrics=(metric,)))
+    assert decided(sizer, 0.0, 450) == (5, "Metric", "TokenQueueDepth: 450 at 100 each")
+    assert decided(sizer, 1.0, 50) == (
+        5,
+        "Held",
+        "1 would do, and 5 were needed within the last minutes",
+    )

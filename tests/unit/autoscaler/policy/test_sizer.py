@@ -219,3 +219,16 @@ def test_decisions_are_the_same_when_restored_from_json() -> None:
     after = [(world.tick(rate).needed, restored.tick(rate).needed) for rate in rates]
     assert all(abs(a - b) <= 1 for a, b in after[60:])
     assert restored.sizer.startup.state() == world.sizer.startup.state()
+
+
+def test_the_reason_at_the_maximum_is_what_was_needed_when_the_load_has_gone() -> None:
+    world = SizedService(most=3)
+    for _ in range(24):
+        decision = world.tick(RATE * 8)
+    assert decision.reason == "MaxReplicas"
+    assert decision.message.endswith("are needed; the maximum is 3")
+    while decision.needed > 3:
+        decision = world.tick(RATE)
+    assert (decision.replicas, decision.reason) == (3, "MaxReplicas")
+    assert decision.message.endswith("were needed within the last minutes; the maximum is 3")
+    assert decision.message.startswith(f"{decision.needed} would do")
