@@ -44,6 +44,8 @@ class ApiSettings(Section):
     """Loopback only: whoever creates a Job runs a command. Other addresses only when asked for."""
     watch_history: Count = 20_000
     """Events kept for watchers; an older resourceVersion gets 410. About 20 MB at 1 KiB an object."""
+    watch_history_bytes: Bytes = 64 * 1024 * 1024
+    """Bytes of these events' objects in JSON: large objects would take gigabytes."""
     watch_queue: Count = 4_000
     """Events buffered for a watcher before a slow watcher is cut off and lists again."""
     bookmark_seconds: Interval = 30.0

@@ -63,7 +63,9 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     listener = _listen(api)
     try:
         epoch = int(clock.now().timestamp() * 1000)
-        database = Database(data_dir.database, epoch=epoch, history=api.watch_history)
+        database = Database(
+            data_dir.database, epoch=epoch, history=api.watch_history, history_bytes=api.watch_history_bytes
+        )
         store = ObjectStore(database)
         try:
             await _serve(store, listener, data_dir, settings)

@@ -5,6 +5,7 @@ Starlette's classes would double the cost of a small write.
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -64,7 +65,9 @@ class AsgiRequest:
         """Return the value of the body, as `bodies.parse`; other requests go on while long YAML is parsed."""
         media = bodies.media_type(self.headers.get("content-type", ""))
         if len(raw) > _LONG_YAML and media in bodies.YAMLS:
-            return await asyncio.to_thread(bodies.parse, raw, media, binary)
+            return await asyncio.get_running_loop().run_in_executor(
+                _yaml_parser, bodies.parse, raw, media, binary
+            )
         return bodies.parse(raw, media, binary)
 
 
@@ -78,6 +81,8 @@ _SHORT = 256
 """Longest query that is cached, in bytes."""
 _LONG_YAML = 16 * 1024
 """Bytes of YAML from which a thread parses it. 700 KB take five seconds, and `up` ends a server that hangs."""
+_yaml_parser = ThreadPoolExecutor(1, "yaml")
+"""One thread: several would share Python's lock with the event loop, which would seem to hang."""
 
 
 def _too_large(limit: int) -> errors.ApiError:

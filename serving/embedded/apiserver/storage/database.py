@@ -4,6 +4,7 @@ The state after a change is in the next log entry or in the objects, so each ver
 and synchronous=FULL an acknowledged write is on the disk, as with etcd; many writes share one sync.
 """
 
+import math
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ class DatabaseContents(NamedTuple):
 class Database:
     """One open file: call `load` once, then `stage` and `commit` for each batch."""
 
-    def __init__(self, path: Path, *, epoch: int, history: int) -> None:
+    def __init__(self, path: Path, *, epoch: int, history: int, history_bytes: float = math.inf) -> None:
         """Open or create the file, readable by its owner alone.
 
         Args:
@@ -50,11 +51,12 @@ class Database:
             epoch: first resourceVersion of a new file. It comes from the clock, so that versions of a deleted
                 file are older than the new one, and clients that hold them list again.
             history: number of changes kept.
+            history_bytes: bytes of their objects that are kept in memory.
 
         Raises:
             errors.UserError: the file is damaged, or not a database of Slipway.
         """
-        self._history = history
+        self._history, self._history_bytes = history, history_bytes
         self._untrimmed = 0
         try:
             path.touch(mode=0o600)
@@ -113,7 +115,7 @@ class Database:
         )
         changes = list(rebuild(log, objects))
         floor = changes[-1].version - 1 if changes else run("SELECT rv FROM epoch").fetchone()[0]
-        history = ChangeHistory(self._history, floor)
+        history = ChangeHistory(self._history, floor, self._history_bytes)
         for change in reversed(changes):
             history.append(change)
         return DatabaseContents(objects, history)

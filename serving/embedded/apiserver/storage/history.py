@@ -5,6 +5,7 @@ has the object before and after it: for the transitions of a selector (an object
 DELETED for that watcher), and for the state as of an older version (the later pages of a list).
 """
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -84,13 +85,21 @@ def event_for(change: ObjectChange, matches: Matches) -> Event | None:
 
 
 class ChangeHistory:
-    """The newest `limit` changes of all kinds; for each kind, the version below which some are forgotten."""
+    """The newest changes of all kinds; for each kind, the version below which some are forgotten."""
 
-    def __init__(self, limit: int, floor: int) -> None:
-        """Start empty: `floor` is the oldest version whose later changes are all known."""
-        self._limit = limit
+    def __init__(self, limit: int, floor: int, most_bytes: float = math.inf) -> None:
+        """Start empty.
+
+        Args:
+            limit: the most changes.
+            floor: the oldest version whose later changes are all known.
+            most_bytes: the most bytes of their objects in JSON; the newest change is kept in any case.
+        """
+        self._limit, self._most_bytes = limit, most_bytes
         self._floor = floor
-        self._order: deque[str] = deque()
+        self._order: deque[tuple[str, int]] = deque()
+        """Kind and bytes of each change."""
+        self._bytes = 0
         self._changes: dict[str, deque[ObjectChange]] = {}
         self._floors: dict[str, int] = {}
         self.version = floor
@@ -100,10 +109,14 @@ class ChangeHistory:
         """Add a change; versions must increase."""
         assert change.version > self.version
         self.version = change.version
-        self._order.append(change.kind)
+        latest = change.after or change.before
+        size = len(latest.body) if latest is not None else 0
+        self._order.append((change.kind, size))
+        self._bytes += size
         self._changes.setdefault(change.kind, deque()).append(change)
-        if len(self._order) > self._limit:
-            kind = self._order.popleft()
+        while len(self._order) > self._limit or (self._bytes > self._most_bytes and len(self._order) > 1):
+            kind, forgotten = self._order.popleft()
+            self._bytes -= forgotten
             self._floors[kind] = self._changes[kind].popleft().version
 
     def since(self, kind: str, version: int) -> list[ObjectChange]:

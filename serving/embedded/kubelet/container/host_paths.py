@@ -18,6 +18,8 @@ from serving.system.user_ids import UserIds
 
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHOWING_OTHERS = ("/proc", "/sys", "/dev")
+"""File systems of the kernel: a container has its own `/proc` and `/dev`, and a read-only `/sys`."""
 _NAMESPACE = "trusted.slipway.namespace"
 """Extended attribute of a directory that was made for a Pod; no Pod can write it, xattr(7)."""
 
@@ -43,11 +45,16 @@ class HostPaths:
             user: the Pod's user; None for the agent's.
 
         Raises:
-            errors.Temporary: it is missing or of another type, leads to the data directory, or may not be made.
+            errors.Temporary: it is missing or of another type, leads to the data directory or, where containers
+                are kept apart, to the kernel's file systems, or may not be made.
         """
         real, data = os.path.realpath(text), os.path.realpath(self.data)
         if within(real, data) or within(data, real):
             raise _refusal(text, "leads to the data directory")
+        if self.user_ids is not None:
+            for directory in _SHOWING_OTHERS:
+                if within(real, directory):
+                    raise _refusal(text, f"leads to {directory}, which shows processes and memory of others")
         if kind == "DirectoryOrCreate":
             try:
                 self._make(text, real, namespace, user)

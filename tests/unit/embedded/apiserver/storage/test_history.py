@@ -159,3 +159,16 @@ def test_an_object_that_starts_to_match_is_added_for_the_watcher() -> None:
 def test_a_version_in_the_future_is_refused(ahead: int) -> None:
     with pytest.raises(errors.Gone):
         ChangeHistory(5, floor=1000).since("pods", 1000 + ahead)
+
+
+def test_large_objects_are_forgotten_first_when_they_exceed_the_bytes_kept() -> None:
+    history = ChangeHistory(100, 1000, most_bytes=2500)
+    for number in range(1, 6):
+        obj = versioned({"metadata": {"name": "a"}, "text": "x" * 1000}, 1000 + number)
+        history.append(ObjectChange(1000 + number, "pods", ObjectKey("", "a"), None, ObjectVersion(obj)))
+    assert [change.version for change in history.since("pods", 1003)] == [1004, 1005]
+    with pytest.raises(errors.Gone):
+        history.since("pods", 1002)
+    larger = ObjectVersion(versioned({"metadata": {"name": "a"}, "text": "x" * 5000}, 1006))
+    history.append(ObjectChange(1006, "pods", ObjectKey("", "a"), None, larger))
+    assert [change.version for change in history.since("pods", 1005)] == [1006]

@@ -217,3 +217,18 @@ def test_container_does_not_start_when_a_link_replaces_its_host_path_after_the_c
         assert answer.read() == (
             f"the hostPath was replaced after it was checked, and leads to {tmp_path}/data/models ({source})"
         )
+
+
+@pytest.mark.parametrize(
+    ("path", "directory"),
+    [("/proc", "/proc"), ("/dev/shm", "/dev"), ("/sys/fs/cgroup", "/sys"), ("link", "/proc")],
+)
+def test_file_system_of_the_kernel_is_refused_where_containers_are_kept_apart(
+    tmp_path: Path, path: str, directory: str
+) -> None:
+    (tmp_path / "link").symlink_to("/proc/1")
+    text = path if path.startswith("/") else f"{tmp_path}/{path}"
+    apart = HostPaths(tmp_path / "data", (), UserIds(tmp_path / "user-ids"))
+    with pytest.raises(errors.Temporary, match=f"hostPath {text}: leads to {directory}, which shows"):
+        apart.resolve(text, "Directory", "team", USER)
+    assert paths(tmp_path).resolve(text, "Directory", "team", None) == os.path.realpath(text)
