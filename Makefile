@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LANGUAGE_MODELS := 'transformers==5.24.0' 'openai==3.57.0'
-# Twice the cores of CI: tests wait for processes, clocks and disks for a quarter of their time.
-JOBS ?= 4
+# One more than the cores of CI: tests wait for processes, clocks and disks for a quarter of their time. Four were no
+# faster, and tests with limits of seconds missed them.
+JOBS ?= 3
 
 # Tests start hundreds of processes, and each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
