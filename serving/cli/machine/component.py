@@ -26,7 +26,7 @@ from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness
 from serving.embedded.supervisor.restart_policy import GIVES_UP
 from serving.settings import Settings
-from serving.system import locks, processes, run_files
+from serving.system import allocator, locks, processes, run_files
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         return GIVES_UP
     logfile.of_component(options.name)
     gc.set_threshold(*COLLECT_AFTER)
+    allocator.return_large_blocks()
     data_dir.run.mkdir(parents=True, exist_ok=True)
     if locks.try_lock(data_dir.run / f"{options.name}.lock") is None:
         log.info("another process runs %s of %s", options.name, data_dir.root)

@@ -71,7 +71,7 @@ def _import(name: str) -> None:
     with contextlib.suppress(Exception):
         for module in component.modules(name):
             importlib.import_module(module)
-    gc.freeze()  # the pages of what is imported stay shared, as no collection touches it
+    gc.freeze()  # a collection writes to the pages of modules, which components would then no longer share
 
 
 def _become(name: str, output: int, arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import orjson
@@ -25,9 +25,6 @@ log = logging.getLogger(__name__)
 
 NAME = "zygote"
 """Of its process identity in the data directory."""
-MEMORY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
-"""The C library returns blocks of 128 KiB and more to the machine, mallopt(3). By default it would keep more the
-larger the blocks are, as those of large objects for watchers that do not read: gigabytes after an hour."""
 STATUS_SECONDS = 1.0
 """Longest wait for the exit status of a component that has ended; the zygote sends it at once."""
 _MESSAGE_BYTES = 4096
@@ -41,13 +38,13 @@ class ComponentZygote:
         data_dir: DataDir,
         arguments: Sequence[str],
         settings: SupervisorSettings,
-        environment: dict[str, str],
+        environment: Mapping[str, str],
     ) -> None:
         """`arguments` follow `component NAME` on every component's command line."""
         self._data_dir = data_dir
         self._arguments = arguments
         self._settings = settings
-        self._environment = MEMORY | environment
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
         self._answer: asyncio.Future[dict[str, Any]] | None = None

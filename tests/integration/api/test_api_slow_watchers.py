@@ -1,6 +1,7 @@
 """Slow watchers are disconnected without an effect on others."""
 
 import json
+import os
 import socket
 import ssl
 import time
@@ -36,6 +37,12 @@ def sockets(server: ApiProcess) -> int:
         except FileNotFoundError:
             continue
     return count
+
+
+def resident_bytes(server: ApiProcess) -> int:
+    assert server.process is not None
+    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def watch_without_reading(server: ApiProcess) -> ssl.SSLSocket:
@@ -131,3 +138,24 @@ def test_a_watch_that_cannot_start_gets_an_error_status(impatient: ApiProcess) -
         assert json.loads(response.content)["kind"] == "Status"
         with pytest.raises(httpx.HTTPStatusError):
             response.raise_for_status()
+
+
+def test_memory_of_large_events_is_returned_when_their_watchers_have_gone(tmp_path: Path) -> None:
+    server = ApiProcess(tmp_path / "data").start()
+    try:
+        with server.http() as client:
+            watchers = [watch_without_reading(server) for _ in range(60)]
+            body = config_map("large")
+            for number in range(20):
+                body["data"] = {"k": str(number) + "v" * 900_000}
+                method = client.put if number else client.post
+                assert method(f"{PATH}/large" if number else PATH, json=body).is_success
+            most = resident_bytes(server)
+            for watcher in watchers:
+                watcher.close()
+            deadline = time.monotonic() + 10
+            while most - resident_bytes(server) < 60 * 900_000:
+                assert time.monotonic() < deadline, "the watchers' memory is not returned"
+                time.sleep(0.05)
+    finally:
+        server.stop()

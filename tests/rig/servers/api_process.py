@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import ssl
 import time
 from dataclasses import replace
@@ -16,6 +15,8 @@ import yaml
 
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS, ApiSettings
+from serving.system import allocator
+from tests.rig.ports import free_port
 from tests.rig.servers.preloaded import PreloadedProcess
 
 
@@ -25,6 +26,7 @@ def _run(root: Path, settings: ApiSettings) -> None:
     from serving.embedded.apiserver import server
 
     logging.basicConfig(level=logging.INFO)
+    allocator.return_large_blocks()
 
     async def main() -> None:
         task = asyncio.ensure_future(server.run(DataDir(root), replace(DEFAULTS, api=settings)))
@@ -33,12 +35,6 @@ def _run(root: Path, settings: ApiSettings) -> None:
             await task
 
     uvloop.run(main())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class ApiProcess:
