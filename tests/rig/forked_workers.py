@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Collect without Python's cycle collector: what is imported stays, and need not be walked again."""
+    """Collect without Python's cycle collector: it would walk all modules at each import, and free nothing."""
     gc.disable()
     try:
         return (yield)

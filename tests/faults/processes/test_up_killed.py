@@ -136,12 +136,6 @@ def test_killed_component_restarts_when_the_zygote_of_components_ends_or_hangs(
 ) -> None:
     data_dir = first_up.data_dir
     old = running(data_dir)
-    if processes.read_running(data_dir.identity(zygote.NAME)) is None:  # it ends with the first case
-        assert processes.send_signal(old["activator"], signal.SIGKILL)
-        until(
-            lambda: running(data_dir).get("activator", old["activator"]) != old["activator"], "a zygote runs"
-        )
-        old = running(data_dir)
     record = processes.read_running(data_dir.identity(zygote.NAME))
     assert record is not None
     assert processes.send_signal(record[0], number)

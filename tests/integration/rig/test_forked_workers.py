@@ -75,7 +75,7 @@ def test_worker_that_ends_fails_its_test_alone(tmp_path: Path) -> None:
 
 
 def test_session_stops_at_the_first_failure_when_asked_to(tmp_path: Path) -> None:
-    slow = "import time\ndef test_slow(): time.sleep(30)"
+    slow = "import time\ndef test_slow(): time.sleep(600)"
     completed = run(tmp_path, "-x", a="def test_fails(): assert False", b=slow, c=slow)
     assert completed.returncode == 1
     assert "stopping after 1 failures" in completed.stdout

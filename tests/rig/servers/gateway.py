@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import re
-import socket
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +22,8 @@ from serving.router.plan.service import GatewayService, service_of
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
+from tests.rig.ports import free_port
 from tests.rig.tcp_server import tcp_server
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.asynccontextmanager

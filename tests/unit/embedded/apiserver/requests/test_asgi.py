@@ -1,9 +1,11 @@
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
 from serving import errors
+from serving.embedded.apiserver.requests import bodies
 from serving.embedded.apiserver.requests.asgi import AsgiRequest
 
 LIMIT = 1024 * 1024
@@ -47,3 +49,19 @@ async def test_long_yaml_that_is_malformed_is_a_400() -> None:
 async def test_short_body_is_parsed_by_its_media_type() -> None:
     assert await request(b"a: 1", "application/yaml").value(LIMIT) == {"a": 1}
     assert await request(b'{"a": 1}', "application/json").value(LIMIT) == {"a": 1}
+
+
+async def test_long_yaml_is_parsed_one_body_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsing = most = 0
+
+    def parse(*_: object) -> dict[str, object]:
+        nonlocal parsing, most
+        parsing += 1
+        most = max(most, parsing)
+        time.sleep(0.01)  # long enough for another thread to begin
+        parsing -= 1
+        return {}
+
+    monkeypatch.setattr(bodies, "parse", parse)
+    await asyncio.gather(*(request(LONG, "application/yaml").value(LIMIT) for _ in range(4)))
+    assert most == 1
