@@ -96,21 +96,13 @@ async def ours(engine: int, name: str, chats: int) -> int:
             return await request_cost.count(orjson.dumps(config), Path(root), ask, world.port, chats)
 
 
-async def smallest(engine: int, chats: int) -> int:
-    with tempfile.TemporaryDirectory(prefix="slipway-cost-") as root:
-        port = free_port()
-        config = orjson.dumps(proxies.minimal_envoy(port, (engine, engine)))
-        return await request_cost.count(config, Path(root), chatting(""), port, chats)
-
-
 async def measure(engine: int, name: str) -> int:
     async def run(chats: int) -> int:
-        return await (smallest(engine, chats) if name == SMALLEST else ours(engine, name, chats))
+        if name == SMALLEST:
+            return await request_cost.smallest((engine, engine), chatting(""), chats)
+        return await ours(engine, name, chats)
 
-    few, many = await run(FEW), await run(MANY)
-    instructions = round((many - few) / (MANY - FEW))
-    print(f"{name:28} {instructions:>9,}", file=sys.stderr, flush=True)
-    return instructions
+    return await request_cost.each(name, run, FEW, MANY)
 
 
 async def main(*, quick: bool) -> None:

@@ -166,24 +166,36 @@ async def ours(ports: tuple[int, int], services: int, leave_out: str, requests: 
             return await count(orjson.dumps(config), Path(root), ask, world.port, requests)
 
 
-async def smallest(ports: tuple[int, int], requests: int) -> int:
+async def smallest(ports: tuple[int, int], ask: Ask, requests: int) -> int:
+    """Return the instructions of the smallest configuration that proxies to these ports."""
     with tempfile.TemporaryDirectory(prefix="slipway-cost-") as root:
         port = proxies.free_port()
         config = orjson.dumps(proxies.minimal_envoy(port, ports))
-        return await count(config, Path(root), getting("/v2/models/digits/infer"), port, requests)
+        return await count(config, Path(root), ask, port, requests)
+
+
+async def each(name: str, run: Callable[[int], Awaitable[int]], few: int, many: int) -> int:
+    """Return the instructions of one request: the difference of two runs, without those of Envoy's start.
+
+    Args:
+        name: of the configuration, which is printed with the result.
+        run: returns the instructions of a run with this number of requests.
+        few: requests of the first run.
+        many: requests of the second run.
+    """
+    instructions = round((await run(many) - await run(few)) / (many - few))
+    print(f"{name:28} {instructions:>9,}", file=sys.stderr, flush=True)
+    return instructions
 
 
 async def measure(ports: tuple[int, int], name: str) -> int:
     async def run(requests: int) -> int:
         if name == SMALLEST:
-            return await smallest(ports, requests)
+            return await smallest(ports, getting("/v2/models/digits/infer"), requests)
         services = 1000 if name == "1000 services" else 1
         return await ours(ports, services, name, requests)
 
-    few, many = await run(FEW), await run(MANY)
-    instructions = round((many - few) / (MANY - FEW))
-    print(f"{name:28} {instructions:>9,}", file=sys.stderr, flush=True)
-    return instructions
+    return await each(name, run, FEW, MANY)
 
 
 async def main(*, quick: bool) -> None:
