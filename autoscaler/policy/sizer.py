@@ -152,12 +152,10 @@ class Sizer:
             message = _held_message(need.replicas, held)
         limited = self._pace.limited(now, replicas.desired, count)
         if limited != count and replicas.desired > 0:
-            message = f"{count} are needed; behavior allows {limited} now"
+            message = f"{_needed_message(need.replicas, held, limited)}; behavior allows {limited} now"
             count, reason = limited, "PaceLimited"
         if count > most:
-            needed = (
-                f"{need.replicas} are needed" if need.replicas > most else _held_message(need.replicas, held)
-            )
+            needed = _needed_message(need.replicas, held, most)
             count, reason, message = most, "MaxReplicas", f"{needed}; the maximum is {most}"
         elif count < least:
             count, reason, message = least, "MinReplicas", f"{count} would do; the minimum is {least}"
@@ -424,6 +422,11 @@ def _plausible(observation: Observation) -> Observation:
     """Return an observation without a load that no target can have."""
     load = observation.load
     return observation if load is None or load.is_plausible else replace(observation, load=None)
+
+
+def _needed_message(needed: int, held: int, limit: int) -> str:
+    """Return which need exceeds a limit: that of now, or that of the last minutes."""
+    return f"{needed} are needed" if needed > limit or needed >= held else _held_message(needed, held)
 
 
 def _held_message(needed: int, held: int) -> str:

@@ -59,7 +59,7 @@ async def steps(story: Story, where: DataDir, *, on_gpu: bool) -> None:
             "chat-jobs.yaml",
             {"Perplexity": "perplexity", "Exact answers": "exactAnswers"},
             seconds=TRAINING_SECONDS,
-            change=gpu.of_job if on_gpu else _unchanged,
+            change=gpu.of_job if on_gpu else None,
         )
         chats = Chats.of(f"{base}/{NAME}", NAME)
         try:
@@ -69,10 +69,6 @@ async def steps(story: Story, where: DataDir, *, on_gpu: bool) -> None:
         finally:
             await chats.end()
         await _scale(story, kube, f"{base}/{ELASTIC}", on_gpu=on_gpu)
-
-
-def _unchanged(obj: Object) -> Object:
-    return obj
 
 
 def _inference(story: Story, file: str, title: str, *, on_gpu: bool) -> Object:
