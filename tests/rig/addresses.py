@@ -1,8 +1,9 @@
-"""Loopback addresses of this test process and its children; concurrent suites share no port."""
+"""Loopback addresses of a worker, a test process and its children; concurrent suites share none."""
 
 import os
 
-from tests.rig.forked_workers import WORKER
+WORKER = "SLIPWAY_TEST_WORKER"
+"""Environment variable: the number of this worker; unset in a session without workers."""
 
 
 def own(number: int) -> str:

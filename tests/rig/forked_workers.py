@@ -21,8 +21,7 @@ from typing import Any, cast
 
 import pytest
 
-WORKER = "SLIPWAY_TEST_WORKER"
-"""Environment variable: the number of this worker; unset in a session without workers."""
+from tests.rig.addresses import WORKER
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
