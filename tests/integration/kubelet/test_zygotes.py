@@ -1,11 +1,12 @@
-"""Replicas forked from a zygote are like new processes, and no start waits for a zygote."""
+"""Replicas forked from a zygote are like new processes, and no start waits longer for one than for its imports."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -23,8 +24,10 @@ from serving.kube import Kube
 from serving.resources import kinds, names
 from serving.system import processes
 from tests.rig.servers.node_process import (
+    IMPORT_SECONDS,
     PYTHON,
     SCRIPT,
+    SLOW,
     NodeProcess,
     agent,
     forked,
@@ -176,6 +179,51 @@ async def test_zygote_that_hangs_delays_no_start_and_is_replaced(kube: Kube, nod
         events = (await kube.list(kinds.EVENT_V1, NAMESPACE)).items
     await until_zygote(node.data_dir, NAMESPACE, other_than=zygote)
     assert not processes.is_alive(zygote)
+
+
+@contextlib.asynccontextmanager
+async def importing_zygote(kube: Kube, node: NodeProcess) -> AsyncIterator[processes.ProcessIdentity]:
+    """Keep a zygote of `SLOW`, which has just begun to import."""
+    await kube.create(kinds.DEPLOYMENT, keeper(NAMESPACE, "slow", SLOW))
+    path = node.data_dir.zygotes / f"{name_of(ZygoteKey(NAMESPACE, SLOW))}.json"
+    deadline = time.monotonic() + 10
+    while (record := processes.read_identity(path)) is None:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    yield record[0]
+    await kube.delete(kinds.DEPLOYMENT, NAMESPACE, "slow")
+    while path.exists():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def test_start_waits_for_a_zygote_that_imports(kube: Kube, node: NodeProcess) -> None:
+    script = "from tests.rig.servers.node_process import SERVER; exec(SERVER)"
+    readiness = {"httpGet": {"path": "/", "port": 8080}}
+    async with importing_zygote(kube, node):
+        stored = await start(
+            kube, "patient", script, image=SLOW, readinessProbe=readiness, ports=[{"containerPort": 8080}]
+        )
+    assert forked(node.data_dir, stored)
+    started = next(c for c in stored["status"]["conditions"] if c["type"] == names.STARTED_CONDITION)
+    phases = json.loads(started["message"])
+    assert started["reason"] == "Zygote"
+    assert phases["import"] > phases["spawn"]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL])
+async def test_container_is_executed_when_the_zygote_hangs_or_dies_while_it_imports(
+    kube: Kube, node: NodeProcess, sent: signal.Signals
+) -> None:
+    async with importing_zygote(kube, node) as zygote:
+        processes.send_signal(zygote, signal.SIGSTOP)
+        creation = asyncio.create_task(start(kube, f"left-{sent.name.lower()}", image=SLOW))
+        await asyncio.sleep(0.3)
+        assert not creation.done()
+        begun = time.monotonic()
+        processes.send_signal(zygote, sent)
+        assert not forked(node.data_dir, await creation)
+        assert (time.monotonic() - begun > IMPORT_SECONDS / 2) == (sent == signal.SIGSTOP)
 
 
 async def test_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) -> None:

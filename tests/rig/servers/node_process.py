@@ -27,6 +27,10 @@ ROOT = Path(__file__).parents[3]
 PYTHON = "slipway.dev/runtimes/python"
 SCRIPT = "slipway.dev/runtimes/script"
 """Equal to `PYTHON` for the arguments of the tests, and can be forked."""
+SLOW = "slipway.dev/runtimes/slow"
+"""Equal to `SCRIPT`, but its imports take a second."""
+IMPORT_SECONDS = 3.0
+"""The node's longest wait for a zygote that imports."""
 STARTS = {"executed": PYTHON, "forked": SCRIPT}
 """Ways to start a container; `agent` sets `chosen` to one."""
 chosen = {"image": PYTHON}
@@ -35,14 +39,20 @@ POD_PIDS_LIMIT = 200
 
 
 def run(root: Path) -> None:
-    """Run an agent until SIGTERM, with short delays and the runtime `SCRIPT`."""
+    """Run an agent until SIGTERM, with short delays and the runtimes `SCRIPT` and `SLOW`."""
     from serving.embedded.kubelet import agent, spawning
     from serving.embedded.kubelet.runtimes import RUNTIMES, LocalRuntime
+    from serving.embedded.kubelet.zygote import pool
 
     logging.basicConfig(level=logging.INFO)
     spawning.ONE_THREAD["PYTHONPATH"] = str(ROOT)
+    pool.IMPORT_SECONDS = IMPORT_SECONDS
     command = (sys.executable, "-u", str(ROOT / "tests/programs/script_runtime.py"))
-    runtimes = {**RUNTIMES, SCRIPT: LocalRuntime(command, "tests.programs.script_runtime")}
+    runtimes = {
+        **RUNTIMES,
+        SCRIPT: LocalRuntime(command, "tests.programs.script_runtime"),
+        SLOW: LocalRuntime(command, "tests.programs.slow_runtime"),
+    }
     node = replace(
         DEFAULTS.node,
         log_bytes=20_000,
@@ -116,14 +126,14 @@ http.server.HTTPServer((os.environ['HOST'], int(os.environ['PORT'])), H).serve_f
 """
 
 
-def keeper(namespace: str) -> dict[str, Any]:
-    """Return a Deployment at zero, which keeps a zygote of `SCRIPT`."""
-    labels = {"app": "keeper"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": SCRIPT}]}}
+def keeper(namespace: str, name: str = "keeper", image: str = SCRIPT) -> dict[str, Any]:
+    """Return a Deployment at zero, which keeps a zygote of an image."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "keeper", "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
     }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from serving import errors
+from serving import clock, errors
 from serving.embedded.kubelet.container import volumes
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
@@ -163,6 +163,14 @@ def _view(node: Node, run: RunDirectory, mounts: Sequence[volume_mounts.Mount]) 
     }
 
 
+async def await_imports(launch: Launch) -> float:
+    """Wait while the zygote of a container that can be forked imports; return the seconds."""
+    begun = clock.monotonic()
+    if _can_fork(launch):
+        await launch.node.zygotes.imported(launch.zygote)
+    return clock.monotonic() - begun
+
+
 def start(launch: Launch, **details: Any) -> Started:
     """Record the run with these details, and start its shim. Blocks for milliseconds.
 
@@ -212,17 +220,25 @@ def _listeners(path: Path | None) -> Iterator[list[int]]:
 
 
 def _request_fork(launch: Launch) -> ForkRequest | None:
-    """Request a fork if the container can be forked and its zygote is kept."""
+    """Request a fork if the container can be forked and its zygote listens."""
     zygotes, key = launch.node.zygotes, launch.zygote
-    if not eligibility.can_fork(launch.pod["metadata"], launch.container, zygotes.images):
-        return None
-    if not zygotes.has(key) or not eligibility.can_fork_with(launch.specification["env"]):
+    if not _can_fork(launch):
         return None
     try:
         return ForkRequest(zygotes.directory, name_of(key))
     except errors.Temporary as error:
         log.debug("%s in %s: %s", key.image, key.namespace, error)
         return None
+
+
+def _can_fork(launch: Launch) -> bool:
+    """Whether the container can be forked, and its zygote is kept."""
+    zygotes = launch.node.zygotes
+    return (
+        eligibility.can_fork(launch.pod["metadata"], launch.container, zygotes.images)
+        and zygotes.has(launch.zygote)
+        and eligibility.can_fork_with(launch.specification["env"])
+    )
 
 
 def _start_forked(

@@ -186,6 +186,7 @@ class PodRunner:
             prepared = await launch.prepare(
                 self._node, self.pod, self._containers.specs[name], directory, self._identity
             )
+            imports = await launch.await_imports(prepared)
             async with self._node.launching:
                 started = await asyncio.to_thread(
                     launch.start, prepared, streak=run.streak, restart_count=run.restart_count
@@ -198,7 +199,7 @@ class PodRunner:
             return
         self._containers.update(name, run=run, before=state.run, blocked=None, started=False, ready=False)
         method: startup.StartMethod = "Zygote" if started.forked else "Cold"
-        self._starts[name] = startup.NodeStart(seen_at, method, prepared.fetch, prepared.verify)
+        self._starts[name] = startup.NodeStart(seen_at, method, prepared.fetch, prepared.verify, imports)
         if started.remark:
             self._emit("NotForked", f"container {name} is an ordinary new process: {started.remark}")
         self._monitor(directory, started)

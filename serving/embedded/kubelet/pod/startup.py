@@ -17,8 +17,8 @@ from serving.resources import names
 
 StartMethod = Literal["Cold", "Zygote"]
 PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""In order: fetching images; verifying their seals and hashes; volumes, sandbox and process, up to the
-runtime's `main`; imports; loading the model; warm-up; the time until the probe's answer."""
+"""Fetching images; verifying their seals and hashes; volumes, sandbox and process, up to the runtime's `main`;
+imports, or the wait for those of a zygote; loading the model; warm-up; the time until the probe's answer."""
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _METRIC = re.compile(rf"(?<![A-Za-z])([A-Za-z]+)\s*;\s*dur=({_NUMBER})(?![0-9.])")
 """Begins where a word begins: a replica chooses the text, and a long word is read once."""
@@ -26,12 +26,13 @@ _METRIC = re.compile(rf"(?<![A-Za-z])([A-Za-z]+)\s*;\s*dur=({_NUMBER})(?![0-9.])
 
 @dataclass(frozen=True)
 class NodeStart:
-    """The node's part of a start: `seen` (UTC) is when it became necessary; `fetch`, `verify` in seconds."""
+    """The node's part of a start: `seen` (UTC) is when it became necessary; the others are seconds."""
 
     seen: datetime
     method: StartMethod = "Cold"
     fetch: float = 0.0
     verify: float = 0.0
+    imports: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,13 @@ def trace(beginning: NodeStart, begun: datetime, ready: datetime, headers: Mappi
     timings = {name: float(value) / 1000 for name, value in _METRIC.findall(headers.get("server-timing", ""))}
     started = _seconds(headers.get(names.STARTED_HEADER, "")) or begun.timestamp()
     inside = {name: timings.get(name, 0.0) for name in ("import", "verify", "load", "warmup")}
-    before = beginning.fetch + beginning.verify
+    before = beginning.fetch + beginning.verify + beginning.imports
     spent = {
         "fetch": beginning.fetch,
         "verify": beginning.verify + inside.pop("verify"),
         "spawn": max(0.0, started - beginning.seen.timestamp() - before),
         **inside,
+        "import": beginning.imports + inside["import"],
     }
     probe = (ready - beginning.seen).total_seconds() - sum(spent.values())
     return StartTrace(beginning.method, beginning.seen, ready, {**spent, "probe": max(0.0, probe)})

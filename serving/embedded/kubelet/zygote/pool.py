@@ -1,16 +1,17 @@
 """Keeps a zygote per runtime and namespace alive while a Deployment there uses the runtime.
 
-A zygote that dies is replaced; a restarted agent adopts running zygotes by identity. No start waits for a
-zygote: a container that cannot be forked at once is executed as a new process.
+A zygote that dies is replaced; a restarted agent adopts running zygotes by identity. A start waits for a zygote
+only while that imports: an executed container would import the same modules for as long.
 
 Files below DIR/zygotes: those of `process.py`, and NAME.log, the zygote's output.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from serving import clock, errors
@@ -31,6 +32,10 @@ RETRY_CAP_SECONDS = 60.0
 """Longest pause between retries of a runtime whose imports fail: its packages may be installed later."""
 CHECK_SECONDS = 5.0
 """Longest wait for a zygote that was too slow for a start, perhaps because the machine was loaded."""
+IMPORT_SECONDS = 30.0
+"""Longest wait of a start for the imports of a zygote: five times those of PyTorch on a loaded machine."""
+POLL_SECONDS = 0.02
+"""Between two looks for the socket of a zygote that imports, beside a second or more of imports."""
 HEALTHY_SECONDS = 10.0
 """A zygote that lived for this long is replaced at once when it dies."""
 
@@ -51,6 +56,7 @@ class ZygotePool:
         self._changed = asyncio.Event()
         self._kept: dict[ZygoteKey, asyncio.Task[None]] = {}
         self._checks: dict[ZygoteKey, asyncio.Task[None]] = {}
+        self._importing: dict[ZygoteKey, asyncio.Event] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -69,6 +75,11 @@ class ZygotePool:
     def has(self, key: ZygoteKey) -> bool:
         """Whether a zygote is kept for this key; it may still be starting."""
         return key in self._kept
+
+    async def imported(self, key: ZygoteKey) -> None:
+        """Wait while the zygote of this key imports, for at most `IMPORT_SECONDS` since its start."""
+        if event := self._importing.get(key):
+            await event.wait()
 
     def check(self, key: ZygoteKey) -> None:
         """Check a zygote that did not answer in time; may be called from any thread."""
@@ -121,7 +132,8 @@ class ZygotePool:
         delay = FIRST_RETRY_SECONDS
         while key in self._needed.all():
             begun = clock.monotonic()
-            outcome = await self._run_once(key)
+            with self._imports(key) as done:
+                outcome = await self._run_once(key, done)
             if key in self._needed.all():
                 delay = FIRST_RETRY_SECONDS if clock.monotonic() - begun > HEALTHY_SECONDS else delay
                 log.warning(
@@ -132,7 +144,17 @@ class ZygotePool:
         del self._kept[key]
         self._changed.set()
 
-    async def _run_once(self, key: ZygoteKey) -> str:
+    @contextlib.contextmanager
+    def _imports(self, key: ZygoteKey) -> Iterator[asyncio.Event]:
+        """Let `imported` wait until the yielded event is set, or the context ends."""
+        done = self._importing[key] = asyncio.Event()
+        try:
+            yield done
+        finally:
+            del self._importing[key]
+            done.set()
+
+    async def _run_once(self, key: ZygoteKey, imported: asyncio.Event) -> str:
         """Adopt or start a zygote and wait for its end; return the outcome, for the log."""
         pidfd = self._adopted(key)
         if pidfd is None:
@@ -143,10 +165,21 @@ class ZygotePool:
                 return f"could not be started: {error}"
         if key not in self._needed.all():  # it became unneeded before there was a process to end
             end(self.directory, name_of(key))
-        await wait_for_exit(pidfd)
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(self._await_socket(key, imported))
+            await wait_for_exit(pidfd)
+            watch.cancel()
         (self.directory / f"{name_of(key)}.sock").unlink(missing_ok=True)
         self._cgroups.sweep_spares()
         return "has ended"
+
+    async def _await_socket(self, key: ZygoteKey, imported: asyncio.Event) -> None:
+        """Set the event when the zygote listens, or after `IMPORT_SECONDS`."""
+        path = self.directory / f"{name_of(key)}.sock"
+        deadline = clock.monotonic() + IMPORT_SECONDS
+        while not path.exists() and clock.monotonic() < deadline:  # noqa: ASYNC110 another process makes it
+            await asyncio.sleep(POLL_SECONDS)
+        imported.set()
 
     def _adopted(self, key: ZygoteKey) -> int | None:
         record = processes.read_identity(self.directory / f"{name_of(key)}.json")

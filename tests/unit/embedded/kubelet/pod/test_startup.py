@@ -16,21 +16,24 @@ def after(passed: float) -> dt.datetime:
     return SEEN + dt.timedelta(seconds=passed)
 
 
-@given(*([seconds] * 8))
-def test_phases_add_up_to_the_whole_start(fetch, seal, process, imports, hashing, load, warmup, probe):
-    begun = fetch + seal + process
+@given(*([seconds] * 9))
+def test_phases_add_up_to_the_whole_start(
+    fetch, seal, awaited, process, imports, hashing, load, warmup, probe
+):
+    begun = fetch + seal + awaited + process
     ready = begun + imports + hashing + load + warmup + probe
     parts = {"spawn": process, "import": imports, "verify": hashing, "load": load, "warmup": warmup}
     headers = {
         "server-timing": ", ".join(f"{name};dur={1000 * spent:.3f}" for name, spent in parts.items()),
         "x-slipway-started": f"{after(begun).timestamp():.6f}",
     }
-    result = trace(NodeStart(SEEN, "Zygote", fetch, seal), SEEN, after(ready), headers)
+    result = trace(NodeStart(SEEN, "Zygote", fetch, seal, awaited), SEEN, after(ready), headers)
     figures = json.loads(result.message())
     assert list(figures) == ["seen", "ready", *PHASES]
     assert sum(figures[phase] for phase in PHASES) / 1000 == pytest.approx(ready, rel=0.02, abs=0.001)
     assert figures["verify"] == pytest.approx(1000 * (seal + hashing), abs=0.01)
     assert figures["spawn"] == pytest.approx(1000 * process, abs=0.01)
+    assert figures["import"] == pytest.approx(1000 * (awaited + imports), abs=0.01)
     assert figures["probe"] == pytest.approx(1000 * probe, abs=0.01)
 
 
