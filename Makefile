@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LANGUAGE_MODELS := 'transformers==5.24.0' 'openai==3.57.0'
-# One more than the cores of CI: tests wait for processes, clocks and disks for a quarter of their time. Four were no
-# faster, and tests with limits of seconds missed them.
+# Workers of the tests before those of tests/unit: one more than the cores of CI, as these tests wait for processes,
+# clocks and disks for much of their time. With four, tests with limits of seconds missed them.
 JOBS ?= 3
 
 # Tests start hundreds of processes, and each would compile every module that it imports.
@@ -48,11 +48,11 @@ demo-llm: llm ## The same with language models that it trains, in some four minu
 	@$(BIN)/slipway demo --llm $(if $(GPU),--gpu)
 
 # One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
-# first, by name, and mostly wait: lint runs beside them.
+# first, by name, and mostly wait: lint, and a background worker with the unit tests, run beside them.
 test: venv ## Lint, types, import contracts and all tests
 	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
 	  { echo "lint has failed; its output follows the tests, and is in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
-	$(BIN)/python -m pytest --workers $(JOBS) tests; tests=$$?; \
+	$(BIN)/python -m pytest --workers $(JOBS) --background tests/unit tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
 fuzz: venv ## New inputs for every property test, many for the API server; failing ones stay in .hypothesis/fuzz

@@ -10,6 +10,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.ui import WebDriverWait
 
 QUIET = (
     "--headless=new",
@@ -50,6 +51,13 @@ def chromium(profile: Path) -> Iterator[WebDriver]:
         yield driver
     finally:
         driver.quit()
+
+
+def open_page(driver: WebDriver, page: Path) -> None:
+    """Open a page of a file, and wait until its script has run: on a busy machine `get` may return earlier."""
+    driver.get(page.as_uri())
+    loaded = "return document.readyState === 'complete' && location.href === arguments[0]"
+    WebDriverWait(driver, 10).until(lambda _: driver.execute_script(loaded, page.as_uri()))
 
 
 @contextmanager

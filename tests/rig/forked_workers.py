@@ -1,8 +1,10 @@
-"""Runs the collected tests in forked processes: `pytest --workers N`.
+"""Runs the collected tests in forked processes: `pytest --workers N [--background FOLDER]`.
 
 A fork has the imported test modules already. A new interpreter for each worker, as pytest-xdist starts them,
 collects all tests again: 42 s of CPU time on a clean checkout, 24 s on a used one.
 A worker runs whole files, in the order of collection, as fixtures of a module are started once for each worker.
+The background worker runs files of a folder from the last one on, at a lower priority: tests that compute fill the
+time in which the others wait.
 """
 
 import gc
@@ -17,21 +19,32 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import threadpoolctl
 
 from tests.rig.addresses import WORKER
 
+NICENESS = 5
+"""Of the background worker: a third of the processor time of a process of the others, when there is too little."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--workers`."""
+    """Add the options."""
     parser.addoption(
         "--workers",
         type=int,
         default=0,
         metavar="N",
         help="run test files in N forked processes; 0: in this one",
+    )
+    parser.addoption(
+        "--background",
+        type=Path,
+        metavar="FOLDER",
+        help="another process, of a lower priority, runs the last files of FOLDER",
     )
 
 
@@ -51,7 +64,8 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     count = session.config.getoption("workers")
     if not count or session.config.option.collectonly or session.testsfailed:
         return None
-    _Workers(session, count).run()
+    background = session.config.getoption("background")
+    _Workers(session, count, background and background.resolve()).run()
     return True
 
 
@@ -61,6 +75,7 @@ class _Worker:
 
     pid: int
     connection: Connection
+    is_background: bool
     remaining: list[pytest.Item]
     """Tests that it has been sent and that have not ended; the first one runs."""
 
@@ -68,10 +83,11 @@ class _Worker:
 class _Workers:
     """The forked processes of a session, which distributes files and collects reports."""
 
-    def __init__(self, session: pytest.Session, count: int) -> None:
+    def __init__(self, session: pytest.Session, count: int, background: Path | None) -> None:
         self._session = session
         self._hook = session.config.hook
         self._count = count
+        self._background = background
         by_file = itertools.groupby(session.items, key=lambda item: item.path)
         self._files = deque(list(items) for _, items in by_file)
         self._numbers = itertools.count()
@@ -83,8 +99,7 @@ class _Workers:
         self._session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         try:
             while self._files or self._workers:
-                while self._files and len(self._workers) < self._count:
-                    self._workers.append(self._fork())
+                self._fork_missing()
                 self._receive()
                 if self._session.shouldfail:
                     raise self._session.Failed(self._session.shouldfail)
@@ -94,7 +109,19 @@ class _Workers:
             for worker in self._workers:
                 os.waitpid(worker.pid, 0)
 
-    def _fork(self) -> _Worker:
+    def _fork_missing(self) -> None:
+        """Fork workers until there are as many as there should be, or no file is left for another one."""
+        ordinary = sum(not worker.is_background for worker in self._workers)
+        for _ in range(min(self._count - ordinary, len(self._files))):
+            self._workers.append(self._fork(is_background=False))
+        if ordinary == len(self._workers) and self._has_background_file():
+            self._workers.append(self._fork(is_background=True))
+
+    def _has_background_file(self) -> bool:
+        folder = self._background
+        return bool(folder and self._files and self._files[-1][0].path.is_relative_to(folder))
+
+    def _fork(self, *, is_background: bool) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
         number = next(self._numbers)
         sys.stdout.flush()
@@ -104,15 +131,20 @@ class _Workers:
             ours.close()
             for other in self._workers:
                 other.connection.close()
+            os.nice(NICENESS if is_background else 0)
             _run_worker(self._session, theirs, number)
         theirs.close()
-        worker = _Worker(pid, ours, [])
+        worker = _Worker(pid, ours, is_background, [])
         self._send_file(worker)
         return worker
 
     def _send_file(self, worker: _Worker) -> None:
         """Send the positions of the next file's tests; none: the worker ends after its file."""
-        tests = self._files.popleft() if self._files else []
+        tests: list[pytest.Item] = []
+        if worker.is_background and self._has_background_file():
+            tests = self._files.pop()
+        elif self._files and not worker.is_background:
+            tests = self._files.popleft()
         first = self._session.items.index(tests[0]) if tests else 0
         worker.connection.send(range(first, first + len(tests)))
         worker.remaining += tests
@@ -214,9 +246,10 @@ def _run_worker(session: pytest.Session, connection: Connection, number: int) ->
 
 
 def _separate(session: pytest.Session, connection: Connection, number: int) -> None:
-    """Give this process output, a directory, a name and a reporter of its own."""
+    """Give this process output, a directory, a name, a reporter and one thread of its own."""
     config: Any = session.config
     os.environ[WORKER] = str(number)
+    threadpoolctl.threadpool_limits(1)  # threads of several workers would spin for each other on few cores
     plugins = config.pluginmanager
     capturing = plugins.getplugin("capturemanager")
     if capturing.is_globally_capturing():

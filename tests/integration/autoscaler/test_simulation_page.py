@@ -41,7 +41,7 @@ def written(report: SimulationReport, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def opened(browser: WebDriver, written: Path) -> WebDriver:
     browser.get("about:blank")
-    browser.get(written.as_uri())
+    browsers.open_page(browser, written)
     return browser
 
 
@@ -49,7 +49,7 @@ def test_page_opens_without_console_messages_or_requests(browser: WebDriver, wri
     browser.get("about:blank")
     browser.get_log("browser")
     browser.get_log("performance")
-    browser.get(written.as_uri())
+    browsers.open_page(browser, written)
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
@@ -118,7 +118,7 @@ def test_text_has_contrast_to_its_background(opened: WebDriver, scheme: str) -> 
 
 def test_page_is_complete_without_its_script(opened: WebDriver, written: Path) -> None:
     with browsers.scripts_disabled(opened):
-        opened.get(written.as_uri())
+        browsers.open_page(opened, written)
         parts = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
         assert len(parts) > 1
         assert all(part.is_displayed() for part in parts)

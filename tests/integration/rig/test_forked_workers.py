@@ -1,5 +1,6 @@
 """Sessions with forked workers, each a pytest of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def run(root: Path, *options: str, **files: str) -> subprocess.CompletedProcess[
     ]
     return subprocess.run(
         [sys.executable, *command, "-p", "no:cacheprovider", "--workers", "2", *options, str(root)],
-        cwd=TESTS.parent,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -79,6 +81,25 @@ def test_session_stops_at_the_first_failure_when_asked_to(tmp_path: Path) -> Non
     completed = run(tmp_path, "-x", a="def test_fails(): assert False", b=slow, c=slow)
     assert completed.returncode == 1
     assert "stopping after 1 failures" in completed.stdout
+
+
+def test_background_worker_runs_the_last_files_of_its_folder_at_a_lower_priority(tmp_path: Path) -> None:
+    (tmp_path / "unit").mkdir()
+    waits = "import time\nfrom pathlib import Path\ndef test_waits():\n    end = time.monotonic() + 20\n"
+    waits += "    while not Path('ended').exists():\n        time.sleep(0.01)\n        assert time.monotonic() < end"
+    passes = "def test_passes(): pass"  # each ordinary worker has been sent one of them while it waits
+    unit = {
+        "w": passes,
+        "x": passes,
+        "y": "import os\nfrom pathlib import Path\ndef test_ends():\n    assert os.nice(0) == 5\n"
+        "    assert Path('begun').exists()\n    Path('ended').touch()",
+        "z": "import os\nfrom pathlib import Path\ndef test_begins():\n    assert os.nice(0) == 5\n"
+        "    Path('begun').touch()",
+    }
+    for name, text in unit.items():
+        (tmp_path / f"unit/test_{name}.py").write_text(text)
+    completed = run(tmp_path, "--background", str(tmp_path / "unit"), a=waits, b=waits)
+    assert "6 passed" in completed.stdout, completed.stdout
 
 
 def test_no_two_files_have_one_loopback_address() -> None:

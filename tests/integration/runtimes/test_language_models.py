@@ -70,7 +70,8 @@ def greedy(model: Any, prompt: list[int], tokens: int) -> list[int]:
 
 def test_greedy_tokens_are_those_of_generate_alone_and_in_a_batch(served: tuple[Running, Any]) -> None:
     server, model = served
-    prompts = [[(7 * place + length) % 256 for place in range(length)] for length in (3, 8, 40, 90)] * 4
+    prompts = {length: [(7 * place + length) % 256 for place in range(length)] for length in (3, 8, 40, 90)}
+    lengths = [*prompts] * 4
 
     async def ask() -> list[Any]:
         async with openai.AsyncOpenAI(base_url=f"http://{server.address}/v1", api_key="none") as client:
@@ -78,20 +79,20 @@ def test_greedy_tokens_are_those_of_generate_alone_and_in_a_batch(served: tuple[
                 *(
                     client.completions.create(
                         model=MODEL,
-                        prompt=prompt,
+                        prompt=prompts[length],
                         max_tokens=30,
                         temperature=0,
                         logprobs=0,
                         extra_body={"ignore_eos": True},
                     )
-                    for prompt in prompts
+                    for length in lengths
                 )
             )
 
+    expected = {length: greedy(model, prompt, 30) for length, prompt in prompts.items()}
     tokenizer = tokenizers.Tokenizer.from_file(str(server.log.parent / "out" / "tokenizer.json"))
-    for prompt, answer in zip(prompts, asyncio.run(ask()), strict=True):
-        expected = greedy(model, prompt, 30)
-        texts = [tokenizer.decode([token], skip_special_tokens=False) for token in expected]
+    for length, answer in zip(lengths, asyncio.run(ask()), strict=True):
+        texts = [tokenizer.decode([token], skip_special_tokens=False) for token in expected[length]]
         assert answer.choices[0].logprobs.tokens == texts
         assert answer.usage.completion_tokens == 30
 

@@ -51,7 +51,7 @@ def written(report: Object, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def opened(browser: WebDriver, written: Path) -> WebDriver:
     browser.get("about:blank")
-    browser.get(written.as_uri())
+    browsers.open_page(browser, written)
     return browser
 
 
@@ -64,7 +64,7 @@ def test_page_opens_without_console_messages_and_requests(browser: WebDriver, wr
     browser.get("about:blank")
     browser.get_log("browser")
     browser.get_log("performance")
-    browser.get(written.as_uri())
+    browsers.open_page(browser, written)
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     requested = [
@@ -166,7 +166,7 @@ def test_text_has_contrast(opened: WebDriver, scheme: str) -> None:
 
 def test_page_is_complete_without_its_script(opened: WebDriver, written: Path) -> None:
     with browsers.scripts_disabled(opened):
-        opened.get(written.as_uri())
+        browsers.open_page(opened, written)
         pairs = opened.find_elements(By.CSS_SELECTOR, "[data-pair]")
         assert pairs
         assert all(pair.is_displayed() for pair in pairs)
