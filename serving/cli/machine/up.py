@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Annotated
 
 import typer
@@ -28,6 +29,8 @@ from serving.system.process_exit import has_ended_within
 from serving.system.seccomp import system_call_filter
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
+GATEWAY_SECONDS = 2.0
+"""Longest wait for one answer of the gateway, which takes milliseconds."""
 
 
 Port = Annotated[
@@ -221,7 +224,7 @@ def _cleanup(module: str) -> Cleanup:
 
 
 async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
-    """Wait until the API and the gateway answer, then print their addresses."""
+    """Wait until the API answers and the gateway knows the services, then print their addresses."""
     from serving.router.envoy.process import EnvoyProcess  # noqa: PLC0415 imported while components start
 
     envoy = EnvoyProcess(where, final.gateway)
@@ -229,7 +232,7 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
     while not (
         await answers(where.kubeconfig)
         and envoy.running()  # else another program listens on the gateway's port
-        and await _listens(final.gateway.host, final.gateway.port)
+        and await _serves(final.gateway.host, final.gateway.port)
     ):
         if clock.monotonic() > deadline:
             raise errors.UserError(
@@ -254,12 +257,14 @@ def isolation() -> str:
     return f"none: containers run as this user, and are not kept apart{not_filtered and f'; {not_filtered}'}"
 
 
-async def _listens(host: str, port: int) -> bool:
+async def _serves(host: str, port: int) -> bool:
+    """Whether the gateway knows the services: until then it answers 503."""
+    import aiohttp  # noqa: PLC0415 imported while components start
+
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    timeout = aiohttp.ClientTimeout(total=GATEWAY_SECONDS)
     try:
-        _, writer = await asyncio.open_connection(host, port)
-    except OSError:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
+            return answer.status != HTTPStatus.SERVICE_UNAVAILABLE
+    except (aiohttp.ClientError, TimeoutError):
         return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return True
