@@ -422,6 +422,6 @@ async def prepared(
             known_engines=engines.known(data_dir.engines),
         )
         async with metrics.served(
-            controller.metrics_page, data_dir.metrics("autoscaler"), scaling.metrics_port
+            {metrics.PATH: controller.metrics_page}, data_dir.metrics("autoscaler"), scaling.metrics_port
         ):
             yield controller

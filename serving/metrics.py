@@ -2,7 +2,7 @@
 
 import contextlib
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from serving.system import run_files
 
 HOST = "127.0.0.1"
 PATH = "/metrics"
+TOTALS_PATH = "/metrics/totals"
+"""The page of a gateway without the buckets of histograms, which are most of it."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class Page:
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.port}{PATH}"
+
+    @property
+    def totals_url(self) -> str:
+        """That of a gateway's page without buckets."""
+        return f"http://{HOST}:{self.port}{TOTALS_PATH}"
 
 
 def pages(folder: Path) -> list[Page]:
@@ -62,12 +69,14 @@ def serve(registry: CollectorRegistry, note: Path, port: int) -> int:
 
 
 @contextlib.asynccontextmanager
-async def served(page: Callable[[], Awaitable[str]], note: Path, port: int) -> AsyncIterator[int]:
-    """Serve `GET /metrics` on this event loop while the block runs; yield the port.
+async def served(
+    pages: Mapping[str, Callable[[], Awaitable[str]]], note: Path, port: int
+) -> AsyncIterator[int]:
+    """Serve pages of metrics on this event loop while the block runs; yield the port.
 
     Args:
-        page: returns the text in Prometheus's format 0.0.4, for each request; errors.Unavailable becomes a
-            503.
+        pages: by path; each returns the text in Prometheus's format 0.0.4, for each request;
+            errors.Unavailable becomes a 503.
         note: as for `serve`.
         port: as for `serve`.
 
@@ -76,8 +85,9 @@ async def served(page: Callable[[], Awaitable[str]], note: Path, port: int) -> A
     """
 
     async def answer(request: web.BaseRequest) -> web.Response:
-        if request.path != PATH or request.method != "GET":
-            return web.Response(status=404, text=f"GET {PATH}\n")
+        page = pages.get(request.path)
+        if page is None or request.method != "GET":
+            return web.Response(status=404, text="".join(f"GET {path}\n" for path in pages))
         try:
             text = await page()
         except errors.Unavailable as error:

@@ -17,7 +17,8 @@ TIMEOUT_SECONDS = 3.0
 """Timeout of one page: a gateway waits a second for Envoy, and writes 7 MB for a thousand services."""
 PAGE_BYTES = 64 * 1024 * 1024
 """Longest page, for ten thousand services: any process may listen at the port of a component that has ended."""
-COMPONENTS = ("gateway", "activator")
+GATEWAY = "gateway"
+COMPONENTS = (GATEWAY, "activator")
 """Prefixes of the names of the components that count requests."""
 
 
@@ -83,7 +84,9 @@ class Pages:
         self, session: aiohttp.ClientSession, address: metrics.Page, timed: AbstractSet[Target]
     ) -> Page | None:
         try:
-            page = await http_reading.get(session, address.url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
+            has_buckets = bool(timed) or not address.component.startswith(GATEWAY)
+            url = address.url if has_buckets else address.totals_url
+            page = await http_reading.get(session, url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
             if page.status != 200:
                 return None
             parser = self._parsers.setdefault(address.component, Parser())

@@ -7,6 +7,8 @@ weights, and writes only its own entry in the status of Routes and its own Lease
 import asyncio
 import logging
 import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import orjson
 
@@ -68,15 +70,17 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
                 log.info("started Envoy %d", process.start(config).pid)
             await server.wait_ready(ENVOY_START_SECONDS)
             collector = StatisticsCollector(admin, process)
+            pages: dict[str, Callable[[], Awaitable[str]]] = {
+                metrics.PATH: collector.page,
+                metrics.TOTALS_PATH: partial(collector.page, buckets=False),
+            }
             kube = await connect_eventually(data_dir.kubeconfig, component="gateway")
             async with (
                 kube,
-                metrics.served(
-                    collector.page, data_dir.metrics("gateway"), settings.gateway.metrics_port
-                ) as page,
+                metrics.served(pages, data_dir.metrics("gateway"), settings.gateway.metrics_port) as port,
                 asyncio.TaskGroup() as group,
             ):
-                log.info("metrics at http://%s:%d/metrics", metrics.HOST, page)
+                log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
                 gateway = Gateway(kube, server, collector, data_dir, settings)
                 envoy = EnvoySupervision(process, config, data_dir.gateway, gateway.report_envoy)
                 group.create_task(envoy.run())

@@ -191,5 +191,7 @@ async def ask(way: str, world: EnvoyWorld, readings: Readings, labels: dict[str,
         path = f"/stats/prometheus?usedonly&filter={pattern}"
         answer = await world.admin._request("GET", path)  # noqa: SLF001
     else:
-        answer = await world.admin.statistics(durations=way != COUNTS)
+        answer = await world.admin.counts()
+        if way != COUNTS:
+            answer += await world.admin.durations()
     readings.page(answer, labels, durations=way != COUNTS)

@@ -68,7 +68,9 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     ):
         activator = Activator(kube, session, data_dir, settings)
         record = data_dir.metrics("activator")
-        async with metrics.served(activator.page, record, settings.activator.metrics_port) as port:
+        async with metrics.served(
+            {metrics.PATH: activator.page}, record, settings.activator.metrics_port
+        ) as port:
             log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
             await activator.run()
 

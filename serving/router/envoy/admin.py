@@ -9,7 +9,7 @@ import orjson
 
 from serving import errors
 from serving.router.envoy import token_accounting
-from serving.router.envoy.statistics import FILTER, FILTER_COUNTS
+from serving.router.envoy.statistics import FILTER_COUNTS, FILTER_DURATIONS
 
 TIMEOUT_SECONDS = 5.0
 """For one response: Envoy's main thread also reads configuration, for at most 0.3 s at a time."""
@@ -44,16 +44,20 @@ class Admin:
         runtime = orjson.loads(await self._request("GET", "/runtime"))
         return {key: round(float(entry["final_value"])) for key, entry in runtime["entries"].items()}
 
-    async def statistics(self, *, durations: bool = True) -> str:
-        """Return the page that `statistics` parses, with or without durations."""
-        pattern = quote(FILTER if durations else FILTER_COUNTS)
-        return await self._request("GET", f"/stats/prometheus?usedonly&filter={pattern}")
+    async def counts(self) -> str:
+        """Return the page of counts, for `statistics.parse`."""
+        return await self._statistics(FILTER_COUNTS)
+
+    async def durations(self) -> str:
+        """Return the page of durations, for `statistics.parse` behind that of counts."""
+        return await self._statistics(FILTER_DURATIONS)
 
     async def tokens(self) -> str:
         """Return the page that `token_accounting.parse` reads."""
-        return await self._request(
-            "GET", f"/stats/prometheus?usedonly&filter={quote(token_accounting.QUERY)}"
-        )
+        return await self._statistics(token_accounting.QUERY)
+
+    async def _statistics(self, pattern: str) -> str:
+        return await self._request("GET", f"/stats/prometheus?usedonly&filter={quote(pattern)}")
 
     async def active(self) -> int:
         """Return the number of requests in flight on the public listener."""

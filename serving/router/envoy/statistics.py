@@ -47,9 +47,11 @@ BOUNDS_MS = (
 milliseconds, rounded down, so a bound below 1 would be useless."""
 
 FILTER = r"^cluster\.[^.]*/"
-"""Selects the statistics of our clusters."""
+"""The beginning of the statistics of our clusters."""
 FILTER_COUNTS = FILTER + r"[^.]*\.upstream_(rq_([^t]|to)|cx)"
 """Selects the statistics except durations, which are five sixths of all."""
+FILTER_DURATIONS = FILTER + r"[^.]*\.upstream_rq_time"
+"""Selects the durations."""
 
 _PREFIX = "envoy_cluster_upstream_"
 _HISTOGRAM = f"{_PREFIX}rq_time_"
@@ -96,7 +98,10 @@ def bootstrap() -> dict[str, Any]:
 
 
 def parse(text: str) -> dict[str, Statistics]:
-    """Return the statistics on Envoy's page in Prometheus's format, by cluster.
+    """Return the statistics on Envoy's pages in Prometheus's format, by cluster.
+
+    Args:
+        text: the page of counts, and behind it that of durations, if it was read.
 
     Raises:
         ValueError: the text is not such a page.

@@ -33,7 +33,8 @@ PAUSE_SHARE = 20.0
 LONGEST_PAUSE_SECONDS = 1.0
 """Limit of that pause: on a busy machine, Envoy may be late for other reasons."""
 DURATIONS_SECONDS = 5.0
-"""Between readings of durations, which are most of the statistics; percentiles span longer times."""
+"""Between readings of durations, which are most of the statistics; percentiles span longer times. Without a
+request since the last one there is none."""
 
 
 class StatisticsCollector:
@@ -50,6 +51,9 @@ class StatisticsCollector:
         self._tokens: dict[str, TokenCounts] = {}
         """By `socket_name` of a cluster."""
         self._fresh_until = self._durations_until = 0.0
+        self._text = ""
+        """The last page of counts."""
+        self._durations_outdated = True
         self._reading: asyncio.Task[str] | None = None
         self._routes_known = False
 
@@ -71,8 +75,11 @@ class StatisticsCollector:
         """Declare all Routes known: from now on, a cluster that is not on the page has had no requests."""
         self._routes_known = True
 
-    async def page(self) -> str:
+    async def page(self, *, buckets: bool = True) -> str:
         """Return the page of metrics, with a new reading if Envoy answers in time.
+
+        Args:
+            buckets: with the buckets of histograms, which are most of the page.
 
         Raises:
             errors.Unavailable: not all Routes are known yet.
@@ -89,7 +96,8 @@ class StatisticsCollector:
         labels = {cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()}
         counted = {cluster for route in self._with_tokens for cluster in self._labels.get(route, ())}
         tokens = {name: self._tokens.get(socket_name(name), TokenCounts()) for name in counted}
-        return self._counts.page(NAME, labels) + token_page.families(tokens, labels, self._counts.read_at)
+        page = self._counts.page(NAME, labels, buckets=buckets)
+        return page + token_page.families(tokens, labels, self._counts.read_at)
 
     async def _refresh(self) -> str:
         """Read once for all concurrent requests; return why there is no new reading, or an empty text."""
@@ -103,18 +111,27 @@ class StatisticsCollector:
         envoy, now, began = self._process.running(), clock.now().timestamp(), clock.monotonic()
         if envoy is None:
             return "Envoy is not running"
-        durations = envoy != self._envoy or began >= self._durations_until
+        is_new = envoy != self._envoy
         try:
-            text = await self._admin.statistics(durations=durations)
+            text = await self._admin.counts()
+            has_changed = is_new or text != self._text
+            outdated = has_changed or self._durations_outdated
+            durations = is_new or (outdated and began >= self._durations_until)
+            more = await self._admin.durations() if durations else ""
             pause = min(PAUSE_SHARE * (clock.monotonic() - began), LONGEST_PAUSE_SECONDS)
-            clusters = statistics.parse(text)
+            clusters = statistics.parse(text + more) if has_changed or durations else None
             tokens = token_accounting.parse(await self._admin.tokens()) if self._with_tokens else {}
             if not processes.is_alive(envoy.process):
                 return "Envoy exited during the reading"
-            if envoy != self._envoy:
+            if is_new:
                 self._envoy, self._counts = envoy, EnvoyCounts(envoy.process.started_at())
-            self._counts.update(clusters, now, durations=durations)
-            self._tokens = tokens
+            if clusters is None:
+                self._counts.read_at = now
+            else:
+                self._counts.update(clusters, now, durations=durations)
+            self._text, self._tokens = text, tokens
+            # Envoy may add a duration to its histogram only after the reading that has the count.
+            self._durations_outdated = has_changed or (outdated and not durations)
         except (errors.Unavailable, ValueError) as error:
             return str(error)
         self._fresh_until = clock.monotonic() + max(FRESH_SECONDS, pause)

@@ -39,8 +39,8 @@ class _Templates:
         self.received = f"{RECEIVED}{{{text}}} %d\n"
         self.answered = {code: f'{ANSWERED}{{{text},code_class="{code}"}} %d\n' for code in CLASSES}
         self.in_flight = f"{IN_FLIGHT}{{{text}}} %d\n"
-        buckets = "".join(f'{DURATION}_bucket{{{text},le="{bound}"}} %s\n' for bound in _BOUNDS)
-        self.durations = f"{buckets}{DURATION}_sum{{{text}}} %.3f\n{DURATION}_count{{{text}}} %s\n"
+        self.buckets = "".join(f'{DURATION}_bucket{{{text},le="{bound}"}} %s\n' for bound in _BOUNDS)
+        self.durations = f"{DURATION}_sum{{{text}}} %.3f\n{DURATION}_count{{{text}}} %s\n"
 
 
 class _Samples(NamedTuple):
@@ -52,7 +52,9 @@ class _Samples(NamedTuple):
     received: str
     answered: str
     in_flight: str
+    buckets: str
     durations: str
+    """Their sum and their number."""
 
 
 @dataclass
@@ -100,12 +102,13 @@ class EnvoyCounts:
         restarted = before is not None and reading.counts.get("total", 0) < before.counts.get("total", 0)
         return None if restarted else before
 
-    def page(self, gateway: str, labels: Mapping[str, Labels]) -> str:
+    def page(self, gateway: str, labels: Mapping[str, Labels], *, buckets: bool = True) -> str:
         """Return the page.
 
         Args:
             gateway: its name.
             labels: of the clusters on the page, by name.
+            buckets: with the buckets of durations; without them, durations are a summary.
         """
         self._samples = {
             name: self._format(name, item) for name, item in labels.items() if name in self._statistics
@@ -129,9 +132,9 @@ class EnvoyCounts:
             ),
             family(
                 DURATION,
-                "histogram",
+                "histogram" if buckets else "summary",
                 "Time from a request's last byte to its response's, in whole milliseconds.",
-                (s.durations for s in samples),
+                (s.buckets + s.durations if buckets else s.durations for s in samples),
             ),
             family(
                 READ_AT,
@@ -156,10 +159,11 @@ class EnvoyCounts:
         if last is not None and same_labels and (last.statistics, last.counts) == (reading, counts):
             return last
         if last is not None and same_labels and last.statistics.durations == reading.durations:
-            durations = last.durations
+            buckets, durations = last.buckets, last.durations
         else:
             parsed = statistics.parse_durations(reading.durations)
-            durations = templates.durations % (*parsed.at_most, parsed.seconds, parsed.at_most[-1])
+            buckets = templates.buckets % parsed.at_most
+            durations = templates.durations % (parsed.seconds, parsed.at_most[-1])
         answered = (
             templates.answered[code] % count for code, count in statistics.answered(reading.counts).items()
         )
@@ -170,5 +174,6 @@ class EnvoyCounts:
             templates.received % counts.total,
             "".join(answered),
             templates.in_flight % counts.active,
+            buckets,
             durations,
         )

@@ -39,7 +39,10 @@ async def test_pages_that_are_listed_are_scraped(tmp_path: Path) -> None:
     async def page() -> str:
         return 'slipway_requests_received_total{predictor="p"} 7\n'
 
-    async with metrics.served(page, where.metrics("gateway"), 0), http_reading.session() as session:
+    async with (
+        metrics.served({metrics.PATH: page}, where.metrics("gateway"), 0),
+        http_reading.session() as session,
+    ):
         ScrapeTargets(where).write()
         with running(tmp_path / "prometheus", scrape=documented(where)) as server:
             check(tmp_path / "prometheus" / "prometheus.yml")

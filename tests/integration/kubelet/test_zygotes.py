@@ -226,6 +226,22 @@ async def test_container_is_executed_when_the_zygote_hangs_or_dies_while_it_impo
         assert (time.monotonic() - begun > IMPORT_SECONDS / 2) == (sent == signal.SIGSTOP)
 
 
+async def test_pod_that_is_deleted_does_not_wait_for_its_zygote(kube: Kube, node: NodeProcess) -> None:
+    async with importing_zygote(kube, node) as zygote:
+        processes.send_signal(zygote, signal.SIGSTOP)
+        stored = await kube.create(kinds.POD, pod(NAMESPACE, "withdrawn", "print(1)", image=SLOW))
+        path = node.data_dir.pods / stored["metadata"]["uid"]
+        deadline = time.monotonic() + 5
+        while not path.exists():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        begun = time.monotonic()
+        await kube.delete(kinds.POD, NAMESPACE, "withdrawn")
+        await until_gone(kube, NAMESPACE, "withdrawn")
+        assert time.monotonic() - begun < IMPORT_SECONDS / 2
+        processes.send_signal(zygote, signal.SIGKILL)
+
+
 async def test_restarted_agent_adopts_the_zygote(kube: Kube, node: NodeProcess) -> None:
     zygote = await until_zygote(node.data_dir, NAMESPACE)
     node.stop(signal.SIGKILL)

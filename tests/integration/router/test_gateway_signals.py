@@ -5,7 +5,7 @@ import contextlib
 import copy
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving import clock, errors, metrics
 from serving.kube import Key
+from serving.router.envoy.admin import Admin
 from serving.router.metrics import collector
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
@@ -257,12 +258,13 @@ async def test_durations_are_read_rarely_and_kept_in_between(
         await ask(gateway, session)
         await reader.until(_duration_seconds_count=1)
         monkeypatch.setattr(collector, "DURATIONS_SECONDS", 60.0)
-        await reader.read()
+        await ask(gateway, session)
+        await reader.until(s_received_total=2, _duration_seconds_count=2)
         for _ in range(3):
             await ask(gateway, session)
-        await reader.until(s_received_total=4, _duration_seconds_count=1)
+        await reader.until(s_received_total=5, _duration_seconds_count=2)
         await ask(gateway, session)
-        await reader.until(s_received_total=5, _duration_seconds_count=1)
+        await reader.until(s_received_total=6, _duration_seconds_count=2)
 
 
 async def test_pages_read_in_quick_succession_share_one_reading(
@@ -323,6 +325,30 @@ async def test_removed_revision_leaves_the_page_and_counts_from_zero_when_back(t
         await reader.until(s_received_total=1)
 
 
+async def test_durations_are_read_only_when_requests_have_been_answered_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+
+    async def counted(admin: Admin, read: Callable[[Admin], Awaitable[str]] = Admin.durations) -> str:
+        nonlocal reads
+        reads += 1
+        return await read(admin)
+
+    monkeypatch.setattr(Admin, "durations", counted)
+    async with serving(tmp_path) as (gateway, reader, session), backend(REPLICA, PORT):
+        for answers in (1, 2):
+            await ask(gateway, session)
+            await reader.until(_duration_seconds_count=answers, s_in_flight=0)
+            first = await reader.read_all()
+            before = reads
+            idle = [await reader.read_all() for _ in range(5)]
+            assert reads - before <= 1, "the last reading may have had a new count"
+            name = "slipway_gateway_reading_timestamp_seconds"
+            assert idle[-1].pop(name) > first.pop(name)
+            assert idle[-1] == first
+
+
 async def test_page_is_unavailable_before_all_routes_are_known(tmp_path: Path) -> None:
     async with gateway_rig(tmp_path) as gateway:
         with pytest.raises(errors.Unavailable):
@@ -333,7 +359,8 @@ async def test_page_is_served_at_the_port_in_the_data_directory(tmp_path: Path) 
     async with serving(tmp_path) as (gateway, reader, session), backend(REPLICA, PORT):
         await ask(gateway, session)
         data_dir = gateway.data_dir
-        async with metrics.served(reader.signals.page, data_dir.metrics("gateway"), 0) as port:
+        pages = {metrics.PATH: reader.signals.page}
+        async with metrics.served(pages, data_dir.metrics("gateway"), 0) as port:
             [page] = metrics.pages(data_dir.pages)
             assert (page.component, page.port) == ("gateway", port)
             async with session.get(page.url) as response:
@@ -341,5 +368,5 @@ async def test_page_is_served_at_the_port_in_the_data_directory(tmp_path: Path) 
                 assert parsed(await response.text(), **LABELS)["slipway_requests_received_total"] == 1
             async with session.get(page.url.removesuffix("metrics")) as response:
                 assert response.status == 404
-        async with metrics.served(reader.signals.page, data_dir.metrics("gateway"), 0) as second_port:
+        async with metrics.served(pages, data_dir.metrics("gateway"), 0) as second_port:
             assert second_port == port

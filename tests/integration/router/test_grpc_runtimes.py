@@ -169,7 +169,7 @@ async def test_errors_reach_the_client_with_status_field_rule_and_value(
             with pytest.raises(InferenceServerException, match="method: must be one of /inference") as caught:
                 await triton_client.get_model_repository_index()
         assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
-        counts = statistics.parse(await gateway.admin.statistics(durations=False))
+        counts = statistics.parse(await gateway.admin.counts())
         assert counts["default/digits-a/8080"].counts["4xx"] == 3
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from serving import clock, errors
+from serving import errors
 from serving.embedded.kubelet.container import volumes
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
@@ -163,12 +163,10 @@ def _view(node: Node, run: RunDirectory, mounts: Sequence[volume_mounts.Mount]) 
     }
 
 
-async def await_imports(launch: Launch) -> float:
-    """Wait while the zygote of a container that can be forked imports; return the seconds."""
-    begun = clock.monotonic()
+async def await_imports(launch: Launch) -> None:
+    """Wait while the zygote of a container that can be forked imports."""
     if _can_fork(launch):
         await launch.node.zygotes.imported(launch.zygote)
-    return clock.monotonic() - begun
 
 
 def start(launch: Launch, **details: Any) -> Started:

@@ -72,6 +72,10 @@ class PodRunner:
                 self._gone.set()
         self._containers.changed.set()
 
+    def _is_deleted(self) -> bool:
+        """Whether the Pod has to end, or has gone."""
+        return self._gone.is_set() or bool(self.pod["metadata"].get("deletionTimestamp"))
+
     def again(self) -> "PodRunner":
         """Return a new runner of the same Pod, which adopts the running containers."""
         runner = PodRunner(self._node, self.pod)
@@ -86,7 +90,7 @@ class PodRunner:
             await self._bind()
             self._identity = self._assign_identity()
             self._adopt_runs()
-            while not (self._gone.is_set() or self.pod["metadata"].get("deletionTimestamp")):
+            while not self._is_deleted():
                 self._containers.changed.clear()
                 steps = self._next_steps()
                 for name in steps.start:
@@ -186,7 +190,9 @@ class PodRunner:
             prepared = await launch.prepare(
                 self._node, self.pod, self._containers.specs[name], directory, self._identity
             )
-            imports = await launch.await_imports(prepared)
+            imports = await self._await_imports(prepared)
+            if self._is_deleted():
+                return
             async with self._node.launching:
                 started = await asyncio.to_thread(
                     launch.start, prepared, streak=run.streak, restart_count=run.restart_count
@@ -204,6 +210,20 @@ class PodRunner:
             self._emit("NotForked", f"container {name} is an ordinary new process: {started.remark}")
         self._monitor(directory, started)
         await asyncio.to_thread(self._directory.forget_before, name, run.index)
+
+    async def _await_imports(self, prepared: launch.Launch) -> float:
+        """Wait while the zygote of a container imports, unless the Pod is deleted; return the seconds."""
+        begun = clock.monotonic()
+        imports = asyncio.ensure_future(launch.await_imports(prepared))
+        try:
+            while not imports.done() and not self._is_deleted():
+                self._containers.changed.clear()
+                changed = asyncio.ensure_future(self._containers.changed.wait())
+                await asyncio.wait([imports, changed], return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+        finally:
+            imports.cancel()
+        return clock.monotonic() - begun
 
     def _refuse_unsupported(self) -> None:
         """Raise errors.Temporary if this machine does not support the Pod's spec."""

@@ -118,6 +118,15 @@ def test_page_has_received_and_answered_requests_and_durations() -> None:
     assert values[("slipway_envoy_start_time_seconds",)] == 50
 
 
+def test_page_of_totals_is_the_page_without_buckets() -> None:
+    envoy = EnvoyCounts(started=50.0)
+    envoy.update(statistics.parse(PAGE), 100.0)
+    whole = samples(envoy.page("local", {A: LABELS}))
+    page = envoy.page("local", {A: LABELS}, buckets=False)
+    assert samples(page) == {name: value for name, value in whole.items() if not name[0].endswith("_bucket")}
+    assert "# TYPE slipway_request_duration_seconds summary\n" in page
+
+
 def test_cluster_unknown_to_the_gateway_is_not_on_the_page() -> None:
     envoy = EnvoyCounts(0.0)
     envoy.update(statistics.parse(PAGE), 100.0)
