@@ -11,13 +11,14 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
 import uvicorn
 
 from serving.runtimes.served_model import ServedModel
 from serving.settings import RuntimeSettings
+from serving.system.asgi_server import AsgiServer
 
 _POLL_SECONDS = 0.02
 """Between checks for open connections while the process stops."""
@@ -40,13 +41,6 @@ class Application(Protocol):
         """Report not ready from now on; called when the process begins to stop."""
 
 
-class _RuntimeServer(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # uvicorn would stop at once, and then raise the signal again: the exit status would not be 0.
-        yield
-
-
 async def serve(
     app: Application, served: ServedModel, settings: RuntimeSettings, listener: socket.socket
 ) -> None:
@@ -67,7 +61,7 @@ async def serve(
         timeout_keep_alive=3600,
         timeout_graceful_shutdown=round(settings.grace_seconds),
     )
-    server = _RuntimeServer(config)
+    server = AsgiServer(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +73,7 @@ async def serve(
 
 async def _stop_when(
     stop: asyncio.Event,
-    server: uvicorn.Server,
+    server: AsgiServer,
     app: Application,
     served: ServedModel,
     settings: RuntimeSettings,
@@ -92,4 +86,4 @@ async def _stop_when(
         async with asyncio.timeout(settings.idle_seconds):
             while server.server_state.connections:  # noqa: ASYNC110 uvicorn has no event for this
                 await asyncio.sleep(_POLL_SECONDS)
-    server.should_exit = True
+    server.stop()

@@ -1,12 +1,10 @@
 """The embedded API server as a process: files, socket, certificates, and a shutdown that ends all watches."""
 
 import asyncio
-import contextlib
 import errno
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -28,6 +26,7 @@ from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import CONNECTION, Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.settings import ApiSettings, Settings
+from serving.system.asgi_server import AsgiServer
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +41,6 @@ class _Protocol(HttpToolsProtocol):
             "is_paused": lambda: self.flow.write_paused,
         }
         self.scope["extensions"] = {CONNECTION: connection}
-
-
-class _UvicornServer(uvicorn.Server):
-    """uvicorn without its signal handlers: the caller of `run` cancels it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:
@@ -112,7 +103,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
     config.load()
     assert config.ssl is not None
     config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    server = _UvicornServer(config)
+    server = AsgiServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     helpers = [
         asyncio.create_task(tls.keep_fresh(config.ssl)),
@@ -125,7 +116,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
             task.result()
     finally:
         hub.stop()
-        server.should_exit = True
+        server.stop()
         for task in helpers:
             task.cancel()
         await asyncio.gather(serving, *helpers, return_exceptions=True)

@@ -54,6 +54,9 @@ _LEAST_IDLE_SECONDS = 5
 """Idle time of a stream near the limit of memory: models generate a token every second at least."""
 _TRACKED_POWER = 16
 """Streams that buffer less than 64 KiB are not reset when memory is short."""
+_WATCHDOG = {"miss_timeout": "10s", "megamiss_timeout": "20s"}
+"""Envoy's watchdogs only count, and wake every thread at half of the shorter timeout, ten times a second by default.
+The gateway itself asks the threads (`supervision.py`)."""
 _STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
 
 ASSIGN_CALLER = f"""
@@ -101,6 +104,7 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
         # Only the admin socket serves statistics; by default Envoy walks all of them every five seconds.
         "stats_flush_on_admin": True,
         **statistics.bootstrap(),
+        "watchdogs": dict.fromkeys(("main_thread_watchdog", "worker_watchdog"), _WATCHDOG),
         "overload_manager": _overload(settings),
         "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
         "layered_runtime": {

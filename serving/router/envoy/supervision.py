@@ -18,8 +18,12 @@ from serving.system.process_exit import has_ended_within
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS = 0.2
-"""Between checks that Envoy runs; a killed Envoy is back within a second."""
+CHECK_SECONDS = 60.0
+"""Longest wait for Envoy's end before its record is read again."""
+PAUSE_SECONDS = 0.02
+"""Between Envoy's end and the next look: the kernel may show an ended process for a moment."""
+RETRY_SECONDS = 0.2
+"""Between attempts to start an Envoy that cannot be started."""
 ASK_SECONDS = 0.5
 """Between questions to Envoy."""
 ANSWER_SECONDS = 1.0
@@ -70,8 +74,10 @@ class EnvoySupervision:
 
     async def _restart_ended(self) -> None:
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            if self._process.running() is not None:
+            running = self._process.running()
+            if running is not None:
+                await has_ended_within(running.process, CHECK_SECONDS)
+                await asyncio.sleep(PAUSE_SECONDS)
                 continue
             log.error("Envoy is gone (exit code %s): starting it again", self._process.exit_code())
             try:
@@ -79,6 +85,7 @@ class EnvoySupervision:
             except (errors.UserError, OSError) as error:  # also a full process table or disk
                 log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message suffices
                 self._set_problem(f"Envoy cannot start: {error}")
+                await asyncio.sleep(RETRY_SECONDS)
             self._answered, self._started = None, clock.monotonic()
 
     async def _ask(self) -> None:
