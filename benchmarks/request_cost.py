@@ -28,6 +28,8 @@ from rig.harness import report
 from serving.router.envoy import routes
 from serving.router.envoy.binary import find_envoy
 from serving.router.envoy.bootstrap import bootstrap, grpc_bridge
+from serving.router.envoy.routes import ASSIGN_FILTER
+from serving.router.envoy.token_accounting import BUFFER_FILTER, FILTER, MODELS_FILTER
 from serving.router.xds.grpc_server import listening
 
 Json = dict[str, Any]
@@ -52,8 +54,13 @@ def no_statistics(manager: Json) -> None:
     manager["http_filters"][-1]["typed_config"]["dynamic_stats"] = False
 
 
-def no_caller_filter(manager: Json) -> None:
-    del manager["http_filters"][0]
+def without_filters(*names: str) -> Callable[[Json], None]:
+    """Remove these filters, which are off for this request."""
+
+    def drop(manager: Json) -> None:
+        manager["http_filters"] = [each for each in manager["http_filters"] if each["name"] not in names]
+
+    return drop
 
 
 def with_bridge(manager: Json) -> None:
@@ -65,7 +72,9 @@ MANAGERS: dict[str, Callable[[Json], None]] = {
     "sender's address": without("use_remote_address", "internal_address_config"),
     "normal paths": without("normalize_path", "merge_slashes"),
     "stripping of our headers": without("early_header_mutation_extensions"),
-    "filter that assigns callers": no_caller_filter,
+    "filter that assigns callers": without_filters(ASSIGN_FILTER),
+    "filters of language models": without_filters(BUFFER_FILTER, MODELS_FILTER, FILTER),
+    "access log of tokens": without("access_log"),
     "with the bridge of gRPC": with_bridge,
 }
 PIECES = {
