@@ -243,7 +243,12 @@ async def test_pod_gets_no_more_processes_than_its_limit_and_others_get_theirs(
 ) -> None:
     bomb = await kube.create(kinds.POD, pod(NAMESPACE, "bomb", FORKS))
     log = node.data_dir.pod_log(bomb["metadata"]["uid"], "main", 0)
-    running = await until(kube, NAMESPACE, "bomb", lambda _: log.exists() and "}" in log.read_text())
+    running = await until(
+        kube,
+        NAMESPACE,
+        "bomb",
+        lambda stored: "conditions" in stored["status"] and log.exists() and "}" in log.read_text(),
+    )
     if any("pids" in condition.get("message", "") for condition in running["status"]["conditions"]):
         pytest.skip("the number of processes is not limited here: no cgroup controller for pids")
     assert json.loads(log.read_text()) == {"processes": POD_PIDS_LIMIT, "refused": "EAGAIN"}

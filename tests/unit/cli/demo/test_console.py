@@ -1,9 +1,16 @@
 import io
 import re
 
+import pytest
 from rich.console import Console
 
+from serving import clock
 from serving.cli.demo.console import Story
+
+
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "monotonic", lambda: 100.0)
 
 
 def output_of_a_story(*, terminal: bool) -> tuple[str, Story]:
