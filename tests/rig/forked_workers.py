@@ -114,7 +114,7 @@ class _Workers:
         ordinary = sum(not worker.is_background for worker in self._workers)
         for _ in range(min(self._count - ordinary, len(self._files))):
             self._workers.append(self._fork(is_background=False))
-        if ordinary == len(self._workers) and self._has_background_file():
+        if not any(worker.is_background for worker in self._workers) and self._has_background_file():
             self._workers.append(self._fork(is_background=True))
 
     def _has_background_file(self) -> bool:

@@ -54,6 +54,7 @@ class StatisticsCollector:
         self._text = ""
         """The last page of counts."""
         self._durations_outdated = True
+        """Whether requests may have ended since the durations were read."""
         self._reading: asyncio.Task[str] | None = None
         self._routes_known = False
 
@@ -116,10 +117,10 @@ class StatisticsCollector:
             text = await self._admin.counts()
             has_changed = is_new or text != self._text
             outdated = has_changed or self._durations_outdated
-            durations = is_new or (outdated and began >= self._durations_until)
-            more = await self._admin.durations() if durations else ""
+            reads_durations = is_new or (outdated and began >= self._durations_until)
+            durations = await self._admin.durations() if reads_durations else ""
             pause = min(PAUSE_SHARE * (clock.monotonic() - began), LONGEST_PAUSE_SECONDS)
-            clusters = statistics.parse(text + more) if has_changed or durations else None
+            clusters = statistics.parse(text + durations) if has_changed or reads_durations else None
             tokens = token_accounting.parse(await self._admin.tokens()) if self._with_tokens else {}
             if not processes.is_alive(envoy.process):
                 return "Envoy exited during the reading"
@@ -128,13 +129,13 @@ class StatisticsCollector:
             if clusters is None:
                 self._counts.read_at = now
             else:
-                self._counts.update(clusters, now, durations=durations)
+                self._counts.update(clusters, now, durations=reads_durations)
             self._text, self._tokens = text, tokens
             # Envoy may add a duration to its histogram only after the reading that has the count.
-            self._durations_outdated = has_changed or (outdated and not durations)
+            self._durations_outdated = has_changed or (outdated and not reads_durations)
         except (errors.Unavailable, ValueError) as error:
             return str(error)
         self._fresh_until = clock.monotonic() + max(FRESH_SECONDS, pause)
-        if durations:
+        if reads_durations:
             self._durations_until = began + DURATIONS_SECONDS
         return ""
