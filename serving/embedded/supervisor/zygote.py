@@ -25,8 +25,6 @@ log = logging.getLogger(__name__)
 
 NAME = "zygote"
 """Of its process identity in the data directory."""
-STATUS_SECONDS = 1.0
-"""Longest wait for the exit status of a component that has ended; the zygote sends it at once."""
 _MESSAGE_BYTES = 4096
 
 
@@ -80,14 +78,22 @@ class ComponentZygote:
         return processes.identity_of(pid) or ProcessIdentity("", pid, 0)
 
     async def exit_status(self, identity: ProcessIdentity) -> int | None:
-        """Return the exit status of a component that has ended (negative: by signal); None if it is unknown."""
-        status = self._statuses.pop(identity.pid, None)
+        """Return the exit status of a component that has ended (negative: by signal).
+
+        It is None if the component was adopted, or if the zygote has ended or hangs; a zygote that hangs is
+        closed.
+        """
+        status = self._statuses.get(identity.pid)
         if status is None:
             return None
         try:
-            return await asyncio.wait_for(status, STATUS_SECONDS)
+            return await asyncio.wait_for(status, self._settings.hang_seconds)
         except TimeoutError:
+            log.warning("the zygote of components has hung: killed")
+            self.close()
             return None
+        finally:
+            del self._statuses[identity.pid]
 
     def close(self) -> None:
         """End the zygote; components run on."""

@@ -146,6 +146,20 @@ def test_killed_component_restarts_when_the_zygote_of_components_ends_or_hangs(
     assert first_up.process.poll() is None
 
 
+def test_exit_status_is_logged_when_the_zygote_of_components_answers_late(first_up: Up) -> None:
+    data_dir = first_up.data_dir
+    old = running(data_dir)
+    record = processes.read_running(data_dir.identity(zygote.NAME))
+    assert record is not None
+    logged = (data_dir.logs / "up.log").read_text().count("activator ended (-9)")
+    assert processes.send_signal(record[0], signal.SIGSTOP)
+    assert processes.send_signal(old["activator"], signal.SIGKILL)
+    time.sleep(2)  # the delay that is tested: less than `hang_seconds`
+    assert processes.send_signal(record[0], signal.SIGCONT)
+    until(lambda: running(data_dir).get("activator", old["activator"]) != old["activator"], "it runs", 30)
+    assert (data_dir.logs / "up.log").read_text().count("activator ended (-9)") == logged + 1
+
+
 def test_second_up_is_refused_and_a_killed_one_is_taken_over(first_up: Up) -> None:
     data_dir = first_up.data_dir
     adopted = running(data_dir)
