@@ -19,6 +19,7 @@ from serving.resources import kinds
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
+from serving.router.envoy.huge_heap import keep_in_huge_pages
 from serving.router.envoy.process import EnvoyProcess, digest
 from serving.router.envoy.render import Renderer, starting
 from serving.router.envoy.supervision import EnvoySupervision
@@ -84,6 +85,8 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
                 gateway = Gateway(kube, server, collector, data_dir, settings)
                 envoy = EnvoySupervision(process, config, data_dir.gateway, gateway.report_envoy)
                 group.create_task(envoy.run())
+                if settings.gateway.huge_pages:
+                    group.create_task(keep_in_huge_pages(process))
                 group.create_task(gateway.run())
 
 

@@ -50,6 +50,15 @@ def start_time(pid: int) -> int:
     return 0 if fields is None else int(fields[START_TIME])
 
 
+def resident_bytes(pid: int) -> int:
+    """Return a process's resident memory; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def processes() -> list[int]:
     """Return the ids of all processes that run now."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]

@@ -1,5 +1,6 @@
 """The gateway's Envoy and xDS server with plans set directly, for benchmarks of the data plane."""
 
+import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -14,6 +15,7 @@ from serving.data_dir import DataDir
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
+from serving.router.envoy.huge_heap import keep_in_huge_pages
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
@@ -79,9 +81,11 @@ async def world(
         gateway = EnvoyWorld(Path(root))
         async with listening(gateway.xds):
             identity = await gateway.start(change)
+            heap = asyncio.create_task(keep_in_huge_pages(gateway.process))
             try:
                 yield gateway, identity
             finally:
+                heap.cancel()
                 quick = replace(
                     gateway.settings, gateway=replace(gateway.settings.gateway, drain_seconds=0.0)
                 )

@@ -4,9 +4,12 @@ Envoy has its own session and append-only log, and no pipe to the gateway, so th
 of `up`) stops no traffic. The next gateway recognises it by boot id, pid and start time.
 """
 
+import contextlib
 import hashlib
+import logging
 import os
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +18,10 @@ from serving.data_dir import DataDir
 from serving.router.envoy.binary import find_envoy
 from serving.router.plan.service import socket_name
 from serving.settings import GatewaySettings
-from serving.system import processes, procfs, run_files, sockets
+from serving.system import huge_pages, processes, procfs, run_files, sockets
 from serving.system.processes import ProcessIdentity
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,18 +85,21 @@ class EnvoyProcess:
                 raise errors.UserError(f"{path}: too long for a Unix socket; choose a shorter --data-dir")
         self._log.parent.mkdir(parents=True, exist_ok=True)
         run_files.ensure(self._bootstrap, bootstrap, mode=0o600)
-        with self._log.open("ab") as log:
+        program = find_envoy()
+        with self._log.open("ab") as output, self._executable(program) as (executable, descriptors):
             self._child = subprocess.Popen(
                 [
-                    find_envoy(),
+                    program,
                     *("--config-path", str(self._bootstrap)),
                     "--disable-hot-restart",
                     *("--concurrency", str(self._settings.concurrency)),
                     *("--log-level", "warning"),
                 ],
+                executable=executable,
+                pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 cwd="/",
             )
@@ -102,6 +110,33 @@ class EnvoyProcess:
         record = processes.encoded(envoy.process, bootstrap=envoy.bootstrap)
         run_files.write(self._dir / "envoy.json", record)
         return envoy
+
+    @contextlib.contextmanager
+    def _executable(self, program: str) -> Iterator[tuple[str, list[int]]]:
+        """Yield the path to execute for a program, and the descriptors that it needs."""
+        descriptor = self._in_huge_pages(program)
+        if descriptor is None:
+            yield program, []
+            return
+        try:
+            path = f"/proc/self/fd/{descriptor}"
+            link = self._dir / "envoy"  # the process is named after the path
+            with contextlib.suppress(OSError):  # a full disk
+                link.unlink(missing_ok=True)
+                link.symlink_to(path)
+                path = str(link)
+            yield path, [descriptor]
+        finally:
+            os.close(descriptor)
+
+    def _in_huge_pages(self, program: str) -> int | None:
+        if not self._settings.huge_pages:
+            return None
+        try:
+            return huge_pages.program(program)
+        except OSError as error:
+            log.info("Envoy's code is in small pages: %s", error.strerror)
+            return None
 
     def exit_code(self) -> int | None:
         """Return the exit code of an Envoy that this process started; None while it runs."""
