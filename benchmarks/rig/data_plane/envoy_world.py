@@ -75,19 +75,27 @@ class EnvoyWorld:
 @contextlib.asynccontextmanager
 async def world(
     change: Callable[[Json], None] = lambda _: None,
+    *,
+    moves_heap: bool = True,
+    **gateway: Any,
 ) -> AsyncIterator[tuple[EnvoyWorld, RunningEnvoy]]:
-    """Args: change: edits the bootstrap."""
+    """One Envoy while the block runs.
+
+    Args:
+        change: edits the bootstrap.
+        moves_heap: whether its heap is moved into huge pages, as by the gateway of a privileged user.
+        gateway: settings of the gateway that differ from the defaults.
+    """
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as root:
-        gateway = EnvoyWorld(Path(root))
-        async with listening(gateway.xds):
-            identity = await gateway.start(change)
-            heap = asyncio.create_task(keep_in_huge_pages(gateway.process))
+        envoy = EnvoyWorld(Path(root), **gateway)
+        async with listening(envoy.xds), asyncio.TaskGroup() as group:
+            identity = await envoy.start(change)
+            heap = group.create_task(keep_in_huge_pages(envoy.process)) if moves_heap else None
             try:
-                yield gateway, identity
+                yield envoy, identity
             finally:
-                heap.cancel()
-                quick = replace(
-                    gateway.settings, gateway=replace(gateway.settings.gateway, drain_seconds=0.0)
-                )
-                await stop_everything(gateway.data_dir, quick)
-                await gateway.admin.close()
+                if heap is not None:
+                    heap.cancel()
+                quick = replace(envoy.settings, gateway=replace(envoy.settings.gateway, drain_seconds=0.0))
+                await stop_everything(envoy.data_dir, quick)
+                await envoy.admin.close()
