@@ -27,7 +27,7 @@ from autoscaler.signals.pages import Pages
 from autoscaler.signals.token_board import TokenBoard
 from autoscaler.store import StateStore
 from autoscaler.target_state import TargetState
-from autoscaler.targets import Seen
+from autoscaler.targets import ScaleTarget
 from autoscaler.writer import Writer
 from serving import clock, engines, errors, metrics
 from serving.data_dir import DataDir
@@ -182,7 +182,7 @@ class AutoscalerController:
         spec = autoscaler["spec"]
         try:
             config = from_spec(spec, self._settings)
-            seen = await self._seen(key, autoscaler)
+            target = await self._target(key, autoscaler)
         except errors.Permanent as error:
             await self._writer.refuse(autoscaler, error.reason, str(error))
             return None
@@ -195,22 +195,22 @@ class AutoscalerController:
             await self._writer.refuse(autoscaler, "TargetNotFound", message)
             return None
         state = self._remembered(key, autoscaler)
-        state.configure(replace(config, capacity=profiles.capacity(self._profiles, seen.object)))
-        self._teach(key, autoscaler, seen, state)
-        await self._size(autoscaler, seen, state)
-        return None if seen.is_ours else Result(targets.LOOK_SECONDS)
+        state.configure(replace(config, capacity=profiles.capacity(self._profiles, target.object)))
+        self._teach(key, autoscaler, target, state)
+        await self._size(autoscaler, target, state)
+        return None if target.is_ours else Result(targets.READ_SECONDS)
 
-    def _teach(self, key: Key, autoscaler: Object, seen: Seen, state: TargetState) -> None:
+    def _teach(self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
         """Request the backfill of a target without stored state."""
         if self._backfill is None or state.is_fixed or state.is_taught:
             return
         state.is_taught = True
-        query = backfill.query(seen.object)
+        query = backfill.query(target.object)
         if query is not None:
             emit = partial(self._recorder.emit, autoscaler)
             self._backfill.request(backfill.Job(key, query, state.config, state.teach, emit))
 
-    async def _seen(self, key: Key, autoscaler: Object) -> Seen:
+    async def _target(self, key: Key, autoscaler: Object) -> ScaleTarget:
         """Return the target and its Pods.
 
         Raises:
@@ -221,15 +221,15 @@ class AutoscalerController:
         kind = await self._targets.kind(ref.get("apiVersion", "apps/v1"), ref.get("kind", "Deployment"))
         target = Key(key.namespace, ref["name"])
         if kind is not kinds.DEPLOYMENT:
-            foreign = await self._targets.look(kind, target, self._remembered(key, autoscaler).starts)
-            return Seen(kind, foreign.object, list(foreign.pods.values()), is_ours=False)
+            unwatched = await self._targets.read(kind, target, self._remembered(key, autoscaler).starts)
+            return ScaleTarget(kind, unwatched.object, list(unwatched.pods.values()), is_ours=False)
         deployment = self._deployments.get(*target)
         if deployment is None:
             raise errors.NotFound(404, "NotFound", str(target))
         if names.INFERENCE_LABEL in (deployment["metadata"].get("labels") or {}):
-            return Seen(kind, deployment, self._pods.by_index(_REVISION, str(target)), is_ours=True)
-        foreign = await self._targets.look(kind, target, self._remembered(key, autoscaler).starts)
-        return Seen(kind, deployment, list(foreign.pods.values()), is_ours=False)
+            return ScaleTarget(kind, deployment, self._pods.by_index(_REVISION, str(target)), is_ours=True)
+        unwatched = await self._targets.read(kind, target, self._remembered(key, autoscaler).starts)
+        return ScaleTarget(kind, deployment, list(unwatched.pods.values()), is_ours=False)
 
     def _remembered(self, key: Key, autoscaler: Object) -> TargetState:
         state = self._states.get(key)
@@ -241,44 +241,44 @@ class AutoscalerController:
             )
         return state
 
-    async def _size(self, autoscaler: Object, seen: Seen, state: TargetState) -> None:
+    async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
         now, moment = clock.now().timestamp(), clock.monotonic()
-        key, desired = Key.of(autoscaler), _desired(state, seen.object, self._kube.field_manager)
-        counts = seen.object.get("status") or {}
-        state.pods = seen.pods
-        observed = state.starts.take(desired, counts.get("readyReplicas", 0), seen.pods)
+        key, desired = Key.of(autoscaler), _desired(state, target.object, self._kube.field_manager)
+        counts = target.object.get("status") or {}
+        state.pods = target.pods
+        observed = state.starts.take(desired, counts.get("readyReplicas", 0), target.pods)
         gauges, sources = self._gauges.of(key)
         observation = Observation(
             now,
             observed,
-            self._load(autoscaler, now) if self._is_counted(autoscaler, seen) else None,
+            self._load(autoscaler, now) if self._is_counted(autoscaler, target) else None,
             gauges | self._waiting_tokens(autoscaler, state),
             self._percentiles(autoscaler, state, moment),
             self._tokens.load(_signals_of(autoscaler), observed.ready) or self._gauges.engine_load(key),
         )
-        signals = [*(self._board.health(moment) if seen.is_ours else ()), *sources]
+        signals = [*(self._board.health(moment) if target.is_ours else ()), *sources]
         decision = state.decide(observation)
-        if not self._is_known(seen, signals, moment):
+        if not self._is_known(target, signals, moment):
             decision = guards.without_readings(decision, desired, signals)
         decision = guards.after_a_raise(decision, desired, state.raised, moment)
         state.decision, state.decided = decision, moment
         self._ticks.decided(decision.reason)
-        active = await self._active(key, seen, state, moment)
+        active = await self._active(key, target, state, moment)
         state.is_active = active.status == "True"
         if decision.replicas != desired:
             try:
                 held = demand.held(autoscaler, frozenset())
-                await self._writer.act(autoscaler, seen, state, desired, active, held=held)
+                await self._writer.act(autoscaler, target, state, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
                 state.refused = min(state.refused, moment)
                 if moment - state.refused >= other_writers.REFUSED_SECONDS:
                     active = other_writers.refused(decision.replicas, error)
-                    await self._writer.report(autoscaler, seen, state, active, signals, moment=moment)
+                    await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
                 raise
         state.refused = math.inf
         if decision.replicas == desired and not counts:
             return  # replicas are not counted yet; the count of a watch event starts this again
-        await self._writer.report(autoscaler, seen, state, active, signals, moment=moment)
+        await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
 
     def _waiting_tokens(self, autoscaler: Object, state: TargetState) -> dict[str, float]:
         """Return the waiting tokens that gateways count, by metric."""
@@ -295,20 +295,20 @@ class AutoscalerController:
         }
         return {name: percentile for name, percentile in percentiles.items() if percentile is not None}
 
-    def _is_counted(self, autoscaler: Object, seen: Seen) -> bool:
+    def _is_counted(self, autoscaler: Object, target: ScaleTarget) -> bool:
         """Whether gateways count the target's requests, so that no requests means idle."""
-        return seen.is_ours or bool(demand.held(autoscaler, frozenset()))
+        return target.is_ours or bool(demand.held(autoscaler, frozenset()))
 
-    def _is_known(self, seen: Seen, signals: Sequence[Health], moment: float) -> bool:
+    def _is_known(self, target: ScaleTarget, signals: Sequence[Health], moment: float) -> bool:
         """Whether every input of a decision has been read."""
-        if not seen.is_ours:
+        if not target.is_ours:
             return bool(signals) and all(source.healthy for source in signals)
         is_read = self._board.is_whole and self._board.age(moment) <= self._settings.stale_seconds
         return is_read and all(source.healthy for source in signals)
 
-    async def _active(self, key: Key, seen: Seen, state: TargetState, moment: float) -> Condition:
+    async def _active(self, key: Key, target: ScaleTarget, state: TargetState, moment: float) -> Condition:
         """Return the condition `ScalingActive`: whether this controller writes the count."""
-        scaler = await self._targets.other_scaler(Key(key.namespace, seen.name), seen.kind)
+        scaler = await self._targets.other_scaler(Key(key.namespace, target.name), target.kind)
         return other_writers.condition(
             state.config.prediction,
             scaler,

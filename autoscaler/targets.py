@@ -11,23 +11,23 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
-LOOK_SECONDS = 15.0
+READ_SECONDS = 15.0
 """Seconds between reads of targets without a watch: kinds other than Deployments, and Deployments outside an
 Inference."""
-FORGET_SECONDS = 300.0
+DISCOVERY_SECONDS = 300.0
 """Seconds between discoveries of a missing kind, which may be installed meanwhile."""
-OTHERS_SECONDS = 60.0
+SCALERS_SECONDS = 60.0
 """Seconds between lists of HorizontalPodAutoscalers, which write every 15 s."""
-SCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+SCALERS_PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ScaleTarget:
     """A target at the moment of a decision."""
 
     kind: Kind
     object: Object
-    """A Deployment, or an object with the fields of `Foreign.object`."""
+    """A Deployment, or an object with the fields of `UnwatchedTarget.object`."""
     pods: list[Object]
     is_ours: bool
     """Whether it belongs to an Inference, so that gateways count its requests."""
@@ -38,27 +38,27 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Foreign:
+class UnwatchedTarget:
     """A target without a watch, at its last read."""
 
     object: Object
     """A Deployment's fields that sizing uses: `spec.replicas`, `status.replicas`, `status.readyReplicas`."""
     pods: dict[str, Object] = field(default_factory=dict)
     """By uid."""
-    looked: float = 0.0
+    read_at: float = 0.0
     """Monotonic seconds."""
 
 
 class Targets:
-    """Discovers kinds, and reads the targets without a watch."""
+    """Discovers the kinds of targets, and reads the targets without a watch."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._kinds: dict[tuple[str, str], tuple[Kind | None, float]] = {}
-        self._seen: dict[tuple[Kind, Key], Foreign] = {}
-        self._others: dict[tuple[str, str, str], str] = {}
+        self._unwatched: dict[tuple[Kind, Key], UnwatchedTarget] = {}
+        self._scalers: dict[tuple[str, str, str], str] = {}
         """Names of HorizontalPodAutoscalers, by namespace, kind and name of their target."""
-        self._others_until = 0.0
+        self._scalers_until = 0.0
 
     async def kind(self, api_version: str, name: str) -> Kind:
         """Return the kind with this name, by API discovery.
@@ -73,7 +73,7 @@ class Targets:
         now = clock.monotonic()
         if kind is None and now >= until:
             kind = await self._discovered(api_version, name)
-            self._kinds[api_version, name] = kind, now + FORGET_SECONDS
+            self._kinds[api_version, name] = kind, now + DISCOVERY_SECONDS
         if kind is None:
             message = f"there is no kind {name} of {api_version} with a scale subresource"
             raise errors.Permanent("UnsupportedTarget", message)
@@ -92,49 +92,49 @@ class Targets:
                 return Kind(group, version, name, resource["name"], scale=True)
         return None
 
-    async def look(self, kind: Kind, key: Key, starts: Starts) -> Foreign:
-        """Return the target and its Pods, at most `LOOK_SECONDS` old; `starts` takes the changes of its Pods.
+    async def read(self, kind: Kind, key: Key, starts: Starts) -> UnwatchedTarget:
+        """Return the target and its Pods, at most `READ_SECONDS` old; `starts` takes the changes of its Pods.
 
         Raises:
             errors.NotFound: there is no such target.
         """
-        known, now = self._seen.get((kind, key)), clock.monotonic()
-        if known is None or now - known.looked >= LOOK_SECONDS:
+        known, now = self._unwatched.get((kind, key)), clock.monotonic()
+        if known is None or now - known.read_at >= READ_SECONDS:
             scale = orjson.loads(await self._kube.raw(kind.path(key.namespace, key.name, "scale")))
             selector = (scale.get("status") or {}).get("selector") or ""
             listed = (
                 (await self._kube.list(kinds.POD, key.namespace, labels=selector)).items if selector else []
             )
             before = known.pods if known is not None else {}
-            known = Foreign(
+            known = UnwatchedTarget(
                 _as_deployment(scale, listed), {pod["metadata"]["uid"]: pod for pod in listed}, now
             )
-            self._seen[kind, key] = known
+            self._unwatched[kind, key] = known
             moment = clock.now().timestamp()
             for uid in before.keys() | known.pods.keys():
                 starts.seen(before.get(uid), known.pods.get(uid), moment)
         return known
 
-    def again(self, kind: Kind, key: Key) -> None:
+    def expire(self, kind: Kind, key: Key) -> None:
         """Expire the last read of a target, because its count was written."""
-        if (known := self._seen.get((kind, key))) is not None:
-            known.looked = -LOOK_SECONDS
+        if (known := self._unwatched.get((kind, key))) is not None:
+            known.read_at = -READ_SECONDS
 
     async def other_scaler(self, key: Key, kind: Kind) -> str:
         """Return the name of the HorizontalPodAutoscaler of a target; empty without a known scaler."""
         now = clock.monotonic()
-        if now >= self._others_until:
-            self._others_until = now + OTHERS_SECONDS
-            self._others = await self._scalers()
-        return self._others.get((key.namespace, kind.kind, key.name), "")
+        if now >= self._scalers_until:
+            self._scalers_until = now + SCALERS_SECONDS
+            self._scalers = await self._list_scalers()
+        return self._scalers.get((key.namespace, kind.kind, key.name), "")
 
-    async def _scalers(self) -> dict[tuple[str, str, str], str]:
+    async def _list_scalers(self) -> dict[tuple[str, str, str], str]:
         try:
-            scalers = orjson.loads(await self._kube.raw(SCALERS))["items"]
+            scalers = orjson.loads(await self._kube.raw(SCALERS_PATH))["items"]
         except (errors.NotFound, errors.Forbidden):
             return {}
         except errors.Unavailable:
-            return self._others
+            return self._scalers
         return {
             (scaler["metadata"]["namespace"], ref["kind"], ref["name"]): scaler["metadata"]["name"]
             for scaler in scalers

@@ -7,7 +7,7 @@ from autoscaler import other_writers, status
 from autoscaler.decision import Decision
 from autoscaler.signals.board import Health
 from autoscaler.target_state import TargetState
-from autoscaler.targets import Seen, Targets
+from autoscaler.targets import ScaleTarget, Targets
 from serving import clock, errors
 from serving.kube import EventRecorder, Key, Kube
 from serving.objects import Object
@@ -27,7 +27,7 @@ class Writer:
     async def act(
         self,
         autoscaler: Object,
-        seen: Seen,
+        target: ScaleTarget,
         state: TargetState,
         desired: int,
         active: Condition,
@@ -45,23 +45,23 @@ class Writer:
         decision = state.decision
         assert decision is not None
         if active.status == "True":
-            await self._scale(autoscaler, seen, state, desired)
+            await self._scale(autoscaler, target, state, desired)
             return
         if active.reason == other_writers.OBSERVE and desired == 0 and held:
             state.decision = replace(decision, replicas=1, reason="Woken")
-            await self._scale(autoscaler, seen, state, desired)
+            await self._scale(autoscaler, target, state, desired)
             return
         if active.reason == other_writers.OBSERVE and decision.replicas != state.would:
             state.would = decision.replicas
-            await self._recorder.emit(autoscaler, "WouldScale", _event(seen.name, desired, decision))
+            await self._recorder.emit(autoscaler, "WouldScale", _event(target.name, desired, decision))
 
-    async def _scale(self, autoscaler: Object, seen: Seen, state: TargetState, before: int) -> None:
+    async def _scale(self, autoscaler: Object, target: ScaleTarget, state: TargetState, before: int) -> None:
         namespace, decision = autoscaler["metadata"]["namespace"], state.decision
         assert decision is not None
         patch = {"spec": {"replicas": decision.replicas}}
         state.intended = decision.replicas
         try:
-            answer = await self._kube.patch(seen.kind, namespace, seen.name, patch, subresource="scale")
+            answer = await self._kube.patch(target.kind, namespace, target.name, patch, subresource="scale")
         except errors.NotFound:
             return  # the target is deleted, which the watch reports
         except errors.ApiError as error:
@@ -72,13 +72,13 @@ class Writer:
         state.known = decision.replicas
         state.changes.insert(0, status.change(before, decision, _time()))
         del state.changes[status.KEPT :]
-        self._targets.again(seen.kind, Key(namespace, seen.name))
-        await self._recorder.emit(autoscaler, "Scaled", _event(seen.name, before, decision))
+        self._targets.expire(target.kind, Key(namespace, target.name))
+        await self._recorder.emit(autoscaler, "Scaled", _event(target.name, before, decision))
 
     async def report(
         self,
         autoscaler: Object,
-        seen: Seen,
+        target: ScaleTarget,
         state: TargetState,
         active: Condition,
         signals: Sequence[Health],
@@ -88,7 +88,7 @@ class Writer:
         """Write the status where it has news; figures alone wait for `SAY_SECONDS`, by a `moment` in
         monotonic seconds.
         """
-        content = _content(seen, state, active, signals, clock.now().timestamp())
+        content = _content(target, state, active, signals, clock.now().timestamp())
         old = autoscaler.get("status") or {}
         new = status.build(content, old, autoscaler["metadata"].get("generation", 1), _time())
         may_wait = not status.is_urgent(old, new)
@@ -110,10 +110,10 @@ class Writer:
 
 
 def _content(
-    seen: Seen, state: TargetState, active: Condition, signals: Sequence[Health], now: float
+    target: ScaleTarget, state: TargetState, active: Condition, signals: Sequence[Health], now: float
 ) -> status.Content:
     """Return the content of the status after the last decision."""
-    decision, counts = state.decision, seen.object.get("status") or {}
+    decision, counts = state.decision, target.object.get("status") or {}
     assert decision is not None
     ready = Condition("Ready", "True", decision.reason, decision.message)
     return status.Content(

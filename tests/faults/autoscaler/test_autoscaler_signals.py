@@ -51,7 +51,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     monkeypatch.setattr(controller, "TICK_SECONDS", 0.02)
     monkeypatch.setattr(clock, "now", fake_time.now)
     monkeypatch.setattr(clock, "monotonic", lambda: fake_time.passed)
-    monkeypatch.setattr("autoscaler.targets.OTHERS_SECONDS", 0.0)
+    monkeypatch.setattr("autoscaler.targets.SCALERS_SECONDS", 0.0)
     monkeypatch.setattr(FakePages, "on_read", staticmethod(fake_time.tick), raising=False)
     return fake_time
 
