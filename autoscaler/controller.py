@@ -190,8 +190,8 @@ class AutoscalerController:
             await self._writer.refuse(autoscaler, "InvalidTarget", str(error))
             return None
         except errors.NotFound:
-            target = spec["scaleTargetRef"]
-            message = f"there is no {target.get('kind', 'Deployment')} {target['name']}"
+            reference = spec["scaleTargetRef"]
+            message = f"there is no {reference.get('kind', 'Deployment')} {reference['name']}"
             await self._writer.refuse(autoscaler, "TargetNotFound", message)
             return None
         state = self._remembered(key, autoscaler)
