@@ -81,6 +81,8 @@ _SHORT = 256
 """Longest query that is cached, in bytes."""
 _LONG_YAML = 16 * 1024
 """Bytes of YAML from which a thread parses it. 700 KB take five seconds, and `up` ends a server that hangs."""
+_CHUNK_BYTES = 1024 * 1024
+"""Bytes of a response that are encrypted before other requests go on: 280 MB at once stop them for seconds."""
 _yaml_parser = ThreadPoolExecutor(1, "yaml")
 """One thread: several would share Python's lock with the event loop, which would seem to hang."""
 
@@ -102,7 +104,12 @@ class JsonResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 ASGI's
         await send({"type": "http.response.start", "status": self.code, "headers": self._headers})
-        await send({"type": "http.response.body", "body": self.body})
+        for start in range(0, max(1, len(self.body)), _CHUNK_BYTES):
+            chunk = self.body[start : start + _CHUNK_BYTES]
+            is_last = start + _CHUNK_BYTES >= len(self.body)
+            await send({"type": "http.response.body", "body": chunk, "more_body": not is_last})
+            if not is_last:
+                await asyncio.sleep(0)  # the server waits for a slow client only
 
 
 def _warning(text: str) -> str:

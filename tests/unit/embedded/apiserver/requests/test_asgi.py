@@ -1,12 +1,13 @@
 import asyncio
 import time
+from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
 
 from serving import errors
 from serving.embedded.apiserver.requests import bodies
-from serving.embedded.apiserver.requests.asgi import AsgiRequest
+from serving.embedded.apiserver.requests.asgi import AsgiRequest, JsonResponse
 
 LIMIT = 1024 * 1024
 LINES = 10_000
@@ -65,3 +66,32 @@ async def test_long_yaml_is_parsed_one_body_after_the_other(monkeypatch: pytest.
     monkeypatch.setattr(bodies, "parse", parse)
     await asyncio.gather(*(request(LONG, "application/yaml").value(LIMIT) for _ in range(4)))
     assert most == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 1024 * 1024, 1024 * 1024 + 1, 5_000_000])
+async def test_long_response_is_sent_whole_and_in_chunks_between_which_other_requests_go_on(
+    size: int,
+) -> None:
+    body, sent, turns = bytes(index % 251 for index in range(251)) * (size // 251 + 1), [], 0
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append((message, turns))
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("a response reads nothing")
+
+    task = asyncio.create_task(others())
+    await JsonResponse(body[:size])({}, receive, send)
+    task.cancel()
+    (start, _), *chunks = sent
+    assert dict(start["headers"])[b"content-length"] == str(size).encode()
+    assert b"".join(chunk["body"] for chunk, _ in chunks) == body[:size]
+    assert [chunk["more_body"] for chunk, _ in chunks] == [True] * (len(chunks) - 1) + [False]
+    assert max(len(chunk["body"]) for chunk, _ in chunks) <= 1024 * 1024
+    assert len({turn for _, turn in chunks}) == len(chunks)
