@@ -309,8 +309,8 @@ class StoreSettings(Section):
     """Most bytes that a compressed layer may unpack to, per byte of it. Weights compress to between all and a
     tenth of their size, text to a tenth; gzip reaches 1,000 only with repetitions."""
     unpack_free_bytes: Bytes = 16 * 1024 * 1024
-    """Bytes that every compressed layer may unpack to: the tar of small files is mostly padding, with a high
-    ratio, and 16 MiB fill no disk."""
+    """Bytes that the compressed layers of an image may unpack to in any case, in equal parts: the tar of small
+    files is mostly padding, with a high ratio, and 16 MiB fill no disk."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; with 2,000 clusters on a loaded machine it took 3 s."""
+ADOPTION_SECONDS = 5.0
+"""Longest wait for an Envoy that an earlier gateway has started: its main thread is busy for 0.3 s at a time."""
 PLANNING_PAUSE_SHARE = 2.0
 """Pause after planning, in multiples of its time: planning takes at most a third of a core."""
 FORCED_SECONDS = 2.0
@@ -65,11 +67,11 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
             bootstrap(settings.gateway, port=settings.gateway.port, sockets=server.sockets())
         )
         async with listening(server):
-            if not await _adopt(process, config, data_dir, settings):
+            if not await _adopt(process, config, server, data_dir, settings):
                 # Envoy listens after a first response of each type; an adopted one keeps its configuration.
                 server.set_target(starting(settings.gateway))
                 log.info("started Envoy %d", process.start(config).pid)
-            await server.wait_ready(ENVOY_START_SECONDS)
+                await server.wait_ready(ENVOY_START_SECONDS)
             collector = StatisticsCollector(admin, process)
             pages: dict[str, Callable[[], Awaitable[str]]] = {
                 metrics.PATH: collector.page,
@@ -301,14 +303,23 @@ def _spec(route: dict[str, object]) -> object:
     return (meta.get("generation"), meta.get("uid"), route.get("spec"))
 
 
-async def _adopt(process: EnvoyProcess, config: bytes, data_dir: DataDir, settings: Settings) -> bool:
-    """Adopt a running Envoy with this configuration; drain and stop one with another."""
+async def _adopt(
+    process: EnvoyProcess, config: bytes, server: DeltaXdsServer, data_dir: DataDir, settings: Settings
+) -> bool:
+    """Adopt a running Envoy with this configuration; drain and stop one with another, and kill a hung one."""
     running = process.running()
     if running is None:
         return False
-    if running.bootstrap == digest(config):
-        log.info("adopted Envoy %d", running.pid)
-        return True
-    log.info("Envoy %d was started with another configuration: draining it", running.pid)
-    await stop_everything(data_dir, settings)
-    return False
+    if running.bootstrap != digest(config):
+        log.info("Envoy %d was started with another configuration: draining it", running.pid)
+        await stop_everything(data_dir, settings)
+        return False
+    try:
+        await server.wait_ready(ADOPTION_SECONDS)
+    except errors.Unavailable as error:
+        log.error("Envoy %d cannot be adopted, killing it: %s", running.pid, error)  # noqa: TRY400
+        processes.send_signal(running.process, signal.SIGKILL)
+        await has_ended_within(running.process, FORCED_SECONDS)
+        return False
+    log.info("adopted Envoy %d", running.pid)
+    return True

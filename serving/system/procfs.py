@@ -75,3 +75,21 @@ def has_runnable_thread(pid: int) -> bool:
         if fields is not None and fields[STATE] == "R":
             return True
     return False
+
+
+def system_calls(pid: int) -> dict[int, int]:
+    """Return the numbers of system calls for input and output of the threads that compute, by thread.
+
+    Empty if the process has ended, or the kernel does not count them.
+    """
+    calls = {}
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            fields = _fields(f"/proc/{pid}/task/{thread}/stat")
+            if fields is not None and fields[STATE] == "R":
+                with open(f"/proc/{pid}/task/{thread}/io") as file:
+                    counts = dict(line.split(": ") for line in file)
+                calls[int(thread)] = int(counts["syscr"]) + int(counts["syscw"])
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return {}
+    return calls

@@ -1,6 +1,7 @@
 """TCP ports and Unix sockets of this machine."""
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from pathlib import Path
 
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
+_CONNECT_SECONDS = 1.0
+"""Longest wait for a connection to this machine itself."""
 
 
 @contextlib.contextmanager
@@ -35,3 +38,44 @@ def try_port(host: str, port: int) -> int:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
         return int(probe.getsockname()[1])
+
+
+def try_shared_port(host: str, port: int) -> None:
+    """Check that a listener can have a TCP port, which this user may have reserved.
+
+    Raises:
+        OSError: another user has it, or a process listens there.
+    """
+    with socket.socket(family(host)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        share(probe)
+        probe.bind((host, port))
+    with socket.socket(family(host)) as probe:
+        probe.settimeout(_CONNECT_SECONDS)
+        if probe.connect_ex((host, port)) == 0:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def share(listener: socket.socket) -> None:
+    """Let a socket that is not bound yet have a port that this user has reserved."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """Return a socket that keeps other users from a TCP port, also while no process listens there.
+
+    It does not listen itself: connections are refused meanwhile. Listeners of this user bind the port after
+    `share`.
+
+    Raises:
+        OSError: another user has the port, or a socket that does not share it.
+    """
+    reserved = socket.socket(family(host))
+    try:
+        # Without SO_REUSEADDR: of two sockets with it that do not listen yet, each could take the other's port.
+        share(reserved)
+        reserved.bind((host, port))
+    except OSError:
+        reserved.close()
+        raise
+    return reserved

@@ -1,6 +1,8 @@
 """Chooses the ports of `up`: options, else those of running components, else the last, else the defaults."""
 
 import contextlib
+import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import orjson
@@ -9,6 +11,8 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.settings import Settings
 from serving.system import processes, run_files, sockets
+
+log = logging.getLogger(__name__)
 
 
 class Ports(NamedTuple):
@@ -44,6 +48,25 @@ def choose(data_dir: DataDir, settings: Settings, api: int | None, gateway: int 
         data_dir.kubeconfig.unlink(missing_ok=True)
     run_files.write(data_dir.ports, orjson.dumps(ports._asdict()))
     return ports
+
+
+@contextlib.contextmanager
+def reserved(settings: Settings) -> Iterator[None]:
+    """Keep other users from the ports of the API and the gateway while the block runs.
+
+    Between the death of a component and its restart another user could bind its port, and answer its clients.
+    """
+    with contextlib.ExitStack() as stack:
+        for section in (settings.api, settings.gateway):
+            try:
+                stack.enter_context(sockets.reserve(section.host, section.port))
+            except OSError as error:  # a component that an older version has started
+                log.warning(
+                    "port %d cannot be reserved (%s): another user can take it while its component restarts",
+                    section.port,
+                    error.strerror,
+                )
+        yield
 
 
 def _stored(data_dir: DataDir) -> Ports | None:

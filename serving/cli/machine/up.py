@@ -114,7 +114,8 @@ def up(
                 "or started until there is room.",
                 file=sys.stderr,
             )
-        code = asyncio.run(_foreground(where, final))
+        with ports.reserved(final):
+            code = asyncio.run(_foreground(where, final))
     if code:
         sys.exit(code)
 

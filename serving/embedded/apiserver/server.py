@@ -26,6 +26,7 @@ from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import CONNECTION, Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.settings import ApiSettings, Settings
+from serving.system import sockets
 from serving.system.asgi_server import AsgiServer
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ def _listen(api: ApiSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sockets.share(listener)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         listener.bind((api.host, api.port))

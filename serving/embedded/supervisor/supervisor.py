@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ def owned(data_dir: DataDir) -> Iterator[None]:
     """
     try:
         data_dir.root.mkdir(parents=True, exist_ok=True, mode=0o711)
+        _check_owner(data_dir.root)
         lock = locks.try_lock(data_dir.lock)
     except OSError as error:
         raise errors.UserError(
@@ -59,6 +61,23 @@ def owned(data_dir: DataDir) -> Iterator[None]:
             data_dir.identity("up").unlink(missing_ok=True)
     finally:
         os.close(lock)
+
+
+def _check_owner(root: Path) -> None:
+    """Check that no other user has made the data directory or anything in it, and keep others from writing.
+
+    Raises:
+        errors.UserError: there is something of another user, who could replace what is executed or read there.
+    """
+    root = root.resolve()
+    for path in (root, *root.iterdir()):
+        if (owner := path.lstat().st_uid) not in (os.geteuid(), 0):
+            raise errors.UserError(
+                f"{path} must belong to user {os.geteuid()}, got user {owner}; choose another with --data-dir"
+            )
+    mode = root.stat().st_mode
+    if mode & stat.S_IWOTH:
+        root.chmod(stat.S_IMODE(mode & ~stat.S_IWOTH))
 
 
 @dataclass

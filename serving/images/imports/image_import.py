@@ -7,7 +7,7 @@ from serving import errors
 from serving.images.capture import source
 from serving.images.documents import image, layers, oci
 from serving.images.documents.image import invalid
-from serving.images.imports.unpacking import Unpacked, unpack
+from serving.images.imports.unpacking import Unpacked, most_bytes, unpack
 from serving.images.store import disk
 from serving.images.store.staging import Staging
 from serving.settings import StoreSettings
@@ -55,7 +55,8 @@ class Import:
             raise invalid(f"{digest} is no layer of {self.digest}")
         if digest in self._unpacked:
             return
-        unpacked = unpack(layer, self._staging, chunks, self._settings)
+        most = most_bytes(layer, self.image.layers, self._settings)
+        unpacked = unpack(layer, self._staging, chunks, most)
         with self._lock:
             self._unpacked[digest] = unpacked
             if unpacked.blob is not None:

@@ -29,15 +29,25 @@ class Unpacked:
     blob: Path | None
 
 
-def most_bytes(layer: Layer, settings: StoreSettings) -> int:
-    """Return how many bytes a layer may unpack to; without compression, as many as its descriptor says."""
+def most_bytes(layer: Layer, layers: Iterable[Layer], settings: StoreSettings) -> int:
+    """Return how many bytes a layer may unpack to; without compression, as many as its descriptor says.
+
+    The compressed layers of an image share the free bytes: many tiny layers would have them many times.
+    """
     if not layer.compression:
         return layer.size
-    return max(int(layer.size * settings.unpack_ratio), settings.unpack_free_bytes)
+    compressed = sum(bool(other.compression) for other in layers)
+    return max(int(layer.size * settings.unpack_ratio), settings.unpack_free_bytes // compressed)
 
 
-def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes], settings: StoreSettings) -> Unpacked:
+def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes], most: int) -> Unpacked:
     """Write the layer's files below `models/` to the staged tree; after an error none of them is left.
+
+    Args:
+        layer: of the image.
+        staging: of the image.
+        chunks: of the layer's blob.
+        most: bytes that it may unpack to.
 
     Raises:
         errors.Permanent: `InvalidImage`; the message names the member and the rule, or the bound of the
@@ -50,7 +60,7 @@ def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes], settings: St
         with disk.disk_full(), ExitStack() as opened:
             blob_path = None if layer.is_reproducible else staging.blob_path(layer.digest)
             blob = None if blob_path is None else opened.enter_context(_create(blob_path, created))
-            diff_id, files = _read(layer, staging, _stream(chunks, blob), created, settings)
+            diff_id, files = _read(layer, staging, _stream(chunks, blob), created, most)
             if blob is not None:
                 os.fsync(blob.fileno())
         is_complete = True
@@ -76,10 +86,10 @@ def _read(
     staging: Staging,
     stream: tarball.LayerStream,
     created: list[Path],
-    settings: StoreSettings,
+    most: int,
 ) -> tuple[str, tuple[oci.File, ...]]:
     unpacked = tarball.decompressed(stream, layer.compression)
-    bounded = tarball.BoundedStream(unpacked, layer.digest, most_bytes(layer, settings))
+    bounded = tarball.BoundedStream(unpacked, layer.digest, most)
     tar = tarball.TarReader(cast("IO[bytes]", bounded))
     try:
         files = tuple(_write(tar, member, staging, created) for member in _limited(tar))

@@ -4,6 +4,7 @@ The bootstrap never changes while Envoy runs, as an update of a listener cuts st
 time. Differences between services are in the routes.
 """
 
+import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -57,6 +58,12 @@ _TRACKED_POWER = 16
 _WATCHDOG = {"miss_timeout": "10s", "megamiss_timeout": "20s"}
 """Envoy's watchdogs only count, and wake every thread at half of the shorter timeout, ten times a second by default.
 The gateway itself asks the threads (`supervision.py`)."""
+_SHARED_PORT: Json = {
+    "level": socket.SOL_SOCKET,
+    "name": socket.SO_REUSEPORT,
+    "int_value": 1,
+    "state": "STATE_PREBIND",
+}
 _STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
 
 ASSIGN_CALLER = f"""
@@ -198,8 +205,9 @@ def _public(settings: GatewaySettings, port: int) -> Json:
         "name": "public",
         "address": {"socket_address": {"address": settings.host, "port_value": port}},
         "per_connection_buffer_limit_bytes": settings.connection_buffer_bytes,
-        # With reuse, a second gateway of the same user would silently share the port.
+        # One socket for all workers. It shares its port with the socket of `up` that reserves it.
         "enable_reuse_port": False,
+        "socket_options": [_SHARED_PORT],
         # The bridge costs 7 % of a small request, so connections of HTTP/1.1, which cannot be gRPC's, have none.
         "listener_filters": [_http_inspector()],
         "continue_on_listener_filters_timeout": True,

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,16 +119,16 @@ class EnvoyProcess:
         if descriptor is None:
             yield program, []
             return
-        try:
-            path = f"/proc/self/fd/{descriptor}"
-            link = self._dir / "envoy"  # the process is named after the path
-            with contextlib.suppress(OSError):  # a full disk
-                link.unlink(missing_ok=True)
+        path = f"/proc/self/fd/{descriptor}"
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, descriptor)
+            with contextlib.suppress(OSError):  # a full disk, or no links there
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-envoy-"))
+                link = Path(folder, "envoy")  # the process is named after the path
                 link.symlink_to(path)
+                link.stat()
                 path = str(link)
             yield path, [descriptor]
-        finally:
-            os.close(descriptor)
 
     def _in_huge_pages(self, program: str) -> int | None:
         if not self._settings.huge_pages:
@@ -146,7 +147,7 @@ class EnvoyProcess:
         if self._settings.port == 0:
             raise errors.UserError("the gateway's port must be resolved before it starts")
         try:
-            sockets.try_port(self._settings.host, self._settings.port)
+            sockets.try_shared_port(self._settings.host, self._settings.port)
         except OSError as error:
             where = f"{self._settings.host}:{self._settings.port}"
             raise errors.UserError(

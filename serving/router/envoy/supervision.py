@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 60.0
 """Longest wait for Envoy's end before its record is read again."""
 PAUSE_SECONDS = 0.02
-"""Between Envoy's end and the next look: the kernel may show an ended process for a moment."""
+"""Between Envoy's end or start and the next look: the kernel may show an ended process for a moment."""
 RETRY_SECONDS = 0.2
 """Between attempts to start an Envoy that cannot be started."""
 ASK_SECONDS = 0.5
@@ -31,8 +31,8 @@ ANSWER_SECONDS = 1.0
 HANG_SECONDS = 2.0
 """Silence from which a running Envoy counts as hung: two questions without an answer."""
 BUSY_SECONDS = 15.0
-"""The same for an Envoy that computes all the while: under a flood its loop takes seconds for a round, and its
-successor would meet the same flood."""
+"""The same for an Envoy that computes all the while, without a system call: under a flood its loop takes seconds
+for a round, but reads and writes, and its successor would meet the same flood."""
 START_SECONDS = 20.0
 """Silence of an Envoy that has not answered yet: with 2,000 clusters it starts within 3 s."""
 KILL_SECONDS = 2.0
@@ -65,6 +65,10 @@ class EnvoySupervision:
         self._problem = ""
         self._is_busy = True
         """Whether Envoy had a runnable thread whenever it did not answer since its last answer."""
+        self._calls: dict[int, int] = {}
+        """The system calls of its computing threads when it last did not answer."""
+        self._progressed: float = self._started
+        """When every computing thread had made system calls, on the monotonic clock."""
 
     async def run(self) -> None:
         """Keep Envoy running until cancelled."""
@@ -86,6 +90,8 @@ class EnvoySupervision:
                 log.error("Envoy cannot start: %s", error)  # noqa: TRY400 the message suffices
                 self._set_problem(f"Envoy cannot start: {error}")
                 await asyncio.sleep(RETRY_SECONDS)
+            else:
+                await asyncio.sleep(PAUSE_SECONDS)  # it may end at once
             self._answered, self._started = None, clock.monotonic()
 
     async def _ask(self) -> None:
@@ -100,10 +106,11 @@ class EnvoySupervision:
                 self._excuse(now - asked)  # this process itself did not run
             elif self._answered is not None:
                 silence = now - self._answered
-                self._is_busy = self._is_busy and self._computes()
+                self._is_busy = self._is_busy and self._computes(now)
                 if silence > ANSWER_SECONDS:  # a killed Envoy is back before
                     self._set_problem(f"Envoy has not answered for {silence:.1f} s")
-                if silence > (BUSY_SECONDS if self._is_busy else HANG_SECONDS):
+                is_stuck = now - max(self._answered, self._progressed) > BUSY_SECONDS
+                if is_stuck if self._is_busy else silence > HANG_SECONDS:
                     await self._kill(silence)
             elif now - self._started > START_SECONDS:
                 await self._kill(now - self._started)
@@ -117,12 +124,19 @@ class EnvoySupervision:
         except TimeoutError:
             return False
 
-    def _computes(self) -> bool:
+    def _computes(self, now: float) -> bool:
+        """Whether a thread computes; notes whether all that do have made system calls since the last look."""
         running = self._process.running()
-        return running is not None and procfs.has_runnable_thread(running.pid)
+        if running is None:
+            return False
+        before, self._calls = self._calls, procfs.system_calls(running.pid)
+        if self._calls and all(before.get(thread) != calls for thread, calls in self._calls.items()):
+            self._progressed = now
+        return procfs.has_runnable_thread(running.pid)
 
     def _excuse(self, seconds: float) -> None:
         self._started += seconds
+        self._progressed += seconds
         if self._answered is not None:
             self._answered += seconds
 

@@ -113,6 +113,7 @@ async def test_killed_envoy_restarts_within_a_second_with_its_routes(tmp_path: P
 
 
 SPIN = "print(flush=True)\nwhile True: pass"
+READ = "print(flush=True)\nzeros = open('/dev/zero', 'rb', buffering=0)\nwhile True: zeros.read(1)"
 
 
 class StandIn:
@@ -163,6 +164,33 @@ async def test_busy_envoy_is_kept_and_a_stopped_one_killed_when_neither_answers(
         assert await asyncio.wait_for(spinning.wait(), 10) == -signal.SIGKILL
         while not process.starts:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(("program", "is_killed"), [(SPIN, True), (READ, False)])
+async def test_busy_envoy_is_killed_only_when_it_makes_no_system_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, program: str, is_killed: bool
+) -> None:
+    for name, seconds in (("ASK", 0.02), ("ANSWER", 0.05), ("HANG", 0.2), ("BUSY", 0.5), ("CHECK", 0.05)):
+        monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
+    problems: asyncio.Queue[str] = asyncio.Queue()
+    async with contextlib.AsyncExitStack() as stack:
+        busy = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
+        )
+        stack.callback(kill, busy)
+        assert busy.stdout is not None
+        await busy.stdout.readline()
+        envoy = EnvoySupervision(StandIn(busy), b"", tmp_path, problems.put_nowait)  # type: ignore[arg-type]
+        envoy._answered = clock.monotonic()
+        stack.callback(asyncio.create_task(envoy.run()).cancel)
+        assert "has not answered" in await problems.get()
+        if is_killed:
+            assert await asyncio.wait_for(busy.wait(), 10) == -signal.SIGKILL
+        else:
+            await asyncio.sleep(5 * supervision.BUSY_SECONDS)
+            assert busy.returncode is None
+            busy.kill()
+            await busy.wait()
 
 
 async def test_envoy_is_adopted_when_its_identity_file_is_missing(tmp_path: Path) -> None:

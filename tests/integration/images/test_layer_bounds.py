@@ -60,3 +60,11 @@ def test_a_higher_ratio_of_the_settings_accepts_the_layer(tmp_path: Path) -> Non
     zeros = foreign(tar_of([member("models/zeros", bytes(40 * MIB))]), compression="gzip")
     zeros.bring(store)
     assert store.has(zeros.digest)
+
+
+def test_many_small_layers_share_the_free_size(store: ModelStore) -> None:
+    tars = [tar_of([member(f"models/{n}", bytes(4 * MIB))]) for n in range(8)]
+    many = foreign(*tars, compression="gzip")
+    with pytest.raises(errors.Permanent, match=f"may unpack to {16 * MIB // 8} bytes"):
+        many.bring(store)
+    assert files_in(store) == []

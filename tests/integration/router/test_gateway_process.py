@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import signal
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from serving import metrics
 from serving.data_dir import DataDir
 from serving.resources import kinds
 from serving.router import gateway
+from serving.router.envoy import admin
 from serving.router.envoy.process import EnvoyProcess
 from serving.settings import Settings
+from serving.system import processes
 from tests.fakes.kube import FakeKube
 from tests.rig.addresses import own
 from tests.rig.convergence import until
@@ -154,6 +157,30 @@ async def test_restarted_gateway_adopts_envoy_and_a_killed_envoy_restarts(
         async with gateway_of(tmp_path, kube, settings, monkeypatch):
             await until(lambda: "proven" in entry(kube)["message"])
             assert process.running() == first_envoy
+    finally:
+        await gateway.stop_everything(DataDir(tmp_path), settings)
+
+
+async def test_hung_envoy_is_replaced_when_a_gateway_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "ADOPTION_SECONDS", 0.2)
+    monkeypatch.setattr(admin, "TIMEOUT_SECONDS", 0.2)
+    kube, settings = FakeKube(), settings_for_test()
+    process = EnvoyProcess(DataDir(tmp_path), settings.gateway)
+    await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+    await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
+    try:
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
+            await until(lambda: entry(kube).get("acceptedGeneration") == 1)
+        hung = process.running()
+        assert hung is not None
+        assert processes.send_signal(hung.process, signal.SIGSTOP)
+        kube.change(kinds.ROUTE, "default", "digits", {"spec": {"segments": []}})
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
+            await until(lambda: "proven" in entry(kube)["message"])
+        assert process.running() not in (None, hung)
+        assert not processes.is_alive(hung.process)
     finally:
         await gateway.stop_everything(DataDir(tmp_path), settings)
 
