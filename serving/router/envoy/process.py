@@ -15,6 +15,7 @@ from pathlib import Path
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.router.envoy import token_module
 from serving.router.envoy.binary import find_envoy
 from serving.router.plan.service import socket_name
 from serving.settings import GatewaySettings
@@ -102,6 +103,7 @@ class EnvoyProcess:
                 stderr=output,
                 start_new_session=True,
                 cwd="/",
+                env=self._environment(),
             )
         envoy = RunningEnvoy(
             processes.identity_of(self._child.pid) or ProcessIdentity("", self._child.pid, 0),
@@ -110,6 +112,23 @@ class EnvoyProcess:
         record = processes.encoded(envoy.process, bootstrap=envoy.bootstrap)
         run_files.write(self._dir / "envoy.json", record)
         return envoy
+
+    def _environment(self) -> dict[str, str]:
+        """Return the environment in which Envoy finds the module of token accounting, by a link of its name.
+
+        Raises:
+            OSError: the link cannot be made.
+        """
+        library = token_module.library()
+        if library is None:
+            log.warning("requests to language models are proxied uncounted: %s", token_module.NOT_BUILT)
+            return dict(os.environ)
+        link = self._dir / f"lib{token_module.name()}.so"
+        if not link.exists() or link.readlink() != library:
+            for old in self._dir.glob("libslipway_tokens_*.so"):
+                old.unlink()
+            link.symlink_to(library)
+        return {**os.environ, "ENVOY_DYNAMIC_MODULES_SEARCH_PATH": str(self._dir)}
 
     @contextlib.contextmanager
     def _executable(self, program: str) -> Iterator[tuple[str, list[int]]]:
