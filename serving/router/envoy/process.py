@@ -87,6 +87,9 @@ class EnvoyProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         run_files.ensure(self._bootstrap, bootstrap, mode=0o600)
         program = find_envoy()
+        module = token_module.environment(self._dir)
+        if not module:
+            log.warning("requests to language models are proxied uncounted: %s", token_module.NOT_BUILT)
         with self._log.open("ab") as output, self._executable(program) as (executable, descriptors):
             self._child = subprocess.Popen(
                 [
@@ -103,7 +106,7 @@ class EnvoyProcess:
                 stderr=output,
                 start_new_session=True,
                 cwd="/",
-                env=self._environment(),
+                env={**os.environ, **module},
             )
         envoy = RunningEnvoy(
             processes.identity_of(self._child.pid) or ProcessIdentity("", self._child.pid, 0),
@@ -112,23 +115,6 @@ class EnvoyProcess:
         record = processes.encoded(envoy.process, bootstrap=envoy.bootstrap)
         run_files.write(self._dir / "envoy.json", record)
         return envoy
-
-    def _environment(self) -> dict[str, str]:
-        """Return the environment in which Envoy finds the module of token accounting, by a link of its name.
-
-        Raises:
-            OSError: the link cannot be made.
-        """
-        library = token_module.library()
-        if library is None:
-            log.warning("requests to language models are proxied uncounted: %s", token_module.NOT_BUILT)
-            return dict(os.environ)
-        link = self._dir / f"lib{token_module.name()}.so"
-        if not link.exists() or link.readlink() != library:
-            for old in self._dir.glob("libslipway_tokens_*.so"):
-                old.unlink()
-            link.symlink_to(library)
-        return {**os.environ, "ENVOY_DYNAMIC_MODULES_SEARCH_PATH": str(self._dir)}
 
     @contextlib.contextmanager
     def _executable(self, program: str) -> Iterator[tuple[str, list[int]]]:

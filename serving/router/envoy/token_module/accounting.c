@@ -31,7 +31,8 @@ static int64_t tokens(double number) {
 // ---------------------------------------------------------------- requests
 
 // Writes a request that asks the engine for the numbers of tokens.
-static void ask_for_usage(const Accounting *accounting, Text body, const RequestMembers *members, Buffer *changed) {
+static void ask_for_usage(const Accounting* accounting, Text body, const RequestMembers* members,
+                          Buffer* changed) {
   Span options = members->stream_options;
   bool is_new = !options.end;
   if (is_new) options = (Span){members->first, members->first};
@@ -45,9 +46,9 @@ static void ask_for_usage(const Accounting *accounting, Text body, const Request
   buffer_append(changed, text_part(body, options.end, body.size));
 }
 
-void account_request(Accounting *accounting, Text body, Buffer *changed) {
-  const Meter *meter = &accounting->meter;
-  const Backend *backend = meter->backend;
+void account_request(Accounting* accounting, Text body, Buffer* changed) {
+  const Meter* meter = &accounting->meter;
+  const Backend* backend = meter->backend;
   RequestMembers members = json_request(body);
   Span prompt = members.messages.end ? members.messages : members.prompt;
   Span limit = members.max_completion_tokens.end ? members.max_completion_tokens : members.max_tokens;
@@ -73,7 +74,7 @@ void account_request(Accounting *accounting, Text body, Buffer *changed) {
 
 // ---------------------------------------------------------------- answers
 
-static void read_prompt(Accounting *accounting, int64_t number) {
+static void read_prompt(Accounting* accounting, int64_t number) {
   if (number == NO_NUMBER) return;
   accounting->knows_prompt = true;
   accounting->unread_left = 0;
@@ -83,8 +84,8 @@ static void read_prompt(Accounting *accounting, int64_t number) {
 }
 
 // Observes the times of new tokens, and settles what waits for the first one.
-static void progress(Accounting *accounting, int64_t number) {
-  const Meter *meter = &accounting->meter;
+static void progress(Accounting* accounting, int64_t number) {
+  const Meter* meter = &accounting->meter;
   int64_t now = microseconds();
   if (accounting->last) {
     int64_t each = (now - accounting->last) / number;
@@ -101,8 +102,8 @@ static void progress(Accounting *accounting, int64_t number) {
 }
 
 // Counts the generated tokens, if there are `least` new ones or no more are expected.
-static void settle(Accounting *accounting, int64_t least) {
-  const Meter *meter = &accounting->meter;
+static void settle(Accounting* accounting, int64_t least) {
+  const Meter* meter = &accounting->meter;
   bool is_all = accounting->generated >= accounting->output;
   int64_t settled = is_all ? accounting->output : accounting->generated;
   int64_t more = settled - accounting->settled;
@@ -117,7 +118,7 @@ static void settle(Accounting *accounting, int64_t least) {
 }
 
 // Counts an event, and appends what the client gets of it.
-static void take(Accounting *accounting, Text event, Buffer *out) {
+static void take(Accounting* accounting, Text event, Buffer* out) {
   Usage usage = json_usage(event);
   Text numbers = text_span(event, usage.object);
   int64_t number;
@@ -153,8 +154,8 @@ static size_t end_of_event(Text text, size_t at) {
   return 0;
 }
 
-void account_events(Accounting *accounting, Text part, Buffer *out) {
-  Buffer *rest = &accounting->rest;
+void account_events(Accounting* accounting, Text part, Buffer* out) {
+  Buffer* rest = &accounting->rest;
   Text text = part;
   size_t at = 0, search = 0;
   bool has_rest = rest->size > 0;
@@ -181,8 +182,8 @@ void account_events(Accounting *accounting, Text part, Buffer *out) {
   settle(accounting, STEP);
 }
 
-void account_answer(Accounting *accounting, Text part) {
-  Buffer *rest = &accounting->rest;
+void account_answer(Accounting* accounting, Text part) {
+  Buffer* rest = &accounting->rest;
   if (part.size > MAX_EVENT) part = text_part(part, part.size - MAX_EVENT, part.size);
   if (rest->size + part.size > MAX_EVENT) {
     size_t dropped = rest->size + part.size - MAX_EVENT;
@@ -192,8 +193,8 @@ void account_answer(Accounting *accounting, Text part) {
   buffer_append(rest, part);
 }
 
-void account_end(Accounting *accounting) {
-  Mean *mean = &accounting->meter.backend->output_tokens;
+void account_end(Accounting* accounting) {
+  Mean* mean = &accounting->meter.backend->output_tokens;
   if (accounting->is_stream) {
     settle(accounting, 1);
     if (accounting->generated > 0) mean_learn(mean, (double)accounting->generated);
@@ -209,8 +210,8 @@ void account_end(Accounting *accounting) {
   mean_learn(mean, (double)generated);
 }
 
-void account_close(Accounting *accounting) {
-  const Meter *meter = &accounting->meter;
+void account_close(Accounting* accounting) {
+  const Meter* meter = &accounting->meter;
   if (accounting->uncounted) count_generated(meter, accounting->uncounted);
   count(meter, PROMPT_SETTLED, accounting->prompt_left);
   count(meter, OUTPUT_SETTLED, accounting->output - accounting->settled);

@@ -37,37 +37,37 @@ typedef struct {
 } Mean;
 
 typedef struct Backend {
-  struct Backend *next;
+  struct Backend* next;
   char id[MAX_ID];
   size_t id_size;
-  Mean output_tokens;       // of an answer
-  Mean bytes_per_token;     // of a prompt
-  int64_t surplus;          // generated tokens that were counted and do not exist
+  Mean output_tokens;    // of an answer
+  Mean bytes_per_token;  // of a prompt
+  int64_t surplus;       // generated tokens that were counted and do not exist
 } Backend;
 
 // Where a request's statistics are counted.
 typedef struct {
-  const StatisticIds *ids;
-  void *filter;  // Envoy's, of the current call
-  Backend *backend;
+  const StatisticIds* ids;
+  void* filter;  // Envoy's, of the current call
+  Backend* backend;
 } Meter;
 
 // Defines the statistics; returns whether Envoy accepts them.
-bool define_statistics(void *configuration, StatisticIds *ids);
+bool define_statistics(void* configuration, StatisticIds* ids);
 
-// Returns this thread's backend of an identity, which lives as long as the process; NULL if the identity is too
-// long. A worker thread has all requests of its connections, so no other thread reads the backend.
-Backend *backend_of(Text id);
+// Returns this thread's backend of an identity, which lives as long as the process; NULL if the identity is
+// too long. A worker thread has all requests of its connections, so no other thread reads the backend.
+Backend* backend_of(Text id);
 
-void mean_learn(Mean *mean, double sample);
+void mean_learn(Mean* mean, double sample);
 
 // Adds to a counter; numbers below one are ignored.
-void count(const Meter *meter, Statistic counter, int64_t number);
+void count(const Meter* meter, Statistic counter, int64_t number);
 
 // Counts generated tokens; a negative number is subtracted from those of later answers.
-void count_generated(const Meter *meter, int64_t number);
+void count_generated(const Meter* meter, int64_t number);
 
 // Adds a value to a histogram, a negative one as 0.
-void observe(const Meter *meter, Statistic histogram, int64_t value);
+void observe(const Meter* meter, Statistic histogram, int64_t value);
 
 #endif

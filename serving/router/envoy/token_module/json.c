@@ -5,7 +5,7 @@
 
 // ---------------------------------------------------------------- requests
 
-static Span *member_of(RequestMembers *members, Text name) {
+static Span* member_of(RequestMembers* members, Text name) {
   if (text_is(name, LITERAL("model"))) return &members->model;
   if (text_is(name, LITERAL("messages"))) return &members->messages;
   if (text_is(name, LITERAL("prompt"))) return &members->prompt;
@@ -16,8 +16,8 @@ static Span *member_of(RequestMembers *members, Text name) {
   return NULL;
 }
 
-// Returns the position of the quote that ends the JSON string whose first quote is at `first`; the size of the
-// text if there is none. Backslashes between two quotes are read once.
+// Returns the position of the quote that ends the JSON string whose first quote is at `first`; the size of
+// the text if there is none. Backslashes between two quotes are read once.
 static size_t end_of_string(Text text, size_t first) {
   size_t quote = first;
   while ((quote = text_find(text, quote + 1, '"')) < text.size) {
@@ -48,7 +48,7 @@ RequestMembers json_request(Text text) {
       if (depth == 1) value = at + 1;
     } else if (byte == ',' || byte == '}' || byte == ']') {
       if (depth == 1 && name.end && value) {
-        Span *member = member_of(&members, text_span(text, name));
+        Span* member = member_of(&members, text_span(text, name));
         if (member) *member = (Span){value, at};
         name = (Span){0, 0};
         value = 0;

@@ -12,7 +12,7 @@
 
 // Bytes without an end mark. Envoy's buffers have the same two members.
 typedef struct {
-  const char *data;  // may be null if `size` is 0
+  const char* data;  // may be null if `size` is 0
   size_t size;
 } Text;
 
@@ -25,17 +25,17 @@ typedef struct {
 
 // A text that the module owns; all zeros is an empty one.
 typedef struct {
-  char *data;
+  char* data;
   size_t size, capacity;
 } Buffer;
 
 // Ends the process where there is no memory, as Envoy itself does.
-void buffer_reserve(Buffer *buffer, size_t size);
-void buffer_append(Buffer *buffer, Text text);
-void buffer_append_number(Buffer *buffer, size_t number);
-void buffer_free(Buffer *buffer);
+void buffer_reserve(Buffer* buffer, size_t size);
+void buffer_append(Buffer* buffer, Text text);
+void buffer_append_number(Buffer* buffer, size_t number);
+void buffer_free(Buffer* buffer);
 
-static inline Text buffer_text(const Buffer *buffer) { return (Text){buffer->data, buffer->size}; }
+static inline Text buffer_text(const Buffer* buffer) { return (Text){buffer->data, buffer->size}; }
 
 // Returns the bytes from `first` up to `end`; both are cut to the text.
 static inline Text text_part(Text text, size_t first, size_t end) {
@@ -62,12 +62,13 @@ static inline bool text_ends_with(Text text, Text end) {
 // Returns the position of a byte from `at` on, or the size of the text.
 static inline size_t text_find(Text text, size_t at, char byte) {
   if (at >= text.size) return text.size;
-  const char *found = memchr(text.data + at, byte, text.size - at);
+  const char* found = memchr(text.data + at, byte, text.size - at);
   return found ? (size_t)(found - text.data) : text.size;
 }
 
 static inline bool text_contains(Text text, Text part) {
-  for (size_t at = text_find(text, 0, part.data[0]); at < text.size; at = text_find(text, at + 1, part.data[0]))
+  for (size_t at = text_find(text, 0, part.data[0]); at < text.size;
+       at = text_find(text, at + 1, part.data[0]))
     if (text_has_at(text, at, part)) return true;
   return false;
 }
