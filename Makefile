@@ -1,5 +1,6 @@
 # The commands of contributors. `make` alone lists them.
-# Needs Python 3.11 or newer and make; everything else is installed into .venv, pinned by requirements.lock.
+# Needs Python 3.11 or newer, make, and gcc for language models; all else is installed into .venv, pinned by
+# requirements.lock.
 
 PYTHON ?= python3
 VENV := .venv

@@ -10,6 +10,9 @@ import pytest
 
 from serving import clock
 from tests.rig.servers.chat import Chat, chatting
+from tests.rig.token_module import needs_token_module
+
+pytestmark = needs_token_module
 
 SECONDS = 1.0
 """Of a linear module; a quadratic one takes from 7 s to minutes for these inputs, in which no service is answered."""

@@ -18,6 +18,9 @@ from tests.rig.addresses import own
 from tests.rig.fuzzing import fuzzed
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 from tests.rig.tcp_server import tcp_server
+from tests.rig.token_module import needs_token_module
+
+pytestmark = needs_token_module
 
 ADDRESS = own(69)
 

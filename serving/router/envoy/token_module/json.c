@@ -88,7 +88,8 @@ bool json_has_true(Text object, Text quoted) {
 
 // Returns whether the name of a member ends with the quote at `quote`.
 static bool is_member(Text text, size_t quote, Text name) {
-  if (quote < name.size + 1) return false;
+  // Most quotes have another byte before them than the last one of the name.
+  if (quote < name.size + 1 || text.data[quote - 1] != name.data[name.size - 1]) return false;
   size_t first = quote - name.size - 1;
   if (text.data[first] != '"' || !text_has_at(text, first + 1, name)) return false;
   return first == 0 || text.data[first - 1] != '\\';
