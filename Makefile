@@ -1,5 +1,6 @@
 # The commands of contributors. `make` alone lists them.
-# Needs Python 3.11 or newer and make; everything else is installed into .venv, pinned by requirements.lock.
+# Needs Python 3.11 or newer, make, and gcc for language models; all else is installed into .venv, pinned by
+# requirements.lock.
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +22,7 @@ help: ## List the targets
 
 venv: $(STAMP) ## Create the virtual environment with pinned, hash-checked dependencies
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock pyproject.toml $(wildcard serving/router/envoy/token_module/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Slipway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,7 +1,7 @@
-"""Instructions that Envoy executes for one streamed chat of 16 tokens, with token accounting and parts of it.
+"""Instructions that Envoy executes for one streamed chat of 16 tokens, with and without token accounting.
 
 As `request_cost.py`, which counts those of a small request. The events come so slowly that each is read alone.
-The first chats include LuaJIT's compilation of the script. Each configuration takes some minutes.
+Each configuration takes a minute.
 """
 
 import argparse
@@ -11,10 +11,8 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import orjson
 import request_cost
@@ -26,7 +24,6 @@ from rig.data_plane.proxies import free_port, running
 from rig.harness import report
 from rig.language.stream_load import PROMPT
 
-from serving.router.envoy import token_accounting
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.plan.service import Endpoint
 from serving.router.xds.grpc_server import listening
@@ -34,28 +31,7 @@ from serving.router.xds.grpc_server import listening
 FEW, MANY = 4, 44
 EVERY_SECONDS = 0.03
 """Between events: Envoy is 50 times slower in valgrind."""
-Edit = Callable[[str], str]
-
-
-def _edit(before: str, after: str) -> Edit:
-    def edited(script: str) -> str:
-        if before not in script:
-            raise RuntimeError(f"the script has no {before!r}")
-        return script.replace(before, after)
-
-    return edited
-
-
-_RESPONSE = "function envoy_on_response(handle)\n"
-_STREAM = "local function read_stream(handle, request)\n"
-SCRIPTS: dict[str, Edit] = {
-    "request alone": _edit(_RESPONSE, f"{_RESPONSE}  if true then return end\n"),
-    "response looped over, unread": _edit(
-        _STREAM, f"{_STREAM}  if true then for _ in handle:bodyChunks() do end return end\n"
-    ),
-    "with accounting": lambda script: script,
-}
-WITHOUT = "without accounting"
+WITHOUT, WITH = "without accounting", "with accounting"
 
 
 def chatting(base: str) -> request_cost.Ask:
@@ -80,13 +56,9 @@ def chatting(base: str) -> request_cost.Ask:
 
 
 async def ours(engine: int, name: str, chats: int) -> int:
-    script = SCRIPTS[name](token_accounting.script()) if name in SCRIPTS else token_accounting.script()
     usage = "none" if name == WITHOUT else "continuous"
     chat = replace(service("chat", [("only", 10_000, [Endpoint("127.0.0.1", engine)])]), token_usage=usage)
-    with (
-        tempfile.TemporaryDirectory(prefix="slipway-cost-") as root,
-        mock.patch.object(token_accounting, "script", return_value=script),
-    ):
+    with tempfile.TemporaryDirectory(prefix="slipway-cost-") as root:
         world = EnvoyWorld(Path(root))
         config = bootstrap(world.settings.gateway, port=world.port, sockets=world.xds.sockets())
         async with listening(world.xds):
@@ -108,7 +80,7 @@ async def measure(engine: int, name: str) -> int:
 async def main(*, quick: bool) -> None:
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is not installed: apt-get install valgrind")
-    names = [SMALLEST] if quick else [SMALLEST, WITHOUT, *SCRIPTS]
+    names = [SMALLEST] if quick else [SMALLEST, WITHOUT, WITH]
     with contextlib.ExitStack() as stack:
         port = free_port()
         engine = [sys.executable, str(RIG / "stream_engine.py"), str(port), str(EVERY_SECONDS)]

@@ -8,6 +8,7 @@ timings, the count is the same on a busy machine. It excludes the kernel. Each c
 import argparse
 import asyncio
 import contextlib
+import os
 import re
 import shutil
 import sys
@@ -25,7 +26,7 @@ from rig.data_plane import proxies
 from rig.data_plane.envoy_world import EnvoyWorld
 from rig.harness import report
 
-from serving.router.envoy import routes
+from serving.router.envoy import routes, token_module
 from serving.router.envoy.binary import find_envoy
 from serving.router.envoy.bootstrap import bootstrap, grpc_bridge
 from serving.router.envoy.routes import ASSIGN_FILTER
@@ -74,7 +75,6 @@ MANAGERS: dict[str, Callable[[Json], None]] = {
     "stripping of our headers": without("early_header_mutation_extensions"),
     "filter that assigns callers": without_filters(ASSIGN_FILTER),
     "filters of language models": without_filters(BUFFER_FILTER, MODELS_FILTER, FILTER),
-    "access log of tokens": without("access_log"),
     "with the bridge of gRPC": with_bridge,
 }
 PIECES = {
@@ -113,6 +113,7 @@ async def count(config: bytes, folder: Path, ask: Ask, port: int, requests: int)
         "error",
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **token_module.environment(folder)},
     )
     assert process.stderr is not None
     stderr = asyncio.ensure_future(process.stderr.read())

@@ -200,7 +200,6 @@ def _public(settings: GatewaySettings, port: int) -> Json:
         },
     }
     filters = token_accounting.filters(assign_caller)
-    log = [token_accounting.access_log()]
     listener = {
         "name": "public",
         "address": {"socket_address": {"address": settings.host, "port_value": port}},
@@ -212,11 +211,11 @@ def _public(settings: GatewaySettings, port: int) -> Json:
         "listener_filters": [_http_inspector()],
         "continue_on_listener_filters_timeout": True,
         "filter_chains": [
-            {"name": "http1", "filters": [_http("public", settings, filters, log)]},
+            {"name": "http1", "filters": [_http("public", settings, filters)]},
             {
                 "name": "http2",
                 "filter_chain_match": {"application_protocols": ["h2c"]},
-                "filters": [_http("public", settings, [*filters, grpc_bridge()], log)],
+                "filters": [_http("public", settings, [*filters, grpc_bridge()])],
             },
         ],
     }
@@ -237,18 +236,17 @@ def _private(settings: GatewaySettings, socket: str) -> Json:
         "address": {"pipe": {"path": socket, "mode": 0o600}},
         # Probes are answered when clients have all the connections that they may have.
         "ignore_global_conn_limit": True,
-        "filter_chains": [{"filters": [_http("private", settings, [], [])]}],
+        "filter_chains": [{"filters": [_http("private", settings, [])]}],
     }
 
 
-def _http(name: str, settings: GatewaySettings, filters: list[Json], access_log: list[Json]) -> Json:
+def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
     return {
         "name": "envoy.filters.network.http_connection_manager",
         "typed_config": {
             "@type": f"{_CONNECTION_MANAGER}.HttpConnectionManager",
             "stat_prefix": name,
             "codec_type": "AUTO",
-            "access_log": access_log,
             "rds": {"route_config_name": name, "config_source": _STREAMED},
             # Before routing, so that no client chooses its arm, a host, its identity or our timeouts.
             "early_header_mutation_extensions": [

@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value, UInt64Value
 
 from serving.resources import names
 from serving.router.envoy import messages_pb2 as envoy
-from serving.router.envoy import retries, token_accounting, weights
+from serving.router.envoy import retries, token_accounting, token_module, weights
 from serving.router.envoy.resource import duration, encode, pack
 from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRoute, Sticky
 from serving.settings import GatewaySettings
@@ -46,14 +46,17 @@ def path_entry(service: GatewayService, settings: GatewaySettings) -> bytes:
 
 def models_entry(namespace: str, names: Iterable[str], settings: GatewaySettings) -> bytes:
     """Return the address of all language models of a namespace, as an encoded part of the host of all paths."""
-    base = f"/{namespace}/"
-    filters = token_accounting.of_models(base, names, settings)
-    filters[ASSIGN_FILTER] = pack(envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=Struct()))))
     prefix = models_prefix(namespace)
+    match = envoy.RouteMatch(prefix=prefix)
+    if not token_module.name():
+        return _tree_entry(prefix, _unavailable(match, token_module.NOT_BUILT, settings))
+    tokens = token_accounting.of_models(f"/{namespace}/", names, settings)
+    assign = pack(envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=Struct()))))
     route = envoy.Route(
-        match=envoy.RouteMatch(prefix=prefix),
+        match=match,
+        metadata=envoy.Metadata(filter_metadata=tokens.metadata),
         direct_response=_reply(404, f"use {prefix}v1/chat/completions, .../completions or .../models"),
-        typed_per_filter_config=filters,
+        typed_per_filter_config={**tokens.filters, ASSIGN_FILTER: assign},
     )
     return _tree_entry(prefix, route)
 
@@ -99,11 +102,7 @@ def paths_host(entries: bytes, not_found: str, settings: GatewaySettings) -> byt
 
 def unavailable_host(message: str, settings: GatewaySettings) -> bytes:
     """Return a virtual host that answers every request with 503, so that clients try again."""
-    unavailable = envoy.Route(
-        match=envoy.RouteMatch(prefix="/"),
-        direct_response=_reply(503, message),
-        response_headers_to_add=[_header("retry-after", str(settings.retry_after_seconds))],
-    )
+    unavailable = _unavailable(envoy.RouteMatch(prefix="/"), message, settings)
     host = envoy.VirtualHost(name="all", domains=["*"], routes=[unavailable])
     return _host_entry(encode(host))
 
@@ -143,11 +142,9 @@ def _on_match(route: envoy.Route) -> envoy.Matcher.OnMatch:
 def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> envoy.Route:
     match = envoy.RouteMatch(prefix=prefix)
     if not service.ring:
-        return envoy.Route(
-            match=match,
-            direct_response=_reply(503, f"{service.namespace}/{service.name}: {service.unavailable}"),
-            response_headers_to_add=[_header("retry-after", str(settings.retry_after_seconds))],
-        )
+        message = f"{service.namespace}/{service.name}: {service.unavailable}"
+        return _unavailable(match, message, settings)
+    tokens = token_accounting.of_service(service, settings)
     route = envoy.Route(
         match=match,
         route=envoy.RouteAction(
@@ -158,11 +155,22 @@ def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> e
             idle_timeout=duration(settings.stream_idle_seconds),
             retry_policy=retries.of_service(service, settings),
         ),
-        typed_per_filter_config=token_accounting.of_route(service, settings),
+        typed_per_filter_config=tokens.filters,
     )
+    if tokens.metadata:
+        route.metadata.CopyFrom(envoy.Metadata(filter_metadata=tokens.metadata))
     if service.sticky is not None and len(service.ring) > 1:
         _make_sticky(route, service.sticky)
     return route
+
+
+def _unavailable(match: envoy.RouteMatch, message: str, settings: GatewaySettings) -> envoy.Route:
+    """Return the route that answers with 503."""
+    return envoy.Route(
+        match=match,
+        direct_response=_reply(503, message),
+        response_headers_to_add=[_header("retry-after", str(settings.retry_after_seconds))],
+    )
 
 
 def _make_sticky(route: envoy.Route, sticky: Sticky) -> None:
@@ -182,7 +190,7 @@ def _weighted_clusters(service: GatewayService) -> envoy.WeightedCluster:
                 name=segment.cluster,
                 weight=UInt32Value(value=1 if prefix else segment.size),
                 response_headers_to_add=_arm_headers(segment),
-                typed_per_filter_config=_filters_of(service, segment),
+                typed_per_filter_config=_filters_of(segment),
             )
             for segment in service.ring
         ],
@@ -193,10 +201,9 @@ def _weighted_clusters(service: GatewayService) -> envoy.WeightedCluster:
     return weighted
 
 
-def _filters_of(service: GatewayService, segment: ClusterSegment) -> dict[str, Any]:
+def _filters_of(segment: ClusterSegment) -> dict[str, Any]:
     """Return the configuration of an arm's filters: replicas that speak HTTP/2 need no bridge for gRPC."""
-    bridge = {BRIDGE_FILTER: pack(envoy.GrpcBridgePerRoute(disabled=True))} if segment.h2c else {}
-    return bridge | token_accounting.of_segment(service, segment)
+    return {BRIDGE_FILTER: pack(envoy.GrpcBridgePerRoute(disabled=True))} if segment.h2c else {}
 
 
 def _arm_headers(segment: ClusterSegment) -> list[envoy.HeaderValueOption]:

@@ -1,15 +1,15 @@
-"""Envoy's accounting of language models' tokens: a Lua filter that counts, and an access log that settles.
+"""Envoy's accounting of language models' tokens: a module in Envoy that counts, and its counts.
 
 For each backend there are pairs of counters: what requests admit, and what they settle as tokens are read and
-generated. Their difference waits. The filter does not run at the end of an aborted request, so the access log
-settles the rest, which the filter keeps in the request's metadata. No request leaves a difference behind.
+generated. Their difference waits. Envoy tells the module of every end of a request, that of an aborted one
+included, so that no request leaves a difference behind. Without the module (`token_module.NOT_BUILT`) requests
+are proxied uncounted, and the address of a namespace's models answers 503.
 """
 
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -17,22 +17,23 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.wrappers_pb2 import UInt32Value
 
 from serving.router.envoy import messages_pb2 as envoy
+from serving.router.envoy import token_module
 from serving.router.envoy.resource import pack
-from serving.router.plan.service import ClusterSegment, GatewayService, socket_name
+from serving.router.plan.service import GatewayService, socket_name
 from serving.settings import GatewaySettings
 
 FILTER = "slipway.tokens"
 MODELS_FILTER = "slipway.models"
-"""The same script at the address of a namespace's models: before callers are assigned to arms."""
+"""The same module at the address of a namespace's models: before callers are assigned to arms."""
 BUFFER_FILTER = "slipway.whole-request"
 """Reads a request as a whole, up to its own limit; a connection's buffer is smaller."""
-LOG = "slipway_tokens"
-"""Prefix of the statistics of the access log."""
+SCOPE = "slipway_tokens"
+"""Prefix of the statistics."""
 PAIRS = ("prompt", "output", "requests", "started")
 """Of counters: prompt tokens, expected tokens of the answer, requests, and start times in tenths of a second
 since `EPOCH`, all of requests without a first token, except for `output`."""
 EPOCH = 1_767_225_600.0
-"""Unix seconds: 2026-01-01, as in the script."""
+"""Unix seconds: 2026-01-01, as in the module."""
 BOUNDS_US = (
     1_000.0,
     2_500.0,
@@ -52,17 +53,27 @@ BOUNDS_US = (
 )
 """Upper bounds of histograms, from an inter-token latency of a small model to a first token after a cold start."""
 
-STATISTICS = f"{LOG}\\..*"
-"""Regular expression of the access log's statistics; those of the filter begin with `http.`."""
-QUERY = rf"^(http\.public\.lua\.tokens\.[0-9a-f]|{LOG}\.)"
+STATISTICS = rf"{SCOPE}\..*"
+"""Regular expression of the statistics."""
+QUERY = rf"^{SCOPE}\."
 """Regular expression of the statistics that `parse` reads."""
 
 _TYPE = "type.googleapis.com/envoy.extensions"
 _HISTOGRAMS = {"first_token_us": "first_token", "inter_token_us": "inter_token"}
 
 
+@dataclass(frozen=True)
+class Route:
+    """What a route of language models has besides."""
+
+    filters: dict[str, AnyMessage] = field(default_factory=dict)
+    """Configuration by filter."""
+    metadata: dict[str, Struct] = field(default_factory=dict)
+    """Filter metadata by namespace, which the module reads."""
+
+
 def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the filters in their order, which only routes of language models enable.
+    """Return the filters in their order, which only routes of language models enable; those of the module if any.
 
     Args:
         assign_caller: the filter that assigns callers to arms; a request has its service before, and its arm
@@ -71,32 +82,14 @@ def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
     limit = {"@type": f"{_TYPE}.filters.http.buffer.v3.Buffer", "max_request_bytes": 1}
     return [
         {"name": BUFFER_FILTER, "disabled": True, "typed_config": limit},
-        _lua(MODELS_FILTER, "models"),
+        *_module(MODELS_FILTER),
         assign_caller,
-        _lua(FILTER, "tokens"),
+        *_module(FILTER),
     ]
 
 
-def script() -> str:
-    """Return the source of the Lua filter."""
-    return files(__package__).joinpath("token_accounting.lua").read_text()
-
-
-def access_log() -> dict[str, Any]:
-    """Return the access log of requests to language models, which writes statistics instead of lines."""
-    return {
-        "name": FILTER,
-        "filter": _has("request", "id"),
-        "typed_config": {
-            "@type": f"{_TYPE}.access_loggers.stats.v3.Config",
-            "stats_scope": {"prefix": LOG},
-            "counters": [_counter(name) for name in (*PAIRS, "unread")],
-        },
-    }
-
-
 def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
-    """Return the rules for replies to requests of OpenAI's API: all have its form, those of the script already."""
+    """Return the rules for replies to requests of OpenAI's API: all have its form, the module's already."""
     path = {
         "name": ":path",
         "string_match": {"safe_regex": {"regex": r"[^?]*/v1/(chat/)?completions(\?.*)?"}},
@@ -110,7 +103,7 @@ def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
     }
     text = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"}, "content_type": "application/json"}
     return [
-        {"filter": _has("reply"), "body_format_override": text},
+        {"filter": _replied(), "body_format_override": text},
         {
             "filter": {
                 "and_filter": {
@@ -124,20 +117,11 @@ def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
 
 def histogram_buckets() -> list[dict[str, Any]]:
     """Return the settings of the histograms."""
-    return [{"match": {"suffix": name}, "buckets": list(BOUNDS_US)} for name in _HISTOGRAMS]
+    return [{"match": {"prefix": f"{SCOPE}.{name}"}, "buckets": list(BOUNDS_US)} for name in _HISTOGRAMS]
 
 
-def of_segment(service: GatewayService, segment: ClusterSegment) -> dict[str, AnyMessage]:
-    """Return the configuration that makes the filter count for a backend; empty without tokens."""
-    if service.token_usage == "none":
-        return {}
-    context = Struct()
-    context.update({"id": socket_name(segment.cluster), "continuous": service.token_usage == "continuous"})
-    return {FILTER: pack(envoy.LuaPerRoute(filter_context=context))}
-
-
-def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> dict[str, AnyMessage]:
-    """Return the configuration of the address of a namespace's models.
+def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> Route:
+    """Return what the route of the address of a namespace's models has.
 
     Args:
         base: the path of the namespace, with slashes around it.
@@ -145,20 +129,23 @@ def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> dic
         settings: the gateway's.
     """
     documents = {name: json.dumps({"id": name, "object": "model", "owned_by": "slipway"}) for name in names}
-    models, nothing = Struct(), Struct()
-    models.update({"base": base, "models": {**documents, "*": ",".join(documents.values())}})
-    return {
-        **_whole_request(settings),
-        MODELS_FILTER: pack(envoy.LuaPerRoute(filter_context=models)),
-        FILTER: pack(envoy.LuaPerRoute(filter_context=nothing)),  # that of the service follows
+    listed = '{"object":"list","data":[' + ",".join(documents.values()) + "]}"
+    models = {f"model:{name}": document for name, document in documents.items()}
+    # The second filter is for the service that the first one finds.
+    return Route(
+        filters=_whole_request(settings) | _enabled(MODELS_FILTER) | _enabled(FILTER),
+        metadata=_metadata({"base": base, "list": listed, **models}),
+    )
+
+
+def of_service(service: GatewayService, settings: GatewaySettings) -> Route:
+    """Return what the route of a service has; nothing without tokens."""
+    if service.token_usage == "none" or not token_module.name():
+        return Route()
+    backends = {
+        segment.cluster: f"{socket_name(segment.cluster)} {service.token_usage}" for segment in service.ring
     }
-
-
-def of_route(service: GatewayService, settings: GatewaySettings) -> dict[str, AnyMessage]:
-    """Return the configuration of a service's route; empty without tokens."""
-    if service.token_usage == "none":
-        return {}
-    return _whole_request(settings)
+    return Route(_whole_request(settings) | _enabled(FILTER), _metadata(backends))
 
 
 @dataclass(frozen=True)
@@ -203,8 +190,7 @@ class TokenCounts:
         return max(0.0, now - EPOCH - self.waiting("started") / requests / 10) if requests else 0.0
 
 
-_SAMPLE = re.compile(r"envoy_http_lua_tokens_([0-9a-f]{12})_([a-z_]+)\{[^}]*\} (\S+)")
-_SETTLED = re.compile(rf'(?:envoy_)?{LOG}_([a-z]+_settled)\{{.*?backend="([0-9a-f]{{12}})"[^}}]*\}} (\d+)')
+_SAMPLE = re.compile(rf'envoy_{SCOPE}_([a-z_]+)\{{backend="([0-9a-f]{{12}})"[^}}]*\}} (\S+)')
 
 
 def parse(text: str) -> dict[str, TokenCounts]:
@@ -214,7 +200,7 @@ def parse(text: str) -> dict[str, TokenCounts]:
     sums: dict[tuple[str, str], float] = {}
     for line in text.splitlines():
         if sample := _SAMPLE.match(line):
-            id_, name, value = sample.groups()
+            name, id_, value = sample.groups()
             own = counts.setdefault(id_, TokenCounts())
             stem, _, part = name.rpartition("_")
             if stem not in _HISTOGRAMS:
@@ -223,10 +209,6 @@ def parse(text: str) -> dict[str, TokenCounts]:
                 buckets.setdefault((id_, stem), []).append(int(value))
             elif part == "sum":
                 sums[id_, stem] = float(value)
-        elif settled := _SETTLED.match(line):
-            name, id_, value = settled.groups()
-            own = counts.setdefault(id_, TokenCounts())
-            own.counters[name] = own.counters.get(name, 0) + int(value)
     for (id_, stem), at_most in buckets.items():
         latencies = Latencies(tuple(at_most), sums.get((id_, stem), 0.0) / 1e6)
         setattr(counts[id_], _HISTOGRAMS[stem], latencies)
@@ -238,30 +220,31 @@ def _whole_request(settings: GatewaySettings) -> dict[str, AnyMessage]:
     return {BUFFER_FILTER: pack(envoy.BufferPerRoute(buffer=limit))}
 
 
-def _lua(name: str, stat_prefix: str) -> dict[str, Any]:
+def _enabled(name: str) -> dict[str, AnyMessage]:
+    """Return the configuration of a route that enables a filter; Envoy takes an empty `config` for that."""
+    return {name: pack(envoy.FilterConfig(config=AnyMessage()))}
+
+
+def _metadata(values: dict[str, str]) -> dict[str, Struct]:
+    struct = Struct()
+    struct.update(values)
+    return {FILTER: struct}
+
+
+def _module(name: str) -> list[dict[str, Any]]:
+    library = token_module.name()
+    if not library:
+        return []
     config = {
-        "@type": f"{_TYPE}.filters.http.lua.v3.Lua",
-        "default_source_code": {"inline_string": script()},
-        "stat_prefix": stat_prefix,
+        "@type": f"{_TYPE}.filters.http.dynamic_modules.v3.DynamicModuleFilter",
+        # Unloading it would take the memory of each thread away while threads have it.
+        "dynamic_module_config": {"name": library, "do_not_close": True, "metrics_namespace": SCOPE},
+        "filter_name": name,
     }
-    return {"name": name, "disabled": True, "typed_config": config}
+    return [{"name": name, "disabled": True, "typed_config": config}]
 
 
-def _counter(name: str) -> dict[str, Any]:
-    return {
-        "stat": {
-            "name": f"{name}_settled",
-            "tags": [{"name": "backend", "value_format": _metadata("request", "id")}],
-        },
-        "value_format": _metadata("left", name),
-    }
-
-
-def _has(*keys: str) -> dict[str, Any]:
-    """Return the filter of requests whose metadata have this value."""
-    matcher = {"filter": FILTER, "path": [{"key": key} for key in keys], "value": {"present_match": True}}
+def _replied() -> dict[str, Any]:
+    """Return the filter of requests to which the module has replied with a document."""
+    matcher = {"filter": FILTER, "path": [{"key": "reply"}], "value": {"present_match": True}}
     return {"metadata_filter": {"matcher": matcher, "match_if_key_not_found": False}}
-
-
-def _metadata(*keys: str) -> str:
-    return f"%DYNAMIC_METADATA({':'.join((FILTER, *keys))})%"

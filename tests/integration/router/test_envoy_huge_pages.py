@@ -11,7 +11,9 @@ from serving.router.envoy import huge_heap
 from serving.router.envoy.huge_heap import keep_in_huge_pages
 from serving.system import huge_pages
 from tests.rig.convergence import until
+from tests.rig.servers.chat import chatting
 from tests.rig.servers.gateway import GatewayRig, gateway_rig
+from tests.rig.token_module import needs_token_module
 
 MIB = 1024 * 1024
 needs_huge_pages = pytest.mark.skipif(
@@ -49,6 +51,16 @@ async def test_envoy_runs_from_its_file_when_huge_pages_are_off_or_not_supported
     async with gateway_rig(tmp_path, huge_pages=not supported) as rig:
         assert in_huge_pages(rig, "ShmemPmdMapped") == 0
         assert name(rig) == "envoy"
+
+
+@needs_huge_pages
+@needs_token_module
+async def test_envoy_in_huge_pages_loads_the_module_that_counts_tokens(tmp_path: Path) -> None:
+    async with chatting(tmp_path) as chat:
+        assert in_huge_pages(chat.rig, "ShmemPmdMapped") > 32 * MIB
+        await chat.serve("continuous")
+        await chat.ask(stream=True, max_tokens=3)
+        assert (await chat.until_settled()).generated_tokens == 3
 
 
 @needs_huge_pages

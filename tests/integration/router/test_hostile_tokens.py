@@ -1,4 +1,4 @@
-"""Clients and engines that try to stop Envoy by what the script of token accounting reads."""
+"""Clients and engines that try to stop Envoy by what the module of token accounting reads."""
 
 import io
 from collections.abc import AsyncIterator
@@ -10,9 +10,12 @@ import pytest
 
 from serving import clock
 from tests.rig.servers.chat import Chat, chatting
+from tests.rig.token_module import needs_token_module
+
+pytestmark = needs_token_module
 
 SECONDS = 1.0
-"""Of a linear script; a quadratic one takes from 7 s to minutes for these inputs, in which no service is answered."""
+"""Of a linear module; a quadratic one takes from 7 s to minutes for these inputs, in which no service is answered."""
 MIB = 1024 * 1024
 
 
@@ -43,7 +46,7 @@ async def chat(tmp_path: Path) -> AsyncIterator[Chat]:
     ],
 )
 @pytest.mark.parametrize("path", ["default/chat", "default/openai"])
-async def test_script_is_linear_when_a_request_is_hostile(chat: Chat, path: str, body: bytes) -> None:
+async def test_module_is_linear_when_a_request_is_hostile(chat: Chat, path: str, body: bytes) -> None:
     began = clock.monotonic()
     async with (
         aiohttp.ClientSession() as session,
@@ -68,7 +71,7 @@ async def test_script_is_linear_when_a_request_is_hostile(chat: Chat, path: str,
     ],
     ids=["crlf", "lf", "crlf and lf", "usages", "braces", "spaces", "contents", "commas"],
 )
-async def test_script_is_linear_when_an_answer_is_hostile(chat: Chat, answer: bytes) -> None:
+async def test_module_is_linear_when_an_answer_is_hostile(chat: Chat, answer: bytes) -> None:
     chat.engine.raw = answer
     began = clock.monotonic()
     await chat.ask(stream=True, max_tokens=1)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.router.envoy import clusters, messages_pb2, weights
+from serving.router.envoy import clusters, messages_pb2, token_module, weights
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
@@ -67,7 +67,8 @@ def test_weights_match_the_golden_file() -> None:
     compare("weights.json", decoded_layer())
 
 
-def test_bootstrap_matches_the_golden_file() -> None:
+def test_bootstrap_matches_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_module, "name", lambda: "slipway_tokens_digest")
     compare("bootstrap.json", bootstrap(SETTINGS, port=8080, sockets=SOCKETS))
 
 

@@ -9,30 +9,26 @@ from serving.router.metrics.labels import Labels
 
 ID, CLUSTER = "a6ebc3e6d5a5", "default/chat-a/8080"
 LABELS = Labels("default", "chat", "a", "chat-a")
-PUBLIC = '{envoy_http_conn_manager_prefix="public"'
+BACKEND = f'{{backend="{ID}"'
 
 
 def histogram(name: str, count: int) -> str:
-    full = f"envoy_http_lua_tokens_{ID}_{name}"
+    full = f"envoy_slipway_tokens_{name}"
     bounds = [*(f"{bound:g}" for bound in BOUNDS_US), "+Inf"]
-    buckets = "".join(f'{full}_bucket{PUBLIC},le="{bound}"}} {count}\n' for bound in bounds)
-    return f"{buckets}{full}_sum{PUBLIC}}} 1500000.25\n{full}_count{PUBLIC}}} {count}\n"
+    buckets = "".join(f'{full}_bucket{BACKEND},le="{bound}"}} {count}\n' for bound in bounds)
+    return f"{buckets}{full}_sum{BACKEND}}} 1500000.25\n{full}_count{BACKEND}}} {count}\n"
 
 
-PAGE = f"""# TYPE envoy_http_lua_tokens_{ID}_prompt_tokens counter
-envoy_http_lua_tokens_{ID}_prompt_tokens{PUBLIC}}} 70
-envoy_http_lua_tokens_{ID}_generated_tokens{PUBLIC}}} 200
-envoy_http_lua_tokens_{ID}_prompt_admitted{PUBLIC}}} 100
-envoy_http_lua_tokens_{ID}_prompt_settled{PUBLIC}}} 60
-envoy_http_lua_tokens_{ID}_requests_admitted{PUBLIC}}} 5
-envoy_http_lua_tokens_{ID}_requests_settled{PUBLIC}}} 2
-envoy_http_lua_tokens_{ID}_started_admitted{PUBLIC}}} 2200
-envoy_http_lua_tokens_{ID}_started_settled{PUBLIC}}} 1000
-envoy_http_lua_tokens_executions{PUBLIC}}} 12
-envoy_slipway_tokens_prompt_settled{{backend="{ID}"}} 10
-envoy_slipway_tokens_requests_settled{{backend="{ID}"}} 1
-envoy_slipway_tokens_started_settled{{backend="{ID}"}} 200
-envoy_slipway_tokens_unread_settled{{backend="{ID}"}} 4
+PAGE = f"""# TYPE envoy_slipway_tokens_prompt_tokens counter
+envoy_slipway_tokens_prompt_tokens{BACKEND}}} 70
+envoy_slipway_tokens_generated_tokens{BACKEND}}} 200
+envoy_slipway_tokens_prompt_admitted{BACKEND}}} 100
+envoy_slipway_tokens_prompt_settled{BACKEND}}} 70
+envoy_slipway_tokens_requests_admitted{BACKEND}}} 5
+envoy_slipway_tokens_requests_settled{BACKEND}}} 3
+envoy_slipway_tokens_started_admitted{BACKEND}}} 2200
+envoy_slipway_tokens_started_settled{BACKEND}}} 1200
+envoy_slipway_tokens_unread_settled{BACKEND}}} 4
 {histogram("first_token_us", 4)}{histogram("inter_token_us", 9)}"""
 
 

@@ -1,0 +1,222 @@
+#include "accounting.h"
+
+#include <time.h>
+
+#include "json.h"
+
+#define EPOCH 1767225600  // 2026-01-01 in Unix seconds, so that sums of start times stay small
+#define STEP 8            // generated tokens between two updates of the counters
+#define MAX_EVENT 65536   // bytes; a longer event passes unread
+
+static int64_t microseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static int64_t tenths_since_epoch(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  int64_t tenths = ((int64_t)now.tv_sec - EPOCH) * 10 + now.tv_nsec / 100000000;
+  return tenths > 0 ? tenths : 0;
+}
+
+// Returns a number of tokens, rounded up.
+static int64_t tokens(double number) {
+  if (!(number < MAX_TOKENS)) return MAX_TOKENS;
+  int64_t whole = (int64_t)number;
+  return (double)whole < number ? whole + 1 : whole;
+}
+
+// ---------------------------------------------------------------- requests
+
+// Writes a request that asks the engine for the numbers of tokens.
+static void ask_for_usage(const Accounting* accounting, Text body, const RequestMembers* members,
+                          Buffer* changed) {
+  Span options = members->stream_options;
+  bool is_new = !options.end;
+  if (is_new) options = (Span){members->first, members->first};
+  buffer_reserve(changed, body.size + 128);
+  buffer_append(changed, text_part(body, 0, options.first));
+  if (is_new) buffer_append(changed, LITERAL("\"stream_options\":"));
+  buffer_append(changed, LITERAL("{\"include_usage\":true"));
+  if (accounting->continuous) buffer_append(changed, LITERAL(",\"continuous_usage_stats\":true"));
+  buffer_append(changed, LITERAL("}"));
+  if (is_new) buffer_append(changed, LITERAL(","));
+  buffer_append(changed, text_part(body, options.end, body.size));
+}
+
+void account_request(Accounting* accounting, Text body, Buffer* changed) {
+  const Meter* meter = &accounting->meter;
+  const Backend* backend = meter->backend;
+  RequestMembers members = json_request(body);
+  Span prompt = members.messages.end ? members.messages : members.prompt;
+  Span limit = members.max_completion_tokens.end ? members.max_completion_tokens : members.max_tokens;
+  Text options = text_span(body, members.stream_options);
+  bool has_each = json_has_true(options, LITERAL("\"continuous_usage_stats\""));
+  bool is_streamed = text_is(text_trimmed(text_span(body, members.stream)), LITERAL("true"));
+  accounting->has_usage = json_has_true(options, LITERAL("\"include_usage\""));
+  accounting->strips = is_streamed && !(accounting->has_usage && (has_each || !accounting->continuous));
+  if (accounting->strips) ask_for_usage(accounting, body, &members, changed);
+  accounting->bytes = prompt.end ? prompt.end - prompt.first : body.size;
+  int64_t most = json_number(text_trimmed(text_span(body, limit)));
+  int64_t expected = tokens(backend->output_tokens.value);
+  accounting->begun = microseconds();
+  accounting->output = most != NO_NUMBER && most < expected ? most : expected;
+  accounting->prompt_left = tokens((double)accounting->bytes / backend->bytes_per_token.value);
+  accounting->requests_left = 1;
+  accounting->started_left = tenths_since_epoch();
+  count(meter, PROMPT_ADMITTED, accounting->prompt_left);
+  count(meter, OUTPUT_ADMITTED, accounting->output);
+  count(meter, REQUESTS_ADMITTED, accounting->requests_left);
+  count(meter, STARTED_ADMITTED, accounting->started_left);
+}
+
+// ---------------------------------------------------------------- answers
+
+static void read_prompt(Accounting* accounting, int64_t number) {
+  if (number == NO_NUMBER) return;
+  accounting->knows_prompt = true;
+  accounting->unread_left = 0;
+  count(&accounting->meter, PROMPT_TOKENS, number);
+  if (number > 0 && accounting->bytes > 0)
+    mean_learn(&accounting->meter.backend->bytes_per_token, (double)accounting->bytes / (double)number);
+}
+
+// Observes the times of new tokens, and settles what waits for the first one.
+static void progress(Accounting* accounting, int64_t number) {
+  const Meter* meter = &accounting->meter;
+  int64_t now = microseconds();
+  if (accounting->last) {
+    int64_t each = (now - accounting->last) / number;
+    for (int64_t time = 0; time < number && time < STEP; time++) observe(meter, INTER_TOKEN_US, each);
+  } else {
+    observe(meter, FIRST_TOKEN_US, now - accounting->begun);
+    count(meter, PROMPT_SETTLED, accounting->prompt_left);
+    count(meter, REQUESTS_SETTLED, accounting->requests_left);
+    count(meter, STARTED_SETTLED, accounting->started_left);
+    accounting->unread_left = accounting->knows_prompt ? 0 : accounting->prompt_left;
+    accounting->prompt_left = accounting->requests_left = accounting->started_left = 0;
+  }
+  accounting->last = now;
+}
+
+// Counts the generated tokens, if there are `least` new ones or no more are expected.
+static void settle(Accounting* accounting, int64_t least) {
+  const Meter* meter = &accounting->meter;
+  bool is_all = accounting->generated >= accounting->output;
+  int64_t settled = is_all ? accounting->output : accounting->generated;
+  int64_t more = settled - accounting->settled;
+  if (accounting->uncounted >= least || (accounting->uncounted && more > 0 && is_all)) {
+    count_generated(meter, accounting->uncounted);
+    accounting->uncounted = 0;
+  }
+  if (more >= least || (more > 0 && is_all)) {
+    count(meter, OUTPUT_SETTLED, more);
+    accounting->settled = settled;
+  }
+}
+
+// Counts an event, and appends what the client gets of it.
+static void take(Accounting* accounting, Text event, Buffer* out) {
+  Usage usage = json_usage(event);
+  Text numbers = text_span(event, usage.object);
+  int64_t number;
+  if (usage.object.end) {
+    int64_t total = json_usage_number(numbers, LITERAL("completion_tokens"));
+    number = (total == NO_NUMBER ? 0 : total) - accounting->generated;
+  } else {
+    number = json_has_output(event);
+  }
+  if (number > 0) progress(accounting, number);
+  accounting->generated += number;
+  accounting->uncounted += number;
+  if (usage.object.end && !accounting->knows_prompt)
+    read_prompt(accounting, json_usage_number(numbers, LITERAL("prompt_tokens")));
+  if (!accounting->strips) return;
+  if (!usage.member.end) {
+    buffer_append(out, event);
+  } else if (json_has_no_choices(event)) {
+    if (accounting->has_usage) buffer_append(out, event);
+  } else {
+    Span removed = json_with_comma(event, usage.member);
+    buffer_append(out, text_part(event, 0, removed.first));
+    buffer_append(out, text_part(event, removed.end, event.size));
+  }
+}
+
+// Returns the position behind the empty line that ends an event, or 0; lines end with LF, or also with CRLF.
+static size_t end_of_event(Text text, size_t at) {
+  for (at = text_find(text, at, '\n'); at < text.size; at = text_find(text, at + 1, '\n')) {
+    if (text_has_at(text, at + 1, LITERAL("\n"))) return at + 2;
+    if (text_has_at(text, at + 1, LITERAL("\r\n"))) return at + 3;
+  }
+  return 0;
+}
+
+void account_events(Accounting* accounting, Text part, Buffer* out) {
+  Buffer* rest = &accounting->rest;
+  Text text = part;
+  size_t at = 0, search = 0;
+  bool has_rest = rest->size > 0;
+  if (has_rest) {
+    search = rest->size > 2 ? rest->size - 2 : 0;
+    buffer_append(rest, part);
+    text = buffer_text(rest);
+  }
+  for (size_t end; (end = end_of_event(text, search)); at = search = end)
+    take(accounting, text_part(text, at, end), out);
+  Text left = text_part(text, at, text.size);
+  if (left.size > MAX_EVENT) {
+    if (accounting->strips) buffer_append(out, left);
+    left.size = 0;
+  }
+  if (left.size == 0) {
+    buffer_free(rest);
+  } else if (has_rest) {
+    memmove(rest->data, left.data, left.size);
+    rest->size = left.size;
+  } else {
+    buffer_append(rest, left);
+  }
+  settle(accounting, STEP);
+}
+
+void account_answer(Accounting* accounting, Text part) {
+  Buffer* rest = &accounting->rest;
+  if (part.size > MAX_EVENT) part = text_part(part, part.size - MAX_EVENT, part.size);
+  if (rest->size + part.size > MAX_EVENT) {
+    size_t dropped = rest->size + part.size - MAX_EVENT;
+    memmove(rest->data, rest->data + dropped, rest->size - dropped);
+    rest->size -= dropped;
+  }
+  buffer_append(rest, part);
+}
+
+void account_end(Accounting* accounting) {
+  Mean* mean = &accounting->meter.backend->output_tokens;
+  if (accounting->is_stream) {
+    settle(accounting, 1);
+    if (accounting->generated > 0) mean_learn(mean, (double)accounting->generated);
+    return;
+  }
+  Text answer = buffer_text(&accounting->rest);
+  Text usage = text_span(answer, json_usage(answer).object);
+  if (!usage.size) return;
+  int64_t generated = json_usage_number(usage, LITERAL("completion_tokens"));
+  if (generated == NO_NUMBER) generated = 0;
+  read_prompt(accounting, json_usage_number(usage, LITERAL("prompt_tokens")));
+  count_generated(&accounting->meter, generated);
+  mean_learn(mean, (double)generated);
+}
+
+void account_close(Accounting* accounting) {
+  const Meter* meter = &accounting->meter;
+  if (accounting->uncounted) count_generated(meter, accounting->uncounted);
+  count(meter, PROMPT_SETTLED, accounting->prompt_left);
+  count(meter, OUTPUT_SETTLED, accounting->output - accounting->settled);
+  count(meter, REQUESTS_SETTLED, accounting->requests_left);
+  count(meter, STARTED_SETTLED, accounting->started_left);
+  count(meter, UNREAD_SETTLED, accounting->unread_left);
+  buffer_free(&accounting->rest);
+}

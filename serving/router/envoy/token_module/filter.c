@@ -1,0 +1,247 @@
+// What Envoy calls: reads requests and answers, and passes them on.
+//
+// A request is read as a whole, as its members may stand behind the prompt; the filter of Envoy that reads
+// whole requests, which limits their size, is before these filters. An answer passes as it comes, except for
+// the beginning of an event whose end has not arrived. Envoy tells of every end of a request, also if it is
+// aborted.
+
+#include "filter.h"
+
+#include <stdlib.h>
+
+#include "envoy_abi.h"
+
+#define FEW_CHUNKS 16  // pieces of a body that need no memory of their own
+
+Text request_header(void* filter, Text name) {
+  Text value = {NULL, 0};
+  bool found =
+      envoy_dynamic_module_callback_http_get_header(filter, ENVOY_REQUEST_HEADERS, name, &value, 0, NULL);
+  return found && value.data ? value : (Text){NULL, 0};
+}
+
+void set_request_header(void* filter, Text name, Text value) {
+  envoy_dynamic_module_callback_http_set_header(filter, ENVOY_REQUEST_HEADERS, name, value);
+}
+
+static Text response_header(void* filter, Text name) {
+  Text value = {NULL, 0};
+  bool found =
+      envoy_dynamic_module_callback_http_get_header(filter, ENVOY_RESPONSE_HEADERS, name, &value, 0, NULL);
+  return found && value.data ? value : (Text){NULL, 0};
+}
+
+Text route_setting(void* filter, Text key) {
+  Text value = {NULL, 0};
+  bool found = envoy_dynamic_module_callback_http_get_metadata_string(filter, ENVOY_ROUTE_METADATA, METADATA,
+                                                                      key, &value);
+  return found && value.data ? value : (Text){NULL, 0};
+}
+
+Text without_query(Text path) { return text_part(path, 0, text_find(path, 0, '?')); }
+
+// ---------------------------------------------------------------- bodies
+
+// Appends a copy of a body.
+static void append_body(void* filter, int body, Buffer* text) {
+  size_t number = envoy_dynamic_module_callback_http_get_body_chunks_size(filter, body);
+  if (number == 0) return;
+  Text* chunks = calloc(number, sizeof(Text));
+  if (!chunks) abort();
+  if (envoy_dynamic_module_callback_http_get_body_chunks(filter, body, chunks))
+    for (size_t each = 0; each < number; each++) buffer_append(text, chunks[each]);
+  free(chunks);
+}
+
+static void replace_body(void* filter, int body, Text text) {
+  envoy_dynamic_module_callback_http_drain_body(filter, body, SIZE_MAX);
+  if (text.size) envoy_dynamic_module_callback_http_append_body(filter, body, text);
+}
+
+// ---------------------------------------------------------------- requests
+
+static bool is_generation(void* filter) {
+  Text path = without_query(request_header(filter, LITERAL(":path")));
+  return (text_ends_with(path, LITERAL("/v1/chat/completions")) ||
+          text_ends_with(path, LITERAL("/v1/completions"))) &&
+         text_is(request_header(filter, LITERAL(":method")), LITERAL("POST"));
+}
+
+// Returns whether the request's tokens are counted, and by which backend. The metadata of a route have a
+// value for each of its clusters: the identity of the backend, a space, and `continuous` or `final`.
+static bool has_backend(void* filter, Request* request) {
+  Text cluster = {NULL, 0};
+  if (!envoy_dynamic_module_callback_http_get_cluster_name(filter, &cluster) || !cluster.data) return false;
+  Text setting = route_setting(filter, cluster);
+  size_t space = text_find(setting, 0, ' ');
+  Accounting* accounting = &request->accounting;
+  accounting->continuous = text_is(text_part(setting, space + 1, setting.size), LITERAL("continuous"));
+  accounting->meter.ids = &request->configuration->statistics;
+  accounting->meter.backend = backend_of(text_part(setting, 0, space));
+  return accounting->meter.backend != NULL;
+}
+
+int envoy_dynamic_module_on_http_filter_request_headers(void* filter, void* own, bool is_last) {
+  Request* request = own;
+  if (request->configuration->routes_by_model) {
+    if (models_answer(filter)) return ENVOY_STOP;
+    if (is_last) return models_route(filter, (Text){NULL, 0}) ? ENVOY_STOP : ENVOY_CONTINUE;
+  } else if (is_last || !is_generation(filter) || !has_backend(filter, request)) {
+    return ENVOY_CONTINUE;
+  }
+  request->stage = READS_REQUEST;
+  return ENVOY_STOP;  // the length in the headers may change
+}
+
+// Reads the whole request, of which `last` is the last part, or what Envoy has buffered.
+static int read_request(void* filter, Request* request, int last) {
+  Buffer body = {NULL, 0, 0}, changed = {NULL, 0, 0};
+  bool has_replied = false;
+  bool is_split = last == ENVOY_RECEIVED_REQUEST &&
+                  !envoy_dynamic_module_callback_http_received_buffered_request_body(filter);
+  request->stage = IGNORES;
+  if (is_split) append_body(filter, ENVOY_BUFFERED_REQUEST, &body);
+  append_body(filter, last, &body);
+  if (request->configuration->routes_by_model) {
+    has_replied = models_route(filter, buffer_text(&body));
+  } else if (body.size) {
+    request->accounting.meter.filter = filter;
+    account_request(&request->accounting, buffer_text(&body), &changed);
+    request->stage = WAITS;
+  }
+  if (changed.size) {
+    Buffer length = {NULL, 0, 0};
+    buffer_append_number(&length, changed.size);
+    set_request_header(filter, LITERAL("content-length"), buffer_text(&length));
+    buffer_free(&length);
+    if (is_split) replace_body(filter, ENVOY_BUFFERED_REQUEST, (Text){NULL, 0});
+    replace_body(filter, last, buffer_text(&changed));
+  }
+  buffer_free(&changed);
+  buffer_free(&body);
+  return has_replied ? ENVOY_STOP : ENVOY_CONTINUE;
+}
+
+int envoy_dynamic_module_on_http_filter_request_body(void* filter, void* own, bool is_last) {
+  Request* request = own;
+  if (request->stage != READS_REQUEST) return ENVOY_CONTINUE;
+  return is_last ? read_request(filter, request, ENVOY_RECEIVED_REQUEST) : ENVOY_STOP;
+}
+
+int envoy_dynamic_module_on_http_filter_request_trailers(void* filter, void* own) {
+  Request* request = own;
+  if (request->stage != READS_REQUEST) return ENVOY_CONTINUE;
+  return read_request(filter, request, ENVOY_BUFFERED_REQUEST);
+}
+
+// ---------------------------------------------------------------- answers
+
+int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own, bool is_last) {
+  Request* request = own;
+  if (request->stage != WAITS) return ENVOY_CONTINUE;
+  Accounting* accounting = &request->accounting;
+  request->stage = IGNORES;
+  if (is_last || !text_is(response_header(filter, LITERAL(":status")), LITERAL("200"))) return ENVOY_CONTINUE;
+  request->stage = READS_ANSWER;
+  accounting->is_stream =
+      text_contains(response_header(filter, LITERAL("content-type")), LITERAL("text/event-stream"));
+  accounting->strips = accounting->strips && accounting->is_stream;
+  if (accounting->strips)
+    envoy_dynamic_module_callback_http_set_header(filter, ENVOY_RESPONSE_HEADERS, LITERAL("content-length"),
+                                                  (Text){NULL, 0});
+  return ENVOY_CONTINUE;
+}
+
+static void end_of_answer(void* filter, Request* request) {
+  request->stage = IGNORES;
+  request->accounting.meter.filter = filter;
+  account_end(&request->accounting);
+}
+
+static void read_part(void* filter, Request* request) {
+  size_t number = envoy_dynamic_module_callback_http_get_body_chunks_size(filter, ENVOY_RECEIVED_RESPONSE);
+  if (number == 0) return;
+  Accounting* accounting = &request->accounting;
+  Text few[FEW_CHUNKS];
+  Text* chunks = number <= FEW_CHUNKS ? few : calloc(number, sizeof(Text));
+  if (!chunks) abort();
+  if (envoy_dynamic_module_callback_http_get_body_chunks(filter, ENVOY_RECEIVED_RESPONSE, chunks)) {
+    Buffer out = {NULL, 0, 0};
+    accounting->meter.filter = filter;
+    for (size_t each = 0; each < number; each++) {
+      if (chunks[each].size == 0) continue;
+      if (accounting->is_stream) {
+        account_events(accounting, chunks[each], &out);
+      } else {
+        account_answer(accounting, chunks[each]);
+      }
+    }
+    if (accounting->strips) replace_body(filter, ENVOY_RECEIVED_RESPONSE, buffer_text(&out));
+    buffer_free(&out);
+  }
+  if (chunks != few) free(chunks);
+}
+
+int envoy_dynamic_module_on_http_filter_response_body(void* filter, void* own, bool is_last) {
+  Request* request = own;
+  if (request->stage != READS_ANSWER) return ENVOY_CONTINUE;
+  read_part(filter, request);
+  if (is_last) end_of_answer(filter, request);
+  return ENVOY_CONTINUE;
+}
+
+int envoy_dynamic_module_on_http_filter_response_trailers(void* filter, void* own) {
+  Request* request = own;
+  if (request->stage == READS_ANSWER) end_of_answer(filter, request);
+  return ENVOY_CONTINUE;
+}
+
+// ---------------------------------------------------------------- the module, its filters and their requests
+
+const char* envoy_dynamic_module_on_program_init(void) { return ENVOY_ABI_VERSION; }
+
+void* envoy_dynamic_module_on_http_filter_config_new(void* configuration, Text name, Text value) {
+  (void)value;
+  Configuration* own = calloc(1, sizeof(Configuration));
+  if (!own) return NULL;
+  own->routes_by_model = text_is(name, LITERAL("slipway.models"));
+  if (own->routes_by_model || define_statistics(configuration, &own->statistics)) return own;
+  free(own);
+  return NULL;
+}
+
+void envoy_dynamic_module_on_http_filter_config_destroy(void* own_configuration) { free(own_configuration); }
+
+void* envoy_dynamic_module_on_http_filter_new(void* own_configuration, void* filter) {
+  (void)filter;
+  Request* request = calloc(1, sizeof(Request));
+  if (!request) return NULL;
+  request->configuration = own_configuration;
+  request->stage = IGNORES;
+  return request;
+}
+
+void envoy_dynamic_module_on_http_filter_stream_complete(void* filter, void* own) {
+  Request* request = own;
+  if (!request->accounting.meter.filter) return;  // no request was admitted
+  request->accounting.meter.filter = filter;
+  account_close(&request->accounting);
+  request->accounting.meter.filter = NULL;
+  request->stage = IGNORES;
+}
+
+void envoy_dynamic_module_on_http_filter_destroy(void* own) {
+  Request* request = own;
+  buffer_free(&request->accounting.rest);
+  free(request);
+}
+
+void envoy_dynamic_module_on_http_filter_http_callout_done(void) {}
+void envoy_dynamic_module_on_http_filter_http_stream_headers(void) {}
+void envoy_dynamic_module_on_http_filter_http_stream_data(void) {}
+void envoy_dynamic_module_on_http_filter_http_stream_trailers(void) {}
+void envoy_dynamic_module_on_http_filter_http_stream_complete(void) {}
+void envoy_dynamic_module_on_http_filter_http_stream_reset(void) {}
+void envoy_dynamic_module_on_http_filter_scheduled(void) {}
+void envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(void) {}
+void envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(void) {}

@@ -1,0 +1,43 @@
+// The filters of this module, and one request in each.
+
+#ifndef SLIPWAY_FILTER_H
+#define SLIPWAY_FILTER_H
+
+#include "accounting.h"
+
+#define METADATA LITERAL("slipway.tokens")  // of routes and of requests: the space of this module's values
+
+// The configuration of one filter.
+typedef struct {
+  bool routes_by_model;  // otherwise it counts tokens
+  StatisticIds statistics;
+} Configuration;
+
+typedef enum { READS_REQUEST, WAITS, READS_ANSWER, IGNORES } Stage;
+
+// One request in one filter.
+typedef struct {
+  const Configuration* configuration;
+  Stage stage;
+  Accounting accounting;
+} Request;
+
+// Returns a request header; an empty text without it.
+Text request_header(void* filter, Text name);
+
+void set_request_header(void* filter, Text name, Text value);
+
+// Returns a string of the metadata that the request's route has in METADATA; one without data if there is
+// none.
+Text route_setting(void* filter, Text key);
+
+// Returns the path without its query.
+Text without_query(Text path);
+
+// At the address of a namespace's models: replies to questions about them. Returns whether it has replied.
+bool models_answer(void* filter);
+
+// Routes a request to the service that its body names. Returns whether it has replied instead.
+bool models_route(void* filter, Text body);
+
+#endif

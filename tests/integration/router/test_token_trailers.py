@@ -1,0 +1,61 @@
+"""A request of HTTP/2 that ends with trailers is read, changed, counted and routed as any other."""
+
+import asyncio
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.rig.servers.chat import chatting
+from tests.rig.token_module import needs_token_module
+
+pytestmark = needs_token_module
+
+DATA, HEADERS, SETTINGS = 0, 1, 4
+END_STREAM, END_HEADERS = 1, 4
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
+def headers(**fields: str) -> bytes:
+    """Return a block of literals that are not compressed (RFC 7541, 6.2.2)."""
+    texts = ((name.replace("__", ":"), value) for name, value in fields.items())
+    return b"".join(
+        b"\0" + b"".join(bytes([len(text)]) + text.encode() for text in (name, value))
+        for name, value in texts
+    )
+
+
+async def answer_to(port: int, path: str, body: bytes) -> bytes:
+    """Send a request in two parts with trailers; return the data of its answer."""
+    head = headers(__method="POST", __scheme="http", __path=path, __authority="a")
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
+    writer.write(frame(HEADERS, END_HEADERS, 1, head) + frame(DATA, 0, 1, body[:20]))
+    await writer.drain()
+    await asyncio.sleep(0.05)
+    writer.write(frame(DATA, 0, 1, body[20:]))
+    writer.write(frame(HEADERS, END_HEADERS | END_STREAM, 1, headers(checksum="1")))
+    received = b""
+    while True:
+        size, kind, flags, _ = (part := await reader.readexactly(9))[:3], part[3], part[4], part[5:]
+        payload = await reader.readexactly(int.from_bytes(size))
+        received += payload if kind == DATA else b""
+        if kind in (DATA, HEADERS) and flags & END_STREAM:
+            writer.close()
+            return received
+
+
+@pytest.mark.parametrize("path", ["/default/chat", "/default/openai"])
+async def test_request_with_trailers_is_counted(tmp_path: Path, path: str) -> None:
+    body = orjson.dumps({"messages": [], "model": "chat", "stream": True, "max_tokens": 3})
+    async with chatting(tmp_path) as chat:
+        await chat.serve("continuous")
+        port = chat.rig.settings.gateway.port
+        async with asyncio.timeout(10):
+            answer = await answer_to(port, f"{path}/v1/chat/completions", body)
+        assert b"[DONE]" in answer
+        assert b"usage" not in answer
+        assert (await chat.until_settled()).generated_tokens == 3

@@ -1,0 +1,292 @@
+// One request and its answer, as libFuzzer chooses them, in the filters of the module with a fake of Envoy.
+//
+// The input is: a byte of flags, the number of the path, the size of parts of the answer, two bytes with the
+// size of the request's body, the body, and the answer. Every piece that the module reads is a block of
+// memory of its own, so that AddressSanitizer sees a read behind it, and of a piece that was drained.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend.h"
+#include "envoy_abi.h"
+
+#define MAX_CHUNKS 64
+#define CHECK(condition)                             \
+  do {                                               \
+    if (!(condition)) {                              \
+      fprintf(stderr, "not true: %s\n", #condition); \
+      abort();                                       \
+    }                                                \
+  } while (0)
+
+enum {
+  MODELS = 1,
+  CONTINUOUS = 2,
+  STREAM = 4,
+  TRAILERS = 8,
+  SPLIT = 16,
+  ABORTED = 32,
+  FAILED = 64,
+  GET = 128
+};
+
+typedef struct {
+  Text chunks[MAX_CHUNKS];
+  size_t count;
+} Body;
+
+static const char* const PATHS[] = {
+    "/v1/chat/completions?a=b",      "/v1/completions",
+    "/n/openai/v1/models/chat",      "/n/openai/v1/models",
+    "/n/openai/v1/models/",          "/",
+    "/n/openai/v1/chat/completions", "/n",
+};
+
+static uint8_t flags;
+static Body bodies[4];
+static Text path;
+static bool has_replied, is_routed, was_cleared;
+static uint64_t counters[STATISTICS];
+
+// ---------------------------------------------------------------- the fake
+
+static Text copied(Text text) {
+  char* data = malloc(text.size ? text.size : 1);
+  CHECK(data);
+  if (text.size) memcpy(data, text.data, text.size);
+  return (Text){data, text.size};
+}
+
+static void clear(Body* body) {
+  for (size_t each = 0; each < body->count; each++) free((char*)body->chunks[each].data);
+  body->count = 0;
+}
+
+static void add(Body* body, Text text) {
+  CHECK(body->count < MAX_CHUNKS);
+  body->chunks[body->count++] = copied(text);
+}
+
+static size_t size_of(const Body* body) {
+  size_t size = 0;
+  for (size_t each = 0; each < body->count; each++) size += body->chunks[each].size;
+  return size;
+}
+
+static int define(Text name, size_t* id) {
+  static size_t defined;
+  CHECK(name.size > 0);
+  *id = defined++ % STATISTICS;
+  return ENVOY_SUCCESS;
+}
+
+int envoy_dynamic_module_callback_http_filter_config_define_counter(void* configuration, Text name,
+                                                                    Text* labels, size_t label_count,
+                                                                    size_t* id) {
+  CHECK(configuration && labels && label_count == 1);
+  return define(name, id);
+}
+
+int envoy_dynamic_module_callback_http_filter_config_define_histogram(void* configuration, Text name,
+                                                                      Text* labels, size_t label_count,
+                                                                      size_t* id) {
+  CHECK(configuration && labels && label_count == 1);
+  return define(name, id);
+}
+
+int envoy_dynamic_module_callback_http_filter_increment_counter(void* filter, size_t id, Text* label_values,
+                                                                size_t label_count, uint64_t number) {
+  CHECK(filter && id < FIRST_TOKEN_US && label_count == 1);
+  CHECK(text_is(*label_values, LITERAL("a6ebc3e6d5a5")) && number < (uint64_t)1 << 40);
+  counters[id] += number;
+  return ENVOY_SUCCESS;
+}
+
+int envoy_dynamic_module_callback_http_filter_record_histogram_value(void* filter, size_t id,
+                                                                     Text* label_values, size_t label_count,
+                                                                     uint64_t value) {
+  CHECK(filter && (id == FIRST_TOKEN_US || id == INTER_TOKEN_US) && label_count == 1);
+  CHECK(text_is(*label_values, LITERAL("a6ebc3e6d5a5")) && value < (uint64_t)1 << 40);
+  counters[id]++;
+  return ENVOY_SUCCESS;
+}
+
+bool envoy_dynamic_module_callback_http_get_header(void* filter, int headers, Text name, Text* value,
+                                                   size_t index, size_t* count_of_values) {
+  CHECK(filter && index == 0 && !count_of_values);
+  *value = (Text){NULL, 0};
+  if (headers == ENVOY_REQUEST_HEADERS && text_is(name, LITERAL(":path"))) *value = path;
+  if (headers == ENVOY_REQUEST_HEADERS && text_is(name, LITERAL(":method")))
+    *value = flags & GET ? LITERAL("GET") : LITERAL("POST");
+  if (headers == ENVOY_RESPONSE_HEADERS && text_is(name, LITERAL(":status")))
+    *value = flags & FAILED ? LITERAL("503") : LITERAL("200");
+  if (headers == ENVOY_RESPONSE_HEADERS && text_is(name, LITERAL("content-type")) && flags & STREAM)
+    *value = LITERAL("text/event-stream; charset=utf-8");
+  return value->data != NULL;
+}
+
+bool envoy_dynamic_module_callback_http_set_header(void* filter, int headers, Text name, Text value) {
+  CHECK(filter && (headers == ENVOY_REQUEST_HEADERS || headers == ENVOY_RESPONSE_HEADERS));
+  if (text_is(name, LITERAL(":path"))) {
+    CHECK(value.size > 3 && text_has_at(value, 0, LITERAL("/n/")));
+    Text changed = copied(value);
+    free((char*)path.data);
+    path = changed;
+    is_routed = true;
+  } else {
+    CHECK(text_is(name, LITERAL("content-length")));
+  }
+  return true;
+}
+
+void envoy_dynamic_module_callback_http_send_response(void* filter, uint32_t status, EnvoyHeader* headers,
+                                                      size_t header_count, Text body, Text details) {
+  CHECK(filter && (status == 200 || status == 400 || status == 404) && header_count == 1 && headers);
+  CHECK(body.size && details.size && !has_replied);
+  has_replied = true;
+}
+
+size_t envoy_dynamic_module_callback_http_get_body_chunks_size(void* filter, int body) {
+  CHECK(filter && body >= 0 && body < 4);
+  return bodies[body].count;
+}
+
+bool envoy_dynamic_module_callback_http_get_body_chunks(void* filter, int body, Text* chunks) {
+  CHECK(filter && body >= 0 && body < 4);
+  for (size_t each = 0; each < bodies[body].count; each++) chunks[each] = bodies[body].chunks[each];
+  return true;
+}
+
+bool envoy_dynamic_module_callback_http_append_body(void* filter, int body, Text text) {
+  CHECK(filter && body >= 0 && body < 4 && text.size);
+  add(&bodies[body], text);
+  return true;
+}
+
+bool envoy_dynamic_module_callback_http_drain_body(void* filter, int body, size_t size) {
+  CHECK(filter && body >= 0 && body < 4 && size >= size_of(&bodies[body]));
+  clear(&bodies[body]);
+  return true;
+}
+
+bool envoy_dynamic_module_callback_http_received_buffered_request_body(void* filter) {
+  CHECK(filter);
+  return !(flags & SPLIT);
+}
+
+bool envoy_dynamic_module_callback_http_get_metadata_string(void* filter, int source, Text space, Text key,
+                                                            Text* value) {
+  CHECK(filter && source == ENVOY_ROUTE_METADATA && text_is(space, LITERAL("slipway.tokens")));
+  *value = (Text){NULL, 0};
+  if (text_is(key, LITERAL("n/chat-a/8080")))
+    *value = flags & CONTINUOUS ? LITERAL("a6ebc3e6d5a5 continuous") : LITERAL("a6ebc3e6d5a5 final");
+  if (text_is(key, LITERAL("base"))) *value = LITERAL("/n/");
+  if (text_is(key, LITERAL("list"))) *value = LITERAL("{\"data\":[]}");
+  if (text_is(key, LITERAL("model:chat"))) *value = LITERAL("{\"id\":\"chat\"}");
+  return value->data != NULL;
+}
+
+void envoy_dynamic_module_callback_http_set_dynamic_metadata_string(void* filter, Text space, Text key,
+                                                                    Text value) {
+  CHECK(filter && space.size && key.size && value.size);
+}
+
+bool envoy_dynamic_module_callback_http_get_cluster_name(void* filter, Text* name) {
+  CHECK(filter);
+  *name = LITERAL("n/chat-a/8080");
+  return true;
+}
+
+void envoy_dynamic_module_callback_http_clear_route_cache(void* filter) {
+  CHECK(filter && is_routed);
+  was_cleared = true;
+}
+
+// ---------------------------------------------------------------- a request and its answer
+
+// Sends the answer in parts of two pieces; returns what the client got.
+static Buffer answered(void* filter, void* own, Text answer, size_t part) {
+  Buffer got = {NULL, 0, 0};
+  size_t end = flags & ABORTED ? answer.size / 2 : answer.size;
+  Body* body = &bodies[ENVOY_RECEIVED_RESPONSE];
+  for (size_t at = 0; at < end; at += 2 * part) {
+    add(body, text_part(answer, at, at + part));
+    if (at + part < end) add(body, text_part(answer, at + part, at + 2 * part < end ? at + 2 * part : end));
+    bool is_last = at + 2 * part >= end && !(flags & (ABORTED | TRAILERS));
+    CHECK(envoy_dynamic_module_on_http_filter_response_body(filter, own, is_last) == ENVOY_CONTINUE);
+    for (size_t each = 0; each < body->count; each++) buffer_append(&got, body->chunks[each]);
+    clear(body);
+  }
+  if (flags & TRAILERS && !(flags & ABORTED))
+    envoy_dynamic_module_on_http_filter_response_trailers(filter, own);
+  return got;
+}
+
+static bool requested(void* filter, void* own, Text body) {
+  int status = envoy_dynamic_module_on_http_filter_request_headers(filter, own, body.size == 0);
+  CHECK(!has_replied || status == ENVOY_STOP);
+  if (has_replied || body.size == 0) return !has_replied;
+  size_t half = flags & (SPLIT | TRAILERS) ? body.size / 2 : 0;
+  int last = ENVOY_RECEIVED_REQUEST;
+  if (half) {
+    add(&bodies[ENVOY_RECEIVED_REQUEST], text_part(body, 0, half));
+    if (envoy_dynamic_module_on_http_filter_request_body(filter, own, false) == ENVOY_CONTINUE) return true;
+    bodies[ENVOY_BUFFERED_REQUEST] = bodies[ENVOY_RECEIVED_REQUEST];
+    bodies[ENVOY_RECEIVED_REQUEST].count = 0;
+  }
+  if (flags & TRAILERS) {
+    last = ENVOY_BUFFERED_REQUEST;
+    add(&bodies[last], text_part(body, half, body.size));
+    status = envoy_dynamic_module_on_http_filter_request_trailers(filter, own);
+  } else {
+    add(&bodies[last], text_part(body, half, body.size));
+    status = envoy_dynamic_module_on_http_filter_request_body(filter, own, true);
+  }
+  size_t size = size_of(&bodies[ENVOY_RECEIVED_REQUEST]) + size_of(&bodies[ENVOY_BUFFERED_REQUEST]);
+  CHECK(size + 64 > body.size || text_contains(body, LITERAL("stream_options")));
+  CHECK(has_replied == (status == ENVOY_STOP));
+  return !has_replied;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static void* configurations[2];
+  static int envoy;
+  if (size < 5) return 0;
+  if (!configurations[0]) {
+    configurations[0] =
+        envoy_dynamic_module_on_http_filter_config_new(&envoy, LITERAL("slipway.tokens"), LITERAL("x"));
+    configurations[1] =
+        envoy_dynamic_module_on_http_filter_config_new(&envoy, LITERAL("slipway.models"), LITERAL("x"));
+  }
+  flags = data[0];
+  const char* chosen = PATHS[data[1] % 8];
+  size_t part = data[2] ? data[2] : 4096, request_size = data[3] + 256u * data[4];
+  Text whole = {(const char*)data + 5, size - 5};
+  if (request_size > whole.size) request_size = whole.size;
+  Text body = text_part(whole, 0, request_size), answer = text_part(whole, request_size, whole.size);
+  path = copied((Text){chosen, strlen(chosen)});
+  has_replied = is_routed = was_cleared = false;
+  memset(counters, 0, sizeof(counters));
+
+  void* own = envoy_dynamic_module_on_http_filter_new(configurations[flags & MODELS], &envoy);
+  if (requested(&envoy, own, body)) {
+    CHECK(is_routed == was_cleared);
+    if (answer.size) envoy_dynamic_module_on_http_filter_response_headers(&envoy, own, false);
+    Buffer got = answered(&envoy, own, answer, part);
+    CHECK(got.size <= answer.size);
+    bool may_change = flags & STREAM && !(flags & FAILED) && text_contains(body, LITERAL("true"));
+    if (!may_change && !(flags & ABORTED)) CHECK(text_is(buffer_text(&got), answer));
+    buffer_free(&got);
+  }
+  envoy_dynamic_module_on_http_filter_stream_complete(&envoy, own);
+  envoy_dynamic_module_on_http_filter_destroy(own);
+  CHECK(counters[PROMPT_ADMITTED] == counters[PROMPT_SETTLED]);
+  CHECK(counters[OUTPUT_ADMITTED] == counters[OUTPUT_SETTLED]);
+  CHECK(counters[REQUESTS_ADMITTED] == counters[REQUESTS_SETTLED] && counters[REQUESTS_ADMITTED] <= 1);
+  CHECK(counters[STARTED_ADMITTED] == counters[STARTED_SETTLED]);
+  CHECK(counters[FIRST_TOKEN_US] <= counters[REQUESTS_ADMITTED]);
+  for (size_t each = 0; each < 4; each++) clear(&bodies[each]);
+  free((char*)path.data);
+  return 0;
+}
