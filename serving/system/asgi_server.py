@@ -2,9 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import uvicorn
+
+HANDSHAKE_SECONDS = 5.0
+"""Longest TLS handshake, which takes milliseconds: whoever only connects holds 60 KB until then (asyncio: 60 s)."""
 
 
 class AsgiServer(uvicorn.Server):
@@ -16,6 +21,29 @@ class AsgiServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._stopped = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on these sockets, or as configured; TLS handshakes have a limit on given sockets alone."""
+        tls = self.config.ssl
+        if sockets is None or tls is None:
+            await super().startup(sockets)
+            return
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                self._protocol,
+                sock=listener,
+                ssl=tls,
+                backlog=self.config.backlog,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            )
+            for listener in sockets
+        ]
+        self.started = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol_of = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return protocol_of(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     def stop(self) -> None:
         """Stop accepting connections, and finish the requests in flight."""

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+import resource
 import socket
 import ssl
 
@@ -31,6 +32,9 @@ from serving.system.asgi_server import AsgiServer
 
 log = logging.getLogger(__name__)
 
+_DESCRIPTORS = 8192
+"""Most open files and connections: each connection takes up to 60 KB, before its client has shown a token."""
+
 
 class _Protocol(HttpToolsProtocol):
     """HTTP with connections that a handler can abort; a close would wait until the peer has read all data."""
@@ -52,6 +56,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     """
     api = settings.api
     _prepare(data_dir)
+    _limit_descriptors()
     listener = _listen(api)
     try:
         epoch = int(clock.now().timestamp() * 1000)
@@ -132,6 +137,12 @@ def _prepare(data_dir: DataDir) -> None:
         raise errors.UserError(message) from error
 
 
+def _limit_descriptors() -> None:
+    """Limit the connections: without more descriptors the server accepts none for a second, and goes on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, _DESCRIPTORS), hard))
+
+
 def _listen(api: ApiSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -139,6 +150,8 @@ def _listen(api: ApiSettings) -> socket.socket:
     sockets.share(listener)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
+        if api.port:
+            sockets.try_shared_port(api.host, api.port)
         listener.bind((api.host, api.port))
         listener.listen(2048)
     except OSError as error:
