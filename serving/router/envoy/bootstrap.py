@@ -4,7 +4,6 @@ The bootstrap never changes while Envoy runs, as an update of a listener cuts st
 time. Differences between services are in the routes.
 """
 
-import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -59,11 +58,12 @@ _WATCHDOG = {"miss_timeout": "10s", "megamiss_timeout": "20s"}
 """Envoy's watchdogs only count, and wake every thread at half of the shorter timeout, ten times a second by default.
 The gateway itself asks the threads (`supervision.py`)."""
 _SHARED_PORT: Json = {
-    "level": socket.SOL_SOCKET,
-    "name": socket.SO_REUSEPORT,
+    "level": 1,
+    "name": 15,
     "int_value": 1,
     "state": "STATE_PREBIND",
 }
+"""SOL_SOCKET and SO_REUSEPORT of <asm-generic/socket.h>, before the socket is bound."""
 _STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
 
 ASSIGN_CALLER = f"""
