@@ -1,4 +1,4 @@
-"""Huge pages (2 MiB) for a program's code and a process's heap, whatever the machine's settings.
+"""Huge pages (2 MiB) for the code of a program and the heap of a process, independent of sysfs settings.
 
 The processor finds the physical address of a page in a cache that holds two thousand. Code and data that are
 scattered over more pages of 4 KiB wait for their addresses (docs/decisions/envoy-huge-pages.md). Nothing here

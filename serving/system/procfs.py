@@ -64,32 +64,28 @@ def processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def has_runnable_thread(pid: int) -> bool:
-    """Return whether a thread of a process runs or waits for a processor: it is busy, and not stuck."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    for thread in threads:
-        fields = _fields(f"/proc/{pid}/task/{thread}/stat")
-        if fields is not None and fields[STATE] == "R":
-            return True
-    return False
+def computing_threads(pid: int) -> dict[int, int]:
+    """Return the threads of a process that run or wait for a processor, and the system calls of each so far.
 
-
-def system_calls(pid: int) -> dict[int, int]:
-    """Return the numbers of system calls for input and output of the threads that compute, by thread.
-
-    Empty if the process has ended, or the kernel does not count them.
+    A thread that waits for anything else is left out; all are if the process has ended. System calls are those
+    for input and output; 0 if the kernel does not count them.
     """
-    calls = {}
+    threads = {}
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            fields = _fields(f"/proc/{pid}/task/{thread}/stat")
-            if fields is not None and fields[STATE] == "R":
-                with open(f"/proc/{pid}/task/{thread}/io") as file:
-                    counts = dict(line.split(": ") for line in file)
-                calls[int(thread)] = int(counts["syscr"]) + int(counts["syscw"])
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        names = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
         return {}
-    return calls
+    for name in names:
+        fields = _fields(f"/proc/{pid}/task/{name}/stat")
+        if fields is not None and fields[STATE] == "R":
+            threads[int(name)] = _system_calls(f"/proc/{pid}/task/{name}/io")
+    return threads
+
+
+def _system_calls(path: str) -> int:
+    try:
+        with open(path) as file:
+            counts = dict(line.split(": ") for line in file)
+        return int(counts["syscr"]) + int(counts["syscw"])
+    except OSError:
+        return 0

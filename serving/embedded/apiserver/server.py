@@ -144,8 +144,7 @@ def _limit_descriptors() -> None:
 
 
 def _listen(api: ApiSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(sockets.family(api.host), socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sockets.share(listener)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -64,20 +64,26 @@ def owned(data_dir: DataDir) -> Iterator[None]:
 
 
 def _check_owner(root: Path) -> None:
-    """Check that no other user has made the data directory or anything in it, and keep others from writing.
+    """Keep other users from writing in the data directory, and check that none of its entries is theirs.
 
     Raises:
-        errors.UserError: there is something of another user, who could replace what is executed or read there.
+        errors.UserError: another user owns the directory or an entry, and could replace programs, sockets or
+            keys.
     """
     root = root.resolve()
-    for path in (root, *root.iterdir()):
-        if (owner := path.lstat().st_uid) not in (os.geteuid(), 0):
-            raise errors.UserError(
-                f"{path} must belong to user {os.geteuid()}, got user {owner}; choose another with --data-dir"
-            )
+    _check_entry(root)
     mode = root.stat().st_mode
     if mode & stat.S_IWOTH:
         root.chmod(stat.S_IMODE(mode & ~stat.S_IWOTH))
+    for entry in root.iterdir():  # after the change of the mode: no entry is added behind this check
+        _check_entry(entry)
+
+
+def _check_entry(path: Path) -> None:
+    if (owner := path.lstat().st_uid) not in (os.geteuid(), 0):
+        raise errors.UserError(
+            f"{path} must belong to user {os.geteuid()}, got user {owner}; choose another with --data-dir"
+        )
 
 
 @dataclass

@@ -129,10 +129,10 @@ class EnvoySupervision:
         running = self._process.running()
         if running is None:
             return False
-        before, self._calls = self._calls, procfs.system_calls(running.pid)
-        if self._calls and all(before.get(thread) != calls for thread, calls in self._calls.items()):
+        before, self._calls = self._calls, procfs.computing_threads(running.pid)
+        if all(before.get(thread) != calls for thread, calls in self._calls.items()):
             self._progressed = now
-        return procfs.has_runnable_thread(running.pid)
+        return bool(self._calls)
 
     def _excuse(self, seconds: float) -> None:
         self._started += seconds

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -135,62 +136,57 @@ class StandIn:
         self.starts += 1
 
 
-def kill(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
+@contextlib.asynccontextmanager
+async def supervised(
+    program: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, busy_seconds: float
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, StandIn]]:
+    """Supervise a program in place of an Envoy that has answered once, from the first report of its silence on."""
+    intervals = {"ASK": 0.02, "ANSWER": 0.05, "HANG": 0.2, "BUSY": busy_seconds, "CHECK": 0.05}
+    for name, seconds in intervals.items():
+        monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
+    problems: asyncio.Queue[str] = asyncio.Queue()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    stand_in = StandIn(process)
+    envoy = EnvoySupervision(stand_in, b"", folder, problems.put_nowait)  # type: ignore[arg-type]
+    envoy._answered = clock.monotonic()
+    keeper = asyncio.create_task(envoy.run())
+    try:
+        assert "has not answered" in await problems.get()
+        yield process, stand_in
+    finally:
+        keeper.cancel()
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 async def test_busy_envoy_is_kept_and_a_stopped_one_killed_when_neither_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, seconds in (("ASK", 0.02), ("ANSWER", 0.05), ("HANG", 0.2), ("BUSY", 60.0), ("CHECK", 0.05)):
-        monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
-    problems: asyncio.Queue[str] = asyncio.Queue()
-    async with contextlib.AsyncExitStack() as stack:
-        spinning = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SPIN, stdout=asyncio.subprocess.PIPE
-        )
-        stack.callback(kill, spinning)
-        assert spinning.stdout is not None
-        await spinning.stdout.readline()
-        process = StandIn(spinning)
-        envoy = EnvoySupervision(process, b"", tmp_path, problems.put_nowait)  # type: ignore[arg-type]
-        envoy._answered = clock.monotonic()
-        stack.callback(asyncio.create_task(envoy.run()).cancel)
-        assert "has not answered" in await problems.get()
+    async with supervised(SPIN, tmp_path, monkeypatch, busy_seconds=60.0) as (spinning, envoy):
         await asyncio.sleep(5 * supervision.HANG_SECONDS)
         assert spinning.returncode is None
         spinning.send_signal(signal.SIGSTOP)
         assert await asyncio.wait_for(spinning.wait(), 10) == -signal.SIGKILL
-        while not process.starts:
+        while not envoy.starts:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize(("program", "is_killed"), [(SPIN, True), (READ, False)])
-async def test_busy_envoy_is_killed_only_when_it_makes_no_system_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, program: str, is_killed: bool
+async def test_busy_envoy_is_killed_when_it_makes_no_system_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, seconds in (("ASK", 0.02), ("ANSWER", 0.05), ("HANG", 0.2), ("BUSY", 0.5), ("CHECK", 0.05)):
-        monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
-    problems: asyncio.Queue[str] = asyncio.Queue()
-    async with contextlib.AsyncExitStack() as stack:
-        busy = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
-        )
-        stack.callback(kill, busy)
-        assert busy.stdout is not None
-        await busy.stdout.readline()
-        envoy = EnvoySupervision(StandIn(busy), b"", tmp_path, problems.put_nowait)  # type: ignore[arg-type]
-        envoy._answered = clock.monotonic()
-        stack.callback(asyncio.create_task(envoy.run()).cancel)
-        assert "has not answered" in await problems.get()
-        if is_killed:
-            assert await asyncio.wait_for(busy.wait(), 10) == -signal.SIGKILL
-        else:
-            await asyncio.sleep(5 * supervision.BUSY_SECONDS)
-            assert busy.returncode is None
-            busy.kill()
-            await busy.wait()
+    async with supervised(SPIN, tmp_path, monkeypatch, busy_seconds=0.5) as (spinning, _):
+        assert await asyncio.wait_for(spinning.wait(), 10) == -signal.SIGKILL
+
+
+async def test_busy_envoy_is_kept_when_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with supervised(READ, tmp_path, monkeypatch, busy_seconds=0.5) as (reading, _):
+        await asyncio.sleep(5 * supervision.BUSY_SECONDS)
+        assert reading.returncode is None
 
 
 async def test_envoy_is_adopted_when_its_identity_file_is_missing(tmp_path: Path) -> None:

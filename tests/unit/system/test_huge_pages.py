@@ -1,4 +1,4 @@
-"""A program in memory computes what its file does; what is no program is refused; a heap is moved in place."""
+"""A program runs from its copy in memory; other files are refused; a heap moves while its process runs."""
 
 import mmap
 import os
