@@ -40,8 +40,8 @@ def demo(
     """
     if data_dir is not None and data_dir.exists() and any(data_dir.iterdir()):
         raise errors.UserError(f"{data_dir} is not empty; the demo wants a directory of its own")
-    if llm and (missing := [name for name in LLM_MODULES if importlib.util.find_spec(name) is None]):
-        raise errors.UserError(f"--llm needs {', '.join(missing)}: pip install 'slipway[llm]' openai")
+    if llm:
+        _check_llm()
     if gpu and not llm:
         raise errors.UserError("--gpu: is for language models: add --llm")
     from serving.cli.demo.console import Story
@@ -53,6 +53,15 @@ def demo(
         sys.exit(Exit.INTERRUPTED)
     if story.failed:
         sys.exit(Exit.FAILED)
+
+
+def _check_llm() -> None:
+    from serving.router.envoy import token_module
+
+    if missing := [name for name in LLM_MODULES if importlib.util.find_spec(name) is None]:
+        raise errors.UserError(f"--llm needs {', '.join(missing)}: pip install 'slipway[llm]' openai")
+    if token_module.library() is None:
+        raise errors.UserError(f"--llm needs numbers of tokens, but {token_module.NOT_BUILT}")
 
 
 def _gpu() -> str:
