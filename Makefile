@@ -33,7 +33,7 @@ $(STAMP): requirements.lock pyproject.toml $(wildcard serving/router/envoy/token
 	  echo "uv cannot install them here (its output is in $(VENV)/install.log); pip takes some minutes"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; }
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(BIN)/python -c 'from serving.router.envoy import token_module as module; module.library() or print("Note:", module.NOT_BUILT)'
+	@$(BIN)/python -c 'from serving.router.envoy import token_module as module; module.library() or print(f"Note: {module.NOT_BUILT} (make -B venv)")'
 	@touch $@
 
 llm: venv ## Install PyTorch, without GPU=1 its CPU build where an index has it, Transformers and OpenAI's client
