@@ -5,7 +5,7 @@ import secrets
 from pathlib import Path
 
 import orjson
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving import errors
 from serving.data_dir import DataDir
@@ -51,19 +51,33 @@ def write_kubeconfig(data_dir: DataDir, *, host: str, port: int, ca: bytes, secr
 
 
 class TokenGate:
-    """Middleware: a request without the token gets a 401, except for health checks."""
+    """Middleware: a request without the token gets a 401, except for health checks; its connection ends."""
 
     def __init__(self, app: ASGIApp, secret: str) -> None:
         self._app = app
         self._expected = f"Bearer {secret}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http":
             authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
             if not secrets.compare_digest(authorization, self._expected):
-                await _refuse(send)
+                if scope["path"] in OPEN_PATHS:
+                    await self._app(scope, receive, _closing(send))
+                else:
+                    await _refuse(_closing(send))
                 return
         await self._app(scope, receive, send)
+
+
+def _closing(send: Send) -> Send:
+    """Return a `send` that closes the connection after the response."""
+
+    async def close_after(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        await send(message)
+
+    return close_after
 
 
 async def _refuse(send: Send) -> None:

@@ -6,13 +6,14 @@ import logging
 import resource
 import socket
 import ssl
+from functools import partial
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver import access, certificates
+from serving.embedded.apiserver.connection import ApiConnection, SilentConnections
 from serving.embedded.apiserver.handlers import dispatcher
 from serving.embedded.apiserver.handlers.dispatcher import Handlers
 from serving.embedded.apiserver.handlers.nodes import Nodes
@@ -24,7 +25,7 @@ from serving.embedded.apiserver.nodes.node_proxy import NodeProxy
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
 from serving.embedded.apiserver.storage.store import ObjectStore
-from serving.embedded.apiserver.storage.watches import CONNECTION, Hub
+from serving.embedded.apiserver.storage.watches import Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.settings import ApiSettings, Settings
 from serving.system import sockets
@@ -34,18 +35,6 @@ log = logging.getLogger(__name__)
 
 _DESCRIPTORS = 8192
 """Most open files and connections: each connection takes up to 60 KB, before its client has shown a token."""
-
-
-class _Protocol(HttpToolsProtocol):
-    """HTTP with connections that a handler can abort; a close would wait until the peer has read all data."""
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        connection: dict[object, object] = {
-            "abort": self.transport.abort,
-            "is_paused": lambda: self.flow.write_paused,
-        }
-        self.scope["extensions"] = {CONNECTION: connection}
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:
@@ -92,7 +81,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
     config = uvicorn.Config(
         app,
         loop="none",
-        http=_Protocol,
+        http=partial(ApiConnection, SilentConnections()),  # type: ignore[arg-type]
         lifespan="off",
         ws="none",
         access_log=False,

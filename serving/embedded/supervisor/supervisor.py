@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import signal
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import BinaryIO
 
 from serving import clock, errors
 from serving.data_dir import DataDir
-from serving.embedded.supervisor import liveness, restart_policy
+from serving.embedded.supervisor import liveness, ownership, restart_policy
 from serving.embedded.supervisor.zygote import ComponentZygote
 from serving.settings import SupervisorSettings
 from serving.system import locks, processes, run_files
@@ -34,11 +33,11 @@ def owned(data_dir: DataDir) -> Iterator[None]:
     """Own the data directory, one process at a time.
 
     Raises:
-        errors.UserError: another process owns it, or the directory cannot be used.
+        errors.UserError: another process owns it, another user could change it, or it cannot be used.
     """
     try:
-        data_dir.root.mkdir(parents=True, exist_ok=True, mode=0o711)
-        _check_owner(data_dir.root)
+        data_dir.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        ownership.close_to_others(data_dir.root)
         lock = locks.try_lock(data_dir.lock)
     except OSError as error:
         raise errors.UserError(
@@ -61,29 +60,6 @@ def owned(data_dir: DataDir) -> Iterator[None]:
             data_dir.identity("up").unlink(missing_ok=True)
     finally:
         os.close(lock)
-
-
-def _check_owner(root: Path) -> None:
-    """Keep other users from writing in the data directory, and check that none of its entries is theirs.
-
-    Raises:
-        errors.UserError: another user owns the directory or an entry, and could replace programs, sockets or
-            keys.
-    """
-    root = root.resolve()
-    _check_entry(root)
-    mode = root.stat().st_mode
-    if mode & stat.S_IWOTH:
-        root.chmod(stat.S_IMODE(mode & ~stat.S_IWOTH))
-    for entry in root.iterdir():  # after the change of the mode: no entry is added behind this check
-        _check_entry(entry)
-
-
-def _check_entry(path: Path) -> None:
-    if (owner := path.lstat().st_uid) not in (os.geteuid(), 0):
-        raise errors.UserError(
-            f"{path} must belong to user {os.geteuid()}, got user {owner}; choose another with --data-dir"
-        )
 
 
 @dataclass

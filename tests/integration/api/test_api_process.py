@@ -1,7 +1,6 @@
 """The server as a process: SIGKILL, stopping, and a port in use."""
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -60,11 +59,6 @@ def test_stopping_does_not_wait_for_watchers_and_frees_the_port(server: ApiProce
     assert ended.wait(5)
     thread.join()
     server.start()
-
-
-def test_connection_without_a_handshake_is_closed(server: ApiProcess) -> None:
-    with socket.create_connection(("127.0.0.1", server.settings.port), timeout=30) as silent:
-        assert silent.recv(1) == b""
 
 
 def test_the_error_of_a_port_in_use_names_the_option(server: ApiProcess, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The data directory belongs to the user of `up` alone."""
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -36,7 +37,54 @@ def test_link_of_another_user_is_refused_whatever_it_leads_to(tmp_path: Path) ->
         pass
 
 
-def test_directory_in_which_everybody_may_write_is_closed(tmp_path: Path) -> None:
-    tmp_path.chmod(0o1777)
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o2775])
+def test_directory_in_which_others_may_write_is_closed(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
     with owned(DataDir(tmp_path)):
-        assert not tmp_path.stat().st_mode & stat.S_IWOTH
+        assert stat.S_IMODE(tmp_path.stat().st_mode) & 0o077 == 0
+
+
+@as_root
+@pytest.mark.parametrize("path", ["theirs/data", "theirs/mine/data", "mine/../theirs/data", "link/data"])
+def test_directory_below_a_directory_of_another_user_is_refused(tmp_path: Path, path: str) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "mine").mkdir(parents=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to("theirs/mine")
+    os.chown(theirs, NOBODY, NOBODY)
+    with (
+        pytest.raises(errors.UserError, match="theirs must belong to user 0"),
+        owned(DataDir(tmp_path / path)),
+    ):
+        pass
+
+
+@as_root
+def test_directory_behind_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to("mine")
+    os.chown(tmp_path / "link", NOBODY, NOBODY, follow_symlinks=False)
+    for path in (tmp_path / "link", tmp_path / "link" / "data"):
+        with pytest.raises(errors.UserError, match="link must belong to user 0"), owned(DataDir(path)):
+            pass
+
+
+def test_directory_below_one_in_which_others_may_write_is_refused_unless_that_is_sticky(
+    tmp_path: Path,
+) -> None:
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    parent.chmod(0o777)
+    expected = f"{parent} must not be writable by other users, got mode 0777; run `chmod o-w {parent}`"
+    with pytest.raises(errors.UserError, match=re.escape(expected)), owned(DataDir(parent / "data")):
+        pass
+    parent.chmod(0o1777)
+    with owned(DataDir(parent / "data")):
+        pass
+
+
+def test_directory_with_an_entry_in_which_others_may_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "gateway").mkdir()
+    (tmp_path / "gateway").chmod(0o777)
+    with pytest.raises(errors.UserError, match="gateway must not be writable"), owned(DataDir(tmp_path)):
+        pass

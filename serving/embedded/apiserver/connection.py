@@ -1,0 +1,78 @@
+"""A connection to the API server, and what its client may hold before the server knows the client's token."""
+
+import asyncio
+from collections import OrderedDict
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from serving.embedded.apiserver.storage.watches import CONNECTION
+
+FIRST_REQUEST_SECONDS = 5.0
+"""Longest time from a TLS handshake to the end of the first request's headers, which takes milliseconds."""
+HEADER_BYTES = 64 * 1024
+"""Most bytes before the end of a request's headers; kube-apiserver has 1 MiB, its clients send 2 KiB."""
+MOST_SILENT = 1024
+"""Most connections without a first request, of 60 KB each; one more closes the oldest."""
+
+
+class SilentConnections:
+    """The connections of one server that have not sent the headers of a request yet, oldest first."""
+
+    def __init__(self, most: int = MOST_SILENT) -> None:
+        self._most = most
+        self._timers: OrderedDict[asyncio.Transport, asyncio.TimerHandle] = OrderedDict()
+
+    def add(self, transport: asyncio.Transport) -> None:
+        """Close the connection after `FIRST_REQUEST_SECONDS`, and before that if many come after it."""
+        loop = asyncio.get_running_loop()
+        self._timers[transport] = loop.call_later(FIRST_REQUEST_SECONDS, transport.abort)
+        if len(self._timers) > self._most:
+            oldest = next(iter(self._timers))
+            self.discard(oldest)
+            oldest.abort()
+
+    def discard(self, transport: asyncio.Transport) -> None:
+        """Let the connection last: it has sent a request, or has ended."""
+        if (timer := self._timers.pop(transport, None)) is not None:
+            timer.cancel()
+
+
+class ApiConnection(HttpToolsProtocol):
+    """HTTP with connections that a handler can abort; a close would wait until the peer has read all data."""
+
+    def __init__(self, silent: SilentConnections, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._silent = silent
+        self._in_headers = True
+        self._header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._silent.add(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._silent.discard(self.transport)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        continued = self._in_headers
+        super().data_received(data)
+        if continued and self._in_headers:
+            self._header_bytes += len(data)
+            if self._header_bytes > HEADER_BYTES:
+                self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers, self._header_bytes = True, 0
+        connection: dict[object, object] = {
+            "abort": self.transport.abort,
+            "is_paused": lambda: self.flow.write_paused,
+        }
+        self.scope["extensions"] = {CONNECTION: connection}
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._silent.discard(self.transport)
+        super().on_headers_complete()
