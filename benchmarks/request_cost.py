@@ -8,7 +8,6 @@ timings, the count is the same on a busy machine. It excludes the kernel. Each c
 import argparse
 import asyncio
 import contextlib
-import os
 import re
 import shutil
 import sys
@@ -26,7 +25,7 @@ from rig.data_plane import proxies
 from rig.data_plane.envoy_world import EnvoyWorld
 from rig.harness import report
 
-from serving.router.envoy import routes, token_module
+from serving.router.envoy import routes
 from serving.router.envoy.binary import find_envoy
 from serving.router.envoy.bootstrap import bootstrap, grpc_bridge
 from serving.router.envoy.routes import ASSIGN_FILTER
@@ -113,7 +112,6 @@ async def count(config: bytes, folder: Path, ask: Ask, port: int, requests: int)
         "error",
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **token_module.environment(folder)},
     )
     assert process.stderr is not None
     stderr = asyncio.ensure_future(process.stderr.read())

@@ -13,10 +13,10 @@ import pytest
 def small_file_system(path: Path, options: str) -> Iterator[Path]:
     """Mount a tmpfs with these options at `path` during the block; skip the test without the right to."""
     if os.geteuid() != 0:
-        pytest.skip("a full disk needs root, to mount a small tmpfs")
+        pytest.skip("only root mounts a small tmpfs")
     path.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], check=False).returncode:
-        pytest.skip("a full disk needs a small tmpfs, which cannot be mounted here")
+        pytest.skip(f"a small tmpfs cannot be mounted here with {options}")
     yield path
     subprocess.run(["umount", path], check=True)
 

@@ -88,8 +88,7 @@ class EnvoyProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         run_files.ensure(self._bootstrap, bootstrap, mode=0o600)
         program = find_envoy()
-        module = token_module.environment(self._dir)
-        if not module:
+        if token_module.library() is None:
             log.warning("requests to language models are proxied uncounted: %s", token_module.NOT_BUILT)
         with self._log.open("ab") as output, self._executable(program) as (executable, descriptors):
             self._child = subprocess.Popen(
@@ -107,7 +106,6 @@ class EnvoyProcess:
                 stderr=output,
                 start_new_session=True,
                 cwd="/",
-                env={**os.environ, **module},
             )
         envoy = RunningEnvoy(
             processes.identity_of(self._child.pid) or ProcessIdentity("", self._child.pid, 0),

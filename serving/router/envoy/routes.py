@@ -48,7 +48,7 @@ def models_entry(namespace: str, names: Iterable[str], settings: GatewaySettings
     """Return the address of all language models of a namespace, as an encoded part of the host of all paths."""
     prefix = models_prefix(namespace)
     match = envoy.RouteMatch(prefix=prefix)
-    if not token_module.name():
+    if token_module.library() is None:
         return _tree_entry(prefix, _unavailable(match, token_module.NOT_BUILT, settings))
     tokens = token_accounting.of_models(f"/{namespace}/", names, settings)
     assign = pack(envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=Struct()))))

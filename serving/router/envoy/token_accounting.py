@@ -140,7 +140,7 @@ def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> Rou
 
 def of_service(service: GatewayService, settings: GatewaySettings) -> Route:
     """Return what the route of a service has; nothing without tokens."""
-    if service.token_usage == "none" or not token_module.name():
+    if service.token_usage == "none" or token_module.library() is None:
         return Route()
     backends = {
         segment.cluster: f"{socket_name(segment.cluster)} {service.token_usage}" for segment in service.ring
@@ -232,14 +232,21 @@ def _metadata(values: dict[str, str]) -> dict[str, Struct]:
 
 
 def _module(name: str) -> list[dict[str, Any]]:
-    library = token_module.name()
-    if not library:
+    library = token_module.library()
+    if library is None:
         return []
+    digest = {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": token_module.digest()}
     config = {
         "@type": f"{_TYPE}.filters.http.dynamic_modules.v3.DynamicModuleFilter",
-        # Unloading it would take the memory of each thread away while threads have it.
-        "dynamic_module_config": {"name": library, "do_not_close": True, "metrics_namespace": SCOPE},
+        "dynamic_module_config": {
+            "module": {"local": {"filename": str(library)}},
+            # Unloading it would take the memory of each thread away while threads have it.
+            "do_not_close": True,
+            "metrics_namespace": SCOPE,
+        },
         "filter_name": name,
+        # The module ignores it: an Envoy with another library has another bootstrap, and is not adopted.
+        "filter_config": digest,
     }
     return [{"name": name, "disabled": True, "typed_config": config}]
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from serving.router.envoy import huge_heap
 from serving.router.envoy.huge_heap import keep_in_huge_pages
 from serving.system import huge_pages
 from tests.rig.convergence import until
+from tests.rig.full_disk import small_file_system
 from tests.rig.servers.chat import chatting
 from tests.rig.servers.gateway import GatewayRig, gateway_rig
 from tests.rig.token_module import needs_token_module
@@ -61,6 +63,18 @@ async def test_envoy_in_huge_pages_loads_the_module_that_counts_tokens(tmp_path:
         await chat.serve("continuous")
         await chat.ask(stream=True, max_tokens=3)
         assert (await chat.until_settled()).generated_tokens == 3
+
+
+@needs_token_module
+async def test_envoy_starts_and_counts_tokens_where_symbolic_links_are_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_file_system(tmp_path / "linkless", "size=16m,nosymfollow") as root:
+        monkeypatch.setattr(tempfile, "tempdir", str(root))
+        async with chatting(root) as chat:
+            await chat.serve("continuous")
+            await chat.ask(stream=True, max_tokens=3)
+            assert (await chat.until_settled()).generated_tokens == 3
 
 
 @needs_huge_pages

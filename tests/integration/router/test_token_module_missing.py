@@ -14,7 +14,6 @@ async def test_language_models_are_proxied_uncounted_without_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(token_module, "library", lambda: None)
-    monkeypatch.setattr(token_module, "name", lambda: "")
     with caplog.at_level(logging.WARNING):
         async with chatting(tmp_path) as chat, aiohttp.ClientSession() as session:
             await chat.serve("continuous")

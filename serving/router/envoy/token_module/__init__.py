@@ -22,27 +22,7 @@ def library() -> Path | None:
 
 
 @cache
-def name() -> str:
-    """Return the name by which Envoy finds the library; an empty text without it.
-
-    It has the digest of the content: an Envoy with another library has another bootstrap, and is not adopted.
-    """
+def digest() -> str:
+    """Return the SHA-256 digest of the library; an empty text without one."""
     path = library()
-    return f"slipway_tokens_{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}" if path is not None else ""
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """Link the library in a folder; return the variable of the environment by which Envoy finds it, if any.
-
-    Raises:
-        OSError: the link cannot be made.
-    """
-    path = library()
-    if path is None:
-        return {}
-    link = folder / f"lib{name()}.so"
-    if not link.exists() or link.readlink() != path:
-        for old in folder.glob("libslipway_tokens_*.so"):
-            old.unlink()
-        link.symlink_to(path)
-    return {"ENVOY_DYNAMIC_MODULES_SEARCH_PATH": str(folder)}
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""

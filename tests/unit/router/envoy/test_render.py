@@ -68,7 +68,8 @@ def test_weights_match_the_golden_file() -> None:
 
 
 def test_bootstrap_matches_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_module, "name", lambda: "slipway_tokens_digest")
+    monkeypatch.setattr(token_module, "library", lambda: Path("/module/library.so"))
+    monkeypatch.setattr(token_module, "digest", lambda: "digest")
     compare("bootstrap.json", bootstrap(SETTINGS, port=8080, sockets=SOCKETS))
 
 
