@@ -36,7 +36,8 @@ BAR_IDLE_PERCENT = 5.0
 BAR_RATIO = 1.5
 """Highest cost of one Inference of N, relative to N/4; both contain a constant start-up cost."""
 IDLE_SECONDS = 15.0
-CHANGES = 60
+CHANGES = 240
+"""Some 15 s of changes, as idling is measured: both have the same share of what is done every few seconds."""
 AT_ONCE = 16
 LIMIT_SECONDS = 600.0
 ARMS = ("stable", "candidate")
@@ -260,9 +261,14 @@ async def idle(on: ControlPlane, seconds: float) -> dict[str, float]:
     return {name: round(100 * cpu / took, 2) for name, cpu in spent(before, on.cpu()).items()}
 
 
-async def change(on: ControlPlane, count: int) -> dict[str, Any]:
-    """Change the weights of Inferences one by one; each waits until Envoy has accepted the change."""
-    resting = await idle(on, 3.0)
+async def change(on: ControlPlane, count: int, resting: Mapping[str, float]) -> dict[str, Any]:
+    """Change the weights of Inferences one by one; each waits until Envoy has accepted the change.
+
+    Args:
+        on: the processes.
+        count: Inferences that are stored.
+        resting: percent of a core that each process takes without changes.
+    """
     before, started = on.cpu(), clock.monotonic()
     first = int((await on.kube.list(kinds.NAMESPACE)).resource_version)
     for step in range(CHANGES):
@@ -292,9 +298,8 @@ async def main(count: int) -> None:
             filled.append(await fill(on, size))
             print(filled[-1], file=sys.stderr, flush=True)
             await settle(on)
-            if size == count:
-                idling = await idle(on, IDLE_SECONDS)
-            changed.append(await change(on, size))
+            idling = await idle(on, IDLE_SECONDS)
+            changed.append(await change(on, size, idling))
             print(changed[-1], file=sys.stderr, flush=True)
     linear = round(filled[-1]["cpuMsPerInference"] / filled[0]["cpuMsPerInference"], 2)
     constant = round(changed[-1]["cpuMsTotal"] / changed[0]["cpuMsTotal"], 2)

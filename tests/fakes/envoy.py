@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
-from serving.router.envoy import messages_pb2
+from serving.router.envoy import messages_pb2, weights
 from serving.router.xds.server import DeltaXdsServer
 from serving.router.xds.session import TYPE_URLS, TYPES, XdsSession
 from tests.rig.envoy_json import as_json
@@ -32,8 +32,8 @@ class FakeEnvoy:
 
     @property
     def weights(self) -> dict[str, int]:
-        layer = self.has["weights"].get("weights")
-        return {key: round(value) for key, value in layer[1].get("layer", {}).items()} if layer else {}
+        layers = [layer.get("layer", {}) for _, layer in self.has["weights"].values()]
+        return {key: round(value) for layer in layers for key, value in layer.items()}
 
     async def connect(self, server: DeltaXdsServer) -> None:
         """Open a new session that announces the resources of earlier ones."""
@@ -41,13 +41,14 @@ class FakeEnvoy:
         self.warming.clear()  # Envoy waits for 15 s at most, and no longer if its stream broke
         self._connection = server, server.open_session(self._inbox.append)
         for kind, resources in self.has.items():
-            fixed = {"weights": ["weights"], "routes": ["public", "private"]}
-            names = fixed.get(kind, list(self.has["clusters"]))
+            fixed = {"weights": weights.LAYERS[:1], "routes": ("public", "private"), "clusters": ()}
             await self._request(
                 kind,
-                resource_names_subscribe=[] if kind == "clusters" else names,
+                resource_names_subscribe=fixed.get(kind, list(self.has["clusters"])),
                 initial_resource_versions={name: version for name, (version, _) in resources.items()},
             )
+        for name in weights.LAYERS[1:]:  # as Envoy does: a request for each layer
+            await self._request("weights", resource_names_subscribe=[name])
 
     def next_response(self) -> messages_pb2.DeltaDiscoveryResponse | None:
         """Return the oldest unread response."""

@@ -17,8 +17,10 @@ def small_file_system(path: Path, options: str) -> Iterator[Path]:
     path.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], check=False).returncode:
         pytest.skip(f"a small tmpfs cannot be mounted here with {options}")
-    yield path
-    subprocess.run(["umount", path], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
 
 
 def fill(directory: Path, free: int) -> Path:

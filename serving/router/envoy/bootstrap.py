@@ -116,10 +116,8 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
         "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
         "layered_runtime": {
             "layers": [
-                {
-                    "name": weights.LAYER,
-                    "rtds_layer": {"name": weights.LAYER, "rtds_config": _STREAMED},
-                }
+                {"name": name, "rtds_layer": {"name": name, "rtds_config": _STREAMED}}
+                for name in weights.LAYERS
             ]
         },
         "static_resources": {

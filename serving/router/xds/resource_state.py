@@ -66,13 +66,8 @@ class ResourceState(Generic[V]):
         self._uncertain -= versions.keys()
         self._dirty |= versions.keys()
 
-    def mark_answered(self, *, accepted: bool, atomic: bool = False) -> None:
-        """Record Envoy's answer.
-
-        Args:
-            accepted: whether Envoy accepted the whole response.
-            atomic: the response is a single resource, of which Envoy cannot have accepted a part.
-        """
+    def mark_answered(self, *, accepted: bool) -> None:
+        """Record Envoy's answer: whether it accepted the whole response, or perhaps a part of it."""
         self.awaiting_answer = False
         sent, self._in_flight = self._in_flight, {}
         if accepted:
@@ -81,7 +76,7 @@ class ResourceState(Generic[V]):
                     self.acknowledged.pop(name, None)
                 else:
                     self.acknowledged[name] = version
-        elif not atomic:
+        else:
             self._uncertain |= sent.keys()
 
     def doubt(self, name: str) -> None:

@@ -19,6 +19,7 @@ from serving.router.envoy import weights
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.render import ResourceChanges
 from serving.router.envoy.resource import Resource, encoded_resource
+from serving.router.envoy.weights import Weights
 from serving.router.xds.resource_state import ResourceState
 from serving.router.xds.session import TYPE_URLS, TYPES, XdsSession
 from serving.router.xds.update_order import UpdateOrder
@@ -176,6 +177,8 @@ class DeltaXdsServer:
                 state.forget(name)
         subscription.names |= set(request.resource_names_subscribe)
         subscription.names -= set(request.resource_names_unsubscribe)
+        subscription.unanswered |= set(request.resource_names_subscribe)
+        subscription.unanswered &= subscription.names
         if subscription.nonce and request.response_nonce == subscription.nonce:
             rejection = request.error_detail if request.HasField("error_detail") else None
             self._take_answer(session, type_name, rejection)
@@ -194,7 +197,7 @@ class DeltaXdsServer:
 
     def _take_answer(self, session: XdsSession, type_name: str, rejection: envoy.Status | None) -> None:
         session.subscriptions[type_name].nonce = ""
-        self._states[type_name].mark_answered(accepted=rejection is None, atomic=type_name == "weights")
+        self._states[type_name].mark_answered(accepted=rejection is None)
         if type_name == "routes":
             now = self._now()
             pause = min(ROUTES_PAUSE_SHARE * (now - self._routes_sent_at), LONGEST_ROUTES_PAUSE)
@@ -228,6 +231,9 @@ class DeltaXdsServer:
 
     def _send(self, session: XdsSession, type_name: str, versions: Mapping[str, Any]) -> None:
         """Send resources of one type; an empty response goes only to a starting Envoy that waits for one."""
+        if type_name == "weights":
+            self._send_layers(session, versions)
+            return
         responded = session.subscriptions[type_name].responded
         if not versions and (responded or type_name in ("endpoints", "routes")):
             return
@@ -238,15 +244,24 @@ class DeltaXdsServer:
         self._states[type_name].mark_sent(versions)
         if type_name == "routes":
             self._routes_sent_at = self._now()
-        if type_name == "weights":
-            layer = weights.layer(self._order.weights.all_sent())
-            session.respond(type_name, {weights.LAYER: encoded_resource(envoy.Runtime, layer)})
-        else:
-            resources = self._resources[type_name]
-            session.respond(
-                type_name,
-                {name: None if version is None else resources[name] for name, version in versions.items()},
-            )
+        resources = self._resources[type_name]
+        session.respond(
+            type_name,
+            {name: None if version is None else resources[name] for name, version in versions.items()},
+        )
+
+    def _send_layers(self, session: XdsSession, changes: Mapping[str, Weights | None]) -> None:
+        """Send the layers with changed weights, and those that Envoy waits for, even without weights."""
+        names = {weights.layer_of(prefix) for prefix in changes}
+        names |= session.subscriptions["weights"].unanswered.intersection(weights.LAYERS)
+        if not names:
+            return
+        self._order.weights.mark_sent(changes)
+        sent = self._order.weights.all_sent()
+        session.respond(
+            "weights",
+            {name: encoded_resource(envoy.Runtime, weights.layer(name, sent)) for name in sorted(names)},
+        )
 
     def _routes_paused(self) -> bool:
         """Return whether routes must wait; if so, sending resumes after the pause."""

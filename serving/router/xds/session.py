@@ -23,6 +23,8 @@ class Subscription:
 
     started: bool = False
     names: set[str] = field(default_factory=set)
+    unanswered: set[str] = field(default_factory=set)
+    """Names subscribed to for which no response was sent."""
     nonce: str = ""
     """Nonce of the response that awaits an answer."""
     responded: bool = False
@@ -44,6 +46,7 @@ class XdsSession:
         self._responses += 1
         subscription.nonce = str(self._responses)
         subscription.responded = True
+        subscription.unanswered -= resources.keys()
         response = envoy.DeltaDiscoveryResponse(
             type_url=TYPE_URLS[type_name],
             nonce=subscription.nonce,

@@ -73,7 +73,8 @@ class UpdateOrder:
         updates: dict[str, Weights | None] = {
             prefix: weights.target[prefix]
             for prefix in weights.to_update()
-            if weights.sent(prefix) is None or self._can_serve(weights.target[prefix].needs)
+            if weights.possible_versions(prefix) == (None, None)
+            or self._can_serve(weights.target[prefix].needs)
         }
         return updates | dict.fromkeys(weights.to_remove() if self.routed else ())
 

@@ -72,8 +72,11 @@ def contents(changes: ResourceChanges) -> dict[tuple[str, str], bytes]:
     sent = {("cluster", name): item.content for name, item in changes.clusters.items() if item}
     sent |= {("endpoint_config", name): item.content for name, item in changes.endpoints.items() if item}
     sent |= {("route_config", name): item.content for name, (item, _) in changes.routes.items()}
-    layer = weights.layer({prefix: entries for prefix, entries in changes.weights.items() if entries})
-    return sent | {("runtime", weights.LAYER): encoded_resource(envoy.Runtime, layer).content}
+    entries = {prefix: entries for prefix, entries in changes.weights.items() if entries}
+    layers = {name: weights.layer(name, entries) for name in weights.LAYERS}
+    return sent | {
+        ("runtime", name): encoded_resource(envoy.Runtime, layer).content for name, layer in layers.items()
+    }
 
 
 def in_dump(value: Any) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
@@ -126,14 +129,16 @@ async def test_envoy_reads_every_field_as_it_was_sent(tmp_path: Path) -> None:
         dump = orjson.loads(await rig.admin._request("GET", "/config_dump?include_eds"))
         runtime = await rig.admin.runtime()
     read = dict(in_dump(dump))
+    weights_sent: dict[str, Any] = {}
     for (kind, name), content in contents(changes).items():
         sent = decoded(content)
         if kind == "runtime":
-            assert runtime == sent["layer"]
+            weights_sent |= sent.get("layer", {})
         elif kind == "endpoint_config":  # Envoy adds a health status and more
             assert only(read[kind, name], sent) == sent
         else:
             assert as_json(parsed(read[kind, name])) == sent
+    assert runtime == weights_sent != {}
 
 
 def test_compared_resources_have_every_declared_field() -> None:

@@ -41,8 +41,11 @@ def rendered_weights() -> dict[str, Weights]:
     return {prefix: entries for prefix, entries in changes.weights.items() if entries}
 
 
-def decoded_layer() -> dict[str, object]:
-    return decoded(encoded_resource(messages_pb2.Runtime, weights.layer(rendered_weights())).content)
+def decoded_layers() -> dict[str, dict[str, object]]:
+    layers = {name: weights.layer(name, rendered_weights()) for name in weights.LAYERS}
+    return {
+        name: decoded(encoded_resource(messages_pb2.Runtime, layer).content) for name, layer in layers.items()
+    }
 
 
 def compare(name: str, value: object) -> None:
@@ -64,7 +67,7 @@ def test_resources_match_the_golden_file() -> None:
 
 
 def test_weights_match_the_golden_file() -> None:
-    compare("weights.json", decoded_layer())
+    compare("weights.json", decoded_layers())
 
 
 def test_bootstrap_matches_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +77,11 @@ def test_bootstrap_matches_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_weights_in_the_runtime_are_parsed_as_rendered() -> None:
-    entries = decoded_layer()["layer"]
-    assert isinstance(entries, dict)
+    entries: dict[str, float] = {}
+    for layer in decoded_layers().values():
+        part = layer.get("layer", {})
+        assert isinstance(part, dict)
+        entries |= part
     assert weights.parse({key: round(value) for key, value in entries.items()}) == rendered_weights()
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from serving.router.envoy import messages_pb2
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
+from serving.router.envoy.weights import LAYERS
 from serving.router.plan.route_table import RouteTable
 from serving.router.plan.service import GatewayService, service_of
 from serving.router.xds.server import LONGEST_ROUTES_PAUSE, DeltaXdsServer, Rejected
@@ -176,6 +177,30 @@ async def test_a_change_of_weights_alone_sends_weights_alone() -> None:
         for kind in ("clusters", "endpoints", "routes"):
             assert envoy.has[kind] == old_resources[kind]
     assert sorted(envoy.weights.values()) == [0, 1000, 9000]
+
+
+async def test_each_layer_of_weights_is_answered_even_without_weights() -> None:
+    envoy, server = envoy_and_server()
+    server.set_services(plan({"a": {"p": (9, True), "q": (1, True)}}))
+    await envoy.connect(server)
+    await settle(envoy)
+    assert envoy.has["weights"].keys() == set(LAYERS)
+
+
+async def test_weights_that_envoy_rejected_wait_for_endpoints_as_others_do() -> None:
+    envoy, server = envoy_and_server()
+    server.set_services(plan({"a": {"p": (1, True), "q": (0, False)}}))
+    await envoy.connect(server)
+    await settle(envoy)
+    envoy.rejects = set(LAYERS)
+    server.set_services(plan({"a": {"p": (9, True), "q": (1, True)}}))
+    await settle(envoy)
+    with pytest.raises(Rejected):
+        await server.wait_acknowledged()
+    envoy.rejects = set()
+    server.set_services(plan({"a": {"p": (9, True), "q": (1, False)}}))
+    await settle(envoy)
+    assert sorted(envoy.weights.values()) == [0, 10_000]
 
 
 async def test_reconnecting_envoy_gets_only_missing_resources() -> None:
