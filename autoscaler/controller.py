@@ -87,6 +87,10 @@ class AutoscalerController:
         self._gauges = gauges_read.Gauges(kube, settings.prometheus, known_engines)
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
+        self._counted: dict[Key, Target] = {}
+        """Of each stored Autoscaler: the workload whose requests it is sized by."""
+        self._timed: set[Key] = set()
+        """Autoscalers with a metric of latency."""
         self._ticks = metrics_page.Ticks()
 
     async def run(self) -> None:
@@ -132,8 +136,10 @@ class AutoscalerController:
     async def _read_gauges(self) -> None:
         queries: dict[Key, gauges_read.Request] = {}
         for key, state in self._states.items():
-            autoscaler = self._autoscalers.get(*key)
-            counted = autoscaler is not None and self._tokens.waiting(_signals_of(autoscaler)) is not None
+            if not state.config.metrics:
+                continue
+            target = self._counted.get(key)
+            counted = target is not None and self._tokens.waiting(target) is not None
             types = gauges_read.TYPES - gauges_read.TOKEN_TYPES if counted else gauges_read.TYPES
             gauges = [metric for metric in state.config.metrics if metric.type in types]
             if gauges:
@@ -141,18 +147,17 @@ class AutoscalerController:
         await self._gauges.read(queries)
 
     async def _tick(self, pages: Pages) -> None:
-        known = {_signals_of(autoscaler) for autoscaler in self._autoscalers}
-        timed = {_signals_of(autoscaler) for autoscaler in self._autoscalers if _has_latency(autoscaler)}
+        known = set(self._counted.values())
+        timed = {self._counted[key] for key in self._timed}
         read, _ = await asyncio.gather(pages.read(timed), self._read_gauges())
         live = leases.live(self._leases, clock.now())
         now = clock.monotonic()
         self._board.tick(read.readings, live, known, read.held, now)
         self._board.forget(known)
         self._tokens.tick(read.readings)
-        for autoscaler in self._autoscalers:
-            key = Key.of(autoscaler)
+        for key, target in self._counted.items():
             state = self._states.get(key)
-            if state is None or self._is_due(state, _signals_of(autoscaler), now):
+            if state is None or self._is_due(state, target, now):
                 self._loop.add(key)
 
     def _is_due(self, state: TargetState, target: Target, now: float) -> bool:
@@ -346,13 +351,22 @@ class AutoscalerController:
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
         """Reconcile after a change of spec or demand; this controller writes the rest of the status."""
+        key = Key.of(after or before or {})
+        if after is None:
+            self._counted.pop(key, None)
+        else:
+            self._counted[key] = _signals_of(after)
+        if after is not None and _has_latency(after):
+            self._timed.add(key)
+        else:
+            self._timed.discard(key)
         if before is not None and after is not None:
             same = before["metadata"].get("generation") == after["metadata"].get("generation")
             waits = [(obj.get("status") or {}).get("demand") for obj in (before, after)]
             gone = after["metadata"].get("deletionTimestamp")
             if same and waits[0] == waits[1] and not gone:
                 return
-        self._loop.add(Key.of(after or before or {}))
+        self._loop.add(key)
 
     def _deployment_changed(self, before: Object | None, after: Object | None) -> None:
         for autoscaler in self._autoscalers.by_index(_TARGET, str(Key.of(after or before or {}))):
