@@ -8,9 +8,7 @@ from typing import cast
 
 import uvicorn
 
-HANDSHAKE_SECONDS = 3.0
-"""Longest TLS handshake, and longest wait for the peer's end of TLS, which both take milliseconds: a client
-that only connects holds 60 KB until then (asyncio: 60 s and 30 s)."""
+from serving.system.tls_listener import TlsListener
 
 
 class AsgiServer(uvicorn.Server):
@@ -24,23 +22,12 @@ class AsgiServer(uvicorn.Server):
         self._stopped = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on these sockets, or as configured; TLS handshakes have a limit on given sockets alone."""
+        """Listen on these sockets, or as configured; TLS handshakes have limits on given sockets alone."""
         tls = self.config.ssl
         if sockets is None or tls is None:
             await super().startup(sockets)
             return
-        loop = asyncio.get_running_loop()
-        self.servers = [
-            await loop.create_server(
-                self._protocol,
-                sock=listener,
-                ssl=tls,
-                backlog=self.config.backlog,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=HANDSHAKE_SECONDS,
-            )
-            for listener in sockets
-        ]
+        self.servers = [TlsListener(listener, tls, self._protocol) for listener in sockets]  # type: ignore[misc]
         self.started = True
 
     def _protocol(self) -> asyncio.Protocol:

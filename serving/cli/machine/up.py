@@ -98,6 +98,9 @@ def up(
     given_ports = {
         path: value for path, value in _ports(resolved.configuration).items() if path in resolved.sources
     }
+    os.umask(
+        os.umask(0o022) | 0o022
+    )  # a umask of 0 would let others write what this and all components create
     with supervisor.owned(where):
         logfile.of_up(where)
         before = resolved.configuration

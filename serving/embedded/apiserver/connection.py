@@ -12,6 +12,8 @@ FIRST_REQUEST_SECONDS = 5.0
 """Longest time from a TLS handshake to the end of the first request's headers, which takes milliseconds."""
 HEADER_BYTES = 64 * 1024
 """Most bytes before the end of a request's headers; kube-apiserver has 1 MiB, its clients send 2 KiB."""
+MOST_HEADERS = 100
+"""Most headers of a request, each of which takes 100 bytes and more; kubectl sends six."""
 MOST_SILENT = 1024
 """Most connections without a first request, of 60 KB each; one more closes the oldest."""
 
@@ -54,6 +56,11 @@ class ApiConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._silent.discard(self.transport)
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        # Without these references the connection is no cycle, and its memory is free at once: the collector of
+        # cycles runs rarely here.
+        self.cycle = self.scope = None  # type: ignore[assignment]
+        self.headers = []
 
     def data_received(self, data: bytes) -> None:
         continued = self._in_headers
@@ -71,6 +78,12 @@ class ApiConnection(HttpToolsProtocol):
             "is_paused": lambda: self.flow.write_paused,
         }
         self.scope["extensions"] = {CONNECTION: connection}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > MOST_HEADERS:
+            self.headers.clear()
+            self.transport.abort()
 
     def on_headers_complete(self) -> None:
         self._in_headers = False

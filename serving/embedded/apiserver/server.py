@@ -46,6 +46,9 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     api = settings.api
     _prepare(data_dir)
     _limit_descriptors()
+    logging.getLogger("uvicorn.error").setLevel(
+        logging.ERROR
+    )  # no line for each malformed request of a stranger
     listener = _listen(api)
     try:
         epoch = int(clock.now().timestamp() * 1000)

@@ -7,11 +7,15 @@ from pathlib import Path
 
 from serving import errors
 
+_MOST_LINKS = 40
+"""Symbolic links of one path, as Linux allows (path_resolution(7)): another user may change one meanwhile."""
+
 
 def close_to_others(root: Path) -> None:
-    """Take the directory's permissions from others, and check its owners and those of its parents and entries.
+    """Check the owners of the directory, its parents and its entries, and take permissions from all others.
 
-    The rules for parents are those of OpenSSH's StrictModes, except that a group may write.
+    The rules for parents are those of OpenSSH's StrictModes, except that a group may write. A directory that is
+    refused keeps its mode.
 
     Raises:
         errors.UserError: another user owns one of them, or may write in one of them.
@@ -22,21 +26,30 @@ def close_to_others(root: Path) -> None:
         _check_owner(path)
         _check_mode(path)
     _check_owner(directory)
+    _check_mode(directory, sticky_is_safe=False)
+    _check_entries(directory)
     directory.chmod(0o700)
-    for entry in directory.iterdir():  # after the change of the mode: no entry is added behind this check
+    _check_entries(directory)  # a member of its group may have added one meanwhile
+
+
+def _check_entries(directory: Path) -> None:
+    for entry in directory.iterdir():
         _check_owner(entry)
-        _check_mode(entry)
+        _check_mode(entry, sticky_is_safe=False)
 
 
 def _resolution(path: Path) -> Iterator[Path]:
     """Yield each directory and each symbolic link from `/` to an existing path, as the kernel follows them."""
-    current, parts = Path("/"), list(path.absolute().parts[1:])
+    current, parts, links = Path("/"), list(path.absolute().parts[1:]), 0
     yield current
     while parts:
         entry = current / parts.pop(0)
         yield entry
         if entry.is_symlink():
             target = entry.readlink()
+            links += 1
+            if links > _MOST_LINKS:
+                raise errors.UserError(f"{path} must have at most {_MOST_LINKS} symbolic links")
             parts[:0] = target.parts[1:] if target.is_absolute() else target.parts
             current = Path("/") if target.is_absolute() else current
         else:
@@ -51,11 +64,11 @@ def _check_owner(path: Path) -> None:
         )
 
 
-def _check_mode(path: Path) -> None:
-    status = path.lstat()
-    others_write = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH
-    if others_write and not status.st_mode & stat.S_ISVTX:
-        mode = stat.S_IMODE(status.st_mode)
+def _check_mode(path: Path, *, sticky_is_safe: bool = True) -> None:
+    mode = path.lstat().st_mode
+    others_write = stat.S_ISDIR(mode) and mode & stat.S_IWOTH
+    if others_write and not (sticky_is_safe and mode & stat.S_ISVTX):
+        mode = stat.S_IMODE(mode)
         raise errors.UserError(
             f"{path} must not be writable by other users, got mode {mode:04o}; "
             f"run `chmod o-w {path}`, or choose another with --data-dir"

@@ -10,7 +10,13 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from serving.embedded.apiserver.connection import FIRST_REQUEST_SECONDS, HEADER_BYTES, MOST_SILENT
+from serving.embedded.apiserver.connection import (
+    FIRST_REQUEST_SECONDS,
+    HEADER_BYTES,
+    MOST_HEADERS,
+    MOST_SILENT,
+)
+from serving.system.tls_listener import MOST_HANDSHAKES
 from tests.rig.servers.api_process import ApiProcess
 
 CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -63,7 +69,9 @@ def test_connection_of_a_request_without_the_token_is_closed_after_the_answer(
         assert is_closed(client)
 
 
-@pytest.mark.parametrize("line", [b"x" * 1024, b"x-header: " + b"v" * 1000 + b"\r\n"], ids=["one", "many"])
+@pytest.mark.parametrize(
+    "line", [b"x" * 1024, b"x-header: " + b"v" * 1000 + b"\r\n", b"a:\r\n"], ids=["one", "many", "small"]
+)
 def test_headers_without_end_are_cut_off(api_process: ApiProcess, line: bytes) -> None:
     with connection(api_process) as client:
         client.sendall(REQUEST)
@@ -74,7 +82,7 @@ def test_headers_without_end_are_cut_off(api_process: ApiProcess, line: bytes) -
 def test_headers_below_the_limit_are_answered_in_any_number_of_pieces(api_process: ApiProcess) -> None:
     with connection(api_process) as client:
         client.sendall(REQUEST)
-        for _ in range(40):
+        for _ in range(MOST_HEADERS // 2):
             client.sendall(b"x-header: " + b"v" * 1000 + b"\r\n")
         client.sendall(b"\r\n")
         assert client.recv(65_536).startswith(b"HTTP/1.1 401")
@@ -92,6 +100,27 @@ def test_clients_are_served_beside_connections_that_send_nothing(server: ApiProc
         assert server.process is not None
         assert psutil.Process(server.process.pid).num_fds() < MOST_SILENT + 100
         assert is_closed(silent[0])
+
+
+def test_clients_are_served_beside_unfinished_handshakes(server: ApiProcess) -> None:
+    address = ("127.0.0.1", server.settings.port)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * MOST_HANDSHAKES):
+            stack.enter_context(socket.create_connection(address)).sendall(b"\x16\x03\x01\x02\x00\x01")
+        began = time.monotonic()
+        with server.http() as client:
+            assert client.get("/api/v1/pods").status_code == 200
+        assert time.monotonic() - began < 2
+        assert server.process is not None
+        assert psutil.Process(server.process.pid).num_fds() < MOST_HANDSHAKES + 100
+
+
+def test_malformed_requests_of_strangers_write_no_log(server: ApiProcess) -> None:
+    for _ in range(3):
+        with connection(server) as client:
+            client.sendall(b"\0\0\0\r\n\r\n")
+            assert is_closed(client)
+    assert "Invalid" not in server.log.read_text()
 
 
 def test_idle_connection_of_a_client_with_the_token_stays_open(api_process: ApiProcess) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.embedded.supervisor import ownership
 from serving.embedded.supervisor.supervisor import owned
 
 NOBODY = 65534
@@ -37,11 +38,33 @@ def test_link_of_another_user_is_refused_whatever_it_leads_to(tmp_path: Path) ->
         pass
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o2775])
-def test_directory_in_which_others_may_write_is_closed(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o2775])
+def test_directory_is_closed_to_others(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
     with owned(DataDir(tmp_path)):
         assert stat.S_IMODE(tmp_path.stat().st_mode) & 0o077 == 0
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_directory_in_which_others_may_write_is_refused_and_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "token").touch()
+    tmp_path.chmod(mode)
+    with (
+        pytest.raises(errors.UserError, match="must not be writable by other users"),
+        owned(DataDir(tmp_path)),
+    ):
+        pass
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == mode
+
+
+@as_root
+def test_directory_with_an_entry_of_another_user_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "theirs").touch()
+    os.chown(tmp_path / "theirs", NOBODY, NOBODY)
+    tmp_path.chmod(0o755)
+    with pytest.raises(errors.UserError, match="theirs must belong to user 0"), owned(DataDir(tmp_path)):
+        pass
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
 @as_root
@@ -83,8 +106,16 @@ def test_directory_below_one_in_which_others_may_write_is_refused_unless_that_is
         pass
 
 
-def test_directory_with_an_entry_in_which_others_may_write_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_directory_with_an_entry_in_which_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / "gateway").mkdir()
-    (tmp_path / "gateway").chmod(0o777)
+    (tmp_path / "gateway").chmod(mode)
     with pytest.raises(errors.UserError, match="gateway must not be writable"), owned(DataDir(tmp_path)):
         pass
+
+
+def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(errors.UserError, match="at most 40 symbolic links"):
+        ownership.close_to_others(tmp_path / "one")

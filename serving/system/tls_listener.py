@@ -1,0 +1,82 @@
+"""Accepts TLS connections, and bounds what clients hold before their handshake has ended.
+
+asyncio's servers bound the time of a handshake alone: clients that only connect take every descriptor.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 3.0
+"""Longest TLS handshake, and longest wait for the peer's end of TLS, which both take milliseconds (asyncio: 60 s
+and 30 s)."""
+MOST_HANDSHAKES = 512
+"""Most unfinished handshakes; one more ends the oldest."""
+_PAUSE_SECONDS = 1.0
+"""Before the next connection is accepted after an error, as in asyncio: no descriptors are left."""
+
+
+class TlsListener:
+    """One listening socket; it accepts connections until `close`."""
+
+    def __init__(
+        self, listener: socket.socket, context: ssl.SSLContext, protocol_of: Callable[[], asyncio.Protocol]
+    ) -> None:
+        """`listener` is not blocking; the caller closes it after `close`."""
+        self._listener, self._context, self._protocol_of = listener, context, protocol_of
+        self._handshakes: OrderedDict[asyncio.Task[None], socket.socket] = OrderedDict()
+        """Oldest first, without those that are ended because of the limit."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.create_task(self._accept_for_ever())
+
+    def close(self) -> None:
+        """Accept no more connections, and end unfinished handshakes."""
+        self._accepting.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait for the end of the tasks that `close` cancelled."""
+        await asyncio.gather(self._accepting, *self._tasks, return_exceptions=True)
+
+    async def _accept_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._listener)
+            except OSError as error:
+                log.warning("no connection can be accepted: %s", error.strerror)
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            task = loop.create_task(self._shake_hands(connection))
+            self._handshakes[task] = connection
+            self._tasks.add(task)
+            task.add_done_callback(self._forget)
+            if len(self._handshakes) > MOST_HANDSHAKES:
+                _, oldest = self._handshakes.popitem(last=False)
+                with contextlib.suppress(OSError):  # its client has ended it
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(task, None)
+        self._tasks.discard(task)
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            connection.setblocking(False)  # noqa: FBT003 the socket module's own signature
+            await loop.connect_accepted_socket(
+                self._protocol_of,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=HANDSHAKE_SECONDS,
+            )
+        except OSError:  # the client's mistake, its end, or the time is over
+            connection.close()
