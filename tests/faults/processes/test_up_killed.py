@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -32,7 +33,7 @@ def until(holds: Callable[[], bool], expected: str, seconds: float = 60.0) -> No
 class Up:
     """One `slipway up` as a process."""
 
-    def __init__(self, data_dir: DataDir, *options: str) -> None:
+    def __init__(self, data_dir: DataDir, *options: str, umask: int = -1) -> None:
         self.data_dir = data_dir
         self.output = data_dir.root.parent / f"up-{time.monotonic_ns()}.log"
         with self.output.open("wb") as sink:
@@ -41,6 +42,7 @@ class Up:
                 stdout=sink,
                 stderr=sink,
                 start_new_session=True,
+                umask=umask,
             )
 
     def text(self) -> str:
@@ -195,6 +197,15 @@ def test_down_stops_the_components_of_a_killed_up(data_dir: DataDir) -> None:
     assert completed.returncode == 0, completed.stderr
     assert not running(data_dir)
     assert not data_dir.prometheus_targets.exists()
+
+
+def test_up_under_a_umask_of_0_lets_no_other_user_write(data_dir: DataDir) -> None:
+    up = Up(data_dir, "--port", "0", "--gateway-port", "0", umask=0).ready()
+    folders = [path for path in data_dir.root.rglob("*") if path.is_dir() and not path.is_symlink()]
+    assert data_dir.logs in folders
+    assert [path for path in folders if path.stat().st_mode & stat.S_IWOTH] == []
+    up.process.send_signal(signal.SIGTERM)
+    assert up.process.wait(60) == 0, up.text()
 
 
 def test_port_in_use_is_reported_with_its_option(data_dir: DataDir) -> None:
