@@ -98,9 +98,8 @@ def up(
     given_ports = {
         path: value for path, value in _ports(resolved.configuration).items() if path in resolved.sources
     }
-    os.umask(
-        os.umask(0o022) | 0o022
-    )  # a umask of 0 would let others write what this and all components create
+    # With a umask of 0 others could write what this process and the components create.
+    os.umask(os.umask(0o022) | 0o022)
     with supervisor.owned(where):
         logfile.of_up(where)
         before = resolved.configuration
