@@ -87,7 +87,7 @@ class AutoscalerController:
         self._gauges = gauges_read.Gauges(kube, settings.prometheus, known_engines)
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
-        self._counted: dict[Key, Target] = {}
+        self._signals: dict[Key, Target] = {}
         """Of each stored Autoscaler: the workload whose requests it is sized by."""
         self._timed: set[Key] = set()
         """Autoscalers with a metric of latency."""
@@ -138,7 +138,7 @@ class AutoscalerController:
         for key, state in self._states.items():
             if not state.config.metrics:
                 continue
-            target = self._counted.get(key)
+            target = self._signals.get(key)
             counted = target is not None and self._tokens.waiting(target) is not None
             types = gauges_read.TYPES - gauges_read.TOKEN_TYPES if counted else gauges_read.TYPES
             gauges = [metric for metric in state.config.metrics if metric.type in types]
@@ -147,15 +147,15 @@ class AutoscalerController:
         await self._gauges.read(queries)
 
     async def _tick(self, pages: Pages) -> None:
-        known = set(self._counted.values())
-        timed = {self._counted[key] for key in self._timed}
+        known = set(self._signals.values())
+        timed = {self._signals[key] for key in self._timed}
         read, _ = await asyncio.gather(pages.read(timed), self._read_gauges())
         live = leases.live(self._leases, clock.now())
         now = clock.monotonic()
         self._board.tick(read.readings, live, known, read.held, now)
         self._board.forget(known)
         self._tokens.tick(read.readings)
-        for key, target in self._counted.items():
+        for key, target in self._signals.items():
             state = self._states.get(key)
             if state is None or self._is_due(state, target, now):
                 self._loop.add(key)
@@ -353,9 +353,9 @@ class AutoscalerController:
         """Reconcile after a change of spec or demand; this controller writes the rest of the status."""
         key = Key.of(after or before or {})
         if after is None:
-            self._counted.pop(key, None)
+            self._signals.pop(key, None)
         else:
-            self._counted[key] = _signals_of(after)
+            self._signals[key] = _signals_of(after)
         if after is not None and _has_latency(after):
             self._timed.add(key)
         else:
@@ -391,7 +391,7 @@ def _revision(pod: Object) -> Iterable[str]:
 
 
 def _has_latency(autoscaler: Object) -> bool:
-    return any(metric["type"] == "Latency" for metric in autoscaler["spec"].get("metrics") or ())
+    return any(metric.get("type") == "Latency" for metric in autoscaler["spec"].get("metrics") or ())
 
 
 def _signals_of(autoscaler: Object) -> Target:

@@ -27,7 +27,7 @@ class AsgiServer(uvicorn.Server):
         if sockets is None or tls is None:
             await super().startup(sockets)
             return
-        self.servers = [TlsListener(listener, tls, self._protocol) for listener in sockets]  # type: ignore[misc]
+        self.servers = [TlsListener(listener, tls, self._protocol, self.stop) for listener in sockets]  # type: ignore[misc]
         self.started = True
 
     def _protocol(self) -> asyncio.Protocol:

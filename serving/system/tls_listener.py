@@ -5,6 +5,7 @@ asyncio's servers bound the time of a handshake alone: clients that only connect
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -14,26 +15,40 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 3.0
-"""Longest TLS handshake, and longest wait for the peer's end of TLS, which both take milliseconds (asyncio: 60 s
-and 30 s)."""
+"""Longest TLS handshake, and longest wait for the peer's end of TLS, which both take milliseconds (asyncio:
+60 s and 30 s)."""
 MOST_HANDSHAKES = 512
 """Most unfinished handshakes; one more ends the oldest."""
 _PAUSE_SECONDS = 1.0
-"""Before the next connection is accepted after an error, as in asyncio: no descriptors are left."""
+"""Before the next connection is accepted where descriptors or memory are exhausted, as in asyncio."""
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class TlsListener:
     """One listening socket; it accepts connections until `close`."""
 
     def __init__(
-        self, listener: socket.socket, context: ssl.SSLContext, protocol_of: Callable[[], asyncio.Protocol]
+        self,
+        listener: socket.socket,
+        context: ssl.SSLContext,
+        protocol_of: Callable[[], asyncio.Protocol],
+        on_failure: Callable[[], None],
     ) -> None:
-        """`listener` is not blocking; the caller closes it after `close`."""
+        """Begin to accept.
+
+        Args:
+            listener: not blocking; the caller closes it after `close`.
+            context: of the server.
+            protocol_of: returns the protocol of a new connection.
+            on_failure: called if no more connections are accepted, without `close`.
+        """
         self._listener, self._context, self._protocol_of = listener, context, protocol_of
         self._handshakes: OrderedDict[asyncio.Task[None], socket.socket] = OrderedDict()
         """Oldest first, without those that are ended because of the limit."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._on_failure = on_failure
         self._accepting = asyncio.create_task(self._accept_for_ever())
+        self._accepting.add_done_callback(self._ended)
 
     def close(self) -> None:
         """Accept no more connections, and end unfinished handshakes."""
@@ -45,14 +60,22 @@ class TlsListener:
         """Wait for the end of the tasks that `close` cancelled."""
         await asyncio.gather(self._accepting, *self._tasks, return_exceptions=True)
 
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            log.error("no more connections are accepted", exc_info=task.exception())
+            self._on_failure()
+
     async def _accept_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
                 connection, _ = await loop.sock_accept(self._listener)
             except OSError as error:
-                log.warning("no connection can be accepted: %s", error.strerror)
-                await asyncio.sleep(_PAUSE_SECONDS)
+                if error.errno in _EXHAUSTED:
+                    log.warning("no connection can be accepted: %s", error.strerror)
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                elif error.errno == errno.EBADF:
+                    raise
                 continue
             task = loop.create_task(self._shake_hands(connection))
             self._handshakes[task] = connection
@@ -70,7 +93,6 @@ class TlsListener:
     async def _shake_hands(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            connection.setblocking(False)  # noqa: FBT003 the socket module's own signature
             await loop.connect_accepted_socket(
                 self._protocol_of,
                 connection,

@@ -1,6 +1,7 @@
 """A fake Envoy that reads incremental xDS at the pace of a test, and keeps its resources."""
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.json_format import ParseDict
@@ -27,6 +28,8 @@ class FakeEnvoy:
         self.rejects: set[str] = set()
         self.warming: set[str] = set()
         """Changed clusters that are not in use before their endpoints come once more."""
+        self._layers: set[str] = set()
+        """Layers of weights to which it has subscribed."""
         self._inbox: deque[bytes] = deque()
         self._connection: tuple[DeltaXdsServer, XdsSession] | None = None
 
@@ -40,15 +43,19 @@ class FakeEnvoy:
         self._inbox.clear()
         self.warming.clear()  # Envoy waits for 15 s at most, and no longer if its stream broke
         self._connection = server, server.open_session(self._inbox.append)
-        for kind, resources in self.has.items():
-            fixed = {"weights": weights.LAYERS[:1], "routes": ("public", "private"), "clusters": ()}
-            await self._request(
-                kind,
-                resource_names_subscribe=fixed.get(kind, list(self.has["clusters"])),
-                initial_resource_versions={name: version for name, (version, _) in resources.items()},
-            )
-        for name in weights.LAYERS[1:]:  # as Envoy does: a request for each layer
+        self._layers = set(weights.LAYERS[:1])
+        await self._announce("weights", self._layers)
+        await self.read()  # what it has of other layers is ignored
+        for name in weights.LAYERS[1:]:
+            self._layers.add(name)
             await self._request("weights", resource_names_subscribe=[name])
+        await self._announce("clusters", ())
+        await self._announce("endpoints", self.has["clusters"])
+        await self._announce("routes", ("public", "private"))
+
+    async def _announce(self, kind: str, names: Iterable[str]) -> None:
+        versions = {name: version for name, (version, _) in self.has[kind].items()}
+        await self._request(kind, resource_names_subscribe=list(names), initial_resource_versions=versions)
 
     def next_response(self) -> messages_pb2.DeltaDiscoveryResponse | None:
         """Return the oldest unread response."""
@@ -62,6 +69,8 @@ class FakeEnvoy:
         self._inbox.popleft()
         kind = TYPES[response.type_url]
         updates = {r.name: (r.version, as_json(r.resource)) for r in response.resources}
+        if kind == "weights":  # Envoy ignores what it has not subscribed to
+            updates = {name: update for name, update in updates.items() if name in self._layers}
         if kind == "endpoints":  # a response may cross the end of a subscription
             updates = {name: update for name, update in updates.items() if name in self.has["clusters"]}
         refused = sorted(self.rejects & updates.keys())

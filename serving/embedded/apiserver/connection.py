@@ -11,7 +11,7 @@ from serving.embedded.apiserver.storage.watches import CONNECTION
 FIRST_REQUEST_SECONDS = 5.0
 """Longest time from a TLS handshake to the end of the first request's headers, which takes milliseconds."""
 HEADER_BYTES = 64 * 1024
-"""Most bytes before the end of a request's headers; kube-apiserver has 1 MiB, its clients send 2 KiB."""
+"""Most bytes of a request's URL, headers and trailers; kube-apiserver has 1 MiB, its clients send 2 KiB."""
 MOST_HEADERS = 100
 """Most headers of a request, each of which takes 100 bytes and more; kubectl sends six."""
 MOST_SILENT = 1024
@@ -40,14 +40,20 @@ class SilentConnections:
             timer.cancel()
 
 
+class _TooMuch(ValueError):
+    """A request is beyond a limit; raised in a callback, it ends the parser, and uvicorn answers 400."""
+
+
 class ApiConnection(HttpToolsProtocol):
     """HTTP with connections that a handler can abort; a close would wait until the peer has read all data."""
 
     def __init__(self, silent: SilentConnections, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._silent = silent
-        self._in_headers = True
         self._header_bytes = 0
+        """Of the request's URL, headers and trailers."""
+        self._unfinished_bytes = 0
+        """Of pieces in which no line has ended: the parser keeps them."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -56,36 +62,53 @@ class ApiConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._silent.discard(self.transport)
         super().connection_lost(exc)
+        # These refer to the connection: without them it is no cycle, and its memory is free at once. The
+        # collector of cycles runs rarely here.
         self._unset_keepalive_if_required()
-        # Without these references the connection is no cycle, and its memory is free at once: the collector of
-        # cycles runs rarely here.
+        self.pipeline.clear()
         self.cycle = self.scope = None  # type: ignore[assignment]
-        self.headers = []
 
     def data_received(self, data: bytes) -> None:
-        continued = self._in_headers
+        self._unfinished_bytes += len(data)
         super().data_received(data)
-        if continued and self._in_headers:
-            self._header_bytes += len(data)
-            if self._header_bytes > HEADER_BYTES:
-                self.transport.abort()
+        if self._unfinished_bytes > HEADER_BYTES:
+            self.transport.abort()
 
     def on_message_begin(self) -> None:
+        if self.pipeline:
+            raise _TooMuch("requests that wait for the end of another: at most 1")
         super().on_message_begin()
-        self._in_headers, self._header_bytes = True, 0
+        self._header_bytes = self._unfinished_bytes = 0
         connection: dict[object, object] = {
             "abort": self.transport.abort,
             "is_paused": lambda: self.flow.write_paused,
         }
         self.scope["extensions"] = {CONNECTION: connection}
 
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url))
+
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
+        self._count(len(name) + len(value))
         if len(self.headers) > MOST_HEADERS:
-            self.headers.clear()
-            self.transport.abort()
+            raise _TooMuch(f"headers: at most {MOST_HEADERS}")
 
     def on_headers_complete(self) -> None:
-        self._in_headers = False
         self._silent.discard(self.transport)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unfinished_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unfinished_bytes = 0
+        super().on_message_complete()
+
+    def _count(self, size: int) -> None:
+        self._unfinished_bytes = 0
+        self._header_bytes += size
+        if self._header_bytes > HEADER_BYTES:
+            raise _TooMuch(f"headers: at most {HEADER_BYTES} bytes")

@@ -34,7 +34,8 @@ from serving.system.asgi_server import AsgiServer
 log = logging.getLogger(__name__)
 
 _DESCRIPTORS = 8192
-"""Most open files and connections: each connection takes up to 60 KB, before its client has shown a token."""
+"""Most open files and connections: each connection takes up to 60 KB. Fewer than the bounds of handshakes and of
+silent connections together (1,536), as many systems have for a start, would let these take all."""
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:
@@ -45,10 +46,9 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     """
     api = settings.api
     _prepare(data_dir)
-    _limit_descriptors()
-    logging.getLogger("uvicorn.error").setLevel(
-        logging.ERROR
-    )  # no line for each malformed request of a stranger
+    _set_descriptors()
+    # Clients without the token could fill the log: uvicorn writes a line for each malformed request.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     listener = _listen(api)
     try:
         epoch = int(clock.now().timestamp() * 1000)
@@ -129,10 +129,11 @@ def _prepare(data_dir: DataDir) -> None:
         raise errors.UserError(message) from error
 
 
-def _limit_descriptors() -> None:
-    """Limit the connections: without more descriptors the server accepts none for a second, and goes on."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, _DESCRIPTORS), hard))
+def _set_descriptors() -> None:
+    """Bound the connections: without more descriptors the server accepts none for a second, and goes on."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _listen(api: ApiSettings) -> socket.socket:

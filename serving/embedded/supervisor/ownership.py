@@ -1,5 +1,6 @@
 """Checks that no other user can replace the data directory or its entries: programs, sockets and keys."""
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -14,18 +15,17 @@ _MOST_LINKS = 40
 def close_to_others(root: Path) -> None:
     """Check the owners of the directory, its parents and its entries, and take permissions from all others.
 
-    The rules for parents are those of OpenSSH's StrictModes, except that a group may write. A directory that is
-    refused keeps its mode.
+    The rules for parents are those of OpenSSH's StrictModes, except that a group may write. A directory that
+    is refused keeps its mode.
 
     Raises:
         errors.UserError: another user owns one of them, or may write in one of them.
         OSError: the directory cannot be read or changed.
     """
-    *parents, directory = _resolution(root)
-    for path in parents:
+    for path in _resolution(root):
         _check_owner(path)
         _check_mode(path)
-    _check_owner(directory)
+    directory = root.resolve()
     _check_mode(directory, sticky_is_safe=False)
     _check_entries(directory)
     directory.chmod(0o700)
@@ -34,12 +34,13 @@ def close_to_others(root: Path) -> None:
 
 def _check_entries(directory: Path) -> None:
     for entry in directory.iterdir():
-        _check_owner(entry)
-        _check_mode(entry, sticky_is_safe=False)
+        with contextlib.suppress(FileNotFoundError):  # a component removes its own
+            _check_owner(entry)
+            _check_mode(entry, sticky_is_safe=False)
 
 
 def _resolution(path: Path) -> Iterator[Path]:
-    """Yield each directory and each symbolic link from `/` to an existing path, as the kernel follows them."""
+    """Yield each directory and symbolic link from `/` to an existing path, as the kernel follows them."""
     current, parts, links = Path("/"), list(path.absolute().parts[1:]), 0
     yield current
     while parts:

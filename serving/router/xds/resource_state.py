@@ -67,7 +67,7 @@ class ResourceState(Generic[V]):
         self._dirty |= versions.keys()
 
     def mark_answered(self, *, accepted: bool) -> None:
-        """Record Envoy's answer: whether it accepted the whole response, or perhaps a part of it."""
+        """Record Envoy's answer; of a response that was not accepted, Envoy may have accepted a part."""
         self.awaiting_answer = False
         sent, self._in_flight = self._in_flight, {}
         if accepted:

@@ -252,15 +252,22 @@ class DeltaXdsServer:
 
     def _send_layers(self, session: XdsSession, changes: Mapping[str, Weights | None]) -> None:
         """Send the layers with changed weights, and those that Envoy waits for, even without weights."""
-        names = {weights.layer_of(prefix) for prefix in changes}
-        names |= session.subscriptions["weights"].unanswered.intersection(weights.LAYERS)
+        subscription, state = session.subscriptions["weights"], self._order.weights
+        waiting = subscription.unanswered.intersection(weights.LAYERS)
+        sent = {
+            prefix: part for prefix, part in state.all_sent().items() if weights.layer_of(prefix) in waiting
+        }
+        subscribed = {
+            prefix: part for prefix, part in changes.items() if weights.layer_of(prefix) in subscription.names
+        }
+        changes = {**sent, **subscribed}
+        names = {weights.layer_of(prefix) for prefix in changes} | waiting
         if not names:
             return
-        self._order.weights.mark_sent(changes)
-        sent = self._order.weights.all_sent()
+        state.mark_sent(changes)
+        layers = {name: weights.layer(name, state.all_sent()) for name in sorted(names)}
         session.respond(
-            "weights",
-            {name: encoded_resource(envoy.Runtime, weights.layer(name, sent)) for name in sorted(names)},
+            "weights", {name: encoded_resource(envoy.Runtime, layer) for name, layer in layers.items()}
         )
 
     def _routes_paused(self) -> bool:

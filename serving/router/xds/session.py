@@ -24,7 +24,7 @@ class Subscription:
     started: bool = False
     names: set[str] = field(default_factory=set)
     unanswered: set[str] = field(default_factory=set)
-    """Names subscribed to for which no response was sent."""
+    """Names subscribed to for which no response was sent; a starting Envoy waits for those of weights."""
     nonce: str = ""
     """Nonce of the response that awaits an answer."""
     responded: bool = False

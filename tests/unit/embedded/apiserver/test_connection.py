@@ -4,14 +4,28 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from serving.embedded.apiserver.connection import ApiConnection, SilentConnections
+from serving.embedded.apiserver.connection import HEADER_BYTES, MOST_HEADERS, ApiConnection, SilentConnections
+
+REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def opened() -> tuple[ApiConnection, ServerState]:
+    config = uvicorn.Config(answer, lifespan="off", log_config=None)
+    config.load()
+    state = ServerState()
+    connection = ApiConnection(SilentConnections(), config=config, server_state=state, app_state={})
+    transport = mock.Mock(spec=asyncio.Transport)
+    transport.get_extra_info.return_value = None
+    transport.is_closing.return_value = False
+    connection.connection_made(transport)
+    return connection, state
 
 
 @pytest.fixture(autouse=True)
@@ -29,17 +43,11 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"GET / HTTP/1.1\r\nhost: x\r\n", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"],
-    ids=["silent", "half a request", "answered"],
+    [b"", REQUEST[:-2], REQUEST, 2 * REQUEST, 1000 * REQUEST],
+    ids=["silent", "half a request", "answered", "pipelined", "a thousand pipelined"],
 )
 async def test_connection_is_freed_once_it_is_lost(sent: bytes) -> None:
-    config = uvicorn.Config(answer, lifespan="off", log_config=None)
-    config.load()
-    state = ServerState()
-    connection = ApiConnection(SilentConnections(), config=config, server_state=state, app_state={})
-    transport = mock.Mock(spec=asyncio.Transport)
-    transport.get_extra_info.return_value = None
-    connection.connection_made(transport)
+    connection, state = opened()
     if sent:
         connection.data_received(sent)
     while state.tasks:
@@ -47,6 +55,50 @@ async def test_connection_is_freed_once_it_is_lost(sent: bytes) -> None:
     connection.connection_lost(None)
     is_alive = weakref.ref(connection)
     del connection
-    transport.reset_mock()
     await asyncio.sleep(0)
     assert is_alive() is None
+
+
+LONG = b"v" * (HEADER_BYTES + 1)
+CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        3 * REQUEST,
+        b"GET /" + LONG + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        REQUEST[:-2] + b"a: " + LONG + b"\r\n\r\n",
+        REQUEST[:-2] + (MOST_HEADERS + 1) * b"a:\r\n" + b"\r\n",
+        CHUNKED + b"a: " + LONG + b"\r\n\r\n",
+        CHUNKED + (MOST_HEADERS + 1) * b"a:\r\n" + b"\r\n",
+    ],
+    ids=["third request", "URL", "header", "headers", "trailer", "trailers"],
+)
+async def test_request_beyond_a_limit_ends_the_connection_when_it_comes_in_one_piece(sent: bytes) -> None:
+    connection, state = opened()
+    connection.data_received(sent)
+    cast("mock.Mock", connection.transport).close.assert_called_once()
+    while state.tasks:
+        await asyncio.sleep(0)
+
+
+async def test_trailer_without_end_ends_the_connection() -> None:
+    connection, state = opened()
+    connection.data_received(CHUNKED + b"a: ")
+    connection.data_received(LONG)
+    cast("mock.Mock", connection.transport).abort.assert_called_once()
+    connection.connection_lost(ConnectionAbortedError())
+    while state.tasks:
+        await asyncio.sleep(0)
+
+
+async def test_large_body_in_one_piece_with_its_headers_is_no_header() -> None:
+    connection, state = opened()
+    body = b"b" * (3 * HEADER_BYTES)
+    connection.data_received(
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body + REQUEST
+    )
+    cast("mock.Mock", connection.transport).abort.assert_not_called()
+    while state.tasks:
+        await asyncio.sleep(0)

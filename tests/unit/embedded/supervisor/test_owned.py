@@ -119,3 +119,11 @@ def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
     (tmp_path / "two").symlink_to("one")
     with pytest.raises(errors.UserError, match="at most 40 symbolic links"):
         ownership.close_to_others(tmp_path / "one")
+
+
+def test_link_to_the_directory_itself_is_no_way_around_the_check(tmp_path: Path) -> None:
+    (tmp_path / "here").symlink_to(".")
+    tmp_path.chmod(0o1777)
+    with pytest.raises(errors.UserError, match="must not be writable"), owned(DataDir(tmp_path / "here")):
+        pass
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
