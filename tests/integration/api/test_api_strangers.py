@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import resource
 import socket
 import ssl
 import time
@@ -23,6 +24,15 @@ CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 CONTEXT.check_hostname, CONTEXT.verify_mode = False, ssl.CERT_NONE
 CLOSED_SECONDS = 3 * FIRST_REQUEST_SECONDS
 REQUEST = b"GET /api/v1/pods HTTP/1.1\r\nhost: x\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _descriptors() -> Iterator[None]:
+    """Let the clients have as many descriptors as they need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager
