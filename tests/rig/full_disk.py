@@ -15,7 +15,9 @@ def small_file_system(path: Path, options: str) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("only root mounts a small tmpfs")
     path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=0755,{options}", "tmpfs", path], check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"mode=0755,{options}", "tmpfs", path], check=False
+    ).returncode:
         pytest.skip(f"a small tmpfs cannot be mounted here with {options}")
     try:
         yield path
