@@ -350,7 +350,10 @@ class AutoscalerController:
             self._store.write(key, learned)
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
-        """Reconcile after a change of spec or demand; this controller writes the rest of the status."""
+        """Keep the target for the ticks, and reconcile after a change of spec or demand.
+
+        This controller itself writes the rest of the status.
+        """
         key = Key.of(after or before or {})
         if after is None:
             self._signals.pop(key, None)

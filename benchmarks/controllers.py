@@ -37,7 +37,7 @@ BAR_RATIO = 1.5
 """Highest cost of one Inference of N, relative to N/4; both contain a constant start-up cost."""
 IDLE_SECONDS = 15.0
 CHANGES = 240
-"""Some 15 s of changes, as idling is measured: both have the same share of what is done every few seconds."""
+"""Some 15 s of changes, as long as idling is measured: both contain the same share of periodic work."""
 AT_ONCE = 16
 LIMIT_SECONDS = 600.0
 ARMS = ("stable", "candidate")

@@ -27,7 +27,8 @@ class AsgiServer(uvicorn.Server):
         if sockets is None or tls is None:
             await super().startup(sockets)
             return
-        self.servers = [TlsListener(listener, tls, self._protocol, self.stop) for listener in sockets]  # type: ignore[misc]
+        listeners = [TlsListener(listener, tls, self._protocol, self.stop) for listener in sockets]
+        self.servers = cast("list[asyncio.Server]", listeners)  # uvicorn closes them, and waits for their end
         self.started = True
 
     def _protocol(self) -> asyncio.Protocol:

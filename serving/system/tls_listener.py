@@ -20,8 +20,9 @@ HANDSHAKE_SECONDS = 3.0
 MOST_HANDSHAKES = 512
 """Most unfinished handshakes; one more ends the oldest."""
 _PAUSE_SECONDS = 1.0
-"""Before the next connection is accepted where descriptors or memory are exhausted, as in asyncio."""
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Before the next connection is accepted after an error, mostly of exhausted descriptors or memory."""
+_UNUSABLE = (errno.EBADF, errno.EINVAL)
+"""Errors of a socket that does not listen, or no longer."""
 
 
 class TlsListener:
@@ -70,12 +71,13 @@ class TlsListener:
         while True:
             try:
                 connection, _ = await loop.sock_accept(self._listener)
+            except ConnectionAbortedError:  # its client has ended it
+                continue
             except OSError as error:
-                if error.errno in _EXHAUSTED:
-                    log.warning("no connection can be accepted: %s", error.strerror)
-                    await asyncio.sleep(_PAUSE_SECONDS)
-                elif error.errno == errno.EBADF:
+                if error.errno in _UNUSABLE:
                     raise
+                log.warning("no connection can be accepted: %s", error.strerror)
+                await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             task = loop.create_task(self._shake_hands(connection))
             self._handshakes[task] = connection

@@ -220,7 +220,7 @@ class DeltaXdsServer:
             names = session.subscriptions["endpoints"].names
             self._send(session, "endpoints", order.endpoints_to_send(names))
         if self._may_send(session, "weights"):
-            self._send(session, "weights", order.weights_to_send())
+            self._send_layers(session, order.weights_to_send())
         if self._may_send(session, "routes") and not self._routes_paused():
             self._send(session, "routes", order.routes_to_send())
         for type_name in self._acknowledged_version:
@@ -231,9 +231,6 @@ class DeltaXdsServer:
 
     def _send(self, session: XdsSession, type_name: str, versions: Mapping[str, Any]) -> None:
         """Send resources of one type; an empty response goes only to a starting Envoy that waits for one."""
-        if type_name == "weights":
-            self._send_layers(session, versions)
-            return
         responded = session.subscriptions[type_name].responded
         if not versions and (responded or type_name in ("endpoints", "routes")):
             return
