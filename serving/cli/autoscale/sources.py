@@ -160,6 +160,7 @@ def _query(source: LoadSource, first: float, last: float, step: float) -> Sequen
 
 def _refusal(error: urllib.error.HTTPError) -> str:
     try:
-        return str(orjson.loads(error.read())["error"])
+        with error:
+            return str(orjson.loads(error.read())["error"])
     except (orjson.JSONDecodeError, KeyError, TypeError, OSError):
         return f"{error.code} {error.reason}"

@@ -22,21 +22,30 @@ def close_to_others(root: Path) -> None:
         errors.UserError: another user owns one of them, or may write in one of them.
         OSError: the directory cannot be read or changed.
     """
-    for path in _resolution(root):
-        _check_owner(path)
-        _check_mode(path)
+    _check_path(root)
     directory = root.resolve()
-    _check_mode(directory, sticky_is_safe=False)
+    _check_mode(directory, stat.S_IWOTH)
     _check_entries(directory)
     directory.chmod(0o700)
     _check_entries(directory)  # a member of its group may have added one meanwhile
 
 
 def _check_entries(directory: Path) -> None:
+    """Check each entry, and the path that a symbolic link leads to.
+
+    The mode of the directory closes none of its entries to a process that works in one or has a file open.
+    """
     for entry in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):  # a component removes its own
-            _check_owner(entry)
-            _check_mode(entry, sticky_is_safe=False)
+            _check_path(entry)
+            _check_mode(entry.resolve(), stat.S_IWOTH | stat.S_IWGRP)
+
+
+def _check_path(path: Path) -> None:
+    for step in _resolution(path):
+        _check_owner(step)
+        if not _is_sticky_directory(step):
+            _check_mode(step, stat.S_IWOTH)
 
 
 def _resolution(path: Path) -> Iterator[Path]:
@@ -65,12 +74,17 @@ def _check_owner(path: Path) -> None:
         )
 
 
-def _check_mode(path: Path, *, sticky_is_safe: bool = True) -> None:
+def _check_mode(path: Path, refused: int) -> None:
+    """Refuse a directory or a regular file with one of these permission bits."""
     mode = path.lstat().st_mode
-    others_write = stat.S_ISDIR(mode) and mode & stat.S_IWOTH
-    if others_write and not (sticky_is_safe and mode & stat.S_ISVTX):
-        mode = stat.S_IMODE(mode)
+    if mode & refused and (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        classes = "go" if refused & stat.S_IWGRP else "o"
         raise errors.UserError(
-            f"{path} must not be writable by other users, got mode {mode:04o}; "
-            f"run `chmod o-w {path}`, or choose another with --data-dir"
+            f"{path} must not be writable by other users, got mode {stat.S_IMODE(mode):04o}; "
+            f"run `chmod {classes}-w {path}`, or choose another with --data-dir"
         )
+
+
+def _is_sticky_directory(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return bool(stat.S_ISDIR(mode) and mode & stat.S_ISVTX)

@@ -106,11 +106,33 @@ def test_directory_below_one_in_which_others_may_write_is_refused_unless_that_is
         pass
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_directory_with_an_entry_in_which_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
-    (tmp_path / "gateway").mkdir()
-    (tmp_path / "gateway").chmod(mode)
-    with pytest.raises(errors.UserError, match="gateway must not be writable"), owned(DataDir(tmp_path)):
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
+@pytest.mark.parametrize("name", ["gateway", "token", "link"])
+def test_directory_with_an_entry_that_other_users_may_write_is_refused(
+    tmp_path: Path, name: str, mode: int
+) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    (data / "gateway").mkdir(parents=True)
+    (data / "token").touch()
+    elsewhere.mkdir()
+    (data / "link").symlink_to("../elsewhere")
+    (data / name).chmod(mode)
+    refused = (data / name).resolve()
+    expected = (
+        f"{refused} must not be writable by other users, got mode {mode:04o}; run `chmod g?o-w {refused}`"
+    )
+    with pytest.raises(errors.UserError, match=expected), owned(DataDir(data)):
+        pass
+
+
+@as_root
+def test_directory_with_a_link_that_leads_to_another_user_is_refused(tmp_path: Path) -> None:
+    data, theirs = tmp_path / "data", tmp_path / "theirs"
+    (theirs / "models").mkdir(parents=True)
+    os.chown(theirs, NOBODY, NOBODY)
+    data.mkdir()
+    (data / "models").symlink_to("../theirs/models")
+    with pytest.raises(errors.UserError, match="theirs must belong to user 0"), owned(DataDir(data)):
         pass
 
 
