@@ -24,6 +24,9 @@ _SPEC_ALLOW = 4
 _INSTRUCTION = 8
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 a mount point
+_TERMINALS, _NEW_TERMINAL = "/dev/pts", "/dev/ptmx"
+_MOST_TERMINALS = 64
+"""Pseudo-terminals of a container. The machine has 4,096 for all (`kernel.pty.max`)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -81,6 +84,15 @@ def mount_own_shared_memory() -> None:
     """Replace the directory of POSIX shared memory by an empty one, where the machine has it."""
     if os.path.isdir(SHARED_MEMORY):  # noqa: PTH112 imports little
         mount_tmpfs(SHARED_MEMORY, "mode=1777")
+
+
+def mount_own_terminals() -> None:
+    """Replace the pseudo-terminals by an instance without any, where the machine has them."""
+    if os.path.isdir(_TERMINALS):  # noqa: PTH112 imports little
+        options = f"newinstance,ptmxmode=0666,mode=0620,max={_MOST_TERMINALS}"
+        mount("devpts", _TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, options)
+        if not os.path.islink(_NEW_TERMINAL):  # noqa: PTH114 imports little
+            mount(f"{_TERMINALS}/ptmx", _NEW_TERMINAL, None, MS_BIND)
 
 
 def mount_own_proc() -> None:

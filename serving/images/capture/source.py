@@ -15,6 +15,7 @@ from typing import BinaryIO
 from serving import errors
 from serving.images.documents import layers
 from serving.images.store.disk import FileStamp
+from serving.system import trusted_path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -32,7 +33,8 @@ def open_directory(
 
     Args:
         source: an absolute directory.
-        within: no component below this directory may be a link; None checks the last component only.
+        within: no component below this directory may be a link, nor may a link that another user may change lead
+            to it; None checks the last component only.
         reader: id of the user who must be able to read it; None for no user.
         apart: a directory that neither is in the source nor contains it; None for none.
 
@@ -46,7 +48,7 @@ def open_directory(
         )
     at = source
     try:
-        fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open_base(base, may_be_replaced=within is not None)
         try:
             at = base
             for part in source.relative_to(base).parts:
@@ -65,6 +67,21 @@ def open_directory(
     except (FileNotFoundError, NotADirectoryError) as error:
         rule = "is a link or not a directory" if at.is_symlink() or at.exists() else "does not exist"
         raise errors.Permanent("InvalidOutput", f"{at}: {rule}") from error
+
+
+def _open_base(base: Path, *, may_be_replaced: bool) -> int:
+    if not may_be_replaced:
+        return os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd, missing = trusted_path.open_deepest(str(base))
+    except OSError as error:
+        raise errors.Permanent("InvalidOutput", f"{base}: {error.strerror}") from error
+    try:
+        if missing:
+            raise errors.Permanent("InvalidOutput", f"{base}: does not exist")
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(fd)
 
 
 def _check_apart(source: Path, fd: int, apart: Path) -> None:

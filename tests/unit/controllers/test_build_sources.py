@@ -109,6 +109,26 @@ async def test_hand_off_is_refused_when_its_host_path_leads_to_the_data_director
         await machine.built({}, job)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("link", ["out", "out/below"])
+async def test_hand_off_is_refused_when_the_pod_replaced_its_host_path_by_a_link(
+    machine: Machine, private: Path, tmp_path: Path, link: str
+) -> None:
+    readable = private / "below" / "below"
+    readable.mkdir(parents=True)
+    (readable / "leak.json").write_text("secret")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "out").symlink_to(private / "below")
+    for path in (shared, shared / "out"):
+        os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+    job = machine.finished_job({"hostPath": {"path": str(shared / link)}}, STRANGER)
+    expected = f"{shared / link}: out is a symbolic link that another user may change"
+    with pytest.raises(errors.Permanent, match=expected) as caught:
+        await machine.built({}, job)
+    assert caught.value.reason == "InvalidOutput"
+
+
 @pytest.mark.parametrize("place", ["data/tls", "link/tls", "", "data/imports/default/v2"])
 @pytest.mark.parametrize("form", ["path", "uri"])
 async def test_version_is_refused_when_its_source_leads_to_the_data_directory(

@@ -12,7 +12,7 @@ import os
 import signal
 import stat
 
-from serving.system import namespaces
+from serving.system import namespaces, trusted_path
 from serving.system.namespaces import (
     MS_BIND,
     MS_MOVE,
@@ -28,82 +28,115 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def _bind(fd: int, target: str, *, read_only: bool) -> None:
-    """Bind the file of an O_PATH descriptor of this mount namespace, even if it is covered."""
-    namespaces.mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _path(fd: int) -> str:
+    """Return a path that leads to an open file, even if it is covered by a mount."""
+    return f"/proc/self/fd/{fd}"
+
+
+def _bind(fd: int, point: int, *, read_only: bool) -> None:
+    """Bind the file of an O_PATH descriptor of this mount namespace on an open file, and close the latter."""
+    namespaces.mount(_path(fd), _path(point), None, MS_BIND | MS_REC)
+    bound = _open_mount(point)
+    _check_mount(os.path.samestat(os.fstat(bound), os.fstat(fd)), bound)
     flags = MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if read_only else 0)
-    namespaces.mount("none", target, None, flags)
+    namespaces.mount("none", _path(bound), None, flags)
+    os.close(bound)
 
 
-def _rebind(fd: int, target: str) -> None:
-    namespaces.mount(f"/proc/self/fd/{fd}", target, None, MS_BIND | MS_REC)
+def _mount_tmpfs(point: int, options: str = "mode=755,size=1m") -> int:
+    """Mount a tmpfs on an open directory, and close that; return a descriptor of the tmpfs."""
+    device = os.fstat(point).st_dev
+    namespaces.mount_tmpfs(_path(point), options)
+    mounted = _open_mount(point)
+    status = os.fstat(mounted)
+    _check_mount(status.st_dev != device and status.st_uid == 0, mounted)
+    return mounted
 
 
-def _place(target: str, *, directory: bool) -> None:
-    """Make a mount point in a tmpfs."""
-    if directory:
-        os.makedirs(target, mode=0o755, exist_ok=True)  # noqa: PTH103 the shim stays small
-    elif not os.path.exists(target):  # noqa: PTH110 as above
-        os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
+def _open_mount(point: int) -> int:
+    """Open the root of the mount that was just made on an open file, and close that file."""
+    target = os.readlink(_path(point))  # noqa: PTH115 as below
+    os.close(point)
+    fd, missing = trusted_path.open_deepest(target)
+    _check_mount(not missing, fd)
+    return fd
 
 
-def _copy_entries(fds: dict[str, int], target: str) -> None:
-    """Show the entries of a directory in the tmpfs that replaces it."""
+def _check_mount(is_own: bool, fd: int) -> None:  # noqa: FBT001 a condition
+    if not is_own:
+        path = os.readlink(_path(fd))  # noqa: PTH115 as below
+        raise OSError(errno.ESTALE, "a process of the Pod replaced the mount point of a volume", path)
+
+
+def _make(fd: int, missing: list[str], *, directory: bool) -> int:
+    """Make the missing components of a mount point in an open directory, and close that; return the last one."""
+    for index, name in enumerate(missing):
+        if directory or index < len(missing) - 1:
+            os.mkdir(name, 0o755, dir_fd=fd)
+        else:
+            os.close(os.open(name, _CREATE, 0o644, dir_fd=fd))
+        inner = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    return fd
+
+
+def _copy_entries(fds: dict[str, int], target: int) -> None:
+    """Show the entries of a directory in the tmpfs that replaces it, an open directory."""
     for name, fd in fds.items():
-        mode = os.fstat(fd).st_mode
-        path = f"{target}/{name}"
-        if stat.S_ISLNK(mode):
-            os.symlink(os.readlink("", dir_fd=fd), path)  # noqa: PTH211 as above
-        elif stat.S_ISDIR(mode) or stat.S_ISREG(mode):
-            _place(path, directory=stat.S_ISDIR(mode))
-            _rebind(fd, path)
+        status = os.fstat(fd)
+        if stat.S_ISLNK(status.st_mode):
+            os.symlink(os.readlink("", dir_fd=fd), name, dir_fd=target)
+            os.chown(name, status.st_uid, status.st_gid, dir_fd=target, follow_symlinks=False)
+        elif stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode):
+            point = _make(os.dup(target), [name], directory=stat.S_ISDIR(status.st_mode))
+            namespaces.mount(_path(fd), _path(point), None, MS_BIND | MS_REC)
+            os.close(point)
+        os.close(fd)
 
 
-def _entries(path: str) -> dict[str, int]:
+def _entries(directory: int) -> dict[str, int]:
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    return {name: os.open(f"{path}/{name}", flags) for name in os.listdir(path)}  # noqa: PTH208 as above
+    return {name: os.open(name, flags, dir_fd=directory) for name in os.listdir(_path(directory))}  # noqa: PTH208 as above
 
 
 def _new_root() -> None:
     """Replace `/` by a tmpfs with the same entries, so that top-level mount points can be made in it."""
-    fds = _entries("/")
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    fds = _entries(root)
     namespaces.mount_tmpfs("/tmp")  # noqa: S108 it is moved
-    _copy_entries(fds, "/tmp")  # noqa: S108 as above
-    os.chdir("/tmp")  # noqa: S108 as above
+    new = os.open("/tmp", os.O_PATH | os.O_CLOEXEC)  # noqa: S108 as above
+    _copy_entries(fds, new)
+    os.fchdir(new)
     namespaces.mount(".", "/", None, MS_MOVE)
     os.chroot(".")
     os.chdir("/")
-    for fd in fds.values():
-        os.close(fd)
+    os.close(new)
+    os.close(root)
 
 
-def _shadow(path: str) -> None:
-    """Replace a directory by a tmpfs with the same entries, so that mount points can be made in it."""
-    fds = _entries(path)
-    namespaces.mount_tmpfs(path)
-    _copy_entries(fds, path)
-    for fd in fds.values():
-        os.close(fd)
+def _shadow(directory: int) -> int:
+    """Replace an open directory by a tmpfs with the same entries, so that mount points can be made in it."""
+    fds = _entries(directory)
+    tmpfs = _mount_tmpfs(directory)
+    _copy_entries(fds, tmpfs)
+    return tmpfs
 
 
-def _mount_point(target: str, writable: set[str], *, directory: bool) -> None:
-    """Make the mount point `target`, without writing to the machine's file systems.
+def _mount_point(target: str, writable: set[int], *, directory: bool) -> int:
+    """Open the mount point `target`, or make it without writing to the machine's file systems.
 
-    `writable` are the directories that are in a tmpfs by now.
+    `writable` has the devices of the tmpfs that are the container's own by now. A process of the Pod may change
+    its volumes meanwhile: all is opened, made and mounted relative to descriptors, without following its links.
     """
-    if os.path.exists(target):  # noqa: PTH110 as above
-        return
-    parent = os.path.dirname(target)  # noqa: PTH120 as above
-    while not os.path.exists(parent):  # noqa: PTH110 as above
-        parent = os.path.dirname(parent)  # noqa: PTH120 as above
-    if parent not in writable and parent != "/":
-        _shadow(parent)
-    writable.add(parent)
-    _place(target, directory=directory)
-    while target != parent:
-        target = os.path.dirname(target)  # noqa: PTH120 as above
-        writable.add(target)
+    fd, missing = trusted_path.open_deepest(target)
+    if missing and os.fstat(fd).st_dev not in writable:
+        fd = _shadow(fd)
+        writable.add(os.fstat(fd).st_dev)
+    return _make(fd, missing, directory=directory)
 
 
 def _view(view: dict[str, Any], user: int) -> None:
@@ -120,23 +153,26 @@ def _view(view: dict[str, Any], user: int) -> None:
         if mount["is_resolved"]:
             _check(opened[mount["source"]], mount["source"])
     tops = {"/" + mount["target"].split("/")[1] for mount in mounts}
+    writable: set[int] = set()
     if not all(os.path.exists(top) for top in tops):  # noqa: PTH110 as above
         _new_root()
+        writable.add(os.stat("/").st_dev)  # noqa: PTH116 as above
     covered = [path for path in sorted(view["cover"]) if os.path.isdir(path)]  # noqa: PTH112 as above
     for path in covered:
         if os.path.isdir(path):  # noqa: PTH112 a cover inside a cover is gone
             namespaces.mount_tmpfs(path)
-    _bind(opened[view["tmp"]], "/tmp", read_only=False)  # noqa: S108 the container's own
+            writable.add(os.stat(path).st_dev)  # noqa: PTH116 as above
+    _bind(opened[view["tmp"]], os.open("/tmp", os.O_PATH | os.O_CLOEXEC), read_only=False)  # noqa: S108 its own
     for path in view["keep"]:
         if any(path.startswith(cover + "/") for cover in [*covered, "/tmp"]):  # noqa: S108 as above
-            _place(path, directory=True)
-            _bind(opened[path], path, read_only=True)
+            point, missing = trusted_path.open_deepest(path)
+            _bind(opened[path], _make(point, missing, directory=True), read_only=True)
     for path in view["hide"]:
         if os.path.isdir(path):  # noqa: PTH112 as above
             namespaces.mount_tmpfs(path)
     if not shares_memory:
         namespaces.mount_own_shared_memory()
-    writable: set[str] = set(covered)
+    namespaces.mount_own_terminals()
     for mount in mounts:
         _volume(mount, opened, writable, user)
     namespaces.mount_own_proc()  # last, as /proc/self/fd names the descriptors above
@@ -151,24 +187,24 @@ def _check(fd: int, path: str) -> None:
         )
 
 
-def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[str], user: int) -> None:
+def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[int], user: int) -> None:
     target = mount["target"]
     if mount["files"] is None:
         fd = opened[mount["source"]]
-        _mount_point(target, writable, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
-        _bind(fd, target, read_only=mount["read_only"])
+        point = _mount_point(target, writable, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        _bind(fd, point, read_only=mount["read_only"])
         return
-    _mount_point(target, writable, directory=True)
-    namespaces.mount_tmpfs(target, "mode=755,size=2m")
+    tmpfs = _mount_tmpfs(_mount_point(target, writable, directory=True), "mode=755,size=2m")
     for name, content, mode in mount["files"]:
-        path = f"{target}/{name}"
+        path = f"{_path(tmpfs)}/{name}"
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o400)
+        fd = os.open(path, _CREATE, 0o400)
         os.write(fd, bytes.fromhex(content))
         os.fchown(fd, user, user)
         os.fchmod(fd, mode)
         os.close(fd)
-    namespaces.mount("none", target, None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    namespaces.mount("none", _path(tmpfs), None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    os.close(tmpfs)
 
 
 def enter(spec: dict[str, Any]) -> None:

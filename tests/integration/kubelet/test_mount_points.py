@@ -1,0 +1,139 @@
+"""Mount points of a container: made as root in volumes whose entries the container's processes choose."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.kube import Kube
+from serving.resources import kinds
+from tests.rig.servers.node_process import (
+    NodeProcess,
+    log_of,
+    main_status,
+    phase,
+    pod,
+    until,
+    until_gone,
+)
+
+NAMESPACE = "default"
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+
+LINKS = """
+import os, sys
+if os.path.lexists('/volume/point'): print('started again', flush=True)
+else: os.symlink(os.environ['TARGET'], '/volume/point')
+sys.exit(1)
+"""
+NESTED = """
+import os
+print(sorted(os.listdir('/volume')), open('/volume/host').read(), open('/volume/new/secret/key').read(), sep='|')
+open('/volume/mine', 'w').write('x') if os.access('/volume', os.W_OK) else None
+"""
+TERMINALS = """
+import os
+terminals = 0
+try:
+    while terminals < 1000: os.openpty(); terminals += 1
+except OSError: pass
+print(terminals, len(os.listdir('/dev/pts')))
+"""
+
+
+async def remove(kube: Kube, name: str) -> None:
+    await kube.delete(kinds.POD, NAMESPACE, name)
+    await until_gone(kube, NAMESPACE, name)
+
+
+def start_error(obj: dict[str, Any]) -> str:
+    """Return the message of a container that could not start; empty if it could."""
+    states = (main_status(obj).get(name) or {} for name in ("state", "lastState"))
+    ends = [state.get("terminated") or {} for state in states]
+    return next((end["message"] for end in ends if end.get("reason") == "StartError"), "")
+
+
+@pytest.mark.parametrize(
+    ("volume", "target"),
+    [
+        ({"hostPath": {"path": "/etc/hostname", "type": "File"}}, "made"),
+        ({"emptyDir": {}}, "made"),
+        ({"secret": {"secretName": "mounted"}}, "made"),
+        ({"secret": {"secretName": "mounted"}}, "there"),
+        ({"hostPath": {"path": "/etc/hostname", "type": "File"}}, "file"),
+    ],
+    ids=["file", "directory", "secret", "secret-on-directory", "file-on-file"],
+)
+async def test_volume_is_not_mounted_over_a_link_that_the_container_made(
+    kube: Kube, node: NodeProcess, tmp_path: Path, volume: dict[str, Any], target: str
+) -> None:
+    tmp_path.chmod(0o755)  # noqa: ASYNC240 fast
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").touch()
+    secret = {"metadata": {"name": "mounted", "namespace": NAMESPACE}, "stringData": {"key": "value"}}
+    await kube.apply(kinds.SECRET, {"apiVersion": "v1", "kind": "Secret", **secret})
+    created = await kube.create(
+        kinds.POD,
+        pod(
+            NAMESPACE,
+            "links",
+            LINKS,
+            env=[{"name": "TARGET", "value": str(tmp_path / target)}],
+            spec_volumes=[{"name": "work", "emptyDir": {}}, {"name": "inner", **volume}],
+            volumeMounts=[
+                {"name": "work", "mountPath": "/volume"},
+                {"name": "work", "mountPath": "/again"},
+                {"name": "inner", "mountPath": "/again/point"},
+            ],
+        ),
+    )
+    stored = await until(kube, NAMESPACE, "links", lambda obj: bool(start_error(obj)))
+    assert "point is a symbolic link that another user may change" in start_error(stored)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "there"]  # noqa: ASYNC240 fast
+    assert list((tmp_path / "there").iterdir()) == []
+    assert not node.data_dir.pod_log(created["metadata"]["uid"], "main", 1).read_text()
+    await remove(kube, "links")
+
+
+async def test_volumes_are_mounted_inside_a_volume_whose_entries_stay_visible(
+    kube: Kube, node: NodeProcess, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)  # noqa: ASYNC240 fast
+    (tmp_path / "seen").write_text("x")
+    (tmp_path / "link").symlink_to("seen")
+    secret = {"metadata": {"name": "mounted", "namespace": NAMESPACE}, "stringData": {"key": "value"}}
+    await kube.apply(kinds.SECRET, {"apiVersion": "v1", "kind": "Secret", **secret})
+    await kube.create(
+        kinds.POD,
+        pod(
+            NAMESPACE,
+            "nested",
+            NESTED,
+            spec_restartPolicy="Never",
+            spec_volumes=[
+                {"name": "work", "hostPath": {"path": str(tmp_path)}},
+                {"name": "host", "hostPath": {"path": "/etc/hostname", "type": "File"}},
+                {"name": "secret", "secret": {"secretName": "mounted"}},
+            ],
+            volumeMounts=[
+                {"name": "work", "mountPath": "/volume"},
+                {"name": "host", "mountPath": "/volume/host"},
+                {"name": "secret", "mountPath": "/volume/new/secret"},
+            ],
+        ),
+    )
+    ended = await until(kube, NAMESPACE, "nested", phase("Succeeded"))
+    hostname = Path("/etc/hostname").read_text()  # noqa: ASYNC240 fast
+    assert log_of(node.data_dir, ended) == f"['host', 'link', 'new', 'seen']|{hostname}|value\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "seen"]  # noqa: ASYNC240 fast
+    await remove(kube, "nested")
+
+
+async def test_container_has_terminals_of_its_own(kube: Kube, node: NodeProcess) -> None:
+    await kube.create(kinds.POD, pod(NAMESPACE, "terminals", TERMINALS, spec_restartPolicy="Never"))
+    ended = await until(kube, NAMESPACE, "terminals", phase("Succeeded"))
+    opened, entries = map(int, log_of(node.data_dir, ended).split())
+    assert opened == 64
+    assert entries == opened + 1, "those of other processes are not shown; `ptmx` makes new ones"
+    await remove(kube, "terminals")
