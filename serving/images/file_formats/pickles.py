@@ -11,14 +11,17 @@ from typing import NamedTuple
 from serving.images.file_formats.content import Content, Unexamined
 
 MAX_OPCODES = 20_000
-"""Opcodes that are walked; a program that has called nothing by then counts as a pickle. The walk takes 0.1 s."""
+"""Opcodes that are walked; a program that has no effect by then counts as a pickle. The walk takes 0.1 s."""
 _BLOCK = 4 * 1024
 LONGEST_LINE = 1024 * 1024
 """A longer argument counts as examined no further."""
 _IMPORTS = frozenset({"GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"})
 """Opcodes that import what the pickle names."""
-_CALLS = frozenset({"REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"})
-"""Opcodes that call what it has imported."""
+_EFFECTS = frozenset(
+    {"REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"}
+    | {"SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS"}
+)
+"""Opcodes that call what it has imported, or change it: `builtins.__dict__` with another `getattr` calls that."""
 _NAMED = frozenset({"GLOBAL", "INST"})
 """Opcodes with two lines as their argument: a module, and a name in it."""
 _SPACE = re.compile(rb"\s")
@@ -86,7 +89,7 @@ class _Stack:
 
 
 def is_pickle(content: Content) -> bool:
-    """Whether an unpickler that reads this file from its beginning would call what it imports.
+    """Whether an unpickler that reads this file from its beginning would call or change what it imports.
 
     A pickle of protocol 2 and later that only has data counts too, as its format is meant to be unpickled.
     Older ones with data alone cannot be told from text, and run nothing.
@@ -108,7 +111,7 @@ def _walk(content: Content) -> bool:
             return False
         has_protocol |= opcode.name == "PROTO"
         has_import |= opcode.name in _IMPORTS
-        if has_import and opcode.name in _CALLS:
+        if has_import and opcode.name in _EFFECTS:
             return True
         at = end
         if opcode.name == "STOP":

@@ -1,10 +1,12 @@
 """Formats of files by name and bytes. Nothing is ever loaded: what a pickle would call leaves no trace."""
 
 import bz2
+import contextlib
 import gzip
 import importlib.util
 import io
 import lzma
+import pickle
 import tarfile
 import zipfile
 import zlib
@@ -19,6 +21,7 @@ from serving.images.file_formats.content import HEAD, Content
 from serving.images.file_formats.detection import detect
 from tests.objects import model_files
 from tests.objects.model_files import npy, onnx, pickled, safetensors, sentence_piece, skops, torch, zipped
+from tests.rig.fuzzing import fuzzed
 
 DATA = {
     "model.safetensors": ("Safetensors", safetensors()),
@@ -252,6 +255,50 @@ def test_a_call_in_a_later_pickle_of_a_file_is_a_pickle(protocol: int) -> None:
     """As in PyTorch's format before version 1.6, whose first pickles are numbers."""
     data = pickled(119547037146038801333356, 0) + pickled(1001, 0) + pickled(protocol=protocol)
     assert format_of("pytorch_model.bin", data) == ("Pickle", True)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"cbuiltins\n__dict__\nS'getattr'\nNscx\nnot a name\n",
+        b"cbuiltins\n__dict__\n(S'getattr'\nNu ",
+        b"csys\npath\nS'.'\na ",
+        b"csys\npath\n(S'.'\ne ",
+        b"csys\npath\n(S'.'\n\x90 ",
+    ],
+    ids=["SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS"],
+)
+def test_a_change_of_an_import_is_a_pickle_also_if_the_program_fails_behind_it(program: bytes) -> None:
+    assert format_of("labels.txt", program) == ("Pickle", True)
+
+
+class Recorder:
+    """An import that records whether an unpickler calls or changes it."""
+
+    has_effect = False
+
+    def _record(self, *_: object) -> None:
+        Recorder.has_effect = True
+
+    __call__ = __setitem__ = __setstate__ = append = extend = add = update = _record
+
+
+class RecordingUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> object:
+        return Recorder()
+
+
+OPCODES = b"N ] } ) ( s u a e \x90 b R o 0 2 t l d 1 \x8f \x91 \x94 \x85 \x86 \x87 . \x93".split()
+ARGUMENTS = [b"K\x01", b"q\x00", b"h\x00", b"cx\ny\n", b"S'x'\n", b"Vx\n", b"\x8c\x01x", b"ix\ny\n"]
+
+
+@fuzzed(2_000)
+@given(st.lists(st.sampled_from(OPCODES + ARGUMENTS), max_size=14).map(b"".join))
+def test_a_program_that_has_an_effect_in_an_unpickler_is_a_pickle(program: bytes) -> None:
+    Recorder.has_effect = False
+    with contextlib.suppress(Exception):
+        RecordingUnpickler(io.BytesIO(b"cx\ny\n" + program)).load()
+    assert not Recorder.has_effect or format_of("labels.txt", b"cx\ny\n" + program) == ("Pickle", True)
 
 
 def test_a_call_by_a_long_name_is_a_pickle() -> None:
