@@ -131,6 +131,9 @@ class GatewaySettings(Section):
     40,000)."""
     connections: Count = 10_000
     """Open connections of clients, of which each takes some 10 KB; further ones are closed at once."""
+    connection_streams: Count = 100
+    """Requests in flight on one HTTP/2 connection of a client; clients keep further ones back (Envoy's advice for
+    edge proxies)."""
     heap_bytes: Bytes = 1024 * 1024 * 1024
     """Memory of Envoy: 1,000 services take 200 MiB. Near it the streams that buffer most are reset, then new
     requests get 503 (`envoy overloaded`)."""

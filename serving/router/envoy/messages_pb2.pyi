@@ -512,7 +512,7 @@ class Cluster(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[Cluster.DiscoveryType, str]] = ..., eds_cluster_config: _Optional[_Union[Cluster.EdsClusterConfig, _Mapping]] = ..., connect_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., per_connection_buffer_limit_bytes: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., lb_policy: _Optional[_Union[Cluster.LbPolicy, str]] = ..., circuit_breakers: _Optional[_Union[CircuitBreakers, _Mapping]] = ..., outlier_detection: _Optional[_Union[OutlierDetection, _Mapping]] = ..., common_lb_config: _Optional[_Union[Cluster.CommonLbConfig, _Mapping]] = ..., typed_extension_protocol_options: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
 
 class CircuitBreakers(_message.Message):
-    __slots__ = ("thresholds",)
+    __slots__ = ("thresholds", "per_host_thresholds")
     class Thresholds(_message.Message):
         __slots__ = ("max_connections", "max_pending_requests", "max_requests", "retry_budget")
         class RetryBudget(_message.Message):
@@ -532,8 +532,10 @@ class CircuitBreakers(_message.Message):
         retry_budget: CircuitBreakers.Thresholds.RetryBudget
         def __init__(self, max_connections: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., max_pending_requests: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., max_requests: _Optional[_Union[_wrappers_pb2.UInt32Value, _Mapping]] = ..., retry_budget: _Optional[_Union[CircuitBreakers.Thresholds.RetryBudget, _Mapping]] = ...) -> None: ...
     THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
+    PER_HOST_THRESHOLDS_FIELD_NUMBER: _ClassVar[int]
     thresholds: _containers.RepeatedCompositeFieldContainer[CircuitBreakers.Thresholds]
-    def __init__(self, thresholds: _Optional[_Iterable[_Union[CircuitBreakers.Thresholds, _Mapping]]] = ...) -> None: ...
+    per_host_thresholds: _containers.RepeatedCompositeFieldContainer[CircuitBreakers.Thresholds]
+    def __init__(self, thresholds: _Optional[_Iterable[_Union[CircuitBreakers.Thresholds, _Mapping]]] = ..., per_host_thresholds: _Optional[_Iterable[_Union[CircuitBreakers.Thresholds, _Mapping]]] = ...) -> None: ...
 
 class OutlierDetection(_message.Message):
     __slots__ = ("consecutive_5xx", "base_ejection_time", "max_ejection_percent", "enforcing_consecutive_5xx", "enforcing_success_rate", "consecutive_gateway_failure", "enforcing_consecutive_gateway_failure")

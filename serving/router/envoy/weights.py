@@ -63,10 +63,12 @@ def layer(name: str, weights: Mapping[str, Weights]) -> bytes:
 
 
 def parse(entries: Mapping[str, int]) -> dict[str, Weights]:
-    """Return the weights in the entries of a runtime, by prefix."""
+    """Return the weights in the entries of a runtime, by prefix, without Envoy's own settings there."""
     by_prefix: dict[str, dict[str, int]] = {}
     for key, weight in entries.items():
-        # A key is NAMESPACE/NAME.DIGEST.NAMESPACE/SERVICE/PORT, without a dot in the namespace.
+        # A key is NAMESPACE/NAME.DIGEST.NAMESPACE/SERVICE/PORT, without a dot in the namespace. Envoy's have no `/`.
+        if "/" not in key:
+            continue
         prefix = "/".join(key.split("/")[:2]).rpartition(".")[0]
         by_prefix.setdefault(prefix, {})[key.removeprefix(f"{prefix}.")] = weight
     return {prefix: _weights(prefix, sizes) for prefix, sizes in by_prefix.items()}

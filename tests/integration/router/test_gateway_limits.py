@@ -150,3 +150,58 @@ async def test_memory_of_half_sent_requests_is_freed_when_it_is_short(tmp_path: 
             for end in ends:
                 end.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEADERS, SETTINGS = 1, 4
+END_HEADERS = 4
+MAX_CONCURRENT_STREAMS = 3
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def request_headers(method: str, path: str) -> bytes:
+    """Return a field section of literals without indexing (RFC 7541, section 6.2.2)."""
+    fields = {":method": method, ":scheme": "http", ":authority": "a", ":path": path}
+    texts = [text.encode() for field in fields.items() for text in field]
+    lengths = [bytes([len(text)]) + text for text in texts]
+    return b"".join(b"\0" + name + value for name, value in zip(lengths[::2], lengths[1::2], strict=True))
+
+
+async def test_streams_of_a_connection_are_limited(tmp_path: Path) -> None:
+    async with gateway_rig(tmp_path, connection_streams=7) as rig:
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.settings.gateway.port)
+        writer.write(PREFACE + frame(SETTINGS, 0, 0))
+        header = await reader.readexactly(9)
+        assert header[3] == SETTINGS
+        payload = await reader.readexactly(int.from_bytes(header[:3], "big"))
+        pairs = [payload[at : at + 6] for at in range(0, len(payload), 6)]
+        values = {int.from_bytes(pair[:2], "big"): int.from_bytes(pair[2:], "big") for pair in pairs}
+        assert values[MAX_CONCURRENT_STREAMS] == 7
+        writer.close()
+
+
+async def test_a_flood_of_half_sent_streams_delays_no_other_service(tmp_path: Path) -> None:
+    opened = request_headers("POST", "/default/digits/v2/x")
+    flood = PREFACE + frame(SETTINGS, 0, 0)
+    flood += b"".join(frame(HEADERS, END_HEADERS, stream, opened) for stream in range(1, 4_001, 2))
+    async with (
+        backend(FIRST, PORT),
+        backend(SECOND, PORT),
+        gateway_rig(tmp_path) as rig,
+        aiohttp.ClientSession() as session,
+    ):
+        routes = [route("digits", [("a", 10_000)]), route("other", [("a", 10_000)])]
+        await rig.serve(routes, [endpoint_slice("digits-a", [FIRST]), endpoint_slice("other-a", [SECOND])])
+        writers = []
+        for _ in range(50):
+            _, writer = await asyncio.open_connection("127.0.0.1", rig.settings.gateway.port)
+            writer.write(flood)
+            writers.append(writer)
+        async with asyncio.timeout(2), session.get(f"{rig.url}/default/other/v2/x") as response:
+            assert response.status == 200
+        for writer in writers:
+            writer.close()
