@@ -27,7 +27,7 @@ def moved(old_ring: tuple[ArmSegment, ...], new_ring: tuple[ArmSegment, ...]) ->
 def sizes(ring: tuple[ArmSegment, ...]) -> dict[str, int]:
     units: dict[str, int] = {}
     for segment in ring:
-        units[segment.owner] = units.get(segment.owner, 0) + segment.size
+        units[segment.arm] = units.get(segment.arm, 0) + segment.size
     return units
 
 
@@ -38,7 +38,7 @@ def test_every_change_of_weights_moves_as_few_callers_as_possible(steps: list[di
         target = apportion_at_least_one(step)
         new_ring = traffic.reassign(ring, target)
         assert sizes(new_ring) == target
-        assert all(a.owner != b.owner for a, b in pairwise(new_ring))
+        assert all(a.arm != b.arm for a, b in pairwise(new_ring))
         if ring:
             assert moved(ring, new_ring) == total_variation(sizes(ring), target)
         ring = new_ring
@@ -60,7 +60,7 @@ def test_a_change_and_its_reversal_restore_the_ring() -> None:
 def test_ten_thousand_callers_move_no_more_than_the_weights_and_never_back() -> None:
     def arm(caller: int, ring: tuple[ArmSegment, ...]) -> str:
         point = int.from_bytes(hashlib.sha256(f"salt/{caller}".encode()).digest()[:8]) % RING_UNITS
-        return ring[bisect.bisect_right(list(accumulate(s.size for s in ring)), point)].owner
+        return ring[bisect.bisect_right(list(accumulate(s.size for s in ring)), point)].arm
 
     ring = traffic.reassign((), apportion_at_least_one({"a": 95, "b": 5}))
     old_arms = [arm(caller, ring) for caller in range(10_000)]
@@ -83,7 +83,7 @@ def test_ring_is_rebuilt_when_it_has_too_many_segments() -> None:
 
 
 def _owners(ring: tuple[ArmSegment, ...]) -> list[str]:
-    return [s.owner for s in ring for _ in range(s.size)]
+    return [s.arm for s in ring for _ in range(s.size)]
 
 
 def test_the_share_of_an_unproven_arm_goes_to_the_proven_ones_in_proportion() -> None:
