@@ -1,7 +1,7 @@
 """The Inference controller: reads the caches, plans, carries the plan out, and reports.
 
 A restart loses nothing: proofs are in the API, verdicts of probes live for one reconcile, and a status that
-was held back is planned again.
+was delayed is planned again.
 """
 
 import asyncio
@@ -89,13 +89,13 @@ class InferenceController:
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one Inference closer to its spec."""
-        plan, held = await self._carry_out(key, {})
+        plan, delay = await self._carry_out(key, {})
         retry = None
         if plan.probes:
             verdicts = await self._probe(key, plan.probes)
-            _, held = await self._carry_out(key, verdicts)
+            _, delay = await self._carry_out(key, verdicts)
             retry = self._settings.probe_retry_seconds if any(verdicts.values()) else None
-        waits = (held, retry, self._put_backs.seconds_left(key))
+        waits = (delay, retry, self._put_backs.seconds_left(key))
         return Result(min((wait for wait in waits if wait is not None), default=None))
 
     async def _probe(self, key: Key, probes: Sequence[BackendProbe]) -> dict[str, str | None]:
@@ -113,7 +113,7 @@ class InferenceController:
     async def _carry_out(
         self, key: Key, verdicts: dict[str, str | None], *, is_probing: bool = False
     ) -> tuple[InferencePlan, float | None]:
-        """Carry out a plan; returns it, and the seconds until a status that is held back is due."""
+        """Carry out a plan; returns it, and the seconds until a delayed status is due."""
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
             self._status_outdated_since.pop(key, None)

@@ -10,8 +10,8 @@ from serving import clock
 from serving.resources import names
 
 PHASES = ("import", "verify", "load", "warmup")
-"""The runtime's part of `names.START_PHASES`, in its order: missing imports; hashing the files and listing the
-image; loading the model (with the imports of its pickle); its first runs."""
+"""The runtime's part of `names.START_PHASES`, in its order: missing imports; hashing the files and listing
+the image; loading the model (with the imports of its pickle); its first runs."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Additions of `slipway demo --llm --gpu` to the samples: a share of the machine's GPU for every container."""
+"""Additions of `slipway demo --llm --gpu` to the samples: a share of the GPU for every container."""
 
 import shutil
 from collections.abc import Callable

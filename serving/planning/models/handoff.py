@@ -57,11 +57,11 @@ def next_step(job: Mapping[str, Any], version: Mapping[str, Any] | None) -> Hand
         version: the ModelVersion named `version_name(job)`, or None.
     """
     meta = job["metadata"]
-    held = names.HANDOFF_FINALIZER in (meta.get("finalizers") or [])
+    has_finalizer = names.HANDOFF_FINALIZER in (meta.get("finalizers") or [])
     done = HANDED_OFF_ANNOTATION in (meta.get("annotations") or {}) or conditions.is_true(job, "Failed")
     if done or not model_of(job):
-        return ReleaseJob("") if held else None
-    if not held:
+        return ReleaseJob("") if has_finalizer else None
+    if not has_finalizer:
         return None if is_deleting(job) else HoldJob()
     if not conditions.is_true(job, "Complete"):
         return ReleaseJob("") if is_deleting(job) else None

@@ -45,7 +45,7 @@ def report(pod: str, accepted_at: str, phases: Sequence[Phase]) -> dict[str, Any
 
 
 def _start_report(pod: Mapping[str, Any] | None) -> dict[str, float] | None:
-    """Return the node's report of a Pod's start: phases in milliseconds, `seen` and `ready` in Unix seconds."""
+    """Return the node's report of a start: phases in milliseconds, `seen` and `ready` in Unix seconds."""
     condition = conditions.find(((pod or {}).get("status") or {}).get("conditions"), names.STARTED_CONDITION)
     try:
         message = orjson.loads((condition or {}).get("message") or "")

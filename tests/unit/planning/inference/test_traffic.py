@@ -20,8 +20,8 @@ def total_variation(old: dict[str, int], new: dict[str, int]) -> int:
 
 
 def moved(old_ring: tuple[ArmSegment, ...], new_ring: tuple[ArmSegment, ...]) -> int:
-    """Count the units that changed their owner."""
-    return sum(a != b for a, b in zip(_owners(old_ring), _owners(new_ring), strict=True))
+    """Count the units that changed their arm."""
+    return sum(a != b for a, b in zip(_arms(old_ring), _arms(new_ring), strict=True))
 
 
 def sizes(ring: tuple[ArmSegment, ...]) -> dict[str, int]:
@@ -47,8 +47,8 @@ def test_every_change_of_weights_moves_as_few_callers_as_possible(steps: list[di
 def test_no_caller_leaves_an_arm_whose_weight_grows() -> None:
     old_ring = traffic.reassign((), apportion_at_least_one({"a": 90, "b": 10}))
     new_ring = traffic.reassign(old_ring, apportion_at_least_one({"a": 50, "b": 30, "c": 20}))
-    owners = [(x, y) for x, y in zip(_owners(old_ring), _owners(new_ring), strict=True) if x != y]
-    assert {x for x, _ in owners} == {"a"}
+    moves = [(x, y) for x, y in zip(_arms(old_ring), _arms(new_ring), strict=True) if x != y]
+    assert {x for x, _ in moves} == {"a"}
 
 
 def test_a_change_and_its_reversal_restore_the_ring() -> None:
@@ -82,7 +82,7 @@ def test_ring_is_rebuilt_when_it_has_too_many_segments() -> None:
     assert new_ring == (ArmSegment("a", 5000), ArmSegment("b", 5000))
 
 
-def _owners(ring: tuple[ArmSegment, ...]) -> list[str]:
+def _arms(ring: tuple[ArmSegment, ...]) -> list[str]:
     return [s.arm for s in ring for _ in range(s.size)]
 
 
