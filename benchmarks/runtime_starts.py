@@ -23,7 +23,7 @@ from serving import clock
 from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from serving.resources.names import RUNTIME_IMAGE_PREFIX
+from serving.resources.names import RUNTIME_IMAGE_PREFIX, STARTED_HEADER
 
 Start = dict[str, float]
 
@@ -36,13 +36,19 @@ def environment(tree: Path, digest: str, port: int) -> dict[str, str]:
         "SLIPWAY_MODEL_DIR": str(tree / "models"),
         "SLIPWAY_MODEL_DIGEST": digest,
         "SLIPWAY_MODEL_SEALED": digest,
-        "SLIPWAY_SPAWNED": f"{clock.now().timestamp():.6f}",
         "PORT": str(port),
     }
 
 
-def start_of(port: int, pid: int, since: float) -> Start:
-    """Wait until the runtime is ready; return its phases and the total, in milliseconds."""
+def start_of(port: int, pid: int, since: float, spawned: float) -> Start:
+    """Wait until the runtime is ready; return its phases and the total, in milliseconds.
+
+    Args:
+        port: of the runtime.
+        pid: its process.
+        since: when it was requested, in monotonic seconds.
+        spawned: the same in Unix seconds.
+    """
     with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         while True:
             try:
@@ -52,24 +58,25 @@ def start_of(port: int, pid: int, since: float) -> Start:
             break
     totals = {"total": 1000 * (clock.monotonic() - since), "cpu": 1000 * process_seconds(pid)}
     phases = re.findall(r"(\w+);dur=([0-9.]+)", answer.headers["server-timing"])
+    totals["spawn"] = 1000 * (float(answer.headers[STARTED_HEADER]) - spawned)
     os.kill(pid, signal.SIGKILL)
     return totals | {name: float(ms) for name, ms in phases}
 
 
 def new_process(module: str, tree: Path, digest: str) -> Start:
     port = free_port()
-    since = clock.monotonic()
+    since, spawned = clock.monotonic(), clock.now().timestamp()
     command = [sys.executable, "-m", module]
     with subprocess.Popen(command, env=environment(tree, digest, port), stderr=subprocess.DEVNULL) as process:
-        return start_of(port, process.pid, since)
+        return start_of(port, process.pid, since, spawned)
 
 
 def fork(template: subprocess.Popen[str], tree: Path, digest: str) -> Start:
     port = free_port()
-    since = clock.monotonic()
+    since, spawned = clock.monotonic(), clock.now().timestamp()
     print(json.dumps(environment(tree, digest, port)), file=template.stdin, flush=True)
     assert template.stdout is not None
-    return start_of(port, int(template.stdout.readline()), since)
+    return start_of(port, int(template.stdout.readline()), since, spawned)
 
 
 def measure(trained: cold_models.Trained, folder: Path, starts: int) -> dict[str, object]:

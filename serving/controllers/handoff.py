@@ -2,7 +2,7 @@
 
 from serving import errors
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.models import handoff as planner
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
@@ -63,7 +63,7 @@ class HandoffController:
             return  # by an earlier attempt whose response was lost; the watch brings it
         except errors.Invalid as error:
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
-            if job["metadata"].get("deletionTimestamp"):
+            if is_deleting(job):
                 finalizers = job["metadata"].get("finalizers") or []
                 await self._write(
                     job, {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}

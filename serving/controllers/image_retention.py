@@ -12,7 +12,7 @@ from serving.controllers.image_builder import ImageBuilder, pin_owner
 from serving.controllers.version_usage import VersionUsage
 from serving.images.store import page_cache
 from serving.kube import Informer, Key, Kube, Result
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.models import retention
 from serving.planning.models.version import is_ready
 from serving.resources import kinds, names
@@ -117,7 +117,7 @@ class ImageRetention:
             str(Key.of(sibling))
             for sibling in self._versions.by_index(_DIGEST, digest)
             if Key.of(sibling) != Key.of(version)
-            and ("deletionTimestamp" not in sibling["metadata"] or self._usage.is_used(Key.of(sibling)))
+            and (not is_deleting(sibling) or self._usage.is_used(Key.of(sibling)))
         ]
 
     async def _report(self, version: Object, message: str) -> None:

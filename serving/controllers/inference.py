@@ -1,7 +1,7 @@
 """The Inference controller: reads the caches, plans, carries the plan out, and reports.
 
 A restart loses nothing: proofs are in the API, verdicts of probes live for one reconcile, and a status that
-was held back is planned again.
+was delayed is planned again.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from serving.kube.cache import Cache, owner_uids
 from serving.kube.client import JSON_PATCH
 from serving.objects import Object
 from serving.planning.inference import planner, replicas, template_edits
-from serving.planning.inference.observed import Observed
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import (
     BackendProbe,
     Ensure,
@@ -64,7 +64,7 @@ class InferenceController:
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = LiveGateways(self._leases, self._add_all, self._api_answers)
-        self._held_since: dict[Key, float] = {}
+        self._status_outdated_since: dict[Key, float] = {}
         """When the stored status of an Inference became outdated, in monotonic seconds."""
         self._reported: dict[Key, Object] = {}
         """The last status written."""
@@ -89,16 +89,16 @@ class InferenceController:
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one Inference closer to its spec."""
-        plan, held = await self._carry_out(key, {})
+        plan, delay = await self._carry_out(key, {})
         retry = None
         if plan.probes:
             verdicts = await self._probe(key, plan.probes)
-            _, held = await self._carry_out(key, verdicts)
+            _, delay = await self._carry_out(key, verdicts)
             retry = self._settings.probe_retry_seconds if any(verdicts.values()) else None
-        waits = (held, retry, self._put_backs.seconds_left(key))
+        waits = (delay, retry, self._put_backs.seconds_left(key))
         return Result(min((wait for wait in waits if wait is not None), default=None))
 
-    async def _probe(self, key: Key, probes: Sequence[BackendProbe]) -> dict[str, str]:
+    async def _probe(self, key: Key, probes: Sequence[BackendProbe]) -> dict[str, str | None]:
         """Return the verdict on each backend; if probing takes long, report first that it is in progress."""
         probing = asyncio.gather(*(self._prober.verdict(key.namespace, probe) for probe in probes))
         try:
@@ -111,12 +111,12 @@ class InferenceController:
         return {probe.backend: verdict for probe, verdict in zip(probes, results, strict=True)}
 
     async def _carry_out(
-        self, key: Key, verdicts: dict[str, str], *, is_probing: bool = False
+        self, key: Key, verdicts: dict[str, str | None], *, is_probing: bool = False
     ) -> tuple[InferencePlan, float | None]:
-        """Carry out a plan; returns it, and the seconds until a status that is held back is due."""
+        """Carry out a plan; returns it, and the seconds until a delayed status is due."""
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
-            self._held_since.pop(key, None)
+            self._status_outdated_since.pop(key, None)
             self._reported.pop(key, None)
             self._put_backs.forget(key)
             return InferencePlan(), None
@@ -126,23 +126,23 @@ class InferenceController:
             plan = self._plan(inference, verdicts, refused)
         if plan.probes and not is_probing:
             # The verdicts follow at once and change the status.
-            self._held_since[key] = clock.monotonic()
+            self._status_outdated_since[key] = clock.monotonic()
         return plan, await self._report(key, inference, plan)
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
         if plan.status is None:
-            self._held_since.pop(key, None)
+            self._status_outdated_since.pop(key, None)
             return None
         if plan.status_may_wait:
             now = clock.monotonic()
             # Since the first difference, not the last: a status that keeps changing would never be written.
-            due = self._held_since.setdefault(key, now) + self._settings.status_settle_seconds
+            due = self._status_outdated_since.setdefault(key, now) + self._settings.status_settle_seconds
             if now < due:
                 return due - now
         self._reported[key] = plan.status
         self._cache.wrote(kinds.INFERENCE, await self._write_status(inference, plan.status))
-        self._held_since.pop(key, None)
+        self._status_outdated_since.pop(key, None)
         for event in plan.events:
             await self._recorder.emit(inference, event.reason, event.message, event.type)
         return None
@@ -158,7 +158,9 @@ class InferenceController:
             kinds.INFERENCE, *key, patch, subresource="status", content_type=JSON_PATCH
         )
 
-    def _plan(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> InferencePlan:
+    def _plan(
+        self, inference: Object, verdicts: dict[str, str | None], refused: dict[str, str]
+    ) -> InferencePlan:
         return planner.plan(self._observe(inference, verdicts, refused), clock.rfc3339(clock.now()))
 
     async def _act(self, inference: Object, plan: InferencePlan, refused: dict[str, str]) -> bool:
@@ -192,7 +194,9 @@ class InferenceController:
                     await self._set_finalizers(inference, action)
         return True
 
-    def _observe(self, inference: Object, verdicts: dict[str, str], refused: dict[str, str]) -> Observed:
+    def _observe(
+        self, inference: Object, verdicts: dict[str, str | None], refused: dict[str, str]
+    ) -> ObservedObjects:
         meta = inference["metadata"]
         namespace = meta["namespace"]
         predictors = inference["spec"].get("predictors") or []
@@ -201,7 +205,7 @@ class InferenceController:
         named = {predictor["modelVersion"] for predictor in predictors}
         named = named.union(*map(versions_of_deployment, deployments.values()))
         versions = {name: self._versions.get(namespace, name) for name in sorted(named)}
-        return Observed(
+        return ObservedObjects(
             inference=inference,
             model_versions={name: version for name, version in versions.items() if version is not None},
             deployments=deployments,

@@ -19,7 +19,7 @@ from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.models import version as planner
 from serving.planning.models.policy import Examination
 from serving.resources import kinds
@@ -70,7 +70,7 @@ class ModelVersionController:
             self._due.pop(key, None)
             self._examinations.pop(key, None)
             return None
-        if version["metadata"].get("deletionTimestamp"):
+        if is_deleting(version):
             if key not in self._busy:
                 return await self._retention.release(version)
             self._builder.stop(version)
@@ -124,7 +124,7 @@ class ModelVersionController:
     async def _work(self, key: Key) -> Result | None:
         """Build or fetch one image, if that is due and still needed."""
         version = self._cache.get(kinds.MODEL_VERSION, *key)
-        if version is None or version["metadata"].get("deletionTimestamp"):
+        if version is None or is_deleting(version):
             return None
         if (wait := self._due.get(key, 0.0) - clock.monotonic()) > 0:
             return Result(wait)
@@ -192,7 +192,7 @@ class ModelVersionController:
         await self._report(version, phase, reason, message, described)
 
     async def _failed(self, version: Object, error: errors.Temporary) -> Result | None:
-        if self._is_deleted(version):
+        if self._is_gone_or_deleting(version):
             return None
         attempts = int((version.get("status") or {}).get("attempts", 0)) + 1
         config = self._settings
@@ -215,10 +215,10 @@ class ModelVersionController:
                 await self._report(version, "Building", reason, message, attempts=attempts, warn=True)
                 return Result(seconds)
 
-    def _is_deleted(self, version: Object) -> bool:
+    def _is_gone_or_deleting(self, version: Object) -> bool:
         """Whether the version is gone or is being deleted."""
         current = self._cache.get(kinds.MODEL_VERSION, *Key.of(version))
-        return current is None or "deletionTimestamp" in current["metadata"]
+        return current is None or is_deleting(current)
 
     async def _restore(self, version: Object) -> Result | None:
         """Fetch the image of a ready version again; failures are Events, as the version stays ready."""

@@ -24,26 +24,26 @@ class Prober:
         self._timeout = timeout
         self._session = http_reading.session("http://probe", aiohttp.UnixConnector(path=str(socket)))
 
-    async def verdict(self, namespace: str, probe: BackendProbe) -> str:
-        """Return an empty string if every request succeeds, else the first failure."""
+    async def verdict(self, namespace: str, probe: BackendProbe) -> str | None:
+        """Return the first failure of a request; None if every one succeeds."""
         for path in probe.paths:
             request = self._call if probe.h2c else self._get
             if failure := await request(f"/{namespace}/{probe.backend}{path}"):
                 return f"{'gRPC' if probe.h2c else 'GET'} {path}: {failure}"
-        return ""
+        return None
 
-    async def _get(self, path: str) -> str:
-        """Return an empty string if the path answers 200, else why not."""
+    async def _get(self, path: str) -> str | None:
+        """Return why the path does not answer 200; None if it does."""
         try:
             page = await http_reading.get(self._session, path, limit=ANSWER_BYTES, seconds=self._timeout)
         except errors.Unavailable as error:
             return str(error)
         if page.status != 200:
             return f"{page.status} {' '.join(page.text.split())[:200]}".strip()
-        return ""
+        return None
 
-    async def _call(self, method: str) -> str:
-        """Return an empty string if the method answers `ready: true`, else why not.
+    async def _call(self, method: str) -> str | None:
+        """Return why the method does not answer `ready: true`; None if it does.
 
         A server without this method is proven by its answer: it need not be one of the Open Inference Protocol,
         and its readiness probe has succeeded.
@@ -57,11 +57,11 @@ class Prober:
                 is_ready = _READY in list(protobuf.parts(response))
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                    return ""  # not of the gateway, which answers NOT_FOUND where it has no route
+                    return None  # not of the gateway, which answers NOT_FOUND where it has no route
                 return f"{error.code().name} {error.details()}"[:200].strip()
             except protobuf.Malformed as error:
                 return f"not a ServerReadyResponse: {error}"
-        return "" if is_ready else "ready is false"
+        return None if is_ready else "ready is false"
 
     async def close(self) -> None:
         """Close the connections."""

@@ -11,9 +11,9 @@ from serving.objects import Object
 @dataclass(frozen=True)
 class _PutBack:
     generation: int
-    """Of the Deployment afterwards."""
+    """The Deployment's generation after the put-back."""
     at: float
-    """In monotonic seconds."""
+    """Monotonic seconds."""
 
 
 class PutBacks:

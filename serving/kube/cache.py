@@ -10,7 +10,7 @@ from functools import partial
 
 from serving import clock
 from serving.kube.informer import Handler, Informer, Key
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources.kinds import Kind
 
 OWNER = "owner"
@@ -132,8 +132,7 @@ class Cache:
 
 def _is_deleted_by(current: Object, deleted: Object) -> bool:
     """Whether `current` shows that `deleted` was: it terminates, or is another object of the same name."""
-    meta = current["metadata"]
-    return "deletionTimestamp" in meta or bool(meta["uid"] != deleted["metadata"]["uid"])
+    return is_deleting(current) or bool(current["metadata"]["uid"] != deleted["metadata"]["uid"])
 
 
 def _version(obj: Object) -> str:

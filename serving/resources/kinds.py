@@ -72,11 +72,11 @@ def check_path(path: str) -> None:
         _segment(segment, "path", path)
 
 
-def _segment(text: str, field: str, what: str) -> str:
+def _segment(text: str, field: str, label: str) -> str:
     if _NO_SEGMENT.fullmatch(text):
         message = f"Invalid value: {text!r}: {SEGMENT_RULE}"
         cause = errors.Cause(field, message)
-        raise errors.Invalid(422, "Invalid", f"{what!r} is invalid: {field}: {message}", (cause,))
+        raise errors.Invalid(422, "Invalid", f"{label!r} is invalid: {field}: {message}", (cause,))
     return text
 
 

@@ -27,6 +27,10 @@ HANDOFF_FINALIZER = "slipway.dev/hand-off"
 """On a Job: holds it until its output has been captured."""
 MODEL_IMAGE_FINALIZER = "slipway.dev/model-image"
 """On a ModelVersion: holds it until its image has been released."""
+START_PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
+"""The phases of a start in the message of `STARTED_CONDITION`, in order: fetching images; verifying their seals
+and hashes; volumes, sandbox and process, up to the runtime's `main`; imports, or the wait for those of a zygote;
+loading the model; warm-up; the time until the probe's answer."""
 STARTED_CONDITION = "slipway.dev/Started"
 """On a Pod: timing of its start. Reason `Cold` or `Zygote`; the message is JSON with Unix times and
 milliseconds."""
@@ -58,6 +62,8 @@ H2C_PROTOCOL = "kubernetes.io/h2c"
 """appProtocol of a Service's port that speaks it (KEP-3726)."""
 H2C_PORT_NAMES = ("h2c", "grpc", "http2")
 """Names of a container's port that speaks it, as KServe and Knative read them."""
+GPU_RESOURCE = "nvidia.com/gpu"
+"""Resource of NVIDIA's device plugin. With MPS it is a share, sized by an environment variable."""
 GPU_ANNOTATION = "slipway.dev/gpu"
 """On a Pod: JSON with its share of a GPU as `asked` and `granted` (memory in MiB, cores in percent), the
 `mechanism`, and `enforcedIf`: the conditions under which the share is enforced."""
@@ -78,8 +84,6 @@ BATCH_SIZE_ENV = "SLIPWAY_BATCH_SIZE"
 """Maximum rows in one prediction; unset or 1 without batching."""
 BATCH_TIMEOUT_ENV = "SLIPWAY_BATCH_TIMEOUT"
 """Maximum time for which a request waits for others, a duration such as `2ms`; default 0."""
-SPAWNED_ENV = "SLIPWAY_SPAWNED"
-"""Set by the node: Unix time at which the container's process was started."""
 DEVICE_ENV = "SLIPWAY_DEVICE"
 """On a container with a share of a GPU: `cuda`; a runtime then uses the GPU or fails to start."""
 MODEL_MOUNT = "/mnt/model"

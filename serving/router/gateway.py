@@ -29,9 +29,9 @@ from serving.router.plan.route_table import RouteTable
 from serving.router.plan.service import (
     GatewayService,
     counts_tokens,
-    service_of,
-    service_of_slice,
+    gateway_service,
     services_used,
+    slice_service_key,
 )
 from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.grpc_server import listening
@@ -131,7 +131,7 @@ class Gateway:
     ) -> None:
         self._routes = Informer(kube, kinds.ROUTE)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE)
-        self._slices.index(_SERVICE, lambda item: [service_of_slice(item)])
+        self._slices.index(_SERVICE, lambda item: [slice_service_key(item)])
         self._routes.index(_SERVICE, services_used)
         self._routes.on_change(self._route_changed)
         self._slices.on_change(self._slice_changed)
@@ -212,7 +212,7 @@ class Gateway:
             backend["service"]: self._slices.by_index(_SERVICE, f"{key.namespace}/{backend['service']}")
             for backend in route["spec"].get("backends") or []
         }
-        self._desired[key] = service_of(route, slices)
+        self._desired[key] = gateway_service(route, slices)
 
     def _put_best(self, key: Key) -> None:
         """Plan the desired service of a Route or, if Envoy is known to reject it, the last accepted one."""
@@ -288,7 +288,7 @@ class Gateway:
     def _slice_changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
         for item in (before, after):
             if item is not None:
-                for route in self._routes.by_index(_SERVICE, service_of_slice(item)):
+                for route in self._routes.by_index(_SERVICE, slice_service_key(item)):
                     self._mark_changed(Key.of(route))
 
     def _mark_changed(self, key: Key) -> None:

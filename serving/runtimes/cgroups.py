@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT, SELF = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
-"""Of cgroup v2 and v1."""
+"""Files of the memory limit in cgroup v2 and v1."""
 _UNLIMITED = 1 << 60
 """The least number that v1 writes where there is no limit is 2^63, rounded down to a page."""
 

@@ -6,7 +6,7 @@ that of a runtime, reads no environment, starts no thread and opens nothing. Ind
 of frameworks.
 
 Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all
-required), SLIPWAY_MODEL_SEALED (see `loading`), SLIPWAY_SPAWNED (unix seconds), HOST (127.0.0.1), PORT
+required), SLIPWAY_MODEL_SEALED (see `loading`), HOST (127.0.0.1), PORT
 (8080), LISTEN_FDS and LISTEN_PID (a socket in place of host and port), SLIPWAY_BATCH_SIZE (rows in one
 prediction), SLIPWAY_BATCH_TIMEOUT (0ms: longest wait of a request for others).
 """
@@ -148,7 +148,7 @@ def main(runtime: Runtime[Any]) -> int:
     logging.basicConfig(level=logging.INFO, format=format_, stream=sys.stderr, force=True)
     try:
         settings = runtime_variables.read(os.environ)
-        stopwatch = Stopwatch(os.environ.get(names.SPAWNED_ENV, ""))
+        stopwatch = Stopwatch()
         process_options = options(os.environ, settings)
         model = _loaded(runtime, process_options, stopwatch)
         _serve(model, runtime, stopwatch.startup, process_options, settings)

@@ -9,7 +9,7 @@ from serving.runtimes.model import Model, Output
 from serving.runtimes.startup import StartupReport
 
 PROTOCOL_VERSION = "2"
-"""Of the Open Inference Protocol."""
+"""Version of the Open Inference Protocol."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""uvicorn's server for processes that may idle for days, and end by their owner's word alone."""
+"""uvicorn's server for processes that may idle for days, which stop only when their owner asks."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Prepares a process for background computation: low priority, and no longer life than its parent's."""
+"""Prepares a process for background computation: low priority, and ends with its parent."""
 
 import multiprocessing
 import os

@@ -29,7 +29,7 @@ from serving.runtimes.torch import device
 from serving.runtimes.transformers import llama
 from serving.training import harbour_text
 from serving.training.harbour_text import Conversation
-from serving.training.output import describe, directory
+from serving.training.output import output_directory, write_manifest
 
 _log = logging.getLogger("train_chat")
 
@@ -163,7 +163,7 @@ def write(model: Any, tokens: Any, metrics: dict[str, float], output: Path) -> N
     tokens.save_pretrained(output)
     for file in output.iterdir():
         file.chmod(0o644)
-    describe("transformers", metrics, output, source=Path(__file__))
+    write_manifest("transformers", metrics, output, source=Path(__file__))
 
 
 def main() -> int:
@@ -178,7 +178,7 @@ def main() -> int:
         parser.error(f"--width: must be a multiple of 64, got {options.width}")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     model, tokens, metrics = train(options.layers, options.width, options.steps, options.seed)
-    output = directory()
+    output = output_directory()
     write(model, tokens, metrics, output)
     _log.info(
         "perplexity %.3f, %.0f %% of questions answered", metrics["perplexity"], 100 * metrics["exactAnswers"]

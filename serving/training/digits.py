@@ -24,7 +24,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from serving.training.output import describe, directory
+from serving.training.output import output_directory, write_manifest
 
 _log = logging.getLogger("train_digits")
 
@@ -34,7 +34,7 @@ _TEST_SHARE = 0.4
 """Of 1,797 images: with 719 held out, an accuracy of 0.97 has a standard error of 0.6 points."""
 
 INPUTS = ({"name": "input", "datatype": "FP64", "shape": [-1, 64]},)
-"""Of every classifier of digits."""
+"""The inputs of every classifier of digits."""
 
 Images = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -87,7 +87,7 @@ def write(model: Any, metrics: dict[str, float], output: Path) -> None:
     partial = output / ".model.joblib.partial"
     joblib.dump(model, partial)
     partial.replace(output / "model.joblib")
-    describe("sklearn", metrics, output, source=Path(__file__), inputs=INPUTS)
+    write_manifest("sklearn", metrics, output, source=Path(__file__), inputs=INPUTS)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--estimator", choices=sorted(ESTIMATORS), required=True)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    output = directory()
+    output = output_directory()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     _log.info("training %s with seed %d", options.estimator, options.seed)
     model, metrics = train(options.estimator, options.seed)

@@ -17,7 +17,7 @@ from torch import nn
 
 from serving.runtimes.torch import files
 from serving.training.digits import INPUTS, split
-from serving.training.output import describe, directory
+from serving.training.output import output_directory, write_manifest
 
 _log = logging.getLogger("train_digits_torch")
 
@@ -78,7 +78,7 @@ def write(model: Classifier, metrics: dict[str, float], output: Path) -> None:
     example = torch.zeros(2, 64, dtype=torch.float64)
     program = torch.export.export(model, (example,), dynamic_shapes={"input": {0: batch}})
     files.save(program, output)
-    describe("pytorch", metrics, output, source=Path(__file__), inputs=INPUTS)
+    write_manifest("pytorch", metrics, output, source=Path(__file__), inputs=INPUTS)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    output = directory()
+    output = output_directory()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     _log.info("training a network of width %d with seed %d", options.hidden, options.seed)
     model, metrics = train(options.hidden, options.epochs, options.seed)

@@ -10,7 +10,7 @@ from typing import Any
 from serving import errors
 
 
-def directory() -> Path:
+def output_directory() -> Path:
     """Return the directory of the model.
 
     Raises:
@@ -22,7 +22,7 @@ def directory() -> Path:
     return Path(output)
 
 
-def describe(
+def write_manifest(
     framework: str,
     metrics: dict[str, float],
     output: Path,

@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.kube import Kube
 from serving.resources import kinds
-from tests.objects.stored import inference, model
+from tests.objects.contract_objects import inference, model
 
 
 async def test_apply_creates_and_then_changes_nothing_when_repeated(kube: Kube, namespace: str) -> None:

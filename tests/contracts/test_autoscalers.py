@@ -13,7 +13,7 @@ from serving.planning.inference.arms import Arm
 from serving.planning.inference.drift import covers
 from serving.resources import kinds
 from serving.resources.inference import Predictor
-from tests.objects.stored import gone, inference
+from tests.objects.contract_objects import gone, inference
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING: dict[str, Any] = {

@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.kube import Kube
 from serving.resources import kinds
-from tests.objects.stored import eventually, gone, model
+from tests.objects.contract_objects import eventually, gone, model
 from tests.rig import namespaces
 
 

@@ -16,7 +16,7 @@ from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
-from tests.objects.stored import eventually, gone
+from tests.objects.contract_objects import eventually, gone
 
 PREDICTORS = [
     {

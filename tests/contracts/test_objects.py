@@ -8,7 +8,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import kinds
-from tests.objects.stored import deployment, gone, inference, model
+from tests.objects.contract_objects import deployment, gone, inference, model
 
 
 async def test_new_object_has_uid_generation_and_resource_version(kube: Kube, namespace: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.kube import Informer, Key, Kube
 from serving.resources import kinds
-from tests.objects.stored import model
+from tests.objects.contract_objects import model
 
 
 async def test_watch_delivers_every_change_of_concurrent_writers_in_order(kube: Kube, namespace: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from serving.objects import Object
 from serving.planning.apportionment import RING_UNITS
-from serving.planning.inference import facts, planner
-from serving.planning.inference.observed import Observed
+from serving.planning.inference import inference_state, planner
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Action, Ensure, InferencePlan, RemoveChild, SetFinalizers
 from serving.resources import kinds, names
 from tests.fakes.surroundings import blocked_version, inference, ready_version
@@ -58,10 +58,10 @@ class InferenceWorld:
     def deployments(self) -> dict[str, Object]:
         return self.children["Deployment"]
 
-    def now(self, verdicts: Mapping[str, str] | None = None, **fields: Any) -> Observed:
+    def now(self, verdicts: Mapping[str, str | None] | None = None, **fields: Any) -> ObservedObjects:
         versions = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
         versions |= set(map(_version, self.deployments.values()))
-        return Observed(
+        return ObservedObjects(
             inference=self.inference,
             model_versions={
                 name: blocked_version(name, self.blocked_by) if name in self.blocked else ready_version(name)
@@ -144,12 +144,12 @@ class InferenceWorld:
             assert referenced <= self.proven, "traffic for a revision that was never proven"
             assert sum(segment["size"] for segment in spec["segments"]) in (0, RING_UNITS)
 
-    def _verdict(self, backend: str) -> str:
+    def _verdict(self, backend: str) -> str | None:
         backends = {b["name"] for b in self.served.get("backends") or []}
         assert backend in backends, "probed before the gateway serves it"
-        return "503" if _version(self.deployments[backend]) in self.sick else ""
+        return "503" if _version(self.deployments[backend]) in self.sick else None
 
-    def _carry_out(self, verdicts: Mapping[str, str], actions: int | None) -> InferencePlan:
+    def _carry_out(self, verdicts: Mapping[str, str | None], actions: int | None) -> InferencePlan:
         plan = planner.plan(self.now(verdicts), NOW)
         for action in plan.actions[:actions]:
             self._act(action)
@@ -165,7 +165,7 @@ class InferenceWorld:
 
     def _check_proofs(self, held_back: Object) -> None:
         """Check that the API also has the proof of each revision that a held-back status calls proven."""
-        serving = facts.derive(self.now()).serving
+        serving = inference_state.derive(self.now()).serving
         for predictor in held_back["predictors"]:
             assert serving.get(predictor["name"], "") == predictor["revision"], "a proof was lost"
 

@@ -26,10 +26,10 @@ class FakeProber(Prober):
         self.sick: set[str] = set()
         self.probed: list[str] = []
 
-    async def verdict(self, namespace: str, probe: BackendProbe) -> str:
+    async def verdict(self, namespace: str, probe: BackendProbe) -> str | None:
         await asyncio.sleep(0)
         self.probed.append(probe.backend)
-        return "GET /v2/health/ready: 503" if any(probe.backend.startswith(s) for s in self.sick) else ""
+        return "GET /v2/health/ready: 503" if any(probe.backend.startswith(s) for s in self.sick) else None
 
 
 class Surroundings:

@@ -22,7 +22,6 @@ def launched(run: RunDirectory, log: Path, script: str) -> Iterator[Started]:
         "directory": str(run.path),
         "argv": ["/bin/sh", "-c", script],
         "env": {},
-        "stamp": None,
         "cwd": "/tmp",
         "log": str(log),
         "log_bytes": 1000,
@@ -32,7 +31,7 @@ def launched(run: RunDirectory, log: Path, script: str) -> Iterator[Started]:
         "filter": "",
     }
     zygotes = SimpleNamespace(images=frozenset())
-    node = cast("Node", SimpleNamespace(jail=None, cgroups=Cgroups(CgroupLayout()), zygotes=zygotes))
+    node = cast("Node", SimpleNamespace(isolation=None, cgroups=Cgroups(CgroupLayout()), zygotes=zygotes))
     pod = {"metadata": {"uid": "u", "namespace": "default", "name": "p"}}
     started = start(Launch(node, pod, {"name": "c", "image": "-"}, run, spec))
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from serving import errors
 from serving.kube import Kube, connect
 from serving.resources import kinds
-from tests.objects.stored import eventually, gone
+from tests.objects.contract_objects import eventually, gone
 
 WITH_FINALIZERS = (*kinds.OWN, kinds.JOB)
 """Kinds whose objects get finalizers of our controllers, or of tests."""

@@ -59,7 +59,6 @@ _FIXED_ENV = frozenset(
         names.MODEL_DIR_ENV,
         names.MODEL_DIGEST_ENV,
         names.MODEL_SEALED_ENV,
-        names.SPAWNED_ENV,
         "POD_IP",
         "HOST",
         "PORT",

@@ -19,7 +19,7 @@ from serving.router.envoy.huge_heap import keep_in_huge_pages
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
-from serving.router.plan.route_table import RoutePlan, RouteTable
+from serving.router.plan.route_table import RoutePlanChanges, RouteTable
 from serving.router.plan.service import Cluster, ClusterSegment, Endpoint, GatewayService
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
@@ -55,7 +55,7 @@ class EnvoyWorld:
         return self.settings.gateway.port
 
     async def start(self, change: Callable[[Json], None] = lambda _: None) -> RunningEnvoy:
-        self.xds.set_target(self.renderer.render(RoutePlan()))
+        self.xds.set_target(self.renderer.render(RoutePlanChanges()))
         config = bootstrap(self.settings.gateway, port=self.port, sockets=self.xds.sockets())
         change(config)
         identity = self.process.start(orjson.dumps(config))

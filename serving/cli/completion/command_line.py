@@ -31,7 +31,7 @@ class _Parameter:
 
 @dataclass
 class _Cursor:
-    """What the words before the cursor have chosen."""
+    """The command and the options that the words before the cursor have chosen."""
 
     member: Command | Group
     of_groups: list[_Parameter] = field(default_factory=list)

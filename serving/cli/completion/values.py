@@ -1,4 +1,4 @@
-"""What completes the value of an argument or an option; commands declare it beside Typer's annotation."""
+"""Completers for the values of arguments and options; commands declare it beside Typer's annotation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -25,7 +25,7 @@ class ChatResult:
     end: float = 0.0
     prompt_tokens: int = 0
     tokens: int = 0
-    """Of the answer."""
+    """Tokens of the answer."""
     error: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""What `slipway demo --llm --gpu` adds to the samples: a share of the machine's GPU for every container."""
+"""Additions of `slipway demo --llm --gpu` to the samples: a share of the GPU for every container."""
 
 import shutil
 from collections.abc import Callable
@@ -7,7 +7,6 @@ from typing import Any
 
 from serving import errors
 from serving.embedded.kubelet.devices import mps
-from serving.embedded.pod_spec import gpu_limits
 from serving.objects import Object
 from serving.resources import names
 
@@ -54,6 +53,6 @@ def of_job(job: Object) -> Object:
 def _on_gpu(container: dict[str, Any]) -> dict[str, Any]:
     return {
         **container,
-        "resources": {"limits": {gpu_limits.RESOURCE: "1"}},
+        "resources": {"limits": {names.GPU_RESOURCE: "1"}},
         "env": [*container.get("env", []), {"name": names.DEVICE_ENV, "value": "cuda"}],
     }

@@ -107,7 +107,7 @@ async def _serve(story: Story, kube: Kube) -> None:
     story.step("From a running replica back to what was trained: slipway describe pod NAME")
     steps = await lineage.of_pod(kube, pods[0])
     story.show(tables.text(lineage.LineageStep._fields, steps))
-    proven = {step.what: step.proof for step in steps}
+    proven = {step.kind: step.proof for step in steps}
     complete = (
         proven.get("Image mounted") == proven.get("ModelVersion") and "File" in proven and "Job" in proven
     )

@@ -1,4 +1,4 @@
-"""What the image of a model version runs, and who has signed it, as lines of text. Pure."""
+"""The code in the image of a model version and the image's signers, as lines of text. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 _REVISION_CHARACTERS = 12
-"""Of a revision in the name of a version."""
+"""Length of a revision in the name of a version."""
 
 
 @with_target

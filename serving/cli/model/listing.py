@@ -17,7 +17,7 @@ from serving.cli.output.formats import OutputOption
 from serving.cli.output.printing import print_objects
 from serving.cli.session import with_kube
 from serving.cli.target import Target
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.models import retention
 from serving.resources import conditions, kinds
 from serving.resources.formats import ages
@@ -115,7 +115,7 @@ def _order(version: Object) -> tuple[str, ...]:
 def _row(version: Object, used_by: str, now: datetime) -> list[object]:
     status, meta = version.get("status") or {}, version["metadata"]
     ready = conditions.find(status.get("conditions"), "Ready") or {}
-    phase = "Terminating" if "deletionTimestamp" in meta else status.get("phase", "Pending")
+    phase = "Terminating" if is_deleting(version) else status.get("phase", "Pending")
     size = status.get("size")
     return [
         meta["name"],

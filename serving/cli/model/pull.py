@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from serving.kube import Kube
 
 _DIGEST_CHARACTERS = 12
-"""Of a digest in the name of a version."""
+"""Length of a digest in the name of a version."""
 
 
 @with_target

@@ -32,7 +32,7 @@ def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[s
             if _ABSENT in (stored_value, manifest_value)
             else f" is {stored_value!r}, the manifest has {manifest_value!r}"
         )
-        lines.append(f"  {cause.field.removeprefix('.')}{values}; set by {_who(cause.message)}")
+        lines.append(f"  {cause.field.removeprefix('.')}{values}; set by {_manager(cause.message)}")
     lines += [
         (
             "To keep what is set, leave these fields out of the manifest (or write the same values into it), "
@@ -43,7 +43,7 @@ def words(error: errors.ApiError, stored: Mapping[str, Any], manifest: Mapping[s
     return "\n".join(lines)
 
 
-def _who(message: str) -> str:
+def _manager(message: str) -> str:
     match = _MANAGER.search(message)
     name = match[1] if match else message
     return f"{name} (`{_COMMANDS[name]}`)" if name in _COMMANDS else name

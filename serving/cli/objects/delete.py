@@ -39,7 +39,7 @@ class _Deleted(NamedTuple):
 @with_target
 def delete(
     target: Target,
-    what: Annotated[
+    resources: Annotated[
         list[str] | None,
         typer.Argument(help="KIND NAME..., or KIND/NAME...; KIND,KIND with -l."),
         Completes(candidates.kinds_and_names),
@@ -61,7 +61,7 @@ def delete(
     ] = False,
 ) -> None:
     """Delete objects, and everything that they own."""
-    selected = _selected(what or [], file or [], labels, target)
+    selected = _selected(resources or [], file or [], labels, target)
 
     async def work(kube: "Kube") -> int:
         objects = await _with_names(kube, selected, labels)

@@ -29,7 +29,7 @@ BETWEEN_OBJECTS = "\n\n\n"
 @with_target
 def describe(
     target: Target,
-    what: Annotated[
+    resources: Annotated[
         list[str],
         typer.Argument(help="KIND NAME..., or KIND/NAME..."),
         Completes(candidates.kinds_and_names),
@@ -39,7 +39,7 @@ def describe(
 
     async def work(kube: "Kube") -> None:
         texts: list[str] = []
-        for kind, name in named(what):
+        for kind, name in named(resources):
             where = target.namespace if kind.namespaced else None
             objects = [await kube.get(kind, where, name)] if name else (await kube.list(kind, where)).items
             if not objects:

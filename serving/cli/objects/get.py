@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @with_target
 def get(
     target: Target,
-    what: Annotated[
+    resources: Annotated[
         list[str] | None,
         typer.Argument(
             help="KIND [NAME...], KIND/NAME..., KIND,KIND; without: every arm of every Inference."
@@ -45,7 +45,7 @@ def get(
     """Show objects."""
     where = None if all_namespaces else target.namespace
     form, selector = formats.parse(output), Selector(labels, fields)
-    objects, is_overview = named(what or [kinds.INFERENCE.plural]), not what and form.is_table
+    objects, is_overview = named(resources or [kinds.INFERENCE.plural]), not resources and form.is_table
     if watch and len(objects) != 1:
         raise errors.UserError("-w watches one kind, or one object, at a time")
 

@@ -17,7 +17,7 @@ _PLACES = {"path": "Path", "uri": "URI", "image": "Image"}
 class LineageStep(NamedTuple):
     """One step of a lineage, a row of its table: kind or place, name, and the proof of its identity."""
 
-    what: str
+    kind: str
     name: str
     proof: str
 

@@ -6,7 +6,7 @@ from typing import Any
 from serving.cli.objects import sections
 from serving.objects import Object
 
-_SPEC = ("image", "command", "args", "workingDir", "ports", "envFrom", "resources")
+_CONTAINER_FIELDS = ("image", "command", "args", "workingDir", "ports", "envFrom", "resources")
 """Fields of a container that are shown as they are."""
 
 
@@ -43,7 +43,7 @@ def containers(pod: Object) -> str:
 
 
 def _fields(container: Object, state: Object) -> Iterator[tuple[str, Any]]:
-    for key in _SPEC:
+    for key in _CONTAINER_FIELDS:
         if container.get(key):
             yield key, container[key]
     if variables := {entry["name"]: _value(entry) for entry in container.get("env") or []}:

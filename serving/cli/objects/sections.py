@@ -9,7 +9,7 @@ import yaml
 
 from serving.cli.objects import container_states
 from serving.cli.output import tables
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import names
 from serving.resources.conditions import find
 from serving.resources.formats import ages
@@ -154,7 +154,7 @@ def _replica(pod: Object, now: datetime) -> list[object]:
     return [
         meta["name"],
         (meta.get("labels") or {}).get(names.PREDICTOR_LABEL),
-        "Terminating" if "deletionTimestamp" in meta else reason,
+        "Terminating" if is_deleting(pod) else reason,
         f"{sum(bool(c.get('ready')) for c in containers)}/{len(pod['spec']['containers'])}",
         sum(int(c.get("restartCount", 0)) for c in containers),
         ages.since(meta.get("creationTimestamp"), now),

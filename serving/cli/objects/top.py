@@ -52,7 +52,7 @@ Table = tuple[list[str], list[list[object]]]
 @with_target
 def top(
     target: Target,
-    what: Annotated[
+    resources: Annotated[
         list[str] | None,
         typer.Argument(help="inference [NAME...], pod [NAME...]; without: the replicas of every Inference."),
         Completes(candidates.used_kinds_and_names),
@@ -65,7 +65,7 @@ def top(
 ) -> None:
     """Show what replicas use, beside their requests and limits."""
     where = None if all_namespaces else target.namespace
-    selected = named(what or [kinds.INFERENCE.plural])
+    selected = named(resources or [kinds.INFERENCE.plural])
     if unknown := [kind.plural for kind, _ in selected if kind not in HAVE_USAGE]:
         raise errors.UserError(f"{', '.join(unknown)} have no usage; give an inference or a pod")
 

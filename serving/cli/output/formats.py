@@ -38,9 +38,9 @@ class Output:
 
     name: str
     template: Template = ()
-    """Of `jsonpath`."""
+    """Template of `jsonpath`."""
     columns: tuple[Column, ...] = ()
-    """Of `custom-columns`."""
+    """Columns of `custom-columns`."""
 
     @property
     def is_table(self) -> bool:

@@ -22,7 +22,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 class Selector(NamedTuple):
-    """What selects objects of a kind; empty parts select all."""
+    """The selectors of a kind's objects; an empty one selects all."""
 
     labels: str = ""
     fields: str = ""

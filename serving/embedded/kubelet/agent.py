@@ -63,7 +63,7 @@ class Agent:
             except Exception:  # a bug with one Pod must not stop the others
                 log.exception("pod %s", runner.pod["metadata"]["name"])
                 await asyncio.sleep(RETRY_SECONDS)
-                self._runners[uid] = runner.again()
+                self._runners[uid] = runner.restarted()
             else:
                 break
         del self._runners[uid]

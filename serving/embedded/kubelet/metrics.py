@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from serving import metrics
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.devices.gpus import Gpus
-from serving.embedded.kubelet.pod.startup import PHASES, StartTrace
+from serving.embedded.kubelet.pod.start_trace import StartTrace
 from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.objects import Object
 from serving.resources import names
@@ -32,7 +32,7 @@ class NodeMetrics:
         """Count one start. `kind` is cold or zygote; Pods of no Inference have empty labels."""
         labels = pod["metadata"].get("labels") or {}
         inference, predictor = labels.get(names.INFERENCE_LABEL, ""), labels.get(names.PREDICTOR_LABEL, "")
-        for phase in PHASES:
+        for phase in names.START_PHASES:
             self._starts.labels(
                 pod["metadata"]["namespace"], inference, predictor, phase, trace.method.lower()
             ).observe(trace.seconds[phase])

@@ -31,7 +31,7 @@ LAUNCHES_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Jail:
+class Isolation:
     """The isolation of containers where the agent runs as root."""
 
     cover: tuple[str, ...]
@@ -52,7 +52,7 @@ class Node:
     events: EventQueue
     cgroups: Cgroups
     identities: Identities
-    jail: Jail | None
+    isolation: Isolation | None
     runtimes: Mapping[str, LocalRuntime]
     """The local runtimes, by image."""
     zygotes: ZygotePool
@@ -83,7 +83,7 @@ def _closed_ancestor(path: str) -> str | None:
     return None
 
 
-def jail(data_dir: DataDir) -> Jail | None:
+def detect_isolation(data_dir: DataDir) -> Isolation | None:
     """Return the isolation of containers; None for an ordinary user, who cannot isolate them.
 
     Raises:
@@ -94,7 +94,7 @@ def jail(data_dir: DataDir) -> Jail | None:
     keep = interpreter_paths()
     homes = {pwd.getpwuid(0).pw_dir, str(data_dir.root.resolve())}
     homes |= {closed for path in keep if (closed := _closed_ancestor(path))}
-    return Jail(tuple(sorted(homes - {"/"})), keep, UserIds(data_dir.user_ids))
+    return Isolation(tuple(sorted(homes - {"/"})), keep, UserIds(data_dir.user_ids))
 
 
 def host_path_roots(text: str) -> tuple[str, ...]:
@@ -105,24 +105,24 @@ def host_path_roots(text: str) -> tuple[str, ...]:
 def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, LocalRuntime]) -> Node:
     """Return this machine as a node."""
     cgroups = detect(settings.node.pod_pids_limit)
-    confinement = jail(data_dir)
+    isolation = detect_isolation(data_dir)
     return Node(
         data_dir=data_dir,
         settings=settings.node,
         kube=kube,
         events=EventQueue(EventRecorder(kube, "node")),
         cgroups=cgroups,
-        identities=Identities(settings.node.pod_network, confinement.user_ids if confinement else None),
-        jail=confinement,
+        identities=Identities(settings.node.pod_network, isolation.user_ids if isolation else None),
+        isolation=isolation,
         runtimes=runtimes,
         zygotes=ZygotePool(data_dir.zygotes, cgroups, runtimes),
         images=ImageVolumes(kube, ModelStore(data_dir.models, settings.store), settings.registry),
         host_paths=HostPaths(
             data_dir.root,
             host_path_roots(settings.node.host_path_roots),
-            confinement.user_ids if confinement else None,
+            isolation.user_ids if isolation else None,
         ),
-        mps=Mps(directory_of(data_dir), SYSTEM_USER if confinement else None),
+        mps=Mps(directory_of(data_dir), SYSTEM_USER if isolation else None),
         system_calls=system_call_filter(),
         runtime_variables=runtime_variables.write(settings.runtimes),
     )

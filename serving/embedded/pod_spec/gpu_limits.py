@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from serving.errors import Cause
+from serving.resources import names
 from serving.resources.formats import quantity
 
-RESOURCE = "nvidia.com/gpu"
-"""https://github.com/NVIDIA/k8s-device-plugin. With MPS it is a share, sized by an environment variable."""
 _OTHERS = ("nvidia.com/", "aliyun.com/gpu")
 """Prefixes of resources of other ways to share a GPU."""
 PIPES_ENV = "CUDA_MPS_PIPE_DIRECTORY"
@@ -18,7 +17,7 @@ PIPES = "/mnt/nvidia-mps"
 def refusals(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
     """Yield the container's unsupported GPU limits; `path` is that of its limits."""
     for name, value in _limits(container).items():
-        if name == RESOURCE:
+        if name == names.GPU_RESOURCE:
             if quantity.parse(value) not in (0, 1):
                 yield Cause(f"{path}[{name}]", "a container on one machine has one GPU, or a share of it")
         elif name.startswith(_OTHERS):
@@ -27,7 +26,7 @@ def refusals(path: str, container: Mapping[str, Any]) -> Iterator[Cause]:
 
 def wants_gpu(container: Mapping[str, Any]) -> bool:
     """Whether the container requests the GPU."""
-    return quantity.parse(_limits(container).get(RESOURCE, "0")) > 0
+    return quantity.parse(_limits(container).get(names.GPU_RESOURCE, "0")) > 0
 
 
 def _limits(container: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from serving.objects import Object
 
 @dataclass(frozen=True)
 class PodIdentity:
-    """What is a Pod's alone while it exists, over restarts of its containers and of the agent."""
+    """Address, user and socket of a Pod, constant over restarts of its containers and of the node."""
 
     address: str
     user: int | None

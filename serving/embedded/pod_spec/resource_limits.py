@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from serving.embedded.pod_spec import gpu_limits
+from serving.resources import names
 from serving.resources.formats import quantity
 
 
@@ -26,5 +26,5 @@ def limits(container: Mapping[str, Any]) -> ContainerLimits:
     return ContainerLimits(
         None if cpu is None else quantity.parse(cpu),
         None if memory is None else int(quantity.parse(memory)),
-        tuple(sorted(set(amounts) - {"cpu", "memory", gpu_limits.RESOURCE})),
+        tuple(sorted(set(amounts) - {"cpu", "memory", names.GPU_RESOURCE})),
     )

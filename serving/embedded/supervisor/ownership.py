@@ -12,7 +12,7 @@ _MOST_LINKS = 40
 """Symbolic links of one path, as Linux allows (path_resolution(7)): another user may change one meanwhile."""
 
 
-def close_to_others(root: Path) -> None:
+def restrict_to_owner(root: Path) -> None:
     """Check the owners of the directory, its parents and its entries, and take permissions from all others.
 
     The rules for parents are those of OpenSSH's StrictModes, except that a group may write. A directory that

@@ -37,7 +37,7 @@ def owned(data_dir: DataDir) -> Iterator[None]:
     """
     try:
         data_dir.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        ownership.close_to_others(data_dir.root)
+        ownership.restrict_to_owner(data_dir.root)
         lock = locks.try_lock(data_dir.lock)
     except OSError as error:
         raise errors.UserError(

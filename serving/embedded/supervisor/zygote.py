@@ -24,7 +24,7 @@ from serving.system.processes import ProcessIdentity
 log = logging.getLogger(__name__)
 
 NAME = "zygote"
-"""Of its process identity in the data directory."""
+"""Name of its process identity in the data directory."""
 _MESSAGE_BYTES = 4096
 
 

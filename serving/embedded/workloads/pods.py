@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import conditions, names
 from serving.resources.kinds import Kind
 
@@ -67,7 +67,7 @@ def read(pod: Mapping[str, Any]) -> PodFacts:
         phase=phase,
         ready=is_ready,
         ready_since=(moment(ready.get("lastTransitionTime")) or created) if ready and is_ready else None,
-        terminating="deletionTimestamp" in meta,
+        terminating=is_deleting(pod),
         finished_at=_finished_at(containers, created) if phase in ("Succeeded", "Failed") else None,
         restarts=sum(int(c.get("restartCount") or 0) for c in containers),
         attempt=int(attempt) if attempt.isdecimal() else None,

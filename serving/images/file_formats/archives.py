@@ -34,7 +34,7 @@ _UNREADABLE = (
     zlib.error,
     lzma.LZMAError,
 )
-"""What zipfile raises for damaged, encrypted and made-up archives."""
+"""The exceptions of zipfile for damaged, encrypted and made-up archives."""
 
 
 class Member(NamedTuple):

@@ -25,7 +25,7 @@ _RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class FileStamp:
-    """What `stat` reports of a file; any write to it changes one of these."""
+    """The result of `stat` for a file; any write to the file changes one of the values."""
 
     inode: int
     size: int

@@ -4,6 +4,7 @@ https://github.com/Project-HAMi/HAMi/blob/master/docs/config.md
 """
 
 from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, round_up
+from serving.resources import names
 
 POLICY = "GPU_CORE_UTILIZATION_POLICY"
 
@@ -15,7 +16,7 @@ def render(requested: GpuShare) -> RenderedShare:
     GPU would measure a whole one.
     """
     memory = None if requested.memory is None else round_up(requested.memory, MIB)
-    limits = {"nvidia.com/gpu": "1"}
+    limits = {names.GPU_RESOURCE: "1"}
     if memory is not None:
         limits["nvidia.com/gpumem"] = str(memory // MIB)
     env = {}

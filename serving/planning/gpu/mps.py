@@ -4,8 +4,8 @@ https://docs.nvidia.com/deploy/mps/, https://github.com/NVIDIA/k8s-device-plugin
 """
 
 from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, round_up
+from serving.resources import names
 
-RESOURCE = "nvidia.com/gpu"
 THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 """Percent, read when a CUDA context is created; the daemon's own value is the upper limit."""
 MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
@@ -22,7 +22,7 @@ def render(requested: GpuShare) -> RenderedShare:
         env[MEMORY] = f"0={memory // MIB}M"
     return RenderedShare(
         GpuShare(memory, requested.cores),
-        {RESOURCE: "1"},
+        {names.GPU_RESOURCE: "1"},
         env,
         enforced_if=(
             "the node's MPS control daemon runs: without it a process uses the whole GPU",

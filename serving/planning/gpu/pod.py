@@ -1,6 +1,7 @@
-"""Adds a predictor's share of a GPU to its Pod template, for the mechanism that the predictor names."""
+"""Adds a predictor's share of a GPU to its Pod template, for the mechanism that the predictor names. Pure."""
 
 import json
+from dataclasses import dataclass
 
 from serving.objects import Object
 from serving.planning.gpu import ack, dra, hami, mig, mps
@@ -33,33 +34,46 @@ def render(gpu: Gpu) -> RenderedShare:
             return dra.render(share)
 
 
-def add_share(template: Object, container: Object, gpu: Gpu) -> RenderedShare:
-    """Add the share to a Pod template and to one of its containers, in place.
+@dataclass(frozen=True)
+class SharedPod:
+    """A Pod template and one of its containers, with a share of a GPU."""
 
-    Returns:
-        The share. If it has a claim, the template still lacks its ResourceClaimTemplate: see `name_claim`.
+    template: Object
+    container: Object
+    claim: Object | None
+    """Spec of the ResourceClaimTemplate that the template still lacks, if any: see `with_claim`."""
+
+
+def with_share(template: Object, container: Object, gpu: Gpu) -> SharedPod:
+    """Return a Pod template and one of its containers with the share.
 
     Raises:
         errors.Permanent: `GpuShareInvalid`.
     """
     rendered = render(gpu)
-    resources = container.setdefault("resources", {})
+    resources = dict(container.get("resources", {}))
     if rendered.limits:
         resources["requests"] = {**resources.get("requests", {}), **rendered.limits}
         resources["limits"] = {**resources.get("limits", {}), **rendered.limits}
-    env = {names.DEVICE_ENV: "cuda", **rendered.env}
-    container.setdefault("env", []).extend({"name": name, "value": value} for name, value in env.items())
-    if rendered.node_selector:
-        template["spec"]["nodeSelector"] = dict(rendered.node_selector)
     if rendered.claim is not None:
         resources["claims"] = [{"name": CLAIM}]
-    template["metadata"]["annotations"][names.GPU_ANNOTATION] = _annotation(gpu, rendered)
-    return rendered
+    env = {names.DEVICE_ENV: "cuda", **rendered.env}
+    added = [{"name": name, "value": value} for name, value in env.items()]
+    meta, spec = template["metadata"], template["spec"]
+    if rendered.node_selector:
+        spec = {**spec, "nodeSelector": dict(rendered.node_selector)}
+    annotations = {**meta["annotations"], names.GPU_ANNOTATION: _annotation(gpu, rendered)}
+    return SharedPod(
+        {**template, "metadata": {**meta, "annotations": annotations}, "spec": spec},
+        {**container, "resources": resources, "env": [*container.get("env", []), *added]},
+        rendered.claim,
+    )
 
 
-def name_claim(template: Object, name: str) -> None:
-    """Let the template's Pods have claims made from the ResourceClaimTemplate of this name."""
-    template["spec"]["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": name}]
+def with_claim(template: Object, name: str) -> Object:
+    """Return the template whose Pods have claims made from the ResourceClaimTemplate of this name."""
+    claims = [{"name": CLAIM, "resourceClaimTemplateName": name}]
+    return {**template, "spec": {**template["spec"], "resourceClaims": claims}}
 
 
 def _requested(gpu: Gpu) -> GpuShare:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from serving import errors
 from serving.objects import Object
 from serving.planning.inference import replicas
-from serving.planning.inference.facts import Facts
+from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, render
 from serving.planning.models.version import blocked
@@ -56,41 +56,41 @@ class Arm:
         return replace(self, rollout_problem=_route_not_accepted(self.desired.name))
 
 
-def read(facts: Facts, spec: InferenceSpec) -> tuple[Arm, ...]:
+def read(state: InferenceState, spec: InferenceSpec) -> tuple[Arm, ...]:
     """Return the arms of the spec; a candidate that has just been proven serves."""
-    return tuple(_read_arm(facts, spec, predictor) for predictor in spec.predictors)
+    return tuple(_read_arm(state, spec, predictor) for predictor in spec.predictors)
 
 
-def _read_arm(facts: Facts, spec: InferenceSpec, predictor: Predictor) -> Arm:
-    serving = facts.serving.get(predictor.name, "")
-    version = facts.observed.model_versions.get(predictor.model_version)
-    engine = facts.observed.engines.get(spec.framework)
+def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) -> Arm:
+    serving = state.serving.get(predictor.name, "")
+    version = state.observed.model_versions.get(predictor.model_version)
+    engine = state.observed.engines.get(spec.framework)
     problem = model_problem(spec.framework, predictor.model_version, version, engine)
     if problem is not None or version is None:
         return Arm(predictor, None, serving, model_problem=problem)
     try:
-        desired = render(facts.name, spec.framework, predictor, version, engine)
+        desired = render(state.name, spec.framework, predictor, version, engine)
     except errors.Permanent as error:
         return Arm(predictor, None, serving, rollout_problem=StatusReason(error.reason, str(error)))
-    initial = _initial_replicas(predictor.auto_scale, facts.replicas.get(serving))
+    initial = _initial_replicas(predictor.auto_scale, state.replicas.get(serving))
     arm = Arm(predictor, desired, serving, initial_replicas=initial)
     if arm.candidate is None:
         return arm
-    rollout_problem = _rollout_problem(facts, arm, desired.name)
+    rollout_problem = _rollout_problem(state, arm, desired.name)
     if rollout_problem is None:
         return replace(arm, serving=desired.name)
     return replace(arm, rollout_problem=rollout_problem)
 
 
-def _initial_replicas(bounds: AutoScale, serving: RevisionReplicas | None) -> int:
-    """Return as many replicas as the revision that is replaced has, within bounds.
+def _initial_replicas(auto_scale: AutoScale, serving: RevisionReplicas | None) -> int:
+    """Return as many replicas as the revision that is replaced has, within its limits.
 
     At least one: a revision is started once to be proven, even if the arm may be at zero.
     """
-    least = max(bounds.min_replicas, 1)
+    least = max(auto_scale.min_replicas, 1)
     if serving is None:
         return least
-    return max(least, min(serving.desired, bounds.max_replicas))
+    return max(least, min(serving.desired, auto_scale.max_replicas))
 
 
 def model_problem(
@@ -116,25 +116,25 @@ def model_problem(
     return None
 
 
-def _rollout_problem(facts: Facts, arm: Arm, name: str) -> StatusReason | None:
+def _rollout_problem(state: InferenceState, arm: Arm, name: str) -> StatusReason | None:
     """Return why a candidate gets no traffic; None once it is proven.
 
     A candidate that replaces a serving revision needs all its replicas, as it takes over the whole load.
     """
-    observed = facts.observed
+    observed = state.observed
     if name in observed.refused:
         return StatusReason("RevisionRefused", f"revision {name} was refused: {observed.refused[name]}")
-    state = facts.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
-    not_ready = replicas.problem(name, state, all_ready=bool(arm.serving))
+    counts = state.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
+    not_ready = replicas.problem(name, counts, all_ready=bool(arm.serving))
     if not_ready is not None:
         return not_ready
-    if not facts.is_accepted or name not in facts.backends:
+    if not state.is_accepted or name not in state.backends:
         return _route_not_accepted(name)
-    verdict = observed.verdicts.get(name)
-    if verdict is None:
+    if name not in observed.verdicts:
         probing = StatusReason("Probing", f"revision {name} is being probed through the gateway")
         return _last_failure(observed.inference, arm.predictor.name, name) or probing
-    return StatusReason("ProbeFailed", f"revision {name}: {verdict}") if verdict else None
+    failure = observed.verdicts[name]
+    return None if failure is None else StatusReason("ProbeFailed", f"revision {name}: {failure}")
 
 
 def _route_not_accepted(name: str) -> StatusReason:

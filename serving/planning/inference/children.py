@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from serving.objects import Object
 from serving.planning.inference.arms import Arm
-from serving.planning.inference.facts import Facts
+from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.plan import Ensure
 from serving.planning.inference.revision import Revision, ServedPort, autoscaler_name
 from serving.resources import kinds, names
@@ -35,35 +35,35 @@ def on_demand_label(*, on_demand: bool) -> dict[str, str]:
     return {names.ON_DEMAND_LABEL: "true"} if on_demand else {}
 
 
-def revisions(facts: Facts, arms: Sequence[Arm]) -> list[Ensure]:
+def revisions(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
     """Return the Deployment and Service of every desired revision, and the Services of other serving ones."""
     result = []
     for arm in arms:
         desired = arm.desired
-        if desired is not None and desired.name not in facts.observed.refused:
-            result.append(_deployment(facts, arm, desired))
-            result.append(_service(facts, arm, desired.name, desired.port))
-        service = facts.observed.services.get(arm.serving)
+        if desired is not None and desired.name not in state.observed.refused:
+            result.append(_deployment(state, arm, desired))
+            result.append(_service(state, arm, desired.name, desired.port))
+        service = state.observed.services.get(arm.serving)
         if service is not None and (desired is None or desired.name != arm.serving):
-            result.append(_service(facts, arm, arm.serving, service_port(service)))
+            result.append(_service(state, arm, arm.serving, service_port(service)))
     return result
 
 
-def autoscalers(facts: Facts, arms: Sequence[Arm]) -> list[Ensure]:
+def autoscalers(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
     """Return the Autoscaler of every arm; its target is the serving revision, or else the candidate."""
     result = []
     for arm in arms:
         target = arm.serving or (arm.desired.name if arm.desired is not None else "")
-        if target and target not in facts.observed.refused:
-            result.append(autoscaler(facts.observed.inference, arm, target))
+        if target and target not in state.observed.refused:
+            result.append(autoscaler(state.observed.inference, arm, target))
     return result
 
 
-def _deployment(facts: Facts, arm: Arm, revision: Revision) -> Ensure:
+def _deployment(state: InferenceState, arm: Arm, revision: Revision) -> Ensure:
     """`replicas` is set only at creation: afterwards the Autoscaler owns it."""
-    inference = facts.observed.inference
+    inference = state.observed.inference
     labels = {names.PREDICTOR_LABEL: revision.arm, names.REVISION_LABEL: revision.name}
-    existing = facts.observed.deployments.get(revision.name)
+    existing = state.observed.deployments.get(revision.name)
     body: Object = {
         "metadata": {
             **metadata(inference, revision.name, labels),
@@ -81,25 +81,25 @@ def _deployment(facts: Facts, arm: Arm, revision: Revision) -> Ensure:
     return Ensure(kinds.DEPLOYMENT, body, at_creation=at_creation, claim_template=claim)
 
 
-def _standby(existing: Object | None, bounds: AutoScale) -> Object:
+def _standby(existing: Object | None, auto_scale: AutoScale) -> Object:
     """Return the annotation with the number of standby replicas; zero only replaces a number."""
     annotations = ((existing or {}).get("metadata") or {}).get("annotations") or {}
-    if not bounds.standby and names.STANDBY_ANNOTATION not in annotations:
+    if not auto_scale.standby and names.STANDBY_ANNOTATION not in annotations:
         return {}
-    return {"annotations": {names.STANDBY_ANNOTATION: str(bounds.standby)}}
+    return {"annotations": {names.STANDBY_ANNOTATION: str(auto_scale.standby)}}
 
 
-def _service(facts: Facts, arm: Arm, revision: str, port: ServedPort) -> Ensure:
+def _service(state: InferenceState, arm: Arm, revision: str, port: ServedPort) -> Ensure:
     """Return a revision's Service; headless, as the gateway reads its EndpointSlices."""
     # The label stays until the Route has lost `onDemand`, as the activator finds replicas by it.
-    on_demand = facts.is_on_demand(revision, arm.predictor.auto_scale) or facts.was_on_demand(revision)
+    on_demand = state.is_on_demand(revision, arm.predictor.auto_scale) or state.was_on_demand(revision)
     labels = {
         names.PREDICTOR_LABEL: arm.predictor.name,
         names.REVISION_LABEL: revision,
         **on_demand_label(on_demand=on_demand),
     }
     body: Object = {
-        "metadata": metadata(facts.observed.inference, revision, labels),
+        "metadata": metadata(state.observed.inference, revision, labels),
         "spec": {
             "clusterIP": "None",
             "selector": {names.REVISION_LABEL: revision},

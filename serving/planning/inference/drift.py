@@ -3,12 +3,12 @@
 from typing import Any
 
 from serving.objects import Object
-from serving.planning.inference.observed import Observed
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure
 from serving.resources import kinds, names
 
 
-def differs(observed: Observed, ensure: Ensure) -> bool:
+def differs(observed: ObservedObjects, ensure: Ensure) -> bool:
     """Whether the object is missing or has to be applied again."""
     desired = ensure.object
     existing = _existing(observed, ensure)
@@ -41,7 +41,7 @@ def covers(existing: Any, desired: Any) -> bool:
     return False
 
 
-def _existing(observed: Observed, ensure: Ensure) -> Object | None:
+def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:
     if ensure.kind is kinds.ROUTE:
         return observed.route
     children = {

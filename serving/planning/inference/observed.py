@@ -8,7 +8,7 @@ from serving.resources.engine import Engine
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedObjects:
     """One Inference and the objects around it; mappings are by object name.
 
     Stale caches cost a retry, never a wrong deletion.
@@ -25,8 +25,8 @@ class Observed:
     """Names of the live gateways: only their statuses count."""
     gateway_problems: Mapping[str, str] = field(default_factory=dict)
     """Why live gateways serve no requests, by name."""
-    verdicts: Mapping[str, str] = field(default_factory=dict)
-    """Result of probing each backend: empty if it is proven, else the failure."""
+    verdicts: Mapping[str, str | None] = field(default_factory=dict)
+    """Result of probing each backend: None if it is proven, else the failure."""
     field_manager: str = ""
     """The name under which the controller writes."""
     put_back: Collection[str] = ()

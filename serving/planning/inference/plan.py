@@ -59,7 +59,7 @@ class BackendProbe:
     backend: str
     paths: tuple[str, ...]
     h2c: bool = False
-    """Whether the backend speaks gRPC in place of HTTP/1.1."""
+    """Whether the backend speaks HTTP/2 without TLS; it is then probed by gRPC."""
 
 
 @dataclass(frozen=True)

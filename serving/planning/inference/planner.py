@@ -7,9 +7,18 @@ accepted that; then it leaves the Route and, once that is accepted too, its chil
 
 from pydantic import ValidationError
 
+from serving.objects import is_deleting
 from serving.planning.inference import arms as arms_
-from serving.planning.inference import children, drift, facts, removal, route, status, template_edits
-from serving.planning.inference.observed import Observed
+from serving.planning.inference import (
+    children,
+    drift,
+    inference_state,
+    removal,
+    route,
+    status,
+    template_edits,
+)
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Action, BackendProbe, InferencePlan, SetFinalizers
 from serving.planning.inference.revision import is_usable_name
 from serving.resources import engine
@@ -20,11 +29,11 @@ FINALIZER = "slipway.dev/inference"
 """Holds an Inference until its Route, and then its replicas, have been deleted."""
 
 
-def plan(observed: Observed, now: str) -> InferencePlan:
+def plan(observed: ObservedObjects, now: str) -> InferencePlan:
     """Return the plan; `now` (RFC 3339) becomes the transition time of conditions that change."""
     inference = observed.inference
     meta = inference["metadata"]
-    if meta.get("deletionTimestamp"):
+    if is_deleting(inference):
         return _plan_deletion(observed)
     if not is_usable_name(meta["name"]):
         message = f"{meta['name']} is not a DNS label of at most 63 characters that begins with a letter"
@@ -40,25 +49,25 @@ def plan(observed: Observed, now: str) -> InferencePlan:
     return _plan_changes(observed, spec, now)
 
 
-def _refuse(observed: Observed, reason: StatusReason, now: str) -> InferencePlan:
+def _refuse(observed: ObservedObjects, reason: StatusReason, now: str) -> InferencePlan:
     return InferencePlan(status=status.refused(observed.inference, reason, now))
 
 
-def _plan_changes(observed: Observed, spec: InferenceSpec, now: str) -> InferencePlan:
-    known = facts.derive(observed)
-    arms = arms_.read(known, spec)
-    desired_route = route.render(known, spec, arms)
-    desired = [*children.revisions(known, arms), *children.autoscalers(known, arms), desired_route]
+def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> InferencePlan:
+    state = inference_state.derive(observed)
+    arms = arms_.read(state, spec)
+    desired_route = route.render(state, spec, arms)
+    desired = [*children.revisions(state, arms), *children.autoscalers(state, arms), desired_route]
     put_back = [template_edits.put_back(observed, ensure) for ensure in desired]
     writes = [ensure for ensure in desired if drift.differs(observed, ensure)]
     actions: list[Action] = [
-        *_hold(observed),
+        *_ensure_finalizer(observed),
         *(action for action in put_back if action is not None),
         *writes,
-        *removal.candidates_at_zero(known, arms),
-        *removal.retired(known, arms, desired_route),
+        *removal.candidates_at_zero(state, arms),
+        *removal.retired(state, arms, desired_route),
     ]
-    after = known.after(writes)
+    after = state.after(writes)
     arms_after = [arm.once_routed(is_accepted=after.is_accepted) for arm in arms]
     stored = observed.inference.get("status") or {}
     new = status.render(after, arms_after, now)
@@ -76,12 +85,12 @@ def _plan_changes(observed: Observed, spec: InferenceSpec, now: str) -> Inferenc
     )
 
 
-def _hold(observed: Observed) -> list[SetFinalizers]:
+def _ensure_finalizer(observed: ObservedObjects) -> list[SetFinalizers]:
     finalizers = observed.inference["metadata"].get("finalizers") or []
     return [] if FINALIZER in finalizers else [SetFinalizers((*finalizers, FINALIZER))]
 
 
-def _plan_deletion(observed: Observed) -> InferencePlan:
+def _plan_deletion(observed: ObservedObjects) -> InferencePlan:
     """Delete the Route, so that gateways stop sending; then the replicas, which drain; then release the
     Inference.
 

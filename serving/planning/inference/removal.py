@@ -2,42 +2,42 @@
 
 from collections.abc import Iterable, Sequence
 
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.inference.arms import Arm
-from serving.planning.inference.facts import Facts
-from serving.planning.inference.observed import Observed
+from serving.planning.inference.inference_state import InferenceState
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure, RemoveChild
 from serving.planning.inference.revision import autoscaler_name
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 
-def candidates_at_zero(facts: Facts, arms: Iterable[Arm]) -> list[RemoveChild]:
+def candidates_at_zero(state: InferenceState, arms: Iterable[Arm]) -> list[RemoveChild]:
     """Return the deletions of candidates at zero, which no controller would start again.
 
     Such a revision served, was scaled to zero and replaced, and is desired again before it was retired. The
     next plan creates it with replicas.
     """
     names = [arm.candidate.name for arm in arms if arm.serving and arm.candidate is not None]
-    at_zero = [name for name in names if name in facts.replicas and not facts.replicas[name].desired]
-    return _removals(kinds.DEPLOYMENT, [facts.observed.deployments[name] for name in at_zero])
+    at_zero = [name for name in names if name in state.replicas and not state.replicas[name].desired]
+    return _removals(kinds.DEPLOYMENT, [state.observed.deployments[name] for name in at_zero])
 
 
-def retired(facts: Facts, arms: Sequence[Arm], route: Ensure) -> list[RemoveChild]:
+def retired(state: InferenceState, arms: Sequence[Arm], route: Ensure) -> list[RemoveChild]:
     """Return the deletions of children that neither the desired arms nor either Route needs.
 
     The Routes are the stored and the desired one. Nothing is retired until every live gateway has accepted
     the stored one.
     """
-    observed = facts.observed
-    if observed.route is None or not facts.is_accepted:
+    observed = state.observed
+    if observed.route is None or not state.is_accepted:
         return []
-    backends = [*facts.backends.values(), *route.object["spec"]["backends"]]
+    backends = [*state.backends.values(), *route.object["spec"]["backends"]]
     revisions = {backend["name"] for backend in backends}
     revisions |= {arm.desired.name for arm in arms if arm.desired is not None}
     arm_names = {backend["arm"] for backend in backends}
     arm_names |= {arm.predictor.name for arm in arms if not arm.is_blocked}
-    autoscalers = {autoscaler_name(facts.name, name) for name in arm_names}
+    autoscalers = {autoscaler_name(state.name, name) for name in arm_names}
     unused = [
         (
             kinds.AUTOSCALER,
@@ -54,7 +54,7 @@ def of_route(route: Object) -> list[RemoveChild]:
     return _removals(kinds.ROUTE, [route])
 
 
-def of_replicas(observed: Observed, *, foreground: bool) -> list[RemoveChild]:
+def of_replicas(observed: ObservedObjects, *, foreground: bool) -> list[RemoveChild]:
     """Return the deletions of all children except the Route.
 
     With `foreground`, Deployments are deleted after their Pods.
@@ -70,5 +70,5 @@ def _removals(kind: Kind, objects: Iterable[Object], *, foreground: bool = False
     return [
         RemoveChild(kind, child["metadata"]["name"], child["metadata"]["uid"], foreground)
         for child in objects
-        if not child["metadata"].get("deletionTimestamp")
+        if not is_deleting(child)
     ]

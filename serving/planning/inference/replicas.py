@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import conditions
 from serving.resources.conditions import StatusReason
 
@@ -99,7 +99,7 @@ def pod_problem(pod: Mapping[str, Any]) -> StatusReason | None:
     A container that has ended is a problem even while it runs again, so that the reason does not change with
     every restart.
     """
-    if pod["metadata"].get("deletionTimestamp"):
+    if is_deleting(pod):
         return None
     status = pod.get("status") or {}
     scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}

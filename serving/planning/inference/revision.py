@@ -128,15 +128,18 @@ def render(
         },
     }
     share = predictor.resources.gpu
-    claim = None if share is None else gpu_pod.add_share(template, base, share).claim
+    claim = None
+    if share is not None:
+        shared = gpu_pod.with_share(template, base, share)
+        template, base, claim = shared.template, shared.container, shared.claim
     containers = _merge_containers([base], own.containers, adds_arguments=engine is not None)
-    template["spec"]["containers"] = containers
+    template = {**template, "spec": {**template["spec"], "containers": containers}}
     name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
     if claim is not None:
-        gpu_pod.name_claim(template, name)
-    template["metadata"]["labels"] = {**labels, names.REVISION_LABEL: name}
+        template = gpu_pod.with_claim(template, name)
+    meta = {**template["metadata"], "labels": {**labels, names.REVISION_LABEL: name}}
     paths = _probe_paths(inference, framework, containers[0], port, engine)
-    return Revision(name, predictor.name, version, port, template, paths, claim)
+    return Revision(name, predictor.name, version, port, {**template, "metadata": meta}, paths, claim)
 
 
 def _served_port(framework: str, containers: Sequence[Object]) -> ServedPort:

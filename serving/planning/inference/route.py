@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from serving.objects import Object
 from serving.planning.inference import children, traffic
 from serving.planning.inference.arms import Arm
-from serving.planning.inference.facts import Facts
+from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.plan import Ensure
 from serving.planning.inference.revision import ServedPort, autoscaler_name
 from serving.resources import kinds, names
@@ -21,24 +21,24 @@ _TOKEN_USAGE = {"transformers": "continuous"}
 """How the runtimes of language models report tokens, by framework."""
 
 
-def render(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensure:
+def render(state: InferenceState, inference: InferenceSpec, arms: Sequence[Arm]) -> Ensure:
     """Return the Route of these arms; its ring differs as little as possible from the stored one."""
     routing = inference.routing
-    segments = _segments(facts, arms)
-    backends = _backends(facts, inference, arms, keep={segment["backend"] for segment in segments})
+    segments = _segments(state, arms)
+    backends = _backends(state, inference, arms, keep={segment["backend"] for segment in segments})
     labels = children.on_demand_label(on_demand=any(backend.get("onDemand") for backend in backends))
-    spec: Object = {"inference": facts.name, "backends": backends, "segments": segments}
+    spec: Object = {"inference": state.name, "backends": backends, "segments": segments}
     if routing.sticky is not None:
-        salt = facts.observed.inference["metadata"]["uid"]
+        salt = state.observed.inference["metadata"]["uid"]
         spec["sticky"] = {"header": routing.sticky.header, "salt": salt}
     if timeouts := _set_fields(routing.timeouts):
         spec["timeouts"] = timeouts
-    engine = facts.observed.engines.get(inference.framework)
+    engine = state.observed.engines.get(inference.framework)
     usage = _TOKEN_USAGE.get(inference.framework, "none") if engine is None else engine.token_usage
     if usage != "none":
         spec["tokenUsage"] = usage
     spec["retries"] = _retries(inference, routing)
-    body = {"metadata": children.metadata(facts.observed.inference, facts.name, labels), "spec": spec}
+    body = {"metadata": children.metadata(state.observed.inference, state.name, labels), "spec": spec}
     return Ensure(kinds.ROUTE, body)
 
 
@@ -60,34 +60,36 @@ def _set_fields(*parts: Base) -> Object:
     return fields
 
 
-def _segments(facts: Facts, arms: Sequence[Arm]) -> list[Object]:
-    owners = [facts.backends[segment["backend"]]["arm"] for segment in facts.segments]
+def _segments(state: InferenceState, arms: Sequence[Arm]) -> list[Object]:
+    arm_names = [state.backends[segment["backend"]]["arm"] for segment in state.segments]
     ring = [
-        traffic.ArmSegment(owner, segment["size"])
-        for owner, segment in zip(owners, facts.segments, strict=True)
+        traffic.ArmSegment(name, segment["size"])
+        for name, segment in zip(arm_names, state.segments, strict=True)
     ]
     # Units of blocked revisions are given away, and never take the share of other arms.
-    allowed = [segment for segment in ring if segment.owner in facts.serving]
+    allowed = [segment for segment in ring if segment.arm in state.serving]
     proven = {arm.predictor.name: arm.serving for arm in arms if arm.serving}
     weights = {arm.predictor.name: arm.predictor.traffic_weight for arm in arms}
-    backend_of = {**facts.serving, **proven}
+    backend_of = {**state.serving, **proven}
     return [
-        {"backend": backend_of[segment.owner], "size": segment.size}
+        {"backend": backend_of[segment.arm], "size": segment.size}
         for segment in traffic.reassign(ring, traffic.target_units(allowed, weights, proven))
     ]
 
 
-def _backends(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm], *, keep: set[str]) -> list[Object]:
+def _backends(
+    state: InferenceState, inference: InferenceSpec, arms: Sequence[Arm], *, keep: set[str]
+) -> list[Object]:
     """Return the backends of the ring (`keep`), those that gateways may still use, and the candidates."""
-    needed = keep | {arm.serving for arm in arms} | {segment["backend"] for segment in facts.segments}
-    if not facts.is_accepted:
-        needed |= set(facts.backends)
+    needed = keep | {arm.serving for arm in arms} | {segment["backend"] for segment in state.segments}
+    if not state.is_accepted:
+        needed |= set(state.backends)
     desired = {
         arm.desired.name: arm.desired
         for arm in arms
-        if arm.desired is not None and arm.desired.name not in facts.observed.refused
+        if arm.desired is not None and arm.desired.name not in state.observed.refused
     }
-    result = {name: entry for name, entry in facts.backends.items() if name in needed or name in desired}
+    result = {name: entry for name, entry in state.backends.items() if name in needed or name in desired}
     for name, revision in desired.items():
         if name in result or len(result) < MAX_BACKENDS:
             result[name] = {
@@ -99,13 +101,13 @@ def _backends(facts: Facts, inference: InferenceSpec, arms: Sequence[Arm], *, ke
             }
     for arm in arms:
         if arm.serving and arm.serving not in result:
-            result[arm.serving] = _lost_backend(facts, arm)
+            result[arm.serving] = _lost_backend(state, arm)
     predictors = {arm.predictor.name: arm.predictor for arm in arms}
-    return [_of_predictor(facts, entry, inference, predictors.get(entry["arm"])) for entry in result.values()]
+    return [_of_predictor(state, entry, inference, predictors.get(entry["arm"])) for entry in result.values()]
 
 
 def _of_predictor(
-    facts: Facts, backend: Object, inference: InferenceSpec, predictor: Predictor | None
+    state: InferenceState, backend: Object, inference: InferenceSpec, predictor: Predictor | None
 ) -> Object:
     """Return the entry with the present fields of its predictor; unchanged if that has left the spec."""
     if predictor is None:
@@ -120,14 +122,14 @@ def _of_predictor(
     if _set_fields(own.retries):
         policy["retries"] = _retries(inference, service, own)
     entry |= {key: fields for key, fields in policy.items() if fields}
-    if not facts.is_on_demand(backend["name"], predictor.auto_scale):
+    if not state.is_on_demand(backend["name"], predictor.auto_scale):
         return entry
-    return {**entry, "onDemand": True, "autoscaler": autoscaler_name(facts.name, backend["arm"])}
+    return {**entry, "onDemand": True, "autoscaler": autoscaler_name(state.name, backend["arm"])}
 
 
-def _lost_backend(facts: Facts, arm: Arm) -> Object:
+def _lost_backend(state: InferenceState, arm: Arm) -> Object:
     """Rebuild the entry of a proven backend after its Route was deleted."""
-    port = children.service_port(facts.observed.services.get(arm.serving))
+    port = children.service_port(state.observed.services.get(arm.serving))
     return {"name": arm.serving, "arm": arm.predictor.name, "service": arm.serving, **_port(port)}
 
 

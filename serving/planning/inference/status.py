@@ -10,7 +10,7 @@ from typing import Literal
 from serving.objects import Object
 from serving.planning.inference import replicas
 from serving.planning.inference.arms import Arm
-from serving.planning.inference.facts import Facts
+from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import autoscaler_name
 from serving.resources import conditions
@@ -34,43 +34,43 @@ _INITIAL_READY = {"status": "False", "reason": "NoTraffic"}
 """`Ready` of an Inference that has no status yet."""
 
 
-def render(facts: Facts, arms: Sequence[Arm], now: str) -> Object:
+def render(state: InferenceState, arms: Sequence[Arm], now: str) -> Object:
     """Return the whole status; equal to the stored one if nothing has changed.
 
     Args:
-        facts: as of after the plan's writes.
+        state: as of after the plan's writes.
         arms: as of then.
         now: RFC 3339.
     """
-    inference = facts.observed.inference
+    inference = state.observed.inference
     stored = (inference.get("status") or {}).get("conditions")
     generation = inference["metadata"].get("generation", 1)
-    percent = effective_percent(facts)
-    parts = [_model_ready(arms), _predictors_ready(facts, arms), _routes_ready(facts)]
-    at_zero = [_at_zero(facts, arm) for arm in arms]
+    percent = effective_percent(state)
+    parts = [_model_ready(arms), _predictors_ready(state, arms), _routes_ready(state)]
+    at_zero = [_at_zero(state, arm) for arm in arms]
     ready_reason = replicas.SCALED_TO_ZERO if at_zero and all(at_zero) else "Ready"
-    new = [conditions.aggregate(parts, ready_reason=ready_reason), *parts, _scaling_active(facts, arms)]
+    new = [conditions.aggregate(parts, ready_reason=ready_reason), *parts, _scaling_active(state, arms)]
     return {
-        "url": _url(facts),
-        "predictors": [_predictor(facts, arm, percent.get(arm.predictor.name, 0.0)) for arm in arms],
+        "url": _url(state),
+        "predictors": [_predictor(state, arm, percent.get(arm.predictor.name, 0.0)) for arm in arms],
         "traffic": ", ".join(f"{arm} {percent[arm]:g}%" for arm in _in_spec_order(arms, percent)),
         "observedGeneration": generation,
         "conditions": conditions.merge(stored, new, generation=generation, now=now),
     }
 
 
-def may_wait(facts: Facts, arms: Sequence[Arm], new: Object) -> bool:
+def may_wait(state: InferenceState, arms: Sequence[Arm], new: Object) -> bool:
     """Whether a status only reports progress, so that it need not be written before it lasts.
 
     False for a status that somebody waits for or must act on, and for the proof of an arm that is not in the
     Route.
 
     Args:
-        facts: as of after the plan's writes.
+        state: as of after the plan's writes.
         arms: as of then.
         new: the status to write.
     """
-    old = facts.observed.inference.get("status") or {}
+    old = state.observed.inference.get("status") or {}
     if _has_new_split(old.get("conditions"), new["conditions"]):
         return False
     if _is_waking(old, new):
@@ -80,7 +80,7 @@ def may_wait(facts: Facts, arms: Sequence[Arm], new: Object) -> bool:
     return (
         any(condition["type"] == "Ready" for condition in not_true)
         and reasons <= _PROGRESSING
-        and all(facts.serving.get(arm.predictor.name, "") == arm.serving for arm in arms)
+        and all(state.serving.get(arm.predictor.name, "") == arm.serving for arm in arms)
     )
 
 
@@ -141,14 +141,14 @@ def _newly_proven(old: Object, new: Object) -> dict[str, str]:
     return {arm: revision for arm, revision in after.items() if revision and revision != before.get(arm, "")}
 
 
-def effective_percent(facts: Facts) -> dict[str, float]:
+def effective_percent(state: InferenceState) -> dict[str, float]:
     """Return arm → percent of traffic, from the first live gateway's report, else from the Route."""
-    for gateway in facts.gateway_statuses.values():
+    for gateway in state.gateway_statuses.values():
         if gateway.get("weights"):
             return {w["arm"]: round(w["percent"], 2) for w in gateway["weights"] if w["percent"] > 0}
     percent: dict[str, float] = {}
-    for segment in facts.segments:
-        arm = facts.backends[segment["backend"]]["arm"]
+    for segment in state.segments:
+        arm = state.backends[segment["backend"]]["arm"]
         percent[arm] = round(percent.get(arm, 0.0) + segment["size"] / 100, 2)
     return percent
 
@@ -159,40 +159,40 @@ def _in_spec_order(arms: Sequence[Arm], percent: Mapping[str, float]) -> list[st
     return in_spec + [name for name in percent if name not in in_spec]
 
 
-def _predictor(facts: Facts, arm: Arm, percent: float) -> Object:
-    reason = _problem(facts, arm) or _at_zero(facts, arm)
-    state = facts.replicas.get(arm.serving)
-    if state is None and arm.desired is not None:
-        state = facts.replicas.get(arm.desired.name)
-    state = state or RevisionReplicas()
+def _predictor(state: InferenceState, arm: Arm, percent: float) -> Object:
+    reason = _problem(state, arm) or _at_zero(state, arm)
+    counts = state.replicas.get(arm.serving)
+    if counts is None and arm.desired is not None:
+        counts = state.replicas.get(arm.desired.name)
+    counts = counts or RevisionReplicas()
     return {
         "name": arm.predictor.name,
         "modelVersion": arm.predictor.model_version,
         "revision": arm.serving,
         "candidateRevision": arm.candidate.name if arm.candidate is not None else "",
-        "replicas": state.current,
-        "readyReplicas": state.ready,
+        "replicas": counts.current,
+        "readyReplicas": counts.ready,
         "trafficPercent": percent,
         "reason": reason.reason if reason else "Ready",
         "message": reason.message if reason else "",
     }
 
 
-def _problem(facts: Facts, arm: Arm) -> StatusReason | None:
+def _problem(state: InferenceState, arm: Arm) -> StatusReason | None:
     if arm.model_problem is not None:
         return arm.model_problem
     if arm.rollout_problem is not None:
         return arm.rollout_problem
-    if _at_zero(facts, arm):
+    if _at_zero(state, arm):
         return None
-    return replicas.problem(arm.serving, facts.replicas.get(arm.serving), all_ready=False)
+    return replicas.problem(arm.serving, state.replicas.get(arm.serving), all_ready=False)
 
 
-def _at_zero(facts: Facts, arm: Arm) -> StatusReason | None:
+def _at_zero(state: InferenceState, arm: Arm) -> StatusReason | None:
     """Return the state of an arm that has no ready replica and needs none; None for every other arm."""
-    if not arm.serving or not facts.is_on_demand(arm.serving, arm.predictor.auto_scale):
+    if not arm.serving or not state.is_on_demand(arm.serving, arm.predictor.auto_scale):
         return None
-    return replicas.at_zero(arm.serving, facts.replicas.get(arm.serving))
+    return replicas.at_zero(arm.serving, state.replicas.get(arm.serving))
 
 
 def _model_ready(arms: Sequence[Arm]) -> Condition:
@@ -200,10 +200,10 @@ def _model_ready(arms: Sequence[Arm]) -> Condition:
     return _condition("ModelReady", problems, "ModelVersionsReady")
 
 
-def _predictors_ready(facts: Facts, arms: Sequence[Arm]) -> Condition:
+def _predictors_ready(state: InferenceState, arms: Sequence[Arm]) -> Condition:
     problems: dict[str, StatusReason] = {}
     for arm in arms:
-        problem = _problem(facts, arm)
+        problem = _problem(state, arm)
         if problem is None:
             continue
         if arm.serving and arm.model_problem is None and arm.rollout_problem is not None:
@@ -220,30 +220,30 @@ def _condition(type_: str, problems: Mapping[str, StatusReason], reason: str) ->
     return Condition(type_, "False", first.reason, message)
 
 
-def _routes_ready(facts: Facts) -> Condition:
+def _routes_ready(state: InferenceState) -> Condition:
     def not_ready(reason: str, message: str) -> Condition:
         return Condition("RoutesReady", "False", reason, message)
 
-    if not facts.observed.gateways:
+    if not state.observed.gateways:
         return not_ready("NoGateway", "no gateway is alive")
-    if facts.observed.gateways <= facts.observed.gateway_problems.keys():
+    if state.observed.gateways <= state.observed.gateway_problems.keys():
         reasons = (
-            f"gateway {name}: {text}" for name, text in sorted(facts.observed.gateway_problems.items())
+            f"gateway {name}: {text}" for name, text in sorted(state.observed.gateway_problems.items())
         )
         return not_ready("GatewayNotServing", "; ".join(reasons))
-    if facts.lagging:
-        gateways = (f"{name} ({text})" if text else name for name, text in facts.lagging.items())
+    if state.lagging:
+        gateways = (f"{name} ({text})" if text else name for name, text in state.lagging.items())
         return not_ready("RouteNotAccepted", f"not accepted yet by gateway {', '.join(gateways)}")
-    if not facts.segments:
+    if not state.segments:
         return not_ready("NoTraffic", "no predictor with a weight is proven yet")
     return Condition("RoutesReady", "True", "Accepted")
 
 
-def _scaling_active(facts: Facts, arms: Sequence[Arm]) -> Condition:
+def _scaling_active(state: InferenceState, arms: Sequence[Arm]) -> Condition:
     """Return whether every arm is being scaled; `Ready` does not depend on it."""
     for arm in arms:
         name = arm.predictor.name
-        autoscaler = facts.observed.autoscalers.get(autoscaler_name(facts.name, name)) or {}
+        autoscaler = state.observed.autoscalers.get(autoscaler_name(state.name, name)) or {}
         ready = conditions.find((autoscaler.get("status") or {}).get("conditions"), "Ready")
         if ready is None:
             message = f"predictor {name} has not been sized yet"
@@ -254,9 +254,9 @@ def _scaling_active(facts: Facts, arms: Sequence[Arm]) -> Condition:
     return Condition("ScalingActive", "True", "Sized")
 
 
-def _url(facts: Facts) -> str:
-    inference = facts.observed.inference
-    for gateway in facts.gateway_statuses.values():
+def _url(state: InferenceState) -> str:
+    inference = state.observed.inference
+    for gateway in state.gateway_statuses.values():
         if gateway.get("address"):
-            return f"http://{gateway['address']}/{inference['metadata']['namespace']}/{facts.name}"
+            return f"http://{gateway['address']}/{inference['metadata']['namespace']}/{state.name}"
     return str((inference.get("status") or {}).get("url", ""))

@@ -1,4 +1,4 @@
-"""What others have changed in the Pod template of a revision, whose name has the hash of the rendered one.
+"""Edits by other field managers of a revision's Pod template, whose hash is in the revision's name.
 
 The API server's defaults and the fields of mutating webhooks belong to no other manager in
 `metadata.managedFields`, so they are no edits.
@@ -11,7 +11,7 @@ from typing import Any
 
 from serving.objects import Object
 from serving.planning.inference.drift import covers
-from serving.planning.inference.observed import Observed
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure, PutBackTemplate
 from serving.resources import kinds
 
@@ -22,7 +22,7 @@ _ITSELF = "."
 _ABSENT = object()
 
 
-def put_back(observed: Observed, ensure: Ensure) -> PutBackTemplate | None:
+def put_back(observed: ObservedObjects, ensure: Ensure) -> PutBackTemplate | None:
     """Return the action that puts the template of a Deployment back, or None if there is nothing to put back.
 
     There is nothing either if the last attempt was at the same generation: then it had no effect, as a
@@ -80,13 +80,13 @@ def _edits(owned: Mapping[str, Any], stored: Any, desired: Any, path: str) -> It
 
 def _member(value: Any, element: str) -> Any:
     """Return the part of a value at an element of a FieldsV1 path."""
-    sort, content = element[:2], element[2:]
-    if sort == "f:":
+    element_type, content = element[:2], element[2:]
+    if element_type == "f:":
         return value.get(content, _ABSENT) if isinstance(value, dict) else _ABSENT
     items = value if isinstance(value, list) else []
-    if sort == "v:":
+    if element_type == "v:":
         return next((item for item in items if item == json.loads(content)), _ABSENT)
-    if sort != "k:":
+    if element_type != "k:":
         return _ABSENT
     keys = json.loads(content)
     # A rendered item may lack a key that has a default, as the protocol of a port.
@@ -95,10 +95,10 @@ def _member(value: Any, element: str) -> Any:
 
 def _joined(path: str, element: str) -> str:
     """Append an element to a path: `spec.containers[name=predictor].image`."""
-    sort, content = element[:2], element[2:]
-    if sort == "f:":
+    element_type, content = element[:2], element[2:]
+    if element_type == "f:":
         return f"{path}.{content}" if path else content
-    if sort == "k:":
+    if element_type == "k:":
         content = ",".join(f"{key}={value}" for key, value in json.loads(content).items())
     return f"{path}[{content}]"
 

@@ -19,7 +19,7 @@ MAX_SEGMENTS = 512
 class ArmSegment(NamedTuple):
     """A run of `size` units of the ring."""
 
-    owner: str
+    arm: str
     size: int
 
 
@@ -39,8 +39,8 @@ def target_units(
     serving = {arm: weight for arm, weight in weights.items() if arm in proven}
     leaving: dict[str, int] = {}
     for segment in ring:
-        if segment.owner not in weights:
-            leaving[segment.owner] = leaving.get(segment.owner, 0) + segment.size
+        if segment.arm not in weights:
+            leaving[segment.arm] = leaving.get(segment.arm, 0) + segment.size
     pending = sum(weights.values()) - sum(serving.values())
     if not leaving or not pending:
         return apportion_at_least_one(serving)
@@ -52,65 +52,65 @@ def target_units(
 
 
 def reassign(ring: Sequence[ArmSegment], target: Mapping[str, int]) -> tuple[ArmSegment, ...]:
-    """Return the ring that gives each owner its `target` units and reassigns as few units as possible.
+    """Return the ring that gives each arm its `target` units and reassigns as few units as possible.
 
     Args:
         ring: the current ring, 10,000 units in all, or empty.
-        target: units per owner, 10,000 in all, or empty (nobody is served).
+        target: units per arm, 10,000 in all, or empty (nobody is served).
     """
-    target_sizes = {owner: size for owner, size in target.items() if size > 0}
+    target_sizes = {arm: size for arm, size in target.items() if size > 0}
     if not ring or not target_sizes:
-        return tuple(ArmSegment(owner, size) for owner, size in target_sizes.items())
-    held: dict[str, int] = {}
+        return tuple(ArmSegment(arm, size) for arm, size in target_sizes.items())
+    units_of: dict[str, int] = {}
     for segment in ring:
-        held[segment.owner] = held.get(segment.owner, 0) + segment.size
-    owners = [*target_sizes, *(owner for owner in held if owner not in target_sizes)]
-    surplus = {owner: held.get(owner, 0) - target_sizes.get(owner, 0) for owner in owners}
+        units_of[segment.arm] = units_of.get(segment.arm, 0) + segment.size
+    arms = [*target_sizes, *(arm for arm in units_of if arm not in target_sizes)]
+    surplus = {arm: units_of.get(arm, 0) - target_sizes.get(arm, 0) for arm in arms}
     current = _merged(ring)
     while (shifted := _shift_borders(current, surplus)) != current:
         current = shifted
     result = _cut(current, surplus)
     if len(result) > MAX_SEGMENTS:
-        return tuple(ArmSegment(owner, size) for owner, size in target_sizes.items())
+        return tuple(ArmSegment(arm, size) for arm, size in target_sizes.items())
     return tuple(result)
 
 
 def _merged(ring: Iterable[ArmSegment]) -> list[ArmSegment]:
-    """Return the ring with neighbours of one owner joined and empty segments left out."""
+    """Return the ring with neighbours of one arm joined and empty segments left out."""
     result: list[ArmSegment] = []
     for segment in ring:
         if segment.size == 0:
             continue
-        if result and result[-1].owner == segment.owner:
-            result[-1] = ArmSegment(segment.owner, result[-1].size + segment.size)
+        if result and result[-1].arm == segment.arm:
+            result[-1] = ArmSegment(segment.arm, result[-1].size + segment.size)
         else:
             result.append(segment)
     return result
 
 
 def _shift_borders(ring: Sequence[ArmSegment], surplus: dict[str, int]) -> list[ArmSegment]:
-    """Move each border once, from an owner with a surplus to one with a deficit; updates `surplus`."""
-    owners = [segment.owner for segment in ring]
+    """Move each border once, from an arm with a surplus to one with a deficit; updates `surplus`."""
+    arms = [segment.arm for segment in ring]
     sizes = [segment.size for segment in ring]
     for index in range(len(ring) - 1):
         for giver, taker in ((index, index + 1), (index + 1, index)):
-            count = min(surplus[owners[giver]], -surplus[owners[taker]], sizes[giver])
+            count = min(surplus[arms[giver]], -surplus[arms[taker]], sizes[giver])
             if count > 0:
                 sizes[giver] -= count
                 sizes[taker] += count
-                surplus[owners[giver]] -= count
-                surplus[owners[taker]] += count
-    return _merged(map(ArmSegment, owners, sizes))
+                surplus[arms[giver]] -= count
+                surplus[arms[taker]] += count
+    return _merged(map(ArmSegment, arms, sizes))
 
 
 def _cut(ring: Sequence[ArmSegment], surplus: dict[str, int]) -> list[ArmSegment]:
     """Reassign the units that no border could: whole segments if they fit, else the end of one."""
-    takers = [owner for owner, count in surplus.items() if count < 0]
+    takers = [arm for arm, count in surplus.items() if count < 0]
     result: list[ArmSegment] = []
     for segment in ring:
-        spare = min(max(surplus[segment.owner], 0), segment.size)
-        surplus[segment.owner] -= spare
-        result.append(ArmSegment(segment.owner, segment.size - spare))
+        spare = min(max(surplus[segment.arm], 0), segment.size)
+        surplus[segment.arm] -= spare
+        result.append(ArmSegment(segment.arm, segment.size - spare))
         while spare:
             count = min(spare, -surplus[takers[0]])
             result.append(ArmSegment(takers[0], count))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.models.version import is_finished
 from serving.resources import conditions, kinds, names
 
@@ -57,15 +57,14 @@ def next_step(job: Mapping[str, Any], version: Mapping[str, Any] | None) -> Hand
         version: the ModelVersion named `version_name(job)`, or None.
     """
     meta = job["metadata"]
-    held = names.HANDOFF_FINALIZER in (meta.get("finalizers") or [])
+    has_finalizer = names.HANDOFF_FINALIZER in (meta.get("finalizers") or [])
     done = HANDED_OFF_ANNOTATION in (meta.get("annotations") or {}) or conditions.is_true(job, "Failed")
     if done or not model_of(job):
-        return ReleaseJob("") if held else None
-    deleting = bool(meta.get("deletionTimestamp"))
-    if not held:
-        return None if deleting else HoldJob()
+        return ReleaseJob("") if has_finalizer else None
+    if not has_finalizer:
+        return None if is_deleting(job) else HoldJob()
     if not conditions.is_true(job, "Complete"):
-        return ReleaseJob("") if deleting else None
+        return ReleaseJob("") if is_deleting(job) else None
     return CreateVersion(_version(job)) if version is None else _follow(job, version)
 
 

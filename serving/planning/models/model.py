@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.models.version import is_ready
 from serving.resources import conditions, kinds
 from serving.resources.conditions import Condition
@@ -15,7 +15,7 @@ def is_missing(versions: Iterable[Mapping[str, Any]]) -> bool:
     Versions with an owner have lost their Model: it was deleted on purpose, and garbage collection will
     delete them.
     """
-    return any("deletionTimestamp" not in v["metadata"] and not _is_owned(v["metadata"]) for v in versions)
+    return any(not is_deleting(v) and not _is_owned(v["metadata"]) for v in versions)
 
 
 def _is_owned(meta: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.models import policy
 from serving.planning.models.policy import Examination, Policy
 from serving.resources import conditions, kinds, names
@@ -84,7 +84,7 @@ def is_finished(version: Mapping[str, Any] | None) -> bool:
 
 def is_ready(version: Mapping[str, Any]) -> bool:
     """Whether the version is Ready and is not being deleted."""
-    deleting = "deletionTimestamp" in version["metadata"]
+    deleting = is_deleting(version)
     return (version.get("status") or {}).get("phase") == "Ready" and not deleting
 
 
@@ -174,7 +174,7 @@ def _missing_metadata(meta: Mapping[str, Any], model: Mapping[str, Any]) -> Obje
     if names.MODEL_IMAGE_FINALIZER not in finalizers:
         missing["finalizers"] = [*finalizers, names.MODEL_IMAGE_FINALIZER]
     owners = list(meta.get("ownerReferences") or [])
-    deleting = "deletionTimestamp" in model["metadata"]
+    deleting = is_deleting(model)
     if not deleting and not any(owner.get("controller") for owner in owners):
         missing["ownerReferences"] = [*owners, _owner(model)]
     return missing

@@ -32,9 +32,9 @@ from serving.router.metrics.labels import Labels, labels_of
 from serving.router.plan.service import (
     Endpoint,
     cluster_name,
-    replicas_of,
-    service_of_slice,
+    ready_endpoints,
     services_used,
+    slice_service_key,
     socket_name,
     speaks_h2c,
 )
@@ -122,7 +122,7 @@ class Activator:
         self._connect_timeout_seconds = settings.gateway.connect_timeout_seconds
         self._routes = Informer(kube, kinds.ROUTE, labels=_LABEL)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE, labels=_LABEL)
-        self._slices.index(_SERVICE, lambda item: [service_of_slice(item)])
+        self._slices.index(_SERVICE, lambda item: [slice_service_key(item)])
         self._routes.index(_SERVICE, services_used)
         self._routes.on_change(lambda before, after: self._changes.put_nowait(Key.of(after or before or {})))
         self._slices.on_change(self._slice_changed)
@@ -222,7 +222,7 @@ class Activator:
             entry.autoscaler = autoscaler
             self._scaled_by.setdefault(autoscaler, set()).add(entry.backend)
             self._demand.changed(autoscaler)  # the report of a killed activator may be outdated
-        entry.pods = replicas_of(backend, slices)
+        entry.pods = ready_endpoints(backend, slices)
         entry.backend.set_replicas(entry.pods)
 
     async def _close(self, entry: _OnDemandBackend) -> None:
@@ -285,5 +285,5 @@ class Activator:
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
         for item in (before, after):
             if item is not None:
-                for route in self._routes.by_index(_SERVICE, service_of_slice(item)):
+                for route in self._routes.by_index(_SERVICE, slice_service_key(item)):
                     self._changes.put_nowait(Key.of(route))

@@ -7,9 +7,6 @@ import orjson
 
 from serving.resources import conditions, names
 
-NODE_PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""In the node's message, in order, in milliseconds; its `seen` and `ready` are Unix seconds."""
-
 Phase = tuple[str, float]
 """A name, and seconds."""
 
@@ -27,7 +24,7 @@ def phases(accepted: float, released: float, pod: Mapping[str, Any] | None) -> l
         return [("decide", released - accepted)]  # a standby replica, which only had to be chosen
     if start is None or not accepted <= start["seen"] <= start["ready"] <= released:
         return [("other", released - accepted)]
-    reported = [(name, start.get(name, 0.0) / 1000) for name in NODE_PHASES]
+    reported = [(name, start.get(name, 0.0) / 1000) for name in names.START_PHASES]
     unreported = start["ready"] - start["seen"] - sum(seconds for _, seconds in reported)
     return [
         ("decide", start["seen"] - accepted),
@@ -48,7 +45,7 @@ def report(pod: str, accepted_at: str, phases: Sequence[Phase]) -> dict[str, Any
 
 
 def _start_report(pod: Mapping[str, Any] | None) -> dict[str, float] | None:
-    """Return the node's report of a Pod's start, from the message of its condition."""
+    """Return the node's report of a start: phases in milliseconds, `seen` and `ready` in Unix seconds."""
     condition = conditions.find(((pod or {}).get("status") or {}).get("conditions"), names.STARTED_CONDITION)
     try:
         message = orjson.loads((condition or {}).get("message") or "")

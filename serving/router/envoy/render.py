@@ -12,7 +12,7 @@ from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.resource import NO_ENDPOINTS, Resource, encoded_resource, resource
 from serving.router.envoy.weights import Weights
-from serving.router.plan.route_table import RoutePlan
+from serving.router.plan.route_table import RoutePlanChanges
 from serving.router.plan.service import Cluster, GatewayService
 from serving.settings import GatewaySettings
 
@@ -40,7 +40,7 @@ class Dependencies:
 class ResourceChanges:
     """Changes to the target resources, by name; None removes.
 
-    Weights are by prefix, as one resource has all of them. Route configurations are never removed.
+    Weights are by prefix, as several prefixes share a layer. Route configurations are never removed.
     """
 
     clusters: Mapping[str, Resource | None] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Renderer:
         self._probes: dict[str, tuple[bytes, str]] = {}
         self._rendered: set[str] = set()
 
-    def render(self, plan: RoutePlan) -> ResourceChanges:
+    def render(self, plan: RoutePlanChanges) -> ResourceChanges:
         """Return the changes of a plan as resources; weights or endpoints alone change no route."""
         clusters_and_endpoints = {
             name: None if cluster is None else self._cluster(cluster)

@@ -24,7 +24,7 @@ _OTHERS = (
 """Statistics for people: few, whatever the number of services."""
 
 CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
-"""Of status codes."""
+"""Classes of status codes."""
 BOUNDS_MS = (
     1.0,
     2.5,

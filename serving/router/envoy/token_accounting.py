@@ -63,8 +63,8 @@ _HISTOGRAMS = {"first_token_us": "first_token", "inter_token_us": "inter_token"}
 
 
 @dataclass(frozen=True)
-class Route:
-    """What a route of language models has besides."""
+class RouteAdditions:
+    """Filters and metadata of a language model's route."""
 
     filters: dict[str, AnyMessage] = field(default_factory=dict)
     """Configuration by filter."""
@@ -120,7 +120,7 @@ def histogram_buckets() -> list[dict[str, Any]]:
     return [{"match": {"prefix": f"{SCOPE}.{name}"}, "buckets": list(BOUNDS_US)} for name in _HISTOGRAMS]
 
 
-def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> Route:
+def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> RouteAdditions:
     """Return what the route of the address of a namespace's models has.
 
     Args:
@@ -132,20 +132,20 @@ def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> Rou
     listed = '{"object":"list","data":[' + ",".join(documents.values()) + "]}"
     models = {f"model:{name}": document for name, document in documents.items()}
     # The second filter is for the service that the first one finds.
-    return Route(
+    return RouteAdditions(
         filters=_whole_request(settings) | _enabled(MODELS_FILTER) | _enabled(FILTER),
         metadata=_metadata({"base": base, "list": listed, **models}),
     )
 
 
-def of_service(service: GatewayService, settings: GatewaySettings) -> Route:
+def of_service(service: GatewayService, settings: GatewaySettings) -> RouteAdditions:
     """Return what the route of a service has; nothing without tokens."""
     if service.token_usage == "none" or token_module.library() is None:
-        return Route()
+        return RouteAdditions()
     backends = {
         segment.cluster: f"{socket_name(segment.cluster)} {service.token_usage}" for segment in service.ring
     }
-    return Route(_whole_request(settings) | _enabled(FILTER), _metadata(backends))
+    return RouteAdditions(_whole_request(settings) | _enabled(FILTER), _metadata(backends))
 
 
 @dataclass(frozen=True)

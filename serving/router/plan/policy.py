@@ -13,7 +13,7 @@ class RetryPolicy:
     """Which requests are tried again; None is the gateway's setting."""
 
     causes: frozenset[str] = frozenset({"Unsent"})
-    """Of `serving.resources.routing.RetryCause`."""
+    """Values of `serving.resources.routing.RetryCause`."""
     attempts: int | None = None
     across_clusters: bool = True
     """Whether a retry goes to another cluster of the ring."""

@@ -25,8 +25,8 @@ class _Precedence(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RoutePlan:
-    """Changes to a gateway's route plan, by name; None removes.
+class RoutePlanChanges:
+    """Changes of a gateway's route plan, by name; None removes.
 
     Services and probe routes are named by their prefixes. `routes` has the reason why a changed Route is not
     served, or an empty text.
@@ -70,10 +70,10 @@ class RouteTable:
                 self._touched |= {precedence.route for precedence in self._addresses.claims(prefix)}
                 self._transfer_claims(previous_owner, owner)
 
-    def take_changes(self) -> RoutePlan:
+    def take_changes(self) -> RoutePlanChanges:
         """Return the changes since the last call."""
         touched, self._touched = self._touched, set()
-        return RoutePlan(
+        return RoutePlanChanges(
             dict(self._addresses.take_changes()),
             dict(self._clusters.take_changes()),
             dict(self._probes.take_changes()),

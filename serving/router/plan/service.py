@@ -124,24 +124,24 @@ class GatewayService:
         return f"{self.name}.{self.namespace}.{domain}"
 
 
-def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> GatewayService:
+def gateway_service(route: Object, slices_by_service: Mapping[str, Sequence[Object]]) -> GatewayService:
     """Return the service of one Route.
 
     Args:
         route: the Route.
-        slices_of: the EndpointSlices of its namespace by the name of their Service.
+        slices_by_service: the EndpointSlices of its namespace by the name of their Service.
     """
     meta, spec = route["metadata"], route["spec"]
     namespace: str = meta["namespace"]
     backends: dict[str, Object] = {backend["name"]: backend for backend in spec.get("backends") or []}
     clusters = {
-        name: cluster_of(namespace, backend, slices_of.get(backend["service"], ()), spec)
+        name: build_cluster(namespace, backend, slices_by_service.get(backend["service"], ()), spec)
         for name, backend in backends.items()
     }
     segments = [(s["backend"], int(s["size"])) for s in spec.get("segments") or []]
     # Segments name proven backends only: one on demand can serve without a replica, from the activator.
     ready = {name for name, cluster in clusters.items() if cluster.endpoints or cluster.on_demand}
-    sticky = spec.get("sticky")
+    sticky = spec.get("sticky") or None
     ring = tuple(
         ClusterSegment(
             clusters[name].name,
@@ -172,11 +172,11 @@ def service_of(route: Object, slices_of: Mapping[str, Sequence[Object]]) -> Gate
     )
 
 
-def cluster_of(namespace: str, backend: Object, slices: Sequence[Object], spec: Object) -> Cluster:
+def build_cluster(namespace: str, backend: Object, slices: Sequence[Object], spec: Object) -> Cluster:
     """Return the cluster of a backend of a Route's spec, with the endpoints of its Service's slices."""
     return Cluster(
         cluster_name(namespace, backend),
-        tuple(sorted(replicas_of(backend, slices))),
+        tuple(sorted(ready_endpoints(backend, slices))),
         on_demand=bool(backend.get("onDemand")),
         policy=cluster_policy(spec, backend),
         h2c=speaks_h2c(backend),
@@ -208,7 +208,7 @@ def socket_name(cluster: str) -> str:
     return hashlib.blake2b(cluster.encode(), digest_size=_SOCKET_NAME_BYTES).hexdigest()
 
 
-def replicas_of(backend: Object, slices: Sequence[Object]) -> dict[Endpoint, str]:
+def ready_endpoints(backend: Object, slices: Sequence[Object]) -> dict[Endpoint, str]:
     """Return the ready replicas of a backend with the names of their Pods, empty where unknown."""
     port = int(backend["port"])
     return {
@@ -226,7 +226,7 @@ def services_used(route: Object) -> set[str]:
     return {f"{namespace}/{backend['service']}" for backend in route["spec"].get("backends") or []}
 
 
-def service_of_slice(item: Object) -> str:
+def slice_service_key(item: Object) -> str:
     """Return the Service of an EndpointSlice as `NAMESPACE/NAME`."""
     meta = item["metadata"]
     return f"{meta.get('namespace')}/{(meta.get('labels') or {}).get(SERVICE_NAME_LABEL, '')}"
@@ -261,11 +261,12 @@ def _why_unavailable(segments: Sequence[tuple[str, int]]) -> str:
 def _problem(
     sticky: Object | None, segments: Sequence[tuple[str, int]], backends: Mapping[str, Object]
 ) -> str:
-    header = str(sticky["header"]) if sticky else "x"
-    if not _HEADER_NAME.fullmatch(header):
-        return f"spec.sticky.header: {header!r} is not a header name"
-    if header.lower().startswith(_RESERVED_HEADERS):
-        return f"spec.sticky.header: {header!r} is the gateway's own"
+    if sticky is not None:
+        header = str(sticky["header"])
+        if not _HEADER_NAME.fullmatch(header):
+            return f"spec.sticky.header: {header!r} is not a header name"
+        if header.lower().startswith(_RESERVED_HEADERS):
+            return f"spec.sticky.header: {header!r} is the gateway's own"
     unknown = sorted({name for name, _ in segments} - set(backends))
     if unknown:
         return f"spec.segments: {unknown[0]!r} is not one of spec.backends"

@@ -23,7 +23,7 @@ def event(document: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is common to all parts of one answer."""
+    """The fields that all parts of one answer share."""
 
     id: str
     model: str

@@ -71,7 +71,7 @@ async def test_components_that_are_killed_on_a_full_disk_are_recognised(small: P
         assert up.process.wait(60) == 0, up.text()
 
 
-async def test_next_up_serves_on_a_full_disk_and_says_so(small: Path) -> None:
+async def test_next_up_serves_on_a_full_disk_and_reports_it(small: Path) -> None:
     where = DataDir(small)
     up = Up(where, "--port", "0", "--gateway-port", "0").ready()
     try:

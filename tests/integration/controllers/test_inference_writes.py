@@ -165,10 +165,12 @@ async def quiet(surroundings: ReportingSurroundings) -> None:
 async def test_probe_verdict_is_the_first_response_that_is_not_200(tmp_path: Path) -> None:
     runner = await answering(tmp_path / "probe.sock")
     prober = Prober(tmp_path / "probe.sock", 5.0)
-    assert await prober.verdict("n", BackendProbe("good", ("/v2/health/ready", "/v2/models/m/ready"))) == ""
+    assert await prober.verdict("n", BackendProbe("good", ("/v2/health/ready", "/v2/models/m/ready"))) is None
     assert await prober.verdict("n", BackendProbe("good", ("/a", "/sick", "/b"))) == "GET /sick: 503 no model"
     await runner.cleanup()
-    assert (await prober.verdict("n", BackendProbe("good", ("/a",)))).startswith("GET /a: ")
+    failure = await prober.verdict("n", BackendProbe("good", ("/a",)))
+    assert failure is not None
+    assert failure.startswith("GET /a: ")
     await prober.close()
 
 

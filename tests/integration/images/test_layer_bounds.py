@@ -49,7 +49,7 @@ def test_bytes_outside_of_models_count_too(store: ModelStore) -> None:
         bomb.bring(store)
 
 
-def test_a_small_layer_may_unpack_to_the_free_size_whatever_its_ratio(store: ModelStore) -> None:
+def test_a_small_layer_may_unpack_to_the_free_size_at_any_ratio(store: ModelStore) -> None:
     zeros = foreign(tar_of([member("models/zeros", bytes(15 * MIB))]), compression="gzip")
     zeros.bring(store)
     assert store.has(zeros.digest)

@@ -13,8 +13,8 @@ ADDRESS, ABSENT = f"{own(78)}:9000", f"{own(79)}:9000"
 async def test_health_is_asked_by_grpc() -> None:
     server = await grpc_replica.serve(ADDRESS)
     try:
-        assert await grpc_health.problem(f"ipv4:{ADDRESS}", "", 5) == ""
-        assert await grpc_health.problem(f"ipv4:{ADDRESS}", "tests.Echo", 5) == ""
+        assert await grpc_health.problem(f"ipv4:{ADDRESS}", "", 5) is None
+        assert await grpc_health.problem(f"ipv4:{ADDRESS}", "tests.Echo", 5) is None
         problem = await grpc_health.problem(f"ipv4:{ADDRESS}", grpc_replica.UNHEALTHY, 5)
         assert problem == "the server says that it is not serving"
     finally:
@@ -39,10 +39,14 @@ async def test_other_answers_are_problems(answer: bytes | None, starts: str) -> 
     server.add_insecure_port(ADDRESS)
     await server.start()
     try:
-        assert (await grpc_health.problem(f"ipv4:{ADDRESS}", "", 5)).startswith(starts)
+        problem = await grpc_health.problem(f"ipv4:{ADDRESS}", "", 5)
+        assert problem is not None
+        assert problem.startswith(starts)
     finally:
         await server.stop(None)
 
 
 async def test_server_that_does_not_listen_is_a_problem_at_once() -> None:
-    assert (await grpc_health.problem(f"ipv4:{ABSENT}", "", 60)).startswith("UNAVAILABLE ")
+    problem = await grpc_health.problem(f"ipv4:{ABSENT}", "", 60)
+    assert problem is not None
+    assert problem.startswith("UNAVAILABLE ")

@@ -39,4 +39,4 @@ async def test_malformed_answer_is_a_failure_of_the_probe(content: bytes) -> Non
 
 async def test_headers_of_a_successful_answer_are_read() -> None:
     answer = await answer_to(b"HTTP/1.1 200 OK\r\nX-Name: value\r\n\r\n")
-    assert (answer.problem, answer.headers["x-name"]) == ("", "value")
+    assert (answer.problem, answer.headers["x-name"]) == (None, "value")

@@ -63,7 +63,7 @@ async def test_listener_is_compared_with_the_nodes_user_when_the_container_has_n
 ) -> None:
     action = ACTIONS[0]
     async with await asyncio.start_server(lambda _, writer: writer.close(), ADDRESS, PORT):
-        assert (await probe_client.send(TARGET, action, 5.0)).problem == ""
+        assert (await probe_client.send(TARGET, action, 5.0)).problem is None
         other = os.geteuid() + 1
         monkeypatch.setattr(os, "geteuid", lambda: other)
         assert (await probe_client.send(TARGET, action, 5.0)).address_taken

@@ -15,7 +15,7 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.records import PodDirectory
-from serving.embedded.kubelet.resources.cgroup_limits import settings, weight_of_all
+from serving.embedded.kubelet.resources.cgroup_limits import limit_writes, weight_of_all
 from serving.embedded.kubelet.resources.cgroups import PODS_WEIGHT, SPARES, TOP, detect
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
@@ -131,7 +131,7 @@ async def test_cgroup_of_a_forked_container_is_limited_and_removed_with_it(
         "it has joined another at its start, which takes 10 to 20 ms"
     )
     written = dict(
-        settings(cgroups.layout, str(next(iter(paths))).lstrip("/"), ContainerLimits(Decimal("0.5"), 0))
+        limit_writes(cgroups.layout, str(next(iter(paths))).lstrip("/"), ContainerLimits(Decimal("0.5"), 0))
     )
     cores = len(os.sched_getaffinity(0))
     for group, weight in ((TOP, PODS_WEIGHT * cores), (f"{TOP}/{SPARES}", cores)):

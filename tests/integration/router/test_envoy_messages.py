@@ -16,7 +16,7 @@ from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer, ResourceChanges
 from serving.router.envoy.resource import encoded_resource, resource
 from serving.router.plan.route_table import RouteTable
-from serving.router.plan.service import service_of
+from serving.router.plan.service import gateway_service
 from serving.settings import GatewaySettings
 from tests.rig.envoy_json import as_json, decoded, message_in, parsed
 from tests.rig.servers.gateway import endpoint_slice, gateway_rig, replaced, route
@@ -54,7 +54,7 @@ def changes_with_every_field() -> ResourceChanges:
         }
     services = [f"{name}-{arm}" for name in ("digits", "plain") for arm in "ab"]
     slices = {service: [endpoint_slice(service, ["127.77.0.2"])] for service in services}
-    plan = replaced(RouteTable(), [service_of(item, slices) for item in routes])
+    plan = replaced(RouteTable(), [gateway_service(item, slices) for item in routes])
     changes = Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(plan)
     clusters = {}
     for name, item in changes.clusters.items():

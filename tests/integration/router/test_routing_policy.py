@@ -209,7 +209,7 @@ async def test_a_request_timeout_bounds_the_whole_answer(
                 await response.read()
 
 
-async def test_a_lost_request_is_repeated_only_if_the_route_says_so(tmp_path: Path) -> None:
+async def test_a_lost_request_is_repeated_only_by_a_rule_of_the_route(tmp_path: Path) -> None:
     for causes, expected in ((["Unsent"], 503), (["Unsent", "Lost"], 200)):
         root = tmp_path / "-".join(causes)
         async with replica(FIRST, close_without_answer) as dying, replica(SECOND):
@@ -223,7 +223,7 @@ async def test_a_lost_request_is_repeated_only_if_the_route_says_so(tmp_path: Pa
                 assert (reply.body["reason"], reply.headers["retry-after"]) == ("ReplicaFailed", "1")
 
 
-async def test_an_unavailable_answer_is_repeated_if_the_route_says_so(tmp_path: Path) -> None:
+async def test_an_unavailable_answer_is_repeated_by_a_rule_of_the_route(tmp_path: Path) -> None:
     for causes, expected in ((["Unsent"], {200, 503}), (["Unavailable"], {200})):
         root = tmp_path / "-".join(causes)
         async with replica(FIRST, answer_busy), replica(SECOND):
@@ -270,7 +270,7 @@ async def test_a_predictor_without_weight_gets_no_retry(tmp_path: Path) -> None:
     [({}, {200, 503}), ({"acrossPredictors": True}, {200})],
     ids=["default", "across"],
 )
-async def test_sticky_callers_stay_at_their_predictor_unless_the_route_says_otherwise(
+async def test_sticky_callers_stay_at_their_predictor_without_a_rule_of_the_route(
     tmp_path: Path, retries: dict[str, bool], expected: set[int]
 ) -> None:
     sticky = {"header": "x-user-id", "salt": "spring"}
@@ -324,7 +324,7 @@ async def test_a_replica_that_keeps_failing_is_ejected_and_a_sole_one_is_not(tmp
 @pytest.mark.parametrize(
     "errors", [0, 3], ids=["no ejection by server errors", "ejection by 3 server errors"]
 )
-async def test_server_errors_eject_a_replica_only_if_the_route_says_so(tmp_path: Path, errors: int) -> None:
+async def test_server_errors_eject_a_replica_only_by_a_rule_of_the_route(tmp_path: Path, errors: int) -> None:
     spec = digits({}, {"ejection": {"consecutiveServerErrors": errors, "duration": "60s"}})
     async with (
         replica(FIRST, answer_busy) as busy,

@@ -234,7 +234,7 @@ def test_a_client_that_sends_a_large_body_to_its_end_reads_the_413(server: Runni
 def test_a_ready_server_reports_the_phases_of_its_start(server: Running) -> None:
     answer = httpx.get(f"http://{server.address}/v2/health/ready", verify=False)
     timing = dict(re.findall(r"(\w+);dur=([0-9.]+)", answer.headers["server-timing"]))
-    assert list(timing) == ["import", "verify", "load", "warmup"]  # nobody said when it was spawned
+    assert list(timing) == ["import", "verify", "load", "warmup"]
     assert float(timing["import"]) > float(timing["verify"]) > 0
     assert float(answer.headers["x-slipway-started"]) > 1.7e9
     assert "server-timing" not in httpx.get(f"http://{server.address}/v2/health/live", verify=False).headers

@@ -17,8 +17,8 @@ from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.process import EnvoyProcess
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
-from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import GatewayService, service_of
+from serving.router.plan.route_table import RoutePlanChanges, RouteTable
+from serving.router.plan.service import GatewayService, gateway_service
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
@@ -114,7 +114,7 @@ def endpoint_slice(
     }
 
 
-def replaced(table: RouteTable, services: Iterable[GatewayService]) -> RoutePlan:
+def replaced(table: RouteTable, services: Iterable[GatewayService]) -> RoutePlanChanges:
     """Replace all services of the table, and return the changes."""
     by_key = {(service.namespace, service.route): service for service in services}
     for key in {*table.services, *by_key}:
@@ -141,7 +141,7 @@ class GatewayRig:
 
     async def start(self) -> None:
         await self.listen()
-        self.xds.set_target(self.renderer.render(RoutePlan()))
+        self.xds.set_target(self.renderer.render(RoutePlanChanges()))
         self.process.start(self.config())
         await self.xds.wait_ready(20)
 
@@ -160,7 +160,9 @@ class GatewayRig:
             key = (meta["namespace"], meta["labels"]["kubernetes.io/service-name"])
             by_service.setdefault(key, []).append(item)
         services = [
-            service_of(r, {s: v for (ns, s), v in by_service.items() if ns == r["metadata"]["namespace"]})
+            gateway_service(
+                r, {s: v for (ns, s), v in by_service.items() if ns == r["metadata"]["namespace"]}
+            )
             for r in routes
         ]
         await self.xds.apply(self.renderer.render(replaced(self.table, services)))

@@ -153,10 +153,10 @@ class SlowProber(FakeProber):
         super().__init__()
         self.go = asyncio.Event()
 
-    async def verdict(self, namespace: str, probe: BackendProbe) -> str:
+    async def verdict(self, namespace: str, probe: BackendProbe) -> str | None:
         self.probed.append(probe.backend)
         await self.go.wait()
-        return ""
+        return None
 
 
 async def test_slow_probe_is_reported_while_it_runs() -> None:

@@ -7,35 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving import errors
 from serving.runtimes import startup
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
 
 
 def test_headers_have_the_phases_in_order_and_the_start_time() -> None:
-    report = startup.begun(1_795_300_651.25, "1795300651.0")
+    report = startup.StartupReport(1_795_300_651.25)
     for phase, seconds in (("verify", 0.0005), ("import", 1.5), ("load", 0.02), ("warmup", 0.013)):
         report = startup.spent(report, phase, seconds)
     assert dict(report.headers()) == {
-        b"server-timing": b"spawn;dur=250.000, import;dur=1500.000, verify;dur=0.500, load;dur=20.000, "
-        b"warmup;dur=13.000",
+        b"server-timing": b"import;dur=1500.000, verify;dur=0.500, load;dur=20.000, warmup;dur=13.000",
         b"x-slipway-started": b"1795300651.250000",
     }
 
 
-def test_spawn_phase_is_absent_without_a_spawn_time() -> None:
-    assert startup.begun(5.0, "").headers() == ((b"x-slipway-started", b"5.000000"),)
-
-
-def test_durations_are_not_negative_when_the_clock_is_set_back() -> None:
-    assert startup.begun(100.0, "101.5").seconds == {"spawn": 0.0}
-
-
-@pytest.mark.parametrize("spawned", ["yesterday", "nan", "inf", "-1"])
-def test_an_invalid_spawn_time_is_refused_by_name(spawned: str) -> None:
-    with pytest.raises(errors.UserError, match="SLIPWAY_SPAWNED: must be unix seconds, got"):
-        startup.begun(100.0, spawned)
+def test_headers_have_the_start_time_before_any_phase() -> None:
+    assert startup.StartupReport(5.0).headers() == ((b"x-slipway-started", b"5.000000"),)
 
 
 @given(st.lists(st.tuples(st.sampled_from(startup.PHASES), SECONDS)), SECONDS)
@@ -56,7 +44,7 @@ def test_parts_of_a_phase_are_added(parts: list[tuple[str, float]], started: flo
 def test_a_stopwatch_leaves_no_time_between_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([10.0, 10.5, 12.5, 13.0])
     monkeypatch.setattr(startup.clock, "monotonic", lambda: next(ticks))
-    stopwatch = startup.Stopwatch("")
+    stopwatch = startup.Stopwatch()
     for phase in ("import", "verify", "import"):
         stopwatch.end(phase)
     assert stopwatch.startup.seconds == {"import": 1.0, "verify": 2.0}

@@ -19,7 +19,7 @@ def test_content_is_replaced_and_no_temporary_file_stays(tmp_path: Path) -> None
     assert names(tmp_path) == ["file.json"]
 
 
-def test_mode_is_exact_whatever_the_umask(tmp_path: Path) -> None:
+def test_mode_is_exact_with_every_umask(tmp_path: Path) -> None:
     old = os.umask(0o077)
     try:
         atomic_file.replace(tmp_path / "shared", b"", mode=0o444)

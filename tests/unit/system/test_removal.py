@@ -7,7 +7,7 @@ from serving.system import removal
 from tests.rig.deep_directories import make_deep
 
 
-def test_tree_is_removed_whatever_its_depth(tmp_path: Path) -> None:
+def test_tree_is_removed_at_every_depth(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "beside" / "below").mkdir(parents=True)
     (tree / "file").touch()

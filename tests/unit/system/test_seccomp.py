@@ -90,7 +90,7 @@ def test_persona_without_random_addresses_or_of_another_system_is_not_permitted(
     assert under_filter("personality", ctypes.c_ulong(persona)) == errno.EPERM
 
 
-def test_persona_is_refused_whatever_its_upper_half_is() -> None:
+def test_persona_is_refused_with_every_upper_half() -> None:
     assert under_filter("personality", ctypes.c_ulong(0x1_0004_0000)) == errno.EPERM
 
 

@@ -136,7 +136,7 @@ def _without(tree: Tree, excluded: Tree) -> Tree | None:
 
 
 class _Plan:
-    """What a schema says about fields, prepared."""
+    """The rules of a schema for fields, prepared."""
 
     __slots__ = ("_items", "atomic", "members", "schema", "united")
 

@@ -221,10 +221,10 @@ def _conflict(conflicts: Managers) -> errors.Conflict:
     causes, lines = [], []
     for owner in sorted(conflicts):
         part = f' with subresource "{owner.subresource}"' if owner.subresource else ""
-        who = f'conflict with "{owner.manager}"{part} using {owner.api_version}'
+        conflict_with = f'conflict with "{owner.manager}"{part} using {owner.api_version}'
         paths = sorted(field_trees.describe(path) for path in field_trees.paths(conflicts[owner]))
-        causes += [Cause(path, who, "FieldManagerConflict") for path in paths]
-        lines += [f"{who}: {path}" for path in paths]
+        causes += [Cause(path, conflict_with, "FieldManagerConflict") for path in paths]
+        lines += [f"{conflict_with}: {path}" for path in paths]
     count = f"{len(causes)} conflict" + ("s" if len(causes) > 1 else "")
     detail = lines[0] if len(lines) == 1 else "\n- " + "\n- ".join(lines)
     return errors.Conflict(409, "Conflict", f"Apply failed with {count}: {detail}", causes)

@@ -1,4 +1,4 @@
-"""What merging and removing fields does to an object."""
+"""Merges and removes fields of an object."""
 
 from typing import Any
 

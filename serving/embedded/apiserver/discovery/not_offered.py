@@ -1,4 +1,4 @@
-"""What kubectl can ask for and this server does not offer, with what to use instead. Pure."""
+"""Resources that kubectl knows and this server does not offer, with their replacements. Pure."""
 
 from collections.abc import Mapping
 

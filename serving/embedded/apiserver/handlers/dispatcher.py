@@ -82,7 +82,7 @@ def _watches(query: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Handlers:
-    """What answers requests, by what they ask for."""
+    """The handlers of requests, one for each group of resources."""
 
     objects: ObjectHandlers
     proxy: NodeProxy

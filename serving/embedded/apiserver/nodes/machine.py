@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Machine:
-    """What a kubelet reports of its machine."""
+    """The properties of a machine that a kubelet reports."""
 
     uid: str
     """The same whenever this machine is asked."""

@@ -1,4 +1,4 @@
-"""How deep JSON may be: deeper than any schema, and shallow enough that nothing that walks it can fail."""
+"""Maximum nesting of JSON: above any schema's, below what recursive code can process."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ DEEPEST = 100
 """Levels of nesting; CRD schemas have some twenty, orjson writes at most 254."""
 
 
-def check(value: Any, what: str) -> None:
-    """Look at every level of a value; `what` is its name for the message.
+def check(value: Any, label: str) -> None:
+    """Look at every level of a value; `label` is its name for the message.
 
     Raises:
         errors.ApiError: 400, it is nested too deeply.
@@ -18,7 +18,7 @@ def check(value: Any, what: str) -> None:
     while level:
         depth += 1
         if depth > DEEPEST:
-            raise status_errors.bad_request(f"{what} is nested more than {DEEPEST} levels deep")
+            raise status_errors.bad_request(f"{label} is nested more than {DEEPEST} levels deep")
         level = [
             child
             for node in level

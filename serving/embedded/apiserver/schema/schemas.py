@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 T = TypeVar("T")
 
 ANY: Schema = {"x-kubernetes-preserve-unknown-fields": True}
-"""What stands below a field whose content the schema does not describe."""
+"""Schema of content that the schema of its field does not describe."""
 
 
 @cache

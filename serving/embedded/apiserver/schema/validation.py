@@ -320,7 +320,7 @@ _FORMATS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "date-time": (datetime.fromisoformat, "must be an RFC 3339 date and time"),
     "byte": (partial(base64.b64decode, validate=True), "must be base64"),
 }
-"""Of each string format: what parses it or raises a ValueError, and the rule in words."""
+"""String format → its parser, which raises a ValueError, and its rule in words."""
 
 
 def _parses(parse: Callable[[str], object], value: str) -> bool:

@@ -10,7 +10,7 @@ from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey, 
 from serving.embedded.apiserver.storage.store import PendingWrite, identifier
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.embedded.apiserver.writes.write_path import WriteOptions
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 from serving.settings import ApiSettings
@@ -74,14 +74,14 @@ class GarbageCollector:
         meta = latest.object["metadata"]
         if change.after is None:
             self._enqueue(*self._dependents.get(meta["uid"], ()))
-        elif "ownerReferences" in meta or "deletionTimestamp" in meta:
+        elif "ownerReferences" in meta or is_deleting(latest.object):
             self._enqueue(object_id)
         for ref in garbage.references(latest.object) + (
             garbage.references(change.before.object) if change.before else []
         ):
             owner = self._ids_by_uid.get(ref["uid"])
             entry = self._entry(owner) if owner else None
-            if owner and entry and garbage.deleting(entry.object):
+            if owner and entry and is_deleting(entry.object):
                 self._enqueue(owner)
         if change.after is None and change.key.namespace in self._terminating:
             self._enqueue((identifier(kinds.NAMESPACE), ObjectKey("", change.key.namespace)))
@@ -106,11 +106,9 @@ class GarbageCollector:
                 self._dependents.setdefault(ref["uid"], {})[object_id] = None
         if object_id[0] == identifier(kinds.NAMESPACE):
             name = object_id[1].name
-            (
-                self._terminating.add
-                if after and garbage.deleting(after.object)
-                else self._terminating.discard
-            )(name)
+            (self._terminating.add if after and is_deleting(after.object) else self._terminating.discard)(
+                name
+            )
 
     def _entry(self, object_id: ObjectId) -> ObjectVersion | None:
         return self._store.newest(_KINDS[object_id[0]], object_id[1])

@@ -13,7 +13,7 @@ from serving.embedded.apiserver.storage.history import ObjectKey, ObjectVersion
 from serving.embedded.apiserver.storage.store import ObjectStore, PendingWrite
 from serving.embedded.apiserver.writes import write_path
 from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteOutcome, WriteRequest
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
@@ -101,7 +101,7 @@ class ObjectWriter:
         namespace = self.store.newest(kinds.NAMESPACE, ObjectKey("", key.namespace))
         if namespace is None:
             raise status_errors.not_found(kinds.NAMESPACE, key.namespace)
-        if "deletionTimestamp" in namespace.object["metadata"]:
+        if is_deleting(namespace.object):
             reason = (
                 f"unable to create new content in namespace {key.namespace} because it is being terminated"
             )
@@ -191,11 +191,7 @@ class ObjectWriter:
         request = _request(options)
         after = write_path.delete(kind, old.object, deletion, request)
         if kind == kinds.NAMESPACE and after is None:
-            after = (
-                old.object
-                if "deletionTimestamp" in old.object["metadata"]
-                else _terminating(old, request.now)
-            )
+            after = old.object if is_deleting(old.object) else _terminating(old, request.now)
         if options.dry_run:
             return WriteResult(after or old.object, None, removed=after is None)
         if after == old.object:

@@ -7,7 +7,7 @@ from typing import Any
 
 from serving.embedded.apiserver.tables import node_columns, pod_columns
 from serving.embedded.apiserver.writes import scale
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.formats import ages
 from serving.resources.kinds import Kind
@@ -63,7 +63,7 @@ def _job_status(obj: Object, _now: datetime) -> str:
     for type_ in ("Complete", "Failed"):
         if type_ in true_conditions:
             return type_
-    if "deletionTimestamp" in obj["metadata"]:
+    if is_deleting(obj):
         return "Terminating"
     for type_ in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
         if type_ in true_conditions:

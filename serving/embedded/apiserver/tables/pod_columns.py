@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources.formats import ages
 
 
@@ -30,7 +30,7 @@ def reason(obj: Object, _now: datetime) -> str:
     text = status.get("reason") or status.get("phase") or "Unknown"
     init = _init_reason(obj, status)
     text = init or _container_reason(status, text)
-    if "deletionTimestamp" in obj["metadata"]:
+    if is_deleting(obj):
         return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
     return str(text)
 

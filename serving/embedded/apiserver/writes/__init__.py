@@ -1,1 +1,1 @@
-"""What a write makes of a stored object. Pure: no clock, no IO, no randomness."""
+"""Computes the stored object after a write. Pure: no clock, no IO, no randomness."""

@@ -1,4 +1,4 @@
-"""What DELETE does to an object: at once, or after its finalizers, its dependants or its grace period."""
+"""Applies DELETE to an object: at once, or after its finalizers, its dependants or its grace period."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -7,6 +7,7 @@ from typing import Any
 from serving.embedded.apiserver import status_errors
 from serving.embedded.apiserver.schema import pruning, schemas, validation
 from serving.embedded.apiserver.schema.schemas import Schema
+from serving.objects import is_deleting
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
@@ -47,7 +48,7 @@ def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str
     _check_preconditions(kind, old, options)
     obj: dict[str, Any] = schemas.clone(old)
     meta = obj["metadata"]
-    finalizers = _finalizers(meta.get("finalizers") or [], options, deleting="deletionTimestamp" in meta)
+    finalizers = _finalizers(meta.get("finalizers") or [], options, deleting=is_deleting(obj))
     if finalizers != (meta.get("finalizers") or []):
         meta["finalizers"] = finalizers
     if not meta.get("finalizers"):
@@ -55,9 +56,9 @@ def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str
     grace = _grace(kind, obj, options)
     if not finalizers and grace == 0:
         return None
-    if "deletionTimestamp" in meta and meta.get("deletionGracePeriodSeconds", 0) <= grace:
+    if is_deleting(obj) and meta.get("deletionGracePeriodSeconds", 0) <= grace:
         return obj
-    if "deletionTimestamp" not in meta and meta.get("generation"):
+    if not is_deleting(obj) and meta.get("generation"):
         meta["generation"] += 1
     due = datetime.fromisoformat(now).astimezone(UTC) + timedelta(seconds=grace)
     meta["deletionTimestamp"] = due.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -70,7 +71,7 @@ def delete(kind: Kind, old: dict[str, Any], options: Mapping[str, Any], now: str
 def is_finished(kind: Kind, obj: Mapping[str, Any]) -> bool:
     """Whether nothing holds an object that is being deleted any longer."""
     meta = obj["metadata"]
-    if "deletionTimestamp" not in meta or meta.get("finalizers"):
+    if not is_deleting(obj) or meta.get("finalizers"):
         return False
     return kind != kinds.POD or not meta.get("deletionGracePeriodSeconds")
 
@@ -99,35 +100,39 @@ def _check_preconditions(kind: Kind, old: Mapping[str, Any], options: Mapping[st
             raise status_errors.conflict(kind, meta["name"], why)
 
 
-def _finalizers(have: list[str], options: Mapping[str, Any], *, deleting: bool) -> list[str]:
+def _finalizers(current: list[str], options: Mapping[str, Any], *, deleting: bool) -> list[str]:
     policy = options.get("propagationPolicy")
     if options.get("orphanDependents") is not None:
         if policy is not None:
             raise status_errors.bad_request("orphanDependents and propagationPolicy cannot be both set")
         policy = "Orphan" if options["orphanDependents"] else "Background"
     if policy is None:
-        return have
+        return current
     if policy not in _POLICIES:
         cause = status_errors.unsupported("propagationPolicy", policy, [*_POLICIES, None])
         raise status_errors.bad_request(
             f"DeleteOptions is invalid: propagationPolicy: {cause.message}", (cause,)
         )
-    wanted = _POLICIES[policy]
-    kept = [name for name in have if name not in (ORPHAN, FOREGROUND) or name == wanted]
-    if wanted and wanted not in kept and not (deleting and not kept):
-        kept.append(wanted)
+    finalizer = _POLICIES[policy]
+    kept = [name for name in current if name not in (ORPHAN, FOREGROUND) or name == finalizer]
+    if finalizer and finalizer not in kept and not (deleting and not kept):
+        kept.append(finalizer)
     return kept
 
 
 def _grace(kind: Kind, obj: Mapping[str, Any], options: Mapping[str, Any]) -> int:
     if kind != kinds.POD:
         return 0
-    asked = options.get("gracePeriodSeconds")
+    requested_grace = options.get("gracePeriodSeconds")
     spec = obj.get("spec") or {}
     ended = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    if asked == 0 or ended or not spec.get("nodeName"):
+    if requested_grace == 0 or ended or not spec.get("nodeName"):
         return 0
     running = obj["metadata"].get("deletionGracePeriodSeconds")
-    grace = int(spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)) if asked is None else asked
+    grace = (
+        int(spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+        if requested_grace is None
+        else requested_grace
+    )
     grace = max(grace, 1)
     return grace if running is None else min(grace, int(running))

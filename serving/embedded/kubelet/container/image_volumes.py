@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 OWNER = "pod/"
 """Prefix of the pin owners that are Pods; the Pod's uid follows."""
 DOCKER_CONFIG_KEY = ".dockerconfigjson"
-"""Of a Secret of type kubernetes.io/dockerconfigjson."""
+"""Key of a Secret of type kubernetes.io/dockerconfigjson."""
 
 
 @dataclass(frozen=True)

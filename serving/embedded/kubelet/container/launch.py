@@ -97,7 +97,7 @@ async def prepare(
         )
     except environment.Missing as error:
         raise errors.Temporary("CreateContainerConfigError", str(error)) from error
-    if node.jail is None:
+    if node.isolation is None:
         sources = {m.target: m.source or "" for m in volumes_.mounts}
         places = {m["name"]: sources[normpath(m["mountPath"])] for m in container.get("volumeMounts") or []}
         env = volume_mounts.rewrite(env, container, places)
@@ -117,14 +117,14 @@ async def prepare(
         "directory": str(run.path),
         "argv": environment.arguments(container, runtime.command if runtime else None, env),
         "env": env,
-        "stamp": names.SPAWNED_ENV if runtime and runtime.module else None,
+        "stamp": None,  # adopted zygotes of an older version read it
         "cwd": container.get("workingDir") or "/tmp",  # noqa: S108 private to the container
         "log": str(node.data_dir.pod_log(meta["uid"], container["name"], run.index)),
         "log_bytes": node.settings.log_bytes,
         "cores": sorted(cpuset.requested(meta) or ()),
         "user": identity.user,
         "filter": node.system_calls.program.hex(),
-        "view": _view(node, run, mounts) if node.jail else None,
+        "view": _isolated_files(node, run, mounts) if node.isolation else None,
         "listeners": 0 if socket_path is None else 1,
     }
     fetch = sum(image.fetch for image in volumes_.images)
@@ -140,13 +140,13 @@ def _socket_path(node: Node, container: Object, identity: PodIdentity) -> Path |
     return node.data_dir.pod_sockets / identity.socket
 
 
-def _view(node: Node, run: RunDirectory, mounts: Sequence[volume_mounts.Mount]) -> dict[str, Any]:
+def _isolated_files(node: Node, run: RunDirectory, mounts: Sequence[volume_mounts.Mount]) -> dict[str, Any]:
     """Return the container's private view of the files, for `sandbox.enter`."""
-    assert node.jail is not None
+    assert node.isolation is not None
     return {
         "tmp": str(run.tmp),
-        "cover": list(node.jail.cover),
-        "keep": list(node.jail.keep),
+        "cover": list(node.isolation.cover),
+        "keep": list(node.isolation.keep),
         "hide": [str(node.data_dir.root.resolve())],
         "mounts": [
             {
@@ -194,8 +194,8 @@ def start(launch: Launch, **details: Any) -> Started:
             if error.reason == "ZygoteStuck":
                 node.zygotes.check(launch.zygote)
         specification = _complete(launch, _create_cgroups(launch, limits), nonce, join=True)
-        isolated = node.jail is not None
-        pidfd, connection = spawn_shim(run.path / "recorder.err", specification, listeners, isolated=isolated)
+        isolated = node.isolation is not None
+        pidfd, connection = spawn_shim(run.path / "shim.err", specification, listeners, isolated=isolated)
         return Started(pidfd, connection, forked=False, remark=remark)
 
 

@@ -139,8 +139,8 @@ def _mount_point(target: str, writable: set[int], *, directory: bool) -> int:
     return _make(fd, missing, directory=directory)
 
 
-def _view(view: dict[str, Any], user: int) -> None:
-    """Build the container's private view of files and processes: see `launch._view`."""
+def _isolate_files(view: dict[str, Any], user: int) -> None:
+    """Build the container's private view of files and processes: see `launch._isolated_files`."""
     mounts = view["mounts"]
     shares_memory = any(mount["target"] == namespaces.SHARED_MEMORY for mount in mounts)
     namespaces.unshare(namespaces.CLONE_NEWNS | (0 if shares_memory else namespaces.CLONE_NEWIPC))
@@ -215,7 +215,7 @@ def enter(spec: dict[str, Any]) -> None:
     if spec["user"] is not None:
         with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
             file.write("0")
-        _view(spec["view"], spec["user"])
+        _isolate_files(spec["view"], spec["user"])
     _drop(spec)
 
 

@@ -312,8 +312,6 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
         },
     )
     os.close(agent)
-    if spec["stamp"]:
-        spec["env"][spec["stamp"]] = f"{time.clock_gettime(time.CLOCK_REALTIME):.6f}"
     with contextlib.suppress(OSError):
         descriptors.send(process.spec_writer, json.dumps(spec).encode(), listeners)
     for fd in (process.spec_writer, *listeners):

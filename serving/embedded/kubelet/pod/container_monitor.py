@@ -138,7 +138,7 @@ class ContainerMonitor:
             if answer.address_taken:
                 self._emit("AddressTaken", f"container {self._name}: {answer.problem}", warning=True)
             answered = clock.monotonic()
-            before, verdict = verdict, probes.judge(probe, verdict, answered, success=not answer.problem)
+            before, verdict = verdict, probes.judge(probe, verdict, answered, success=answer.problem is None)
             if verdict.ok is not before.ok and await self._act(probe, verdict, answer):
                 return
             if probe.kind == "startup" and verdict.ok:

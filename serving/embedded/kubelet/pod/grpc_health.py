@@ -10,8 +10,8 @@ _SERVING = (1, 1)
 """Field `status` of a HealthCheckResponse with the value SERVING."""
 
 
-async def problem(target: str, service: str, timeout: float) -> str:
-    """Return an empty string if the server is healthy, else why not.
+async def problem(target: str, service: str, timeout: float) -> str | None:
+    """Return why the server is not healthy; None if it is.
 
     Args:
         target: gRPC's name of the server, `ipv4:ADDRESS:PORT` or `unix:PATH`.
@@ -31,4 +31,4 @@ async def problem(target: str, service: str, timeout: float) -> str:
             return f"{error.code().name} {error.details()}".strip()
         except protobuf.Malformed as error:
             return f"not a HealthCheckResponse: {error}"
-    return "" if is_healthy else "the server says that it is not serving"
+    return None if is_healthy else "the server says that it is not serving"

@@ -23,8 +23,8 @@ MAX_HEADERS = 64
 class ProbeAnswer:
     """The outcome of one probe; names of headers are in lower case."""
 
-    problem: str = ""
-    """Why the probe failed; empty where it succeeded."""
+    problem: str | None = None
+    """Why the probe failed; None where it succeeded."""
     headers: Mapping[str, str] = field(default_factory=dict)
     address_taken: bool = False
     """Whether a process of another user listens at the Pod's address."""
@@ -39,7 +39,7 @@ async def send(target: RunningContainer, action: Mapping[str, Any], timeout: flo
     try:
         if "exec" in action:
             code = await exec_command.run(target, list(action["exec"].get("command") or []), timeout)
-            return ProbeAnswer("" if code == 0 else f"command exited with {code}")
+            return ProbeAnswer(None if code == 0 else f"command exited with {code}")
         async with asyncio.timeout(timeout):
             return await _ask_port(target, action, timeout)
     except _AddressTaken as error:
@@ -60,7 +60,7 @@ async def _ask_port(target: RunningContainer, action: Mapping[str, Any], timeout
         return ProbeAnswer()
 
 
-async def _grpc_check(target: RunningContainer, action: Mapping[str, Any], timeout: float) -> str:
+async def _grpc_check(target: RunningContainer, action: Mapping[str, Any], timeout: float) -> str | None:
     port = int(action["port"])
     path = target.socket(port)
     if path is not None:
@@ -93,7 +93,7 @@ async def _http_get(target: RunningContainer, action: dict[str, Any]) -> ProbeAn
         writer.write("\r\n".join(lines).encode())
         status_line = (await reader.readuntil(b"\n")).decode(errors="replace").split(" ", 2)
         code = int(status_line[1]) if len(status_line) > 1 and status_line[1].isdigit() else 0
-        problem = "" if 200 <= code < 400 else f"HTTP status {code}"
+        problem = None if 200 <= code < 400 else f"HTTP status {code}"
         return ProbeAnswer(problem, await _read_headers(reader))
 
 

@@ -16,7 +16,7 @@ from serving.embedded.kubelet.container import launch, stopping
 from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
-from serving.embedded.kubelet.pod import lifecycle, startup, termination
+from serving.embedded.kubelet.pod import lifecycle, start_trace, termination
 from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
 from serving.embedded.kubelet.pod.containers import Containers
@@ -27,7 +27,7 @@ from serving.embedded.kubelet.resources import cgroup_limits
 from serving.embedded.pod_spec import gpu_limits, qos, resource_limits, rules, socket_port
 from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.events import EventToEmit
 
@@ -53,9 +53,9 @@ class PodRunner:
         """Set when the Pod no longer exists in the API, so that its end need not wait."""
         self._identity = PodIdentity("", None)
         self._seen_at = clock.now()
-        self._starts: dict[str, startup.NodeStart] = {}
+        self._starts: dict[str, start_trace.NodeStart] = {}
         """Starts by this runner of containers that are not ready yet."""
-        self._trace: startup.StartTrace | None = None
+        self._trace: start_trace.StartTrace | None = None
 
     @property
     def gone(self) -> bool:
@@ -72,11 +72,11 @@ class PodRunner:
                 self._gone.set()
         self._containers.changed.set()
 
-    def _is_deleted(self) -> bool:
+    def _must_end(self) -> bool:
         """Whether the Pod has to end, or has gone."""
-        return self._gone.is_set() or bool(self.pod["metadata"].get("deletionTimestamp"))
+        return self._gone.is_set() or is_deleting(self.pod)
 
-    def again(self) -> "PodRunner":
+    def restarted(self) -> "PodRunner":
         """Return a new runner of the same Pod, which adopts the running containers."""
         runner = PodRunner(self._node, self.pod)
         if self.gone:
@@ -90,7 +90,7 @@ class PodRunner:
             await self._bind()
             self._identity = self._assign_identity()
             self._adopt_runs()
-            while not self._is_deleted():
+            while not self._must_end():
                 self._containers.changed.clear()
                 steps = self._next_steps()
                 for name in steps.start:
@@ -191,7 +191,7 @@ class PodRunner:
                 self._node, self.pod, self._containers.specs[name], directory, self._identity
             )
             imports = await self._await_imports(prepared)
-            if self._is_deleted():
+            if self._must_end():
                 return
             async with self._node.launching:
                 started = await asyncio.to_thread(
@@ -204,8 +204,8 @@ class PodRunner:
             self._block(name, "CreateContainerError", str(error))
             return
         self._containers.update(name, run=run, before=state.run, blocked=None, started=False, ready=False)
-        method: startup.StartMethod = "Zygote" if started.forked else "Cold"
-        self._starts[name] = startup.NodeStart(seen_at, method, prepared.fetch, prepared.verify, imports)
+        method: start_trace.StartMethod = "Zygote" if started.forked else "Cold"
+        self._starts[name] = start_trace.NodeStart(seen_at, method, prepared.fetch, prepared.verify, imports)
         if started.remark:
             self._emit("NotForked", f"container {name} is an ordinary new process: {started.remark}")
         self._monitor(directory, started)
@@ -216,7 +216,7 @@ class PodRunner:
         begun = clock.monotonic()
         imports = asyncio.ensure_future(launch.await_imports(prepared))
         try:
-            while not imports.done() and not self._is_deleted():
+            while not imports.done() and not self._must_end():
                 self._containers.changed.clear()
                 changed = asyncio.ensure_future(self._containers.changed.wait())
                 await asyncio.wait([imports, changed], return_when=asyncio.FIRST_COMPLETED)
@@ -227,12 +227,12 @@ class PodRunner:
 
     def _refuse_unsupported(self) -> None:
         """Raise errors.Temporary if this machine does not support the Pod's spec."""
-        jail = self._node.jail
+        isolation = self._node.isolation
         causes = rules.refusals(
             self.pod,
             self._node.runtimes,
-            mounts=jail is not None,
-            protected=jail.keep if jail else (),
+            mounts=isolation is not None,
+            protected=isolation.keep if isolation else (),
             data=str(self._node.data_dir.root.resolve()),
             cores=os.sched_getaffinity(0),
         )
@@ -253,7 +253,7 @@ class PodRunner:
         beginning = self._starts.pop(run.container, None)
         state = self._containers.states[run.container].run
         if beginning is not None and state is not None and state.started_at is not None:
-            self._trace = startup.trace(beginning, state.started_at, clock.now(), headers)
+            self._trace = start_trace.trace(beginning, state.started_at, clock.now(), headers)
             self._node.metrics.started(self.pod, self._trace)
 
     async def _wait_for_change(self, wake_at: datetime | None) -> None:

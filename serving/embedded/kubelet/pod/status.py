@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from serving.embedded.kubelet.pod import startup
+from serving.embedded.kubelet.pod import start_trace
 from serving.embedded.kubelet.pod.lifecycle import (
     Container,
     ContainerExit,
@@ -188,7 +188,7 @@ def status(
     not_enforced: str,
     limited: bool,
     not_filtered: str = "",
-    trace: startup.StartTrace | None = None,
+    trace: start_trace.StartTrace | None = None,
 ) -> dict[str, Any]:
     """Return the status of a Pod.
 
@@ -219,7 +219,7 @@ def status(
     elif not_filtered:
         conditions.append((ISOLATED, False, "SystemCallsNotFiltered", not_filtered))
     before = old.get("conditions") or []
-    conditions += startup.kept(before) if trace is None else [startup.condition(trace)]
+    conditions += start_trace.kept(before) if trace is None else [start_trace.condition(trace)]
     return {
         "phase": now_phase,
         "hostIP": "127.0.0.1",

@@ -28,8 +28,8 @@ async def pause(seconds: float, gone: asyncio.Event) -> None:
 
 async def run_pre_stop(
     hook: Mapping[str, Any], target: RunningContainer | None, grace_seconds: float, gone: asyncio.Event
-) -> str:
-    """Run a container's preStop hook; return its failure, or an empty text.
+) -> str | None:
+    """Run a container's preStop hook; return its failure, or None.
 
     Args:
         hook: `lifecycle.preStop` of the container; empty if it has none.
@@ -41,7 +41,7 @@ async def run_pre_stop(
         await pause(float(hook["sleep"].get("seconds") or 0), gone)
     elif hook and target is not None:
         return (await probe_client.send(target, hook, grace_seconds)).problem
-    return ""
+    return None
 
 
 async def delete_from_api(kube: Kube, pod: Object, gone: asyncio.Event) -> None:

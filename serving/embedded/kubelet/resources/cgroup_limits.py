@@ -12,7 +12,7 @@ from serving.system.cgroup_layout import CgroupLayout, memory_limit
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
 _HIGHEST_WEIGHT = 10_000
-"""Of cpu.weight."""
+"""The largest value of cpu.weight."""
 
 
 def weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
@@ -51,7 +51,7 @@ def without_inherited(requested: ContainerLimits, inherited: int) -> ContainerLi
     return replace(requested, memory=remaining)
 
 
-def settings(cgroups: CgroupLayout, group: str, requested: ContainerLimits) -> list[tuple[str, str]]:
+def limit_writes(cgroups: CgroupLayout, group: str, requested: ContainerLimits) -> list[tuple[str, str]]:
     """Return the (file, text) to write, in order; `group` is the path below each root.
 
     The container gets no swap beyond the memory limit, where the kernel accounts for swap.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving import clock
-from serving.embedded.kubelet.resources.cgroup_limits import oom_file, settings, weight_of_all
+from serving.embedded.kubelet.resources.cgroup_limits import limit_writes, oom_file, weight_of_all
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.system import cgroup_files
 from serving.system.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, process_limit
@@ -98,7 +98,7 @@ class Cgroups:
                         cgroup_files.remove(group)
 
     def _limited(self, name: str, joined: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
-        self._write(settings(self.layout, name, limits))
+        self._write(limit_writes(self.layout, name, limits))
         unified = f"{self.layout.unified}/{name}"
         kill_file = f"{unified}/cgroup.kill" if unified in joined else None
         return ContainerCgroups(tuple(joined), kill_file, oom_file(self.layout, name))

@@ -10,7 +10,7 @@ from serving.embedded.workloads.deployment import plan, standby, status
 from serving.embedded.workloads.owned_pods import OwnedPods
 from serving.kube import Informer, Key, Kube, Result
 from serving.kube.cache import LIFETIME_SECONDS, Cache
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds, names
 from serving.resources.events import EventToEmit
 
@@ -30,7 +30,7 @@ class DeploymentController:
     async def reconcile(self, key: Key) -> Result | None:
         """Converge one Deployment; the process may be killed between any two writes."""
         deployment = self._cache.get(kinds.DEPLOYMENT, *key)
-        if deployment is None or "deletionTimestamp" in deployment["metadata"]:
+        if deployment is None or is_deleting(deployment):
             return None
         await self._owned.settle(deployment)
         spec = plan.read_spec(deployment)

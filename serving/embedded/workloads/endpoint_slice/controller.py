@@ -4,7 +4,7 @@ from serving import clock
 from serving.embedded.workloads.endpoint_slice import plan
 from serving.embedded.workloads.endpoint_slice.selection import Selection
 from serving.kube import Informer, Key, Kube, Reconciler, Result
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
@@ -36,7 +36,7 @@ class EndpointsController:
     async def reconcile(self, key: Key) -> Result | None:
         """Converge the slices of one Service; new slices are written before old ones are deleted."""
         service = self._services.get(*key)
-        if service is None or "deletionTimestamp" in service["metadata"]:
+        if service is None or is_deleting(service):
             self._waits_since.pop(key, None)
             return None  # the Service owns its slices: they are deleted with it
         selected = (self._pods.items.get(pod) for pod in self._selection.selected_by(key))

@@ -12,7 +12,7 @@ import orjson
 
 from serving.embedded.pod_spec import socket_port
 from serving.embedded.workloads import naming, pods
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import conditions, kinds, names
 
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
@@ -59,7 +59,7 @@ def relevant(pod: Object | None) -> object:
         meta["uid"],
         meta.get("labels"),
         socket_port.requested(meta),
-        "deletionTimestamp" in meta,
+        is_deleting(pod),
         status.get("podIP"),
         status.get("phase") in ("Succeeded", "Failed"),
         ready is not None and ready.get("status") == "True",
@@ -71,7 +71,7 @@ def _endpoint(service: Object, pod: Object) -> Object | None:
     if not status.get("podIP") or pods.is_standby(pod) or status.get("phase") in ("Succeeded", "Failed"):
         return None
     serving = conditions.is_true(pod, "Ready")
-    terminating = "deletionTimestamp" in meta
+    terminating = is_deleting(pod)
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
     endpoint: Object = {
         "addresses": [status["podIP"]],

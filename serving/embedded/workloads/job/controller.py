@@ -12,7 +12,7 @@ from serving.embedded.workloads.job import plan, status
 from serving.embedded.workloads.owned_pods import OwnedPods
 from serving.kube import Informer, Key, Kube, Result
 from serving.kube.cache import LIFETIME_SECONDS, Cache
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds, names
 from serving.settings import NodeSettings
 
@@ -33,7 +33,7 @@ class JobController:
     async def reconcile(self, key: Key) -> Result | None:
         """Converge one Job; the process may be killed between any two writes."""
         job = self._cache.get(kinds.JOB, *key)
-        if job is None or "deletionTimestamp" in job["metadata"]:
+        if job is None or is_deleting(job):
             return None
         await self._owned.settle(job)
         spec, now = plan.read_spec(job), clock.now()

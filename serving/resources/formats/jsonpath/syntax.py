@@ -1,4 +1,4 @@
-"""What a JSONPath consists of: steps from value to value; and a template of texts, paths and ranges. Pure."""
+"""The elements of a JSONPath: steps from value to value; and a template of texts, paths and ranges. Pure."""
 
 from dataclasses import dataclass
 from typing import TypeAlias

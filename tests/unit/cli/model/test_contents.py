@@ -17,7 +17,7 @@ def test_files_with_code_are_named_apart_from_files_that_may_have_some() -> None
     ]
 
 
-def test_an_image_without_code_says_so_and_names_its_signers() -> None:
+def test_an_image_without_code_is_described_with_its_signers() -> None:
     status = {"contents": {"containsCode": False}, "signedBy": ["sha256:a", "sha256:b"]}
     assert contents.lines(status) == [
         "contains no code: every file holds data alone",

@@ -69,7 +69,7 @@ def test_a_diff_shows_added_removed_and_changed_files() -> None:
     assert text.splitlines()[-1] == "1 added, 1 removed, 1 changed; 1.0 kB -> 2.0 kB"
 
 
-def test_a_diff_of_the_same_image_says_so() -> None:
+def test_a_diff_of_the_same_image_names_no_difference() -> None:
     a = ready("a", {"same": ("1", 5)})
     assert list(diff.lines(a, a)) == [
         "same image: sha256:a",

@@ -31,7 +31,7 @@ def test_directory_with_something_of_another_user_is_refused(tmp_path: Path, nam
 
 
 @as_root
-def test_link_of_another_user_is_refused_whatever_it_leads_to(tmp_path: Path) -> None:
+def test_link_of_another_user_is_refused_for_every_target(tmp_path: Path) -> None:
     (tmp_path / "gateway").symlink_to("/etc")
     os.chown(tmp_path / "gateway", NOBODY, NOBODY, follow_symlinks=False)
     with pytest.raises(errors.UserError, match="must belong to user 0"), owned(DataDir(tmp_path)):
@@ -140,7 +140,7 @@ def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")
     with pytest.raises(errors.UserError, match="at most 40 symbolic links"):
-        ownership.close_to_others(tmp_path / "one")
+        ownership.restrict_to_owner(tmp_path / "one")
 
 
 def test_link_to_the_directory_itself_is_no_way_around_the_check(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_a_name_that_goes_on_for_long_counts_as_examined_no_further() -> None:
         "7",
     ],
 )
-def test_a_numpy_file_of_objects_is_a_pickle_however_its_header_says_so(elements: str) -> None:
+def test_a_numpy_file_of_objects_is_a_pickle_for_every_form_of_its_header(elements: str) -> None:
     text = f"{{'descr': {elements}, 'fortran_order': False, 'shape': (1,)}}\n".encode()
     data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + pickled()
     assert format_of("weights.npy", data) == ("Pickle", True)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from serving.objects import Object
-from serving.planning.inference import arms, facts
+from serving.planning.inference import arms, inference_state
 from serving.resources.inference import InferenceSpec
 from tests.fakes.inference_world import InferenceWorld
 from tests.fakes.surroundings import predictor, ready_version
@@ -46,7 +46,7 @@ def test_due_probe_waits_for_the_gateways_when_the_route_is_rewritten() -> None:
 
 def _read(world: InferenceWorld) -> tuple[arms.Arm, ...]:
     spec = InferenceSpec.model_validate(world.inference["spec"])
-    return arms.read(facts.derive(world.now()), spec)
+    return arms.read(inference_state.derive(world.now()), spec)
 
 
 def _version(**status: Any) -> Object:

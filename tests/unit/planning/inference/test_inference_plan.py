@@ -124,7 +124,7 @@ def test_a_blocked_version_ends_without_replicas_and_without_traffic(
         assert sum(segments(world).values()) == 10_000
 
 
-def test_an_inference_that_names_a_blocked_version_starts_nothing_and_says_why() -> None:
+def test_an_inference_that_names_a_blocked_version_starts_nothing_and_reports_the_reason() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.blocked = {"v1"}
     world.settle()

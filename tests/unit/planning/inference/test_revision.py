@@ -102,7 +102,7 @@ def test_custom_container_keeps_its_image_and_readiness_probe_path() -> None:
 
 
 @pytest.mark.parametrize("name", ["h2c", "grpc", "http2"])
-def test_custom_container_speaks_http2_on_the_port_whose_name_says_so(name: str) -> None:
+def test_custom_container_speaks_http2_on_a_port_named_for_it(name: str) -> None:
     ports = [{"name": "metrics", "containerPort": 9090}, {"name": name, "containerPort": 9000}]
     own = [{"name": "predictor", "image": "mine", "ports": ports}]
     grpc_revision = rendered(framework="custom", template={"containers": own})

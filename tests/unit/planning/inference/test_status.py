@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.objects import Object
-from serving.planning.inference import facts, planner
+from serving.planning.inference import inference_state, planner
 from serving.planning.inference import status as statuses
 from serving.resources import conditions
 from tests.fakes.inference_world import GATEWAY, NOW, InferenceWorld
@@ -49,9 +49,9 @@ def test_effective_percent_comes_from_a_live_gateway() -> None:
     weights = [{"arm": "a", "percent": 0.0}, {"arm": "b", "percent": 100.0}]
     entry = world.children["Route"]["digits"]["status"]["gateways"][0]
     entry["weights"] = weights
-    assert statuses.effective_percent(facts.derive(world.now())) == {"b": 100.0}
+    assert statuses.effective_percent(inference_state.derive(world.now())) == {"b": 100.0}
     world.alive = False
-    assert statuses.effective_percent(facts.derive(world.now())) == {"a": 90.0, "b": 10.0}, (
+    assert statuses.effective_percent(inference_state.derive(world.now())) == {"a": 90.0, "b": 10.0}, (
         "the status of a dead gateway does not count"
     )
 

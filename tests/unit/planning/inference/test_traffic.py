@@ -20,14 +20,14 @@ def total_variation(old: dict[str, int], new: dict[str, int]) -> int:
 
 
 def moved(old_ring: tuple[ArmSegment, ...], new_ring: tuple[ArmSegment, ...]) -> int:
-    """Count the units that changed their owner."""
-    return sum(a != b for a, b in zip(_owners(old_ring), _owners(new_ring), strict=True))
+    """Count the units that changed their arm."""
+    return sum(a != b for a, b in zip(_arms(old_ring), _arms(new_ring), strict=True))
 
 
 def sizes(ring: tuple[ArmSegment, ...]) -> dict[str, int]:
     units: dict[str, int] = {}
     for segment in ring:
-        units[segment.owner] = units.get(segment.owner, 0) + segment.size
+        units[segment.arm] = units.get(segment.arm, 0) + segment.size
     return units
 
 
@@ -38,7 +38,7 @@ def test_every_change_of_weights_moves_as_few_callers_as_possible(steps: list[di
         target = apportion_at_least_one(step)
         new_ring = traffic.reassign(ring, target)
         assert sizes(new_ring) == target
-        assert all(a.owner != b.owner for a, b in pairwise(new_ring))
+        assert all(a.arm != b.arm for a, b in pairwise(new_ring))
         if ring:
             assert moved(ring, new_ring) == total_variation(sizes(ring), target)
         ring = new_ring
@@ -47,8 +47,8 @@ def test_every_change_of_weights_moves_as_few_callers_as_possible(steps: list[di
 def test_no_caller_leaves_an_arm_whose_weight_grows() -> None:
     old_ring = traffic.reassign((), apportion_at_least_one({"a": 90, "b": 10}))
     new_ring = traffic.reassign(old_ring, apportion_at_least_one({"a": 50, "b": 30, "c": 20}))
-    owners = [(x, y) for x, y in zip(_owners(old_ring), _owners(new_ring), strict=True) if x != y]
-    assert {x for x, _ in owners} == {"a"}
+    moves = [(x, y) for x, y in zip(_arms(old_ring), _arms(new_ring), strict=True) if x != y]
+    assert {x for x, _ in moves} == {"a"}
 
 
 def test_a_change_and_its_reversal_restore_the_ring() -> None:
@@ -60,7 +60,7 @@ def test_a_change_and_its_reversal_restore_the_ring() -> None:
 def test_ten_thousand_callers_move_no_more_than_the_weights_and_never_back() -> None:
     def arm(caller: int, ring: tuple[ArmSegment, ...]) -> str:
         point = int.from_bytes(hashlib.sha256(f"salt/{caller}".encode()).digest()[:8]) % RING_UNITS
-        return ring[bisect.bisect_right(list(accumulate(s.size for s in ring)), point)].owner
+        return ring[bisect.bisect_right(list(accumulate(s.size for s in ring)), point)].arm
 
     ring = traffic.reassign((), apportion_at_least_one({"a": 95, "b": 5}))
     old_arms = [arm(caller, ring) for caller in range(10_000)]
@@ -82,8 +82,8 @@ def test_ring_is_rebuilt_when_it_has_too_many_segments() -> None:
     assert new_ring == (ArmSegment("a", 5000), ArmSegment("b", 5000))
 
 
-def _owners(ring: tuple[ArmSegment, ...]) -> list[str]:
-    return [s.owner for s in ring for _ in range(s.size)]
+def _arms(ring: tuple[ArmSegment, ...]) -> list[str]:
+    return [s.arm for s in ring for _ in range(s.size)]
 
 
 def test_the_share_of_an_unproven_arm_goes_to_the_proven_ones_in_proportion() -> None:

@@ -269,7 +269,7 @@ def test_a_judgement_is_stable_once_it_is_reported(
     assert planner.next_step(model_version, None, MODEL, policies, examination) == VersionFinished()
 
 
-def test_a_blocked_version_says_why_and_is_finished_but_not_ready() -> None:
+def test_a_blocked_version_reports_the_reason_and_is_finished_but_not_ready() -> None:
     model_version = examined(contents=PICKLE)
     assert planner.blocked(model_version) == ""
     phase, reason = planner.judge([NO_CODE], model_version["status"])

@@ -28,7 +28,7 @@ def pod(message: str) -> dict[str, object]:
 
 def test_phases_are_in_order_and_add_up_to_the_total() -> None:
     phases = wake.phases(100.0, 101.0, pod(json.dumps(NODE_REPORT)))
-    assert [name for name, _ in phases] == ["decide", *wake.NODE_PHASES, "other", "routable"]
+    assert [name for name, _ in phases] == ["decide", *names.START_PHASES, "other", "routable"]
     assert sum(seconds for _, seconds in phases) == pytest.approx(1.0)
     assert dict(phases)["decide"] == pytest.approx(0.2)
     assert dict(phases)["other"] == pytest.approx(0.044)

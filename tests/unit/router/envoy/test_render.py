@@ -10,8 +10,8 @@ from serving.router.envoy.render import Renderer
 from serving.router.envoy.resource import NO_ENDPOINTS, encoded_resource
 from serving.router.envoy.routes import BRIDGE_FILTER
 from serving.router.envoy.weights import Weights
-from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import Cluster, Endpoint, service_of, socket_name
+from serving.router.plan.route_table import RoutePlanChanges, RouteTable
+from serving.router.plan.service import Cluster, Endpoint, gateway_service, socket_name
 from serving.settings import GatewaySettings
 from tests.rig.envoy_json import decoded
 from tests.rig.servers.gateway import endpoint_slice, replaced, route
@@ -21,7 +21,7 @@ SETTINGS = GatewaySettings()
 SOCKETS = {name: f"/data/gateway/{name}.sock" for name in ("admin", "probe", "changes")}
 
 
-def plan() -> RoutePlan:
+def plan() -> RoutePlanChanges:
     digits = route(
         "digits",
         [("stable", 9000), ("candidate", 1000)],
@@ -33,7 +33,7 @@ def plan() -> RoutePlan:
         "digits-candidate": [endpoint_slice("digits-candidate", ["127.77.0.4"])],
     }
     away = route("away", [("only", 10_000)], namespace="team")
-    return replaced(RouteTable(), [service_of(digits, slices), service_of(away, {})])
+    return replaced(RouteTable(), [gateway_service(digits, slices), gateway_service(away, {})])
 
 
 def rendered_weights() -> dict[str, Weights]:
@@ -92,7 +92,9 @@ def test_versions_change_only_with_the_plan() -> None:
     assert first == second
     assert (
         first.routes["public"]
-        != Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(RoutePlan()).routes["public"]
+        != Renderer(SETTINGS, SocketFolders("/activator", "/sockets"))
+        .render(RoutePlanChanges())
+        .routes["public"]
     )
 
 
@@ -100,9 +102,9 @@ def test_a_change_of_endpoints_renders_only_those_endpoints() -> None:
     table, renderer = RouteTable(), Renderer(SETTINGS, SocketFolders("/activator", "/sockets"))
     digits = route("digits", [("a", 5000), ("b", 5000)])
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
-    renderer.render(replaced(table, [service_of(digits, slices)]))
+    renderer.render(replaced(table, [gateway_service(digits, slices)]))
     slices["digits-a"] = [endpoint_slice("digits-a", ["127.77.0.2", "127.77.0.3"])]
-    changes = renderer.render(replaced(table, [service_of(digits, slices)]))
+    changes = renderer.render(replaced(table, [gateway_service(digits, slices)]))
     assert (list(changes.endpoints), changes.weights, changes.routes) == (["default/digits-a/8080"], {}, {})
 
 
@@ -111,11 +113,11 @@ def test_scaling_from_zero_and_back_changes_only_one_set_of_endpoints() -> None:
     digits = route("digits", [("a", 5000), ("b", 5000)], on_demand="ab")
     socket = f"/data/activator/{socket_name('default/digits-a/8080')}"
     up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
-    first = renderer.render(replaced(table, [service_of(digits, {})]))
+    first = renderer.render(replaced(table, [gateway_service(digits, {})]))
     assert NO_ENDPOINTS not in {item and item.version for item in first.endpoints.values()}
     addresses = []
     for slices in (up, {}):
-        changes = renderer.render(replaced(table, [service_of(digits, slices)]))
+        changes = renderer.render(replaced(table, [gateway_service(digits, slices)]))
         assert (list(changes.endpoints), changes.weights, changes.routes) == (
             ["default/digits-a/8080"],
             {},
@@ -136,7 +138,7 @@ def test_arm_that_speaks_http2_has_no_bridge_and_the_other_arm_has() -> None:
     digits = route("digits", [("a", 5000), ("b", 5000)], h2c="a")
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
     renderer = Renderer(SETTINGS, SocketFolders("/activator", "/sockets"))
-    changes = renderer.render(replaced(RouteTable(), [service_of(digits, slices)]))
+    changes = renderer.render(replaced(RouteTable(), [gateway_service(digits, slices)]))
     protocols = {}
     for name, item in changes.clusters.items():
         assert item is not None
@@ -156,7 +158,7 @@ def test_salt_appears_in_the_pattern_only_as_a_digest() -> None:
     digits = route("digits", [("a", 5000), ("b", 5000)], sticky={"header": "x-user", "salt": "\\9 (.*"})
     slices = {f"digits-{a}": [endpoint_slice(f"digits-{a}", ["127.77.0.2"])] for a in "ab"}
     changes = Renderer(SETTINGS, SocketFolders("/activator", "/sockets")).render(
-        replaced(RouteTable(), [service_of(digits, slices)])
+        replaced(RouteTable(), [gateway_service(digits, slices)])
     )
     content = changes.routes["public"][0].content
     assert b"(.*$" not in content.replace(b"^(.*)$", b"")

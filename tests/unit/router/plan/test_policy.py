@@ -12,7 +12,7 @@ from serving.router.plan.policy import (
     cluster_policy,
     route_policy,
 )
-from serving.router.plan.service import Cluster, service_of
+from serving.router.plan.service import Cluster, gateway_service
 from serving.settings import GatewaySettings
 from tests.rig.servers.gateway import endpoint_slice, route
 
@@ -54,7 +54,7 @@ def test_every_field_of_a_backend_is_read() -> None:
     )
 
 
-def test_sticky_callers_change_their_predictor_only_if_the_route_says_so() -> None:
+def test_sticky_callers_change_their_predictor_only_by_a_rule_of_the_route() -> None:
     for across, expected in ((None, False), (True, True), (False, False)):
         spec: dict[str, Any] = {"sticky": {"header": "x-user", "salt": "s"}, "retries": {}}
         if across is not None:
@@ -79,7 +79,7 @@ def test_a_try_timeout_is_off_while_requests_wait_for_a_replica() -> None:
     digits = route("digits", [("a", 10_000)], on_demand="a")
     digits["spec"]["timeouts"] = {"perTry": "2s"}
     up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
-    at_zero, started = (virtual_host(service_of(digits, slices), SETTINGS) for slices in ({}, up))
-    without = virtual_host(service_of(route("digits", [("a", 10_000)], on_demand="a"), up), SETTINGS)
+    at_zero, started = (virtual_host(gateway_service(digits, slices), SETTINGS) for slices in ({}, up))
+    without = virtual_host(gateway_service(route("digits", [("a", 10_000)], on_demand="a"), up), SETTINGS)
     assert at_zero == without
     assert started != without

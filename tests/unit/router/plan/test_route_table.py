@@ -3,8 +3,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.router.plan.route_table import RoutePlan, RouteTable
-from serving.router.plan.service import GatewayService, service_of
+from serving.router.plan.route_table import RoutePlanChanges, RouteTable
+from serving.router.plan.service import GatewayService, gateway_service
 from tests.rig.servers.gateway import endpoint_slice, replaced, route
 
 
@@ -16,12 +16,12 @@ def service_named(
         address, [("only", 10_000)], sticky={"header": header, "salt": "s"} if header else None
     )
     route_object["metadata"] |= {"name": name, "creationTimestamp": created}
-    return service_of(
+    return gateway_service(
         route_object, {f"{address}-only": [endpoint_slice(f"{address}-only", ["127.77.0.2"] if up else [])]}
     )
 
 
-def full_plan(services: dict[Any, GatewayService]) -> RoutePlan:
+def full_plan(services: dict[Any, GatewayService]) -> RoutePlanChanges:
     """Return the plan of all services in one change."""
     return replaced(RouteTable(), services.values())
 
@@ -38,7 +38,7 @@ _services = st.builds(
 
 @given(st.lists(st.one_of(_services, st.sampled_from("abc")), max_size=12), st.data())
 def test_changes_add_up_to_the_current_routes(steps: list[Any], data: st.DataObject) -> None:
-    table, merged = RouteTable(), RoutePlan({}, {}, {}, {})
+    table, merged = RouteTable(), RoutePlanChanges({}, {}, {}, {})
     services: dict[Any, GatewayService] = {}
     for step in steps:
         key = ("default", step if isinstance(step, str) else step.route)
@@ -53,7 +53,7 @@ def test_changes_add_up_to_the_current_routes(steps: list[Any], data: st.DataObj
     assert merged == full_plan(services)
 
 
-def _add(merged: RoutePlan, change: RoutePlan, services: dict[Any, GatewayService]) -> None:
+def _add(merged: RoutePlanChanges, change: RoutePlanChanges, services: dict[Any, GatewayService]) -> None:
     for part in ("services", "clusters", "probes", "routes"):
         table: dict[Any, Any] = getattr(merged, part)
         table.update(getattr(change, part))

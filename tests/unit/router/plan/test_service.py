@@ -2,12 +2,12 @@ from typing import Any
 
 from serving.planning.apportionment import RING_UNITS
 from serving.resources.names import UNIX_PROTOCOL
-from serving.router.plan.service import Endpoint, service_of, socket_name
+from serving.router.plan.service import Endpoint, gateway_service, socket_name
 from tests.rig.servers.gateway import endpoint_slice, route
 
 
 def plan_one(route_: dict[str, Any], **slices: list[dict[str, Any]]) -> Any:
-    return service_of(route_, {name.replace("_", "-"): items for name, items in slices.items()})
+    return gateway_service(route_, {name.replace("_", "-"): items for name, items in slices.items()})
 
 
 def two_arms(**kwargs: Any) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def test_service_has_every_cluster_of_its_ring_and_probes() -> None:
     assert referenced == {cluster.name for cluster in service.clusters}
 
 
-def test_replica_is_reached_by_its_unix_socket_when_its_port_says_so() -> None:
+def test_replica_is_reached_by_its_unix_socket_when_its_port_has_the_unix_protocol() -> None:
     slices = ready("digits-stable", "127.77.0.2")
     slices[0]["ports"][0]["appProtocol"] = UNIX_PROTOCOL
     service = plan_one(

@@ -13,7 +13,7 @@ from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
 from serving.router.envoy.weights import LAYERS
 from serving.router.plan.route_table import RouteTable
-from serving.router.plan.service import GatewayService, service_of
+from serving.router.plan.service import GatewayService, gateway_service
 from serving.router.xds.server import LONGEST_ROUTES_PAUSE, DeltaXdsServer, Rejected
 from serving.settings import GatewaySettings
 from tests.fakes.envoy import FakeAdmin, FakeEnvoy
@@ -41,7 +41,7 @@ def plan(services: dict[str, Arms], *, sticky: bool = False, limit: int = 1) -> 
         spec["spec"]["backends"].sort(key=lambda backend: str(backend["arm"]))
         for backend in spec["spec"]["backends"]:
             backend["limits"] = {"requests": limit}
-        planned.append(service_of(spec, slices))
+        planned.append(gateway_service(spec, slices))
     return planned
 
 

@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.objects import Object
 from serving.resources import kinds
-from tests.objects.written import create, deployment, job, pod
+from tests.objects.write_requests import create, deployment, job, pod
 
 
 def causes(kind: kinds.Kind, body: Object) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from serving.embedded.apiserver.tables import tables
 from serving.resources import kinds
 from serving.resources.formats import ages
-from tests.objects.written import NOW, create, deployment, inference, job, pod
+from tests.objects.write_requests import NOW, create, deployment, inference, job, pod
 
 AT = datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.embedded.apiserver.writes import strategic_merge, write_path
 from serving.resources import kinds
-from tests.objects.written import create, deployment, inference, job, request
+from tests.objects.write_requests import create, deployment, inference, job, request
 
 
 @pytest.mark.parametrize("replicas", [2**31, -(2**31) - 1, 1e30, 2.0, 0.5, True])

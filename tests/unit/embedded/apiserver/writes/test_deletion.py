@@ -5,7 +5,7 @@ import pytest
 from serving import errors
 from serving.embedded.apiserver.writes import write_path
 from serving.resources import kinds
-from tests.objects.written import create, inference, pod, request
+from tests.objects.write_requests import create, inference, pod, request
 
 LATER = "2026-01-02T03:04:35Z"
 

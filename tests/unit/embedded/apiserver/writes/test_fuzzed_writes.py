@@ -14,7 +14,7 @@ from serving.embedded.apiserver.writes import scale, write_path
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.objects.strategies import good, json_patches, objects, odd, strategic_patches, values
-from tests.objects.written import create, request
+from tests.objects.write_requests import create, request
 from tests.rig import fuzzing
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

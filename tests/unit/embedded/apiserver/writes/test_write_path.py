@@ -8,7 +8,7 @@ from serving import errors
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.writes import scale, write_path
 from serving.resources import kinds
-from tests.objects.written import NOW, create, deployment, inference, job, pod, request
+from tests.objects.write_requests import NOW, create, deployment, inference, job, pod, request
 
 MERGE = "application/merge-patch+json"
 

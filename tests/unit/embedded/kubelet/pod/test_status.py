@@ -119,7 +119,7 @@ def test_only_a_first_start_under_way_is_not_urgent():
     assert not pod_status.is_starting(up, status(again))
 
 
-def test_pod_of_an_ordinary_user_says_that_it_is_not_isolated() -> None:
+def test_status_of_an_ordinary_users_pod_reports_no_isolation() -> None:
     isolated = status(UP)
     assert "slipway.dev/Isolated" not in {c["type"] for c in isolated["conditions"]}
     exposed = status(UP, identity=PodIdentity("127.77.0.1", None))

@@ -3,9 +3,9 @@ from decimal import Decimal
 import pytest
 
 from serving.embedded.kubelet.resources.cgroup_limits import (
+    limit_writes,
     not_enforced,
     oom_file,
-    settings,
     weight_of_all,
     without_inherited,
 )
@@ -19,14 +19,14 @@ REQUESTED = limits({"resources": {"limits": {"cpu": "500m", "memory": "64Mi", "e
 
 
 def test_limits_are_written_in_v1():
-    written = dict(settings(layout(V1, ""), "g", REQUESTED))
+    written = dict(limit_writes(layout(V1, ""), "g", REQUESTED))
     assert written["/cg/cpu/g/cpu.cfs_quota_us"] == "50000"
     assert written["/cg/memory/g/memory.limit_in_bytes"] == str(64 << 20)
 
 
 def test_limits_are_written_in_v2():
     cgroups = layout(V2, "cpu io memory pids")
-    assert dict(settings(cgroups, "g", REQUESTED))["/cg/g/cpu.max"] == "50000 100000"
+    assert dict(limit_writes(cgroups, "g", REQUESTED))["/cg/g/cpu.max"] == "50000 100000"
     assert oom_file(cgroups, "g") == "/cg/g/memory.events"
 
 

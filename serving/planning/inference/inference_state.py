@@ -1,4 +1,4 @@
-"""The facts that an Inference is planned from, derived once from the observed objects."""
+"""The state that an Inference is planned from, derived once from the observed objects."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from serving.objects import Object
 from serving.planning.inference import replicas
 from serving.planning.inference.drift import routes_alike
-from serving.planning.inference.observed import Observed
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.models import retention, version
@@ -15,10 +15,10 @@ from serving.resources.inference import AutoScale
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The facts of one Inference."""
+class InferenceState:
+    """The state of one Inference."""
 
-    observed: Observed
+    observed: ObservedObjects
     """The objects themselves, for code that compares, renders or deletes them."""
     backends: Mapping[str, Object]
     """The Route's backends, by name."""
@@ -50,42 +50,40 @@ class Facts:
         """Whether the revision's backend is on demand in the stored Route."""
         return bool(self.backends.get(revision, {}).get("onDemand"))
 
-    def is_on_demand(self, revision: str, bounds: AutoScale) -> bool:
+    def is_on_demand(self, revision: str, auto_scale: AutoScale) -> bool:
         """Whether requests to a revision may have to wait for a replica: it may be at zero, or still is."""
-        if bounds.may_be_zero:
+        if auto_scale.may_be_zero:
             return True
         return self.was_on_demand(revision) and not self.replicas.get(revision, RevisionReplicas()).ready
 
-    def after(self, writes: Iterable[Ensure]) -> "Facts":
-        """Return the facts as of after these writes.
+    def after(self, writes: Iterable[Ensure]) -> "InferenceState":
+        """Return the state as of after these writes.
 
         A new revision has no replica yet, and no gateway has accepted a Route whose spec changed.
         """
-        facts = self
+        state = self
         states = dict(self.replicas)
         for ensure in writes:
             if ensure.kind is kinds.DEPLOYMENT:
                 created = RevisionReplicas(desired=ensure.at_creation["spec"]["replicas"])
                 states.setdefault(ensure.object["metadata"]["name"], created)
             elif ensure.kind is kinds.ROUTE:
-                facts = self._after_route(ensure.object["spec"])
-        proven = _proven(self.observed.inference, facts.backends, facts.segments, states)
-        serving = {arm: revision for arm, revision in proven.items() if revision not in self.blocked}
-        return replace(facts, replicas=states, serving=serving)
+                state = self._after_route(ensure.object["spec"])
+        return _with_serving(replace(state, replicas=states))
 
-    def _after_route(self, spec: Object) -> "Facts":
+    def _after_route(self, spec: Object) -> "InferenceState":
         backends = {backend["name"]: backend for backend in spec["backends"]}
-        facts = replace(self, backends=backends, segments=spec["segments"])
+        state = replace(self, backends=backends, segments=spec["segments"])
         before = self.observed.route
         if before is not None and routes_alike(before["spec"], spec):
-            return facts
+            return state
         statuses = self.gateway_statuses
         lagging = {name: statuses.get(name, {}).get("message", "") for name in sorted(self.observed.gateways)}
-        return replace(facts, lagging=lagging)
+        return replace(state, lagging=lagging)
 
 
-def derive(observed: Observed) -> Facts:
-    """Return the facts of an Inference."""
+def derive(observed: ObservedObjects) -> InferenceState:
+    """Return the state of an Inference."""
     route = observed.route or {}
     spec = route.get("spec") or {}
     backends = {backend["name"]: backend for backend in spec.get("backends") or []}
@@ -106,12 +104,17 @@ def derive(observed: Observed) -> Facts:
         for name, deployment in observed.deployments.items()
     }
     blocked = _blocked(observed, backends)
-    proven = _proven(observed.inference, backends, segments, states)
-    serving = {arm: revision for arm, revision in proven.items() if revision not in blocked}
-    return Facts(observed, backends, segments, statuses, lagging, states, serving, blocked)
+    return _with_serving(InferenceState(observed, backends, segments, statuses, lagging, states, {}, blocked))
 
 
-def _blocked(observed: Observed, backends: Mapping[str, Object]) -> frozenset[str]:
+def _with_serving(state: InferenceState) -> InferenceState:
+    """Return the state with the serving revisions that follow from its other fields."""
+    proven = _proven(state.observed.inference, state.backends, state.segments, state.replicas)
+    serving = {arm: revision for arm, revision in proven.items() if revision not in state.blocked}
+    return replace(state, serving=serving)
+
+
+def _blocked(observed: ObservedObjects, backends: Mapping[str, Object]) -> frozenset[str]:
     """Return the revisions whose versions a policy stops, by their Deployments and by the Route."""
     versions = {name for name, stored in observed.model_versions.items() if version.must_stop(stored)}
     by_route = {name for name, backend in backends.items() if backend.get("modelVersion") in versions}
@@ -124,7 +127,10 @@ def _blocked(observed: Observed, backends: Mapping[str, Object]) -> frozenset[st
 
 
 def _proven(
-    inference: Object, backends: Mapping[str, Object], segments: Sequence[Object], revisions: Collection[str]
+    inference: Object,
+    backends: Mapping[str, Object],
+    segments: Sequence[Object],
+    revisions_with_deployment: Collection[str],
 ) -> dict[str, str]:
     """Return arm → proven backend.
 
@@ -134,7 +140,9 @@ def _proven(
     proven: dict[str, str] = {}
     for predictor in (inference.get("status") or {}).get("predictors") or []:
         arm, revision = predictor["name"], predictor.get("revision", "")
-        if revision and (backends.get(revision, {}).get("arm") == arm or revision in revisions):
+        if revision and (
+            backends.get(revision, {}).get("arm") == arm or revision in revisions_with_deployment
+        ):
             proven[arm] = revision
     for segment in segments:
         proven[backends[segment["backend"]]["arm"]] = segment["backend"]

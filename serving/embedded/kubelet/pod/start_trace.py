@@ -16,9 +16,6 @@ import orjson
 from serving.resources import names
 
 StartMethod = Literal["Cold", "Zygote"]
-PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""Fetching images; verifying their seals and hashes; volumes, sandbox and process, up to the runtime's `main`;
-imports, or the wait for those of a zygote; loading the model; warm-up; the time until the probe's answer."""
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,12})?"
 _METRIC = re.compile(rf"(?<![A-Za-z])([A-Za-z]+)\s*;\s*dur=({_NUMBER})(?![0-9.])")
 """Begins where a word begins: a replica chooses the text, and a long word is read once."""
@@ -47,7 +44,7 @@ class StartTrace:
     def message(self) -> str:
         """Return the condition's message: unix seconds, and milliseconds by phase."""
         figures: dict[str, float] = {"seen": self.seen.timestamp(), "ready": self.ready.timestamp()}
-        figures |= {name: round(1000 * self.seconds[name], 3) for name in PHASES}
+        figures |= {name: round(1000 * self.seconds[name], 3) for name in names.START_PHASES}
         return orjson.dumps(figures).decode()
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.embedded.kubelet.pod.startup import PHASES, NodeStart, condition, kept, trace
+from serving.embedded.kubelet.pod.start_trace import NodeStart, condition, kept, trace
+from serving.resources import names
 
 SEEN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 seconds = st.floats(0, 100).map(lambda n: round(n, 3))
@@ -29,8 +30,10 @@ def test_phases_add_up_to_the_whole_start(
     }
     result = trace(NodeStart(SEEN, "Zygote", fetch, seal, awaited), SEEN, after(ready), headers)
     figures = json.loads(result.message())
-    assert list(figures) == ["seen", "ready", *PHASES]
-    assert sum(figures[phase] for phase in PHASES) / 1000 == pytest.approx(ready, rel=0.02, abs=0.001)
+    assert list(figures) == ["seen", "ready", *names.START_PHASES]
+    assert sum(figures[phase] for phase in names.START_PHASES) / 1000 == pytest.approx(
+        ready, rel=0.02, abs=0.001
+    )
     assert figures["verify"] == pytest.approx(1000 * (seal + hashing), abs=0.01)
     assert figures["spawn"] == pytest.approx(1000 * process, abs=0.01)
     assert figures["import"] == pytest.approx(1000 * (awaited + imports), abs=0.01)

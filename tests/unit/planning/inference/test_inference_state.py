@@ -1,6 +1,6 @@
 from serving.objects import Object
-from serving.planning.inference import facts
-from serving.planning.inference.facts import Facts
+from serving.planning.inference import inference_state
+from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.plan import Ensure
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.resources import kinds
@@ -14,8 +14,8 @@ def settled(*predictors: Object) -> InferenceWorld:
     return world
 
 
-def derive(world: InferenceWorld) -> Facts:
-    return facts.derive(world.now())
+def derive(world: InferenceWorld) -> InferenceState:
+    return inference_state.derive(world.now())
 
 
 def route(world: InferenceWorld) -> Object:
