@@ -13,7 +13,7 @@ import uvicorn
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver import access, certificates
-from serving.embedded.apiserver.connection import ApiConnection, SilentConnections
+from serving.embedded.apiserver.connection import ApiConnection, ConnectionMemory, SilentConnections
 from serving.embedded.apiserver.handlers import dispatcher
 from serving.embedded.apiserver.handlers.dispatcher import Handlers
 from serving.embedded.apiserver.handlers.nodes import Nodes
@@ -84,7 +84,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
     config = uvicorn.Config(
         app,
         loop="none",
-        http=partial(ApiConnection, SilentConnections()),  # type: ignore[arg-type]
+        http=partial(ApiConnection, SilentConnections(), ConnectionMemory()),  # type: ignore[arg-type]
         lifespan="off",
         ws="none",
         access_log=False,

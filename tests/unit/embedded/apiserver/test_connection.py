@@ -11,7 +11,14 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from serving.embedded.apiserver.connection import HEADER_BYTES, MOST_HEADERS, ApiConnection, SilentConnections
+from serving.embedded.apiserver import connection as connections
+from serving.embedded.apiserver.connection import (
+    HEADER_BYTES,
+    MOST_HEADERS,
+    ApiConnection,
+    ConnectionMemory,
+    SilentConnections,
+)
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -20,7 +27,8 @@ def opened() -> tuple[ApiConnection, ServerState]:
     config = uvicorn.Config(answer, lifespan="off", log_config=None)
     config.load()
     state = ServerState()
-    connection = ApiConnection(SilentConnections(), config=config, server_state=state, app_state={})
+    silent, memory = SilentConnections(), ConnectionMemory()
+    connection = ApiConnection(silent, memory, config=config, server_state=state, app_state={})
     transport = mock.Mock(spec=asyncio.Transport)
     transport.get_extra_info.return_value = None
     transport.is_closing.return_value = False
@@ -102,3 +110,16 @@ async def test_large_body_in_one_piece_with_its_headers_is_no_header() -> None:
     cast("mock.Mock", connection.transport).abort.assert_not_called()
     while state.tasks:
         await asyncio.sleep(0)
+
+
+async def test_memory_is_returned_once_when_many_connections_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_REST_SECONDS", 0.0)
+    trims = []
+    memory = ConnectionMemory(lambda: trims.append(1))
+    for ends, expected in ((connections._ENDS - 1, 0), (5, 1), (connections._ENDS - 1, 1), (1, 2)):
+        for _ in range(ends):
+            memory.add_end()
+        await asyncio.sleep(0.01)
+        assert len(trims) == expected
