@@ -19,8 +19,8 @@ from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
-from autoscaler.signals import demand
 from autoscaler.signals import gauges as gauges_read
+from autoscaler.signals import held_requests
 from autoscaler.signals.board import Board, Health
 from autoscaler.signals.exposition import Target
 from autoscaler.signals.pages import Pages
@@ -272,7 +272,7 @@ class AutoscalerController:
         state.is_active = active.status == "True"
         if decision.replicas != desired:
             try:
-                held = demand.held(autoscaler, frozenset())
+                held = held_requests.count(autoscaler, frozenset())
                 await self._writer.act(autoscaler, target, state, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
                 state.refused = min(state.refused, moment)
@@ -302,7 +302,7 @@ class AutoscalerController:
 
     def _is_counted(self, autoscaler: Object, target: ScaleTarget) -> bool:
         """Whether gateways count the target's requests, so that no requests means idle."""
-        return target.is_ours or bool(demand.held(autoscaler, frozenset()))
+        return target.is_ours or bool(held_requests.count(autoscaler, frozenset()))
 
     def _is_known(self, target: ScaleTarget, signals: Sequence[Health], moment: float) -> bool:
         """Whether every input of a decision has been read."""
@@ -322,7 +322,7 @@ class AutoscalerController:
 
     def _load(self, autoscaler: Object, now: float) -> Load | None:
         load = self._board.take(_signals_of(autoscaler))
-        held = demand.held(autoscaler, demand.dead(self._leases, clock.now()))
+        held = held_requests.count(autoscaler, held_requests.expired_gateways(self._leases, clock.now()))
         if not held:
             return load
         if load is not None:
@@ -350,7 +350,7 @@ class AutoscalerController:
             self._store.write(key, learned)
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
-        """Keep the target for the ticks, and reconcile after a change of spec or demand.
+        """Keep the target for the ticks, and reconcile after a change of spec or of held requests.
 
         This controller itself writes the rest of the status.
         """

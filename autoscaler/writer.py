@@ -125,7 +125,7 @@ def _content(
         state.learned(now),
         state.schedule(now),
         state.changes,
-        status.metrics(state.config.metrics, decision.demands),
+        status.metrics(state.config.metrics, decision.metric_needs),
     )
 
 
