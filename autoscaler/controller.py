@@ -153,7 +153,7 @@ class AutoscalerController:
         live = leases.live(self._leases, clock.now())
         now = clock.monotonic()
         self._board.tick(read.readings, live, known, read.held, now)
-        self._board.forget(known)
+        self._board.retain(known)
         self._tokens.tick(read.readings)
         for key, target in self._signals.items():
             state = self._states.get(key)
@@ -201,19 +201,21 @@ class AutoscalerController:
             return None
         state = self._remembered(key, autoscaler)
         state.configure(replace(config, capacity=profiles.capacity(self._profiles, target.object)))
-        self._teach(key, autoscaler, target, state)
+        self._request_backfill(key, autoscaler, target, state)
         await self._size(autoscaler, target, state)
         return None if target.is_ours else Result(targets.READ_SECONDS)
 
-    def _teach(self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
+    def _request_backfill(
+        self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState
+    ) -> None:
         """Request the backfill of a target without stored state."""
-        if self._backfill is None or state.is_fixed or state.is_taught:
+        if self._backfill is None or state.is_fixed or state.is_backfilled:
             return
-        state.is_taught = True
+        state.is_backfilled = True
         query = backfill.query(target.object)
         if query is not None:
             emit = partial(self._recorder.emit, autoscaler)
-            self._backfill.request(backfill.Job(key, query, state.config, state.teach, emit))
+            self._backfill.request(backfill.Job(key, query, state.config, state.restore_history, emit))
 
     async def _target(self, key: Key, autoscaler: Object) -> ScaleTarget:
         """Return the target and its Pods.
@@ -242,7 +244,7 @@ class AutoscalerController:
             saved = self._store.read(key) if self._store is not None else None
             changes = list((autoscaler.get("status") or {}).get("decisions") or [])
             state = self._states[key] = TargetState(
-                PolicyConfig(), saved, changes=changes, is_taught=saved is not None
+                PolicyConfig(), saved, changes=changes, is_backfilled=saved is not None
             )
         return state
 
@@ -414,7 +416,7 @@ def _desired(state: TargetState, deployment: Object, manager: str) -> int:
         if not other_writers.wrote(deployment, manager):
             other_writers.add_change(state.changes_by_others, clock.monotonic())
         if count > state.known:
-            state.raised = state.raised.again(count, clock.monotonic())
+            state.raised = state.raised.after_raise(count, clock.monotonic())
     state.known, state.intended = count, None
     return count
 
