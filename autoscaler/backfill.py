@@ -48,7 +48,7 @@ class Job:
     """The backfill of one target."""
 
     key: Key
-    """Of the Autoscaler."""
+    """The key of the Autoscaler."""
     query: str
     config: PolicyConfig
     restore_history: Callable[[Object], None]

@@ -88,7 +88,7 @@ class AutoscalerController:
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
         self._signals: dict[Key, Target] = {}
-        """Of each stored Autoscaler: the workload whose requests it is sized by."""
+        """By stored Autoscaler, the workload whose requests it is sized by."""
         self._timed: set[Key] = set()
         """Autoscalers with a metric of latency."""
         self._ticks = metrics_page.Ticks()

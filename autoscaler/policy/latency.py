@@ -45,7 +45,7 @@ SMOOTH = 0.3
 LONGEST = 300.0
 """Seconds: the last bound of gateways' histograms, beyond which percentiles cannot be compared."""
 TOLERANCE = 0.1
-"""Of a replica: load that exceeds a whole number of replicas by less than this adds no replica."""
+"""Share of a replica by which load may exceed a whole number of replicas without adding one."""
 
 
 class LatencyTarget:

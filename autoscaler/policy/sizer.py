@@ -44,13 +44,13 @@ FULL_REPLICAS = 10.0
 same share of the requests at any load, and is a larger share of fewer replicas: the risk rises in
 proportion."""
 MOST_RISK_FACTOR = 20.0
-"""Of the risk: loads of less than half a replica differ in nothing that a second one would change."""
+"""Largest factor of the configured risk: below half a replica, a second one would change nothing."""
 WORK_READINGS = 50.0
 """Readings with requests over which the mean work of a request is taken."""
 STALE_SECONDS = 60.0
 """Seconds without a reading after which load is unknown."""
 TOLERANCE = 0.1
-"""Of a replica: load beyond the last whole replica by less than this is not worth another."""
+"""Share of a replica by which load may exceed a whole number of replicas without adding one."""
 
 CLOCK_JUMP_SECONDS = 120.0
 """Seconds between the end of a reading and the start of the next from which the clock jumped: a reading

@@ -31,7 +31,7 @@ MOST_TOKENS = 1e9
 LEAST_TOKENS = 0.01
 """Least tokens per second from which the rate of a replica is learned."""
 TOLERANCE = 0.1
-"""Of a replica: tokens that exceed a whole number of replicas by less than this add no replica."""
+"""Share of a replica by which tokens may exceed a whole number of replicas without adding one."""
 
 
 class TokenRates:

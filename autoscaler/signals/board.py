@@ -48,7 +48,7 @@ class Reading:
     timed: AbstractSet[Target] = frozenset()
     """Targets whose `buckets` were read; a target without answers has none."""
     tokens: Mapping[Target, Tokens] = field(default_factory=dict)
-    """Of language models."""
+    """Token counts of language models."""
 
 
 class Health(NamedTuple):

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from serving.resources.base import Base
 from serving.resources.experiment import Category, Probability, Rule, Setting
 from serving.resources.trial import Estimate, LatencyAt, Reason, Window
-from tuner.settled import Doubt
+from tuner.settled import Unsettled
 from tuner.trial_record import Meets
 
 VERSION = "slipway.dev/report/v1"
@@ -173,7 +173,7 @@ class Answer(ReportPart):
     trial: str = ""
     probability: Probability = None
     doubt: Annotated[
-        Doubt | None, Field(description="Why a recommendation is not settled; None if it is settled.")
+        Unsettled | None, Field(description="Why a recommendation is not settled; None if it is settled.")
     ] = None
     alternative: Alternative | None = None
     current: Choice | None = None
