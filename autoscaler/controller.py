@@ -14,10 +14,11 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from autoscaler import backfill, guards, metrics_page, other_writers, profiles, targets
+from autoscaler import backfill, desired_count, guards, metrics_page, other_writers, profiles, targets
 from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
+from autoscaler.saver import StateSaver
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from autoscaler.signals import gauges as gauges_read
 from autoscaler.signals import held_requests
@@ -87,6 +88,7 @@ class AutoscalerController:
         self._gauges = gauges_read.Gauges(kube, settings.prometheus, known_engines)
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
+        self._saver = StateSaver(self._states, store, scaling.save_seconds)
         self._signals: dict[Key, Target] = {}
         """By stored Autoscaler, the workload whose requests it is sized by."""
         self._timed: set[Key] = set()
@@ -102,14 +104,14 @@ class AutoscalerController:
                 group.create_task(self._loop.run(*informers))
                 for informer in informers:
                     await informer.synced.wait()
-                group.create_task(self._keep())
+                group.create_task(self._saver.run())
                 group.create_task(Fitting(self._states).run())
                 if self._backfill is not None:
                     group.create_task(self._backfill.run())
                 if self._pages is not None:
                     await self._tick_for_ever(self._pages)
         finally:
-            self._keep_all()
+            self._saver.save_all()
             await self._gauges.close()
             if self._pages is not None:
                 await self._pages.close()
@@ -250,7 +252,8 @@ class AutoscalerController:
 
     async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
         now, moment = clock.now().timestamp(), clock.monotonic()
-        key, desired = Key.of(autoscaler), _desired(state, target.object, self._kube.field_manager)
+        key = Key.of(autoscaler)
+        desired = desired_count.take(state, target.object, self._kube.field_manager, moment)
         counts = target.object.get("status") or {}
         state.pods = target.pods
         observed = state.starts.take(desired, counts.get("readyReplicas", 0), target.pods)
@@ -331,26 +334,6 @@ class AutoscalerController:
             return replace(load, held=max(load.held, held))
         return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
 
-    async def _keep(self) -> None:
-        """Store learned states one by one: a thousand at once would block the ticks for seconds."""
-        while True:
-            keys = list(self._states)
-            if not keys:
-                await asyncio.sleep(self._settings.save_seconds)
-            for key in keys:
-                await asyncio.sleep(self._settings.save_seconds / len(keys))
-                if (state := self._states.get(key)) is not None:
-                    self._keep_one(key, state)
-
-    def _keep_all(self) -> None:
-        for key, state in self._states.items():
-            self._keep_one(key, state)
-
-    def _keep_one(self, key: Key, state: TargetState) -> None:
-        learned = state.state()
-        if self._store is not None and learned is not None:
-            self._store.write(key, learned)
-
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
         """Keep the target for the ticks, and reconcile after a change of spec or of held requests.
 
@@ -401,24 +384,6 @@ def _has_latency(autoscaler: Object) -> bool:
 
 def _signals_of(autoscaler: Object) -> Target:
     return Target(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"])
-
-
-def _desired(state: TargetState, deployment: Object, manager: str) -> int:
-    """Return the desired count: the last written one until the watch has shown it."""
-    count = int((deployment.get("spec") or {}).get("replicas", 1))
-    if state.wrote is not None:
-        written, version = state.wrote
-        if int(deployment["metadata"]["resourceVersion"]) < version:
-            return written
-        state.wrote = None
-    mine = (state.known, state.intended)  # a write without a response may have been applied
-    if state.known is not None and count not in mine:
-        if not other_writers.wrote(deployment, manager):
-            other_writers.add_change(state.changes_by_others, clock.monotonic())
-        if count > state.known:
-            state.raised = state.raised.after_raise(count, clock.monotonic())
-    state.known, state.intended = count, None
-    return count
 
 
 def _least(config: PolicyConfig) -> int:

@@ -16,7 +16,7 @@ LEAST_MORE = 4
 
 @dataclass(frozen=True)
 class Unsettled:
-    """Why a recommendation is not settled. The fields are keys of the report."""
+    """Why a recommendation is not settled."""
 
     trials: int
     """Trials so far."""
