@@ -205,7 +205,7 @@ async def recommended(kube: Kube) -> None:
     succeeded = experiment(phase="Succeeded", recommendation=recommendation(*SPEC))
     await store(kube, kinds.PROFILING_EXPERIMENT, succeeded)
     tuning = change.of(succeeded)
-    source = rendering.source(tuning.spec.target, inference, {})
+    source = rendering.tuned_target(tuning.spec.target, inference, {})
     template = rendering.pod(source, made, tuning.settings, tuning.prices).template
     await store(kube, kinds.TRIAL, measured(3, *SPEC, template=template))
 
