@@ -48,10 +48,10 @@ class Job:
     """The backfill of one target."""
 
     key: Key
-    """Of the Autoscaler."""
+    """The key of the Autoscaler."""
     query: str
     config: PolicyConfig
-    teach: Callable[[Object], None]
+    restore_history: Callable[[Object], None]
     """Receives the state of a policy that has observed the load."""
     emit: Callable[[str, str], Awaitable[None]]
     """Records an Event: reason and message."""
@@ -156,7 +156,7 @@ class Backfill:
         if not rates:
             log.info("%s has no load of %s", prometheus.shown(self._server), job.key)
             return False
-        job.teach(await asyncio.to_thread(warmed, job.config, rates))
+        job.restore_history(await asyncio.to_thread(warmed, job.config, rates))
         hours = len(rates) * STEP_SECONDS / 3600
         server = prometheus.shown(self._server)
         await job.emit(HISTORY_READ, f"{hours:.0f} hours of the target's load were read from {server}")

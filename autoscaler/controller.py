@@ -14,13 +14,14 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from autoscaler import backfill, guards, metrics_page, other_writers, profiles, targets
+from autoscaler import backfill, desired_count, guards, metrics_page, other_writers, profiles, targets
 from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
+from autoscaler.saver import StateSaver
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
-from autoscaler.signals import demand
 from autoscaler.signals import gauges as gauges_read
+from autoscaler.signals import held_requests
 from autoscaler.signals.board import Board, Health
 from autoscaler.signals.exposition import Target
 from autoscaler.signals.pages import Pages
@@ -87,8 +88,9 @@ class AutoscalerController:
         self._gauges = gauges_read.Gauges(kube, settings.prometheus, known_engines)
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
+        self._saver = StateSaver(self._states, store, scaling.save_seconds)
         self._signals: dict[Key, Target] = {}
-        """Of each stored Autoscaler: the workload whose requests it is sized by."""
+        """By stored Autoscaler, the workload whose requests it is sized by."""
         self._timed: set[Key] = set()
         """Autoscalers with a metric of latency."""
         self._ticks = metrics_page.Ticks()
@@ -102,14 +104,14 @@ class AutoscalerController:
                 group.create_task(self._loop.run(*informers))
                 for informer in informers:
                     await informer.synced.wait()
-                group.create_task(self._keep())
+                group.create_task(self._saver.run())
                 group.create_task(Fitting(self._states).run())
                 if self._backfill is not None:
                     group.create_task(self._backfill.run())
                 if self._pages is not None:
                     await self._tick_for_ever(self._pages)
         finally:
-            self._keep_all()
+            self._saver.save_all()
             await self._gauges.close()
             if self._pages is not None:
                 await self._pages.close()
@@ -153,7 +155,7 @@ class AutoscalerController:
         live = leases.live(self._leases, clock.now())
         now = clock.monotonic()
         self._board.tick(read.readings, live, known, read.held, now)
-        self._board.forget(known)
+        self._board.retain(known)
         self._tokens.tick(read.readings)
         for key, target in self._signals.items():
             state = self._states.get(key)
@@ -201,19 +203,21 @@ class AutoscalerController:
             return None
         state = self._remembered(key, autoscaler)
         state.configure(replace(config, capacity=profiles.capacity(self._profiles, target.object)))
-        self._teach(key, autoscaler, target, state)
+        self._request_backfill(key, autoscaler, target, state)
         await self._size(autoscaler, target, state)
         return None if target.is_ours else Result(targets.READ_SECONDS)
 
-    def _teach(self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
+    def _request_backfill(
+        self, key: Key, autoscaler: Object, target: ScaleTarget, state: TargetState
+    ) -> None:
         """Request the backfill of a target without stored state."""
-        if self._backfill is None or state.is_fixed or state.is_taught:
+        if self._backfill is None or state.is_fixed or state.is_backfilled:
             return
-        state.is_taught = True
+        state.is_backfilled = True
         query = backfill.query(target.object)
         if query is not None:
             emit = partial(self._recorder.emit, autoscaler)
-            self._backfill.request(backfill.Job(key, query, state.config, state.teach, emit))
+            self._backfill.request(backfill.Job(key, query, state.config, state.restore_history, emit))
 
     async def _target(self, key: Key, autoscaler: Object) -> ScaleTarget:
         """Return the target and its Pods.
@@ -242,13 +246,14 @@ class AutoscalerController:
             saved = self._store.read(key) if self._store is not None else None
             changes = list((autoscaler.get("status") or {}).get("decisions") or [])
             state = self._states[key] = TargetState(
-                PolicyConfig(), saved, changes=changes, is_taught=saved is not None
+                PolicyConfig(), saved, changes=changes, is_backfilled=saved is not None
             )
         return state
 
     async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
         now, moment = clock.now().timestamp(), clock.monotonic()
-        key, desired = Key.of(autoscaler), _desired(state, target.object, self._kube.field_manager)
+        key = Key.of(autoscaler)
+        desired = desired_count.take(state, target.object, self._kube.field_manager, moment)
         counts = target.object.get("status") or {}
         state.pods = target.pods
         observed = state.starts.take(desired, counts.get("readyReplicas", 0), target.pods)
@@ -272,7 +277,7 @@ class AutoscalerController:
         state.is_active = active.status == "True"
         if decision.replicas != desired:
             try:
-                held = demand.held(autoscaler, frozenset())
+                held = held_requests.count(autoscaler, frozenset())
                 await self._writer.act(autoscaler, target, state, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
                 state.refused = min(state.refused, moment)
@@ -302,7 +307,7 @@ class AutoscalerController:
 
     def _is_counted(self, autoscaler: Object, target: ScaleTarget) -> bool:
         """Whether gateways count the target's requests, so that no requests means idle."""
-        return target.is_ours or bool(demand.held(autoscaler, frozenset()))
+        return target.is_ours or bool(held_requests.count(autoscaler, frozenset()))
 
     def _is_known(self, target: ScaleTarget, signals: Sequence[Health], moment: float) -> bool:
         """Whether every input of a decision has been read."""
@@ -322,35 +327,15 @@ class AutoscalerController:
 
     def _load(self, autoscaler: Object, now: float) -> Load | None:
         load = self._board.take(_signals_of(autoscaler))
-        held = demand.held(autoscaler, demand.dead(self._leases, clock.now()))
+        held = held_requests.count(autoscaler, held_requests.expired_gateways(self._leases, clock.now()))
         if not held:
             return load
         if load is not None:
             return replace(load, held=max(load.held, held))
         return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
 
-    async def _keep(self) -> None:
-        """Store learned states one by one: a thousand at once would block the ticks for seconds."""
-        while True:
-            keys = list(self._states)
-            if not keys:
-                await asyncio.sleep(self._settings.save_seconds)
-            for key in keys:
-                await asyncio.sleep(self._settings.save_seconds / len(keys))
-                if (state := self._states.get(key)) is not None:
-                    self._keep_one(key, state)
-
-    def _keep_all(self) -> None:
-        for key, state in self._states.items():
-            self._keep_one(key, state)
-
-    def _keep_one(self, key: Key, state: TargetState) -> None:
-        learned = state.state()
-        if self._store is not None and learned is not None:
-            self._store.write(key, learned)
-
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
-        """Keep the target for the ticks, and reconcile after a change of spec or demand.
+        """Keep the target for the ticks, and reconcile after a change of spec or of held requests.
 
         This controller itself writes the rest of the status.
         """
@@ -399,24 +384,6 @@ def _has_latency(autoscaler: Object) -> bool:
 
 def _signals_of(autoscaler: Object) -> Target:
     return Target(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"])
-
-
-def _desired(state: TargetState, deployment: Object, manager: str) -> int:
-    """Return the desired count: the last written one until the watch has shown it."""
-    count = int((deployment.get("spec") or {}).get("replicas", 1))
-    if state.wrote is not None:
-        written, version = state.wrote
-        if int(deployment["metadata"]["resourceVersion"]) < version:
-            return written
-        state.wrote = None
-    mine = (state.known, state.intended)  # a write without a response may have been applied
-    if state.known is not None and count not in mine:
-        if not other_writers.wrote(deployment, manager):
-            other_writers.add_change(state.changes_by_others, clock.monotonic())
-        if count > state.known:
-            state.raised = state.raised.again(count, clock.monotonic())
-    state.known, state.intended = count, None
-    return count
 
 
 def _least(config: PolicyConfig) -> int:

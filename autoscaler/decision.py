@@ -17,7 +17,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class MetricNeed:
     """The replicas that one metric asks for."""
 
     metric: str
@@ -50,5 +50,5 @@ class Decision:
     startup: float = 0.0
     """Seconds that a start is expected to take, at a high quantile."""
     forecast: Band | None = None
-    demands: tuple[Demand, ...] = ()
-    """The demand of each metric, with or without a target."""
+    metric_needs: tuple[MetricNeed, ...] = ()
+    """The need of each metric, with or without a target."""

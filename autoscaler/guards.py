@@ -27,5 +27,5 @@ def after_a_raise(decision: Decision, desired: int, raised: other_writers.Raised
     is_over = moment > raised.until or raised.replicas != desired
     if is_over or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD or not decision.replicas:
         return decision
-    message = f"{decision.replicas} would do, and another writer raised the count a moment ago"
+    message = f"{decision.replicas} needed now; another writer raised the count a moment ago"
     return replace(decision, replicas=desired, reason="Held", message=message)

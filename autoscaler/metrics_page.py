@@ -77,7 +77,11 @@ def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
     ]
     active = ((_labels(key), float(state[key].is_active)) for key, _ in decisions)
     rules = ((_labels(key, rule=d.reason, metric=d.metric), 1.0) for key, d in decisions)
-    demands = [(_labels(key, metric=demand.metric), demand) for key, d in decisions for demand in d.demands]
+    metric_needs = [
+        (_labels(key, metric=metric_need.metric), metric_need)
+        for key, d in decisions
+        for metric_need in d.metric_needs
+    ]
     parts += [
         _family(
             "slipway_autoscaler_active",
@@ -95,13 +99,13 @@ def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
             "slipway_autoscaler_metric_value",
             "gauge",
             "Of each metric, all replicas together.",
-            ((labels, demand.value) for labels, demand in demands),
+            ((labels, metric_need.value) for labels, metric_need in metric_needs),
         ),
         _family(
             "slipway_autoscaler_metric_needed_replicas",
             "gauge",
             "Replicas that each metric asks for.",
-            ((labels, demand.needed) for labels, demand in demands),
+            ((labels, metric_need.needed) for labels, metric_need in metric_needs),
         ),
     ]
     reasons = ((f'{{reason="{reason}"}}', float(count)) for reason, count in sorted(ticks.reasons.items()))

@@ -31,7 +31,7 @@ class Raised(NamedTuple):
         """The monotonic time until which the count is not lowered."""
         return self.at + RESPECT_SECONDS * 2.0 ** min(self.times - 1, MOST_DOUBLINGS)
 
-    def again(self, replicas: int, now: float) -> "Raised":
+    def after_raise(self, replicas: int, now: float) -> "Raised":
         """Return the state after another raise, to `replicas`."""
         lasting = now - self.at <= 2 * (self.until - self.at) if self.times else False
         return Raised(replicas, now, self.times + 1 if lasting else 1)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.decision import Decision, Demand
+from autoscaler.decision import Decision, MetricNeed
 from autoscaler.policy.config import Metric
 from autoscaler.signals.board import Health
 from serving.objects import Object
@@ -97,24 +97,24 @@ def _inputs(decision: Decision, schedule: str, now: str) -> Object:
     return inputs
 
 
-def metrics(spec_metrics: Sequence[Metric], demands: Iterable[Demand]) -> list[Object]:
+def metrics(spec_metrics: Sequence[Metric], metric_needs: Iterable[MetricNeed]) -> list[Object]:
     """Return `status.metrics`: the current value of each metric, and the replicas that it asks for.
 
     Args:
         spec_metrics: of the spec.
-        demands: of the decision.
+        metric_needs: of the decision.
     """
     targets = {metric.name: metric.target for metric in spec_metrics}
     entries = []
-    for demand in demands:
-        entry: Object = {"name": demand.metric, "message": demand.message}
-        target = targets.get(demand.metric)
+    for metric_need in metric_needs:
+        entry: Object = {"name": metric_need.metric, "message": metric_need.message}
+        target = targets.get(metric_need.metric)
         if target is not None:
             entry["target"] = rounded(target)
-        if demand.value is not None:
-            entry["value"] = rounded(demand.value)
-        if demand.needed is not None:
-            entry["needed"] = demand.needed
+        if metric_need.value is not None:
+            entry["value"] = rounded(metric_need.value)
+        if metric_need.needed is not None:
+            entry["needed"] = metric_need.needed
         entries.append(entry)
     return entries
 

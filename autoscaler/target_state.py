@@ -1,4 +1,4 @@
-"""What the controller remembers of one Autoscaler between two decisions."""
+"""State of one Autoscaler between decisions."""
 
 import logging
 import math
@@ -34,7 +34,7 @@ class TargetState:
     """None while there is nothing to size: the count is fixed, and no load was observed."""
     starts: Starts = field(default_factory=Starts)
     decision: Decision | None = None
-    is_taught: bool = False
+    is_backfilled: bool = False
     """Whether past load was stored, or its backfill was requested."""
     is_active: bool = True
     """Whether decisions are written, and not only reported."""
@@ -53,7 +53,7 @@ class TargetState:
     raised: Raised = field(default_factory=Raised)
     pods: list[Object] = field(default_factory=list)
     """The Pods of the target, as of the last decision."""
-    would: int | None = None
+    reported_dry_run_count: int | None = None
     """The count of the last Event of a decision that is only reported."""
     refused: float = math.inf
     """Time since which the scale subresource refuses the count."""
@@ -107,7 +107,7 @@ class TargetState:
         """Return the state to store; None where nothing was learned since the start."""
         return self.sizer.state() if self.sizer is not None else None
 
-    def teach(self, state: Object) -> None:
+    def restore_history(self, state: Object) -> None:
         """Take the load history of another policy's state; starts and capacity stay as learned here."""
         if self.sizer is None:
             self.saved = self.saved or state

@@ -51,8 +51,8 @@ class Writer:
             state.decision = replace(decision, replicas=1, reason="Woken")
             await self._scale(autoscaler, target, state, desired)
             return
-        if active.reason == other_writers.OBSERVE and decision.replicas != state.would:
-            state.would = decision.replicas
+        if active.reason == other_writers.OBSERVE and decision.replicas != state.reported_dry_run_count:
+            state.reported_dry_run_count = decision.replicas
             await self._recorder.emit(autoscaler, "WouldScale", _event(target.name, desired, decision))
 
     async def _scale(self, autoscaler: Object, target: ScaleTarget, state: TargetState, before: int) -> None:
@@ -125,7 +125,7 @@ def _content(
         state.learned(now),
         state.schedule(now),
         state.changes,
-        status.metrics(state.config.metrics, decision.demands),
+        status.metrics(state.config.metrics, decision.metric_needs),
     )
 
 

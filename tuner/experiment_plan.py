@@ -80,23 +80,23 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
     experiment = request.recorded.experiment
     spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
     space = Space.of(spec)
-    source = _source(request, spec)
-    version = _version(request, source)
-    costs = rendering.costs(source, version, space, spec.prices)
+    tuned_target = _tuned_target(request, spec)
+    version = _version(request, tuned_target)
+    costs = rendering.costs(tuned_target, version, space, spec.prices)
     prices.check(spec, space, costs)
     snapshot = ExperimentSnapshot(
         experiment=experiment,
-        spec=spec,
+        experiment_spec=spec,
         status=ProfilingExperimentStatus.model_validate(experiment.get("status") or {}),
         space=space,
         trials=_records(request.recorded, spec, space, version["status"]["digest"]),
-        render=partial(_rendered, source, version, spec),
-        settings=request.settings,
+        render=partial(_rendered, tuned_target, version, spec),
+        tuner_settings=request.settings,
     )
     budget = planning.search_budget(snapshot, now)
     if budget is None:
         return planning.plan(snapshot, None, now)
-    price = partial(_prices, source, version, spec)
+    price = partial(_prices, tuned_target, version, spec)
     decision = search(
         problem_of(spec, space, costs),
         [trial.observation for trial in snapshot.trials if trial.observation is not None],
@@ -110,24 +110,27 @@ def _make_plan(request: PlanRequest, now: dt.datetime, search: Decide) -> Experi
     return planning.plan(snapshot, decision, now)
 
 
-def _source(request: PlanRequest, spec: ProfilingExperimentSpec) -> rendering.Source:
+def _tuned_target(request: PlanRequest, spec: ProfilingExperimentSpec) -> rendering.TunedTarget:
     name = spec.target.inference
     if name is not None and request.inference is None:
         raise errors.Temporary("TargetNotFound", f"there is no Inference {name}")
-    return rendering.source(spec.target, request.inference, request.engines)
+    return rendering.tuned_target(spec.target, request.inference, request.engines)
 
 
-def _version(request: PlanRequest, source: rendering.Source) -> Object:
-    name = source.predictor.model_version
+def _version(request: PlanRequest, tuned_target: rendering.TunedTarget) -> Object:
+    name = tuned_target.predictor.model_version
     if name not in request.model_versions:
         raise errors.Temporary("TargetNotFound", f"there is no ModelVersion {name}")
     return request.model_versions[name]
 
 
 def _rendered(
-    source: rendering.Source, version: Object, spec: ProfilingExperimentSpec, settings: Sequence[Setting]
+    tuned_target: rendering.TunedTarget,
+    version: Object,
+    spec: ProfilingExperimentSpec,
+    settings: Sequence[Setting],
 ) -> rendering.Rendering:
-    return rendering.pod(source, version, settings, spec.prices)
+    return rendering.pod(tuned_target, version, settings, spec.prices)
 
 
 def _records(
@@ -147,10 +150,12 @@ def _records(
     return tuple(sorted(records, key=lambda record: record.spec.number))
 
 
-def _prices(source: rendering.Source, version: Object, spec: ProfilingExperimentSpec, space: Space) -> Floats:
+def _prices(
+    tuned_target: rendering.TunedTarget, version: Object, spec: ProfilingExperimentSpec, space: Space
+) -> Floats:
     """Return the hourly costs of another experiment's specs; zeros if a spec cannot be rendered."""
     try:
-        return rendering.costs(source, version, space, spec.prices)
+        return rendering.costs(tuned_target, version, space, spec.prices)
     except errors.Permanent:
         return np.zeros(space.size)
 
@@ -171,7 +176,7 @@ def _earlier(recorded: RecordedExperiment, snapshot: ExperimentSnapshot, price: 
         return None
     if space is None:
         return None
-    shared = _shared(spec.constraints, snapshot.spec.constraints)
+    shared = _shared(spec.constraints, snapshot.experiment_spec.constraints)
     spec = spec.model_copy(update={"constraints": [spec.constraints[place] for place in shared.values()]})
     observations = [record.observation for record in _records(recorded, spec, space)]
     return Earlier(
@@ -182,11 +187,13 @@ def _earlier(recorded: RecordedExperiment, snapshot: ExperimentSnapshot, price: 
     )
 
 
-def _shared(theirs: Sequence[Constraint], ours: Sequence[Constraint]) -> dict[int, int]:
-    """Return our constraints that they have too: index among ours to index among theirs."""
-    places = {_measure(constraint): place for place, constraint in enumerate(theirs)}
+def _shared(earlier: Sequence[Constraint], current: Sequence[Constraint]) -> dict[int, int]:
+    """Return the constraints of both experiments: index among the current ones to index among the earlier."""
+    places = {_measure(constraint): place for place, constraint in enumerate(earlier)}
     return {
-        k: places[_measure(constraint)] for k, constraint in enumerate(ours) if _measure(constraint) in places
+        k: places[_measure(constraint)]
+        for k, constraint in enumerate(current)
+        if _measure(constraint) in places
     }
 
 

@@ -7,7 +7,7 @@ UNSETTLED = 0.05
 """Expected regret, and probability that the next measurement breaks a constraint, above which a
 recommendation is not settled. `benchmarks/search_quality.py` counts a spec within 5 % of the optimum as
 found, and a search that has the budget stops at 1 % (`SearchSettings.regret`)."""
-PLENTY = 0.2
+SUFFICIENT_SHARE = 0.2
 """Share of the specs after which a search has usually found one within 2 % of the optimum
 (`benchmarks/search_quality.py`)."""
 LEAST_MORE = 4
@@ -28,8 +28,8 @@ class Doubt:
     """Trials to add; 0 if every spec was measured."""
 
 
-def doubt(*, trials: int, specs: int, regret: float, probability: float | None) -> Doubt | None:
-    """Return the doubt about a recommendation; None if it is settled.
+def why_unsettled(*, trials: int, specs: int, regret: float, probability: float | None) -> Doubt | None:
+    """Return why a recommendation is not settled; None if it is.
 
     Args:
         trials: in total so far.
@@ -42,7 +42,7 @@ def doubt(*, trials: int, specs: int, regret: float, probability: float | None) 
     is_kept = probability is None or probability >= 1 - UNSETTLED
     if is_found and is_kept:
         return None
-    more = max(math.ceil(PLENTY * specs) - trials, LEAST_MORE)
+    more = max(math.ceil(SUFFICIENT_SHARE * specs) - trials, LEAST_MORE)
     return Doubt(
         trials=trials,
         regret=None if is_found else regret,

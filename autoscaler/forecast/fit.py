@@ -29,13 +29,13 @@ OUTLIER = 5.0
 """Standard deviations, by the median absolute deviation, at which deviations from the usual load are cut:
 flash crowds."""
 LEAST_DEVIATION = 0.05
-"""Of the logarithm: with constant load every change would be an outlier."""
+"""Least deviation of the logarithm: with constant load every change would be an outlier."""
 DAYS = 3
 """Least days for a usual day, which is their median."""
 CYCLES = 2
 """Least periods for the strength of a season: the history has two weeks."""
 LEAST_STRENGTH = 0.1
-"""Of a season, 0 to 1: the lags of a weaker season are noise in the regression."""
+"""Least strength of a season, 0 to 1: the lags of a weaker season are noise in the regression."""
 QUANTILE = 0.95
 """The regressed quantile: two weeks have 200 bins beyond it."""
 AHEAD = 3
@@ -47,9 +47,9 @@ hour, an hour."""
 STEPS = 6
 """Forecast bins: half an hour, because the longest horizon is nine minutes and a bin may come late."""
 MOST_CHANGE = 1.5
-"""Of the logarithm: the largest difference between a forecast and the last bin."""
+"""Largest difference of the logarithms of a forecast and the last bin."""
 MOST_ITERATIONS = 60
-"""Of the quantile regression: about 20 ms."""
+"""Most iterations of the quantile regression: about 20 ms."""
 _MAD = 1.4826
 """Standard deviations in a median absolute deviation, of a normal distribution."""
 

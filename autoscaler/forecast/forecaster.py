@@ -60,7 +60,7 @@ LONGEST_GAP = 3600.0
 
 
 class _Now(NamedTuple):
-    """What the forecasts at all horizons have in common: logarithms of the load at one time."""
+    """Logarithms of the load at one time, which the forecasts at all horizons share."""
 
     time: float = -math.inf
     """Local seconds."""

@@ -17,7 +17,7 @@ LOSS_MEMORY = 6 * 3600.0
 SCALE_MEMORY = 1_800.0
 """Seconds over which the volatility is measured: bursts come in clusters of minutes."""
 LEAST_SCALE = 0.01
-"""Of the logarithm: 1 % of the load is far less than one replica."""
+"""Least volatility of the logarithm: 1 % of the load is far less than one replica."""
 LONGEST = 300.0
 """Most seconds that a single forecast stands for when readings are far apart."""
 SURPRISE = 4.0
@@ -25,11 +25,11 @@ SURPRISE = 4.0
 volatility."""
 FIRST_SCALE = 0.15
 MOST_SCALE = 1.5
-"""Of the logarithm: the last values do not predict a load that varies more."""
+"""Largest volatility of the logarithm: the last values do not predict a load that varies more."""
 MOST_BIAS = 1.0
 """Most standard deviations by which a forecast's median error is corrected."""
 HELD_SECONDS = 120.0
-"""Least seconds for which replicas for a forecast are kept; `HOLD_SECONDS` of the sizer."""
+"""Least seconds for which replicas for a forecast are kept; `HOLD_SECONDS` of the stabilization."""
 PRIOR = 60.0
 """Weight of the prior in errors: an hour of errors, one a minute."""
 SHARPNESS = 6.0
@@ -55,7 +55,7 @@ CAP_SHARE = 0.2
 this share of the risk exceeds. Without it, volatility times a rare error of calm hours is several times the
 largest error."""
 CAP_UNIT = 0.4
-"""Of the logarithm, for the histogram of unscaled errors: its last bin is 25 times the forecast."""
+"""Unit of the histogram of unscaled errors, of the logarithm: its last bin is 25 times the forecast."""
 SHARES = (0.1, 0.5)
 """Lower quantile and median of the band; the risk determines the upper quantile."""
 

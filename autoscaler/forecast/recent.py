@@ -12,7 +12,7 @@ TRENDS = (30.0, 150.0)
 """Seconds of the two spans, each compared with the span before it. A ramp rises in both; a step soon rises
 only in the longer span; noise rises in neither for long. The smaller trend counts."""
 TREND_LIMIT = 0.3
-"""Of the logarithm: a trend is extrapolated by at most a third of the load, because it was measured over
+"""Largest extrapolation of a trend, of the logarithm: a third of the load, because it was measured over
 minutes."""
 STEADY_SPAN = 40.0
 """Seconds of a span for recognising a load that rises steadily: by similar changes over three or more
@@ -23,7 +23,7 @@ STEADY_SHARE = 0.5
 STEADY_RISE = 0.1
 """Least share of the load by which it rises: by chance the loads of two spans differ by a few percent."""
 STEADY_LIMIT = 1.0
-"""Of the logarithm: a steady rise is extrapolated to at most 2.7 times the load."""
+"""Largest extrapolation of a steady rise, of the logarithm: 2.7 times the load."""
 KEPT = 2 * TRENDS[-1]
 """Seconds of single readings in memory."""
 

@@ -33,13 +33,13 @@ class Metric:
     """For each replica: requests/s, requests in flight, tokens, tokens/s, or the query's value. Of Latency:
     seconds; of Utilization: percent. None: the measured or learned capacity."""
     percentile: float = PERCENTILE
-    """Of Latency."""
+    """The percentile of a metric of the type Latency."""
     resource: str = ""
-    """Of Utilization: `cpu`, `memory` or `gpu`."""
+    """The resource of a metric of the type Utilization: `cpu`, `memory` or `gpu`."""
     query: str = ""
-    """Of PromQL."""
+    """The query of a metric of the type PromQL."""
     server: str = ""
-    """Of PromQL: base URL; empty: the configured one."""
+    """Base URL of the server of a metric of the type PromQL; empty: the configured one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Pace:
 
     replicas_per_minute: int | None = None
     percent_per_minute: int | None = None
-    """Of the replicas; with both limits the larger change is allowed."""
+    """Percent of the replicas; with both limits the larger change is allowed."""
     stabilization: float | None = None
     """Seconds for which every decision must have needed at least this change."""
 

@@ -69,7 +69,7 @@ class Cron:
 
     text: str
     minutes: tuple[int, ...]
-    """Of the day, in order."""
+    """Minutes of the day, in order."""
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autoscaler.decision import Demand
+from autoscaler.decision import MetricNeed
 from autoscaler.observation import Capacity, Load, Percentile, Replicas
 from autoscaler.policy.config import Metric
 
@@ -45,7 +45,7 @@ SMOOTH = 0.3
 LONGEST = 300.0
 """Seconds: the last bound of gateways' histograms, beyond which percentiles cannot be compared."""
 TOLERANCE = 0.1
-"""Of a replica: load that exceeds a whole number of replicas by less than this adds no replica."""
+"""Share of a replica by which load may exceed a whole number of replicas without adding one."""
 
 
 class LatencyTarget:
@@ -147,26 +147,26 @@ class LatencyTarget:
         is_valid = seconds is None or 0 <= seconds < math.inf
         self._last = percentile if is_valid else None
 
-    def demand(self, rate: float, replicas: Replicas) -> Demand:
+    def metric_need(self, rate: float, replicas: Replicas) -> MetricNeed:
         """Return the replicas that meet the target at `rate` (work per second); None holds the count."""
         name, percentile, capacity = self.metric.name, self._last, self.capacity
         count = 0
         if capacity is not None:
             count = math.ceil(rate / capacity - TOLERANCE)
         if percentile is None:
-            return Demand(name, count if count > replicas.desired else None, "not measured")
+            return MetricNeed(name, count if count > replicas.desired else None, "not measured")
         value = percentile.seconds
         if value is None:
-            return Demand(name, count, "too few answers to tell")
+            return MetricNeed(name, count, "too few answers to tell")
         share = f"{self.metric.percentile:g} % of the answers"
         message = f"{share} take at most {value:.3g} s, {self.target:g} s wanted"
         if self._futile:
-            return Demand(
+            return MetricNeed(
                 name, None, f"{message}: more replicas do not make them faster, and the count is held", value
             )
         if capacity is None:
-            return Demand(name, None, message, value)
-        return Demand(name, count, f"{message}: {rate:.3g} per second at {capacity:.3g} each", value)
+            return MetricNeed(name, None, message, value)
+        return MetricNeed(name, count, f"{message}: {rate:.3g} per second at {capacity:.3g} each", value)
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""
@@ -223,9 +223,9 @@ class LatencyTargets:
         for target in self.targets:
             target.learn(each, in_flight, now)
 
-    def demands(self, rate: float, replicas: Replicas) -> list[Demand]:
-        """Return the demands of the targets at `rate` (work per second)."""
-        return [target.demand(rate, replicas) for target in self.targets]
+    def metric_needs(self, rate: float, replicas: Replicas) -> list[MetricNeed]:
+        """Return the needs of the targets at `rate` (work per second)."""
+        return [target.metric_need(rate, replicas) for target in self.targets]
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""

@@ -1,21 +1,24 @@
 """The scaling policy: replicas by the load to expect when a start ordered now would be ready. Pure."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from autoscaler.decision import Band, Decision, Demand
+from autoscaler.decision import Band, Decision
 from autoscaler.forecast.fit import Fit
 from autoscaler.forecast.forecaster import WAIT, Forecaster
 from autoscaler.forecast.history import History
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.capacity import CapacityEstimate
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.policy.demands import Demands
 from autoscaler.policy.idle import IdleTimes
+from autoscaler.policy.metric_needs import MetricNeeds
+from autoscaler.policy.need import Need
 from autoscaler.policy.pace import PaceLimit
 from autoscaler.policy.queueing import slots
+from autoscaler.policy.scale_to_zero import idle_need
 from autoscaler.policy.schedules import bounds
+from autoscaler.policy.stabilization import Stabilization, held_message, with_rise_step
 from autoscaler.policy.startup import StartupTimes
 from autoscaler.policy.window import WindowMaximum
 from autoscaler.settings import DEFAULTS
@@ -41,56 +44,24 @@ FULL_REPLICAS = 10.0
 same share of the requests at any load, and is a larger share of fewer replicas: the risk rises in
 proportion."""
 MOST_RISK_FACTOR = 20.0
-"""Of the risk: loads of less than half a replica differ in nothing that a second one would change."""
-EACH_READINGS = 50.0
+"""Largest factor of the configured risk: below half a replica, a second one would change nothing."""
+WORK_READINGS = 50.0
 """Readings with requests over which the mean work of a request is taken."""
-HOLD_SECONDS = 120.0
-"""Seconds that a larger need is held, at least."""
-HOLD_STARTS = 1.0
-"""The same in start-up times: a replica that is needed again sooner costs less kept than started."""
-DEAD_BAND = 0.2
-"""Share of the replicas that a need may fall by without an answer within the window."""
-MOST_BAND = 4
-"""The same in replicas: of many, a small share is already worth taking away."""
-RISE_STEP = 0.1
-"""Share of the replicas by which a rise is at least: load that rises by one replica goes on to rise more
-often than not, and each change costs a start sooner and an event for whoever watches."""
-MOST_RISE_STEP = 2
-"""The same in replicas."""
-SLOW_WINDOWS = 10.0
-"""Windows after which a smaller fall is answered too."""
-MOST_HELD = 6 * 3600.0
-"""Seconds of needs that are kept, for windows of any length up to it."""
 STALE_SECONDS = 60.0
 """Seconds without a reading after which load is unknown."""
-START_STARTS = 2.0
-"""Start-up times for which the first replica may start after its last waiting request has gone."""
 TOLERANCE = 0.1
-"""Of a replica: load beyond the last whole replica by less than this is not worth another."""
+"""Share of a replica by which load may exceed a whole number of replicas without adding one."""
 
-
-SET_SECONDS = 120.0
-"""Seconds between the end of a reading and the start of the next from which the clock was set: a reading
+CLOCK_JUMP_SECONDS = 120.0
+"""Seconds between the end of a reading and the start of the next from which the clock jumped: a reading
 covers all the time since the last one. Twice the time between decisions on an idle target, at which a request
 may wait before its next reading."""
 SAME_MOMENT = 1.0
 """Seconds between a reading and the decision on it for which the replicas of the decision count as those
 of the reading."""
 
-_NOT_ASKED = Capacity(1e12, 1e12)
-"""Capacity of a replica without any request: every load of zero is within it."""
-
-
-@dataclass(slots=True)
-class _Need:
-    replicas: int
-    lasting: int
-    """Replicas without those for a backlog."""
-    reason: str
-    message: str
-    band: Band
-    backlog: float
-    demands: tuple[Demand, ...] = ()
+_UNLIMITED = Capacity(1e12, 1e12)
+"""Capacity of a replica that has had no request: every load of zero is within it."""
 
 
 class Sizer:
@@ -103,21 +74,20 @@ class Sizer:
         self.capacity = CapacityEstimate(config.capacity)
         self.startup = StartupTimes()
         self.idle = IdleTimes()
-        self.demands = Demands(config)
+        self.metric_needs = MetricNeeds(config)
         unit = config.capacity.rate if config.capacity is not None else 1.0
         self.forecaster = Forecaster(unit, 1 - config.risk / 100, config.zone)
         self._risk_factor = 1.0
         """Factor of the configured risk at the current number of replicas."""
-        self._held, self._drained = WindowMaximum(MOST_HELD), WindowMaximum(DRAIN_SECONDS)
+        self._stabilization = Stabilization(config.down.stabilization)
+        self._drained = WindowMaximum(DRAIN_SECONDS)
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
         self._load: Load | None = None
-        self._each = math.nan
+        self._work_per_request = math.nan
         """Mean work of a request."""
         self._ready, self._ready_since = 0, math.inf
         """Ready replicas, and since when they are as many."""
-        self._is_set = False
-        """Whether the clock was set since the last need."""
 
     def decide(self, observation: Observation) -> Decision:
         """Return the replicas to have now."""
@@ -125,8 +95,8 @@ class Sizer:
         now, replicas = observation.now, observation.replicas
         self.startup.learn(replicas.started, replicas.failed)
         if observation.load is not None and observation.load.seconds > 0:
-            self._take(observation.load, replicas.ready, now)
-        self.demands.learn(observation)
+            self._observe(observation.load, replicas.ready, now)
+        self.metric_needs.learn(observation)
         least, most, schedule = bounds(
             self.config.schedules, self.config.min_replicas, self.config.max_replicas, now
         )
@@ -139,26 +109,14 @@ class Sizer:
         if capacity is None:
             if _is_busy(load):
                 return self._unknown(observation, max(least, 1), most, startup)
-            capacity = _NOT_ASKED
-        need = self._need(now, load, capacity, startup, replicas)
-        metric = self._compose(observation, need)
-        held = self._held_need(now, replicas.desired, need, startup)
-        if least == 0:
-            self._zero(need, held, load, replicas, now=now, startup=startup)
-            held = need.replicas if need.reason in ("Idle", "Prewarm", "KeepAlive") else held
-        count, reason, message = need.replicas, need.reason, need.message
-        if held > count:
-            count, reason = held, "Held"
-            message = _held_message(need.replicas, held)
-        limited = self._pace.limited(now, replicas.desired, count)
-        if limited != count and replicas.desired > 0:
-            message = f"{_needed_message(need.replicas, held, limited)}; behavior allows {limited} now"
-            count, reason = limited, "PaceLimited"
-        if count > most:
-            needed = _needed_message(need.replicas, held, most)
-            count, reason, message = most, "MaxReplicas", f"{needed}; the maximum is {most}"
-        elif count < least:
-            count, reason, message = least, "MinReplicas", f"{count} would do; the minimum is {least}"
+            capacity = _UNLIMITED
+        need = self._with_metrics(observation, self._need(now, load, capacity, startup, replicas))
+        need = with_rise_step(need, replicas.desired)
+        held = self._stabilization.keep(now, replicas.desired, need.lasting, startup)
+        if least == 0 and not _is_busy(load):
+            need = idle_need(need, held, replicas, self.idle, self.config, now=now, startup=startup)
+            held = need.replicas
+        count, reason, message = self._limited(need, held, replicas.desired, now=now, least=least, most=most)
         if schedule and reason in ("MinReplicas", "MaxReplicas"):
             message += f" by the schedule {schedule}"
         return Decision(
@@ -166,52 +124,72 @@ class Sizer:
             reason=reason,
             message=message,
             needed=need.replicas,
-            metric=metric,
+            metric=need.metric,
             rate=self.forecaster.last,
-            capacity=0.0 if capacity is _NOT_ASKED else capacity.rate,
+            capacity=0.0 if capacity is _UNLIMITED else capacity.rate,
             backlog=need.backlog,
             startup=startup,
-            demands=need.demands,
+            metric_needs=need.metric_needs,
             forecast=need.band if self.config.prediction != "Disabled" else None,
         )
 
-    def _compose(self, observation: Observation, need: _Need) -> str:
-        """Raise the need to that of the metrics with a target, and return the deciding metric."""
+    def _limited(
+        self, need: Need, held: int, desired: int, *, now: float, least: int, most: int
+    ) -> tuple[int, str, str]:
+        """Return the count within stabilization, pace and bounds, with the reason and message of the last
+        rule that bound.
+        """
+        count, reason, message = need.replicas, need.reason, need.message
+        if held > count:
+            count, reason, message = held, "Held", held_message(need.replicas, held)
+        limited = self._pace.limited(now, desired, count)
+        if limited != count and desired > 0:
+            message = f"{_needed_message(need.replicas, held, limited)}; behavior allows {limited} now"
+            count, reason = limited, "PaceLimited"
+        if count > most:
+            needed = _needed_message(need.replicas, held, most)
+            return most, "MaxReplicas", f"{needed}; the maximum is {most}"
+        if count < least:
+            return least, "MinReplicas", f"{count} needed now; the minimum is {least}"
+        return count, reason, message
+
+    def _with_metrics(self, observation: Observation, need: Need) -> Need:
+        """Return the need raised to that of the metrics with a target."""
         rate = max(need.band.upper, self.forecaster.last)
-        demands = self.demands.of(observation, rate, self.capacity.best)
-        need.demands = (
-            *self.demands.by_capacity(need.replicas, need.message, self.forecaster.last),
-            *demands,
-        )
-        decisive = "QPS"
-        if demands and self.demands.are_complete:
-            need.replicas = need.lasting = 0  # each metric has a target: capacity decides nothing
-        for demand in demands:
-            # What is not measured takes nothing away.
-            count = observation.replicas.desired if demand.needed is None else demand.needed
+        by_target = self.metric_needs.by_target(observation, rate, self.capacity.best)
+        by_capacity = self.metric_needs.by_capacity(need.replicas, need.message, self.forecaster.last)
+        if by_target and self.metric_needs.are_complete:
+            need = replace(need, replicas=0, lasting=0)  # each metric has a target: capacity decides nothing
+        for metric_need in by_target:
+            # A metric without a value removes no replica.
+            count = observation.replicas.desired if metric_need.needed is None else metric_need.needed
             if count > need.replicas:
-                need.replicas = need.lasting = count
-                need.reason, decisive = "Metric", demand.metric
-                need.message = f"{demand.metric}: {demand.message}"
-        if self._load is not None and _is_busy(self._load):
-            need.replicas = max(need.replicas, 1)
-        return decisive
+                need = replace(
+                    need,
+                    replicas=count,
+                    lasting=count,
+                    reason="Metric",
+                    message=f"{metric_need.metric}: {metric_need.message}",
+                    metric=metric_need.metric,
+                )
+        is_busy = self._load is not None and _is_busy(self._load)
+        replicas = max(need.replicas, 1) if is_busy else need.replicas
+        return replace(need, replicas=replicas, metric_needs=(*by_capacity, *by_target))
 
-    def _take(self, reading: Load, ready: int, now: float) -> None:
+    def _observe(self, reading: Load, ready: int, now: float) -> None:
         for load in reading.split():
-            self._take_part(load, ready, now)
+            self._observe_part(load, ready, now)
 
-    def _take_part(self, load: Load, ready: int, now: float) -> None:
-        if self._load is not None and abs(load.start - self._read_at) > SET_SECONDS:
+    def _observe_part(self, load: Load, ready: int, now: float) -> None:
+        if self._load is not None and abs(load.start - self._read_at) > CLOCK_JUMP_SECONDS:
             self.idle.shift(load.start - self._read_at)
-            self._is_set = True
+            self._stabilization.clock_jumped()
         self._load, self._read_at = load, load.end
-        self.demands.take(load, ready)
+        self.metric_needs.take(load, ready)
         if ready != self._ready or now < self._ready_since:
             self._ready, self._ready_since = ready, now
         if load.arrivals > 0:
-            each = load.work / load.arrivals
-            self._each = each if math.isnan(self._each) else self._each + (each - self._each) / EACH_READINGS
+            self._observe_work(load.work / load.arrivals)
             if self.capacity.value is not None:
                 self.forecaster.wait = max(self._service(self.capacity.value), WAIT)
         if load.start > self._ready_since - SAME_MOMENT:
@@ -220,7 +198,14 @@ class Sizer:
         self.forecaster.observe(load.end, load.seconds, load.work)
         self.idle.observe(load.start, load.end, _is_busy(load))
 
-    def _need(self, now: float, load: Load, capacity: Capacity, startup: float, replicas: Replicas) -> _Need:
+    def _observe_work(self, work: float) -> None:
+        """Take the mean work of the requests of a reading."""
+        if math.isnan(self._work_per_request):
+            self._work_per_request = work
+        else:
+            self._work_per_request += (work - self._work_per_request) / WORK_READINGS
+
+    def _need(self, now: float, load: Load, capacity: Capacity, startup: float, replicas: Replicas) -> Need:
         """Return the replicas that the load asks for when a start ordered now would be ready."""
         horizon = startup + self.interval + max(now - load.end, 0.0)
         self._take_risk(self.forecaster.mean / capacity.rate)
@@ -232,7 +217,7 @@ class Sizer:
         behind = self._behind(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
         seconds = max(DRAIN_STARTS * startup, SHORTEST_DRAIN)
         least = max(last, self.forecaster.risen(horizon)) / capacity.rate
-        is_behind = waiting * self._each > rate * self.forecaster.wait
+        is_behind = waiting * self._work_per_request > rate * self.forecaster.wait
         most = MOST_DRAIN * least * DEFAULTS.risk / self.config.risk
         if is_behind:
             most = max(most, LEAST_DRAIN)
@@ -246,11 +231,11 @@ class Sizer:
         if _is_busy(load):
             count = max(count, 1)
         if count > base:
-            return _Need(count, base, "Backlog", f"{waiting:.0f} requests wait", band, waiting)
+            return Need(count, base, "Backlog", f"{waiting:.0f} requests wait", band, waiting)
         if self.forecaster.last >= band.upper:
-            return _Need(count, base, "Load", "for the load that is there", band, waiting)
+            return Need(count, base, "Load", "for the load that is there", band, waiting)
         message = f"for the load to expect within {horizon:.0f} s"
-        return _Need(count, base, "Forecast", message, band, waiting)
+        return Need(count, base, "Forecast", message, band, waiting)
 
     def _take_risk(self, replicas: float) -> None:
         """Accept more of the risk the fewer replicas the load asks for."""
@@ -260,7 +245,7 @@ class Sizer:
 
     def _queued(self, rate: float, capacity: Capacity) -> int:
         """Return the replicas that keep requests at `rate` from waiting for each other."""
-        if math.isnan(self._each) or capacity is _NOT_ASKED:
+        if math.isnan(self._work_per_request) or capacity is _UNLIMITED:
             return 0
         service = self._service(capacity)
         busy = rate / capacity.rate * capacity.concurrency
@@ -269,7 +254,7 @@ class Sizer:
 
     def _service(self, capacity: Capacity) -> float:
         """Return the seconds of a request that does not wait."""
-        return capacity.concurrency * self._each / capacity.rate
+        return capacity.concurrency * self._work_per_request / capacity.rate
 
     def _band(self, horizon: float, replicas: Replicas, now: float) -> Band:
         """Return the load to be ready for: that of now where nothing is to be predicted, or where starts do
@@ -291,78 +276,30 @@ class Sizer:
         startup: float,
     ) -> float:
         """Return the work that will wait when a start ordered now is ready; earlier starts serve too."""
-        each = load.work / load.arrivals if load.arrivals > 0 else 1.0
+        work_per_request = load.work / load.arrivals if load.arrivals > 0 else 1.0
         served = replicas.ready * startup
         for created in replicas.starting:
             served += startup - min(max(created + startup - now, 0.0), startup)
         coming = max(self.forecaster.last, self.forecaster.risen(startup / 2)) * startup
-        return max(waiting * each + coming - served * capacity.rate, 0.0)
-
-    def _held_need(self, now: float, desired: int, need: _Need, startup: float) -> int:
-        """Return the replicas to keep: a rise is a step at least, a fall is answered once it has lasted, a
-        small one much later.
-        """
-        if need.lasting > desired > 0:
-            risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)
-            need.replicas, need.lasting = max(need.replicas, risen), max(need.lasting, risen)
-        if self._is_set or self._held.knows_none(now):
-            # The controller has just started, or the clock was set: the count that is there is a need of now.
-            self._held.add(now, desired)
-            self._is_set = False
-        self._held.add(now, need.lasting)
-        window = max(HOLD_SECONDS, HOLD_STARTS * startup)
-        if self.config.down.stabilization is not None:
-            return self._held.since(now, self.config.down.stabilization)
-        needed = self._held.since(now, window)
-        if desired - needed >= min(math.ceil(DEAD_BAND * needed), MOST_BAND):
-            return needed
-        return max(needed, min(self._held.since(now, SLOW_WINDOWS * window), desired))
-
-    def _zero(
-        self, need: _Need, held: int, load: Load, replicas: Replicas, *, now: float, startup: float
-    ) -> None:
-        """Change a need of a target that may have no replicas and has no requests now."""
-        if _is_busy(load):
-            return
-        idle, risk = self.config.zero.idle, self.config.risk
-        if replicas.desired > 0:
-            quiet = now - self.idle.last
-            if replicas.ready == 0 and quiet < START_STARTS * startup:
-                keeps = True  # clients that gave up ask again: a start that is abandoned each time never ends
-            else:
-                keeps = quiet < idle if idle is not None else self.idle.keeps(now, startup, risk)
-            if keeps:
-                need.replicas, need.reason = max(min(need.replicas, held), 1), "KeepAlive"
-                need.message = "a request is likely enough to keep a replica"
-            else:
-                need.replicas, need.reason, need.message = 0, "Idle", f"no request for {quiet:.0f} s"
-        elif self._may_prewarm and idle is None and self.idle.prewarms(now, startup, risk):
-            need.replicas, need.reason, need.message = 1, "Prewarm", "a request is likely soon"
-        else:
-            need.replicas, need.reason, need.message = 0, "Idle", "no request"
-
-    @property
-    def _may_prewarm(self) -> bool:
-        return self.config.zero.prewarm and self.config.prediction != "Disabled"
+        return max(waiting * work_per_request + coming - served * capacity.rate, 0.0)
 
     def _unknown(self, observation: Observation, least: int, most: int, startup: float) -> Decision:
         """Hold the count; a held request at zero gets a replica."""
         held = observation.load.held if observation.load is not None else 0
         desired = observation.replicas.desired
-        demands = self.demands.of(observation, 0.0, 0.0)
-        demands = [demand for demand in demands if demand.metric in observation.gauges]
+        by_target = self.metric_needs.by_target(observation, 0.0, 0.0)
+        metric_needs = [need for need in by_target if need.metric in observation.gauges]
         if (
-            demands
-            and len(demands) == len(self.config.metrics)
-            and all(d.needed is not None for d in demands)
+            metric_needs
+            and len(metric_needs) == len(self.config.metrics)
+            and all(need.needed is not None for need in metric_needs)
         ):
-            decisive = max(demands, key=lambda demand: demand.needed or 0)
+            decisive = max(metric_needs, key=lambda need: need.needed or 0)
             needed = decisive.needed or 0
-            self._held.add(observation.now, needed)
-            count = max(self._held.since(observation.now, max(HOLD_SECONDS, startup)), needed)
+            count = self._stabilization.keep_without_load(observation.now, needed, startup)
             reason, message = "Metric", f"{decisive.metric}: {decisive.message}"
             if count > needed:
-                reason, message = "Held", _held_message(needed, count)
+                reason, message = "Held", held_message(needed, count)
             return Decision(
                 min(max(count, least), most),
                 reason,
@@ -370,7 +307,7 @@ class Sizer:
                 needed=needed,
                 metric=decisive.metric,
                 startup=startup,
-                demands=tuple(demands),
+                metric_needs=tuple(metric_needs),
             )
         if desired == 0 and held:
             count, reason, message = 1, "Woken", "a request waits for a replica"
@@ -405,7 +342,7 @@ class Sizer:
             "startup": self.startup.state(),
             "idle": self.idle.state(),
             "forecast": self.forecaster.state(),
-            "metrics": self.demands.state(),
+            "metrics": self.metric_needs.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -415,7 +352,7 @@ class Sizer:
         self.idle.restore(state["idle"])
         self.forecaster.restore(state["forecast"])
         if "metrics" in state:  # absent in older states
-            self.demands.restore(state["metrics"])
+            self.metric_needs.restore(state["metrics"])
 
 
 def _plausible(observation: Observation) -> Observation:
@@ -425,12 +362,8 @@ def _plausible(observation: Observation) -> Observation:
 
 
 def _needed_message(needed: int, held: int, limit: int) -> str:
-    """Return which need exceeds a limit: that of now, or that of the last minutes."""
-    return f"{needed} are needed" if needed > limit or needed >= held else _held_message(needed, held)
-
-
-def _held_message(needed: int, held: int) -> str:
-    return f"{needed} would do, and {held} were needed within the last minutes"
+    """Return which need exceeds a limit: that of now, or that of the stabilization window."""
+    return f"{needed} are needed" if needed > limit or needed >= held else held_message(needed, held)
 
 
 def _is_busy(load: Load) -> bool:

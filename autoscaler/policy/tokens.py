@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from autoscaler.decision import Demand
+from autoscaler.decision import MetricNeed
 from autoscaler.observation import EngineLoad, Load, Replicas
 from autoscaler.policy.config import Metric
 
@@ -31,7 +31,7 @@ MOST_TOKENS = 1e9
 LEAST_TOKENS = 0.01
 """Least tokens per second from which the rate of a replica is learned."""
 TOLERANCE = 0.1
-"""Of a replica: tokens that exceed a whole number of replicas by less than this add no replica."""
+"""Share of a replica by which tokens may exceed a whole number of replicas without adding one."""
 
 
 class TokenRates:
@@ -81,16 +81,18 @@ class TokenRates:
                 self._limit = each * ROOM
         self._was_full = is_full and is_same
 
-    def demands(self, engines: EngineLoad | None, rate: float, replicas: Replicas) -> list[Demand]:
-        """Return the demands of the metrics at `rate` requests per second."""
-        return [self._demand(metric, engines, rate, replicas) for metric in self.metrics]
+    def metric_needs(self, engines: EngineLoad | None, rate: float, replicas: Replicas) -> list[MetricNeed]:
+        """Return the needs of the metrics at `rate` requests per second."""
+        return [self._metric_need(metric, engines, rate, replicas) for metric in self.metrics]
 
-    def _demand(self, metric: Metric, engines: EngineLoad | None, rate: float, replicas: Replicas) -> Demand:
+    def _metric_need(
+        self, metric: Metric, engines: EngineLoad | None, rate: float, replicas: Replicas
+    ) -> MetricNeed:
         if engines is None or not _is_plausible(engines):
-            return Demand(metric.name, None, "not measured")
+            return MetricNeed(metric.name, None, "not measured")
         each = metric.target or self.capacity
         if each is None:
-            return Demand(metric.name, None, "what one replica can do is not known yet", engines.tokens)
+            return MetricNeed(metric.name, None, "what one replica can do is not known yet", engines.tokens)
         size = self.per_request
         work = max(engines.tokens, rate * size if size is not None else 0.0)
         count = max(math.ceil(work / each - TOLERANCE), 0)
@@ -98,7 +100,7 @@ class TokenRates:
         if size is None and waits and not replicas.starting and engines.replicas >= replicas.ready > 0:
             # The arriving tokens are unknown: add one replica at a time while requests wait.
             count = max(count, replicas.ready + 1)
-        return Demand(metric.name, count, f"{work:.3g} tokens/s at {each:.3g} each", engines.tokens)
+        return MetricNeed(metric.name, count, f"{work:.3g} tokens/s at {each:.3g} each", engines.tokens)
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""

@@ -48,7 +48,7 @@ class Reading:
     timed: AbstractSet[Target] = frozenset()
     """Targets whose `buckets` were read; a target without answers has none."""
     tokens: Mapping[Target, Tokens] = field(default_factory=dict)
-    """Of language models."""
+    """Token counts of language models."""
 
 
 class Health(NamedTuple):
@@ -142,7 +142,7 @@ def _regressed(before: Reading, reading: Reading, elapsed: float) -> Rejection |
     return None
 
 
-def rise(before: Reading, reading: Reading, targets: AbstractSet[Target]) -> dict[Target, Counts]:
+def increases(before: Reading, reading: Reading, targets: AbstractSet[Target]) -> dict[Target, Counts]:
     """Return the increases of counters between two readings of one gateway; gauges are the later ones."""
     is_new = reading.started > before.started + RESTARTED
     old = {} if is_new else before.counts
@@ -162,7 +162,7 @@ def span(before: Reading, reading: Reading, elapsed: float) -> float:
     return reported if abs(reported - elapsed) <= SLACK + UNLIKE * elapsed else max(elapsed, 0.1)
 
 
-def _news(
+def _accepted_increases(
     gateway: _Gateway, reading: Reading | None, now: float, targets: AbstractSet[Target]
 ) -> tuple[float, dict[Target, Counts]] | None:
     """Return the span of an accepted reading in seconds and the increases in it; None for a rejected one."""
@@ -183,7 +183,7 @@ def _news(
             if counts.in_flight and target in targets
         }
     seconds = span(before, reading, elapsed)
-    rates = rise(before, reading, targets)
+    rates = increases(before, reading, targets)
     gateway.deltas = {
         target: Counts(*(value / seconds for value in counts))._replace(in_flight=counts.in_flight)
         for target, counts in rates.items()
@@ -238,11 +238,11 @@ class Board:
             if gateway is None:
                 gateway = self._gateways[name] = _Gateway(accepted_at=now)
             before = gateway.before
-            news = _news(gateway, by_gateway.get(name), now, targets)
-            if news is None:
+            accepted = _accepted_increases(gateway, by_gateway.get(name), now, targets)
+            if accepted is None:
                 silent.append(gateway)
                 continue
-            seconds, rates = news
+            seconds, rates = accepted
             if seconds > 0 and before is not None:
                 self._time(before, by_gateway[name], now)
                 rises.append((seconds, by_gateway[name].read_at, rates))
@@ -262,16 +262,16 @@ class Board:
         """Add the durations of the answers between two accepted readings of one gateway."""
         is_new = reading.started > before.started + RESTARTED
         timed = reading.timed & before.timed
-        self._durations.read(timed, now)
+        self._durations.mark_read(timed, now)
         for target in timed & reading.buckets.keys():
             earlier = None if is_new else before.buckets.get(target)
-            answers = durations.rise(earlier, reading.buckets[target])
+            answers = durations.increase(earlier, reading.buckets[target])
             if answers is not None:
                 self._durations.add(target, answers, now)
 
     def percentile(self, target: Target, percent: float, now: float) -> Percentile | None:
         """Return this percentile of the last minute's response times; None: none was read."""
-        return self._durations.of(target, percent, now)
+        return self._durations.percentile(target, percent, now)
 
     def _add(self, rises: list[tuple[float, float, dict[Target, Counts]]], silent: list[_Gateway]) -> None:
         """Add the increases; longer spans are scaled down to the mean span of the other gateways."""
@@ -329,13 +329,13 @@ class Board:
         """Return the seconds since the last accepted reading; infinite before the first."""
         return now - self._complete
 
-    def forget(self, keep: AbstractSet[Target]) -> None:
+    def retain(self, targets: AbstractSet[Target]) -> None:
         """Remove the state of all other targets."""
-        for target in self._taken.keys() - keep:
+        for target in self._taken.keys() - targets:
             del self._taken[target]
-        for target in self._sums.keys() - keep:
+        for target in self._sums.keys() - targets:
             del self._sums[target]
-        self._durations.forget(keep)
+        self._durations.retain(targets)
 
     def health(self, now: float) -> list[Health]:
         """Return the health of each gateway; a silence of less than `QUIET_SECONDS` is healthy."""

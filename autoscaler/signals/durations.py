@@ -14,13 +14,13 @@ from autoscaler.signals.exposition import Target
 WINDOW_SECONDS = 60.0
 """Window of a percentile: at 20 requests per second twelve answers are beyond the 99th percentile."""
 LEAST_ANSWERS = 20.0
-"""Fewest answers of a percentile; of fewer, a single slow answer would be the percentile."""
+"""Fewest answers of a percentile up to the 95th; above it, one slow answer still decides."""
 
 Buckets = Mapping[float, float]
 """Cumulative answers by the upper bound of their duration in seconds; the last bound is infinity."""
 
 
-def rise(before: Buckets | None, after: Buckets) -> dict[float, float] | None:
+def increase(before: Buckets | None, after: Buckets) -> dict[float, float] | None:
     """Return the answers between two readings of one gateway; None where a count fell or the buckets differ.
 
     Args:
@@ -61,30 +61,29 @@ class DurationWindow:
     """The answers of the last minute, by target."""
 
     def __init__(self) -> None:
-        self._rises: dict[Target, deque[tuple[float, Mapping[float, float]]]] = {}
-        self._read: dict[Target, float] = {}
+        self._increases: dict[Target, deque[tuple[float, Mapping[float, float]]]] = {}
+        self._read_at: dict[Target, float] = {}
         """By target, the time of the last reading of its histogram, with or without answers."""
 
-    def read(self, targets: Iterable[Target], now: float) -> None:
+    def mark_read(self, targets: Iterable[Target], now: float) -> None:
         """Record that the histograms of these targets were read."""
         for target in targets:
-            self._read[target] = now
+            self._read_at[target] = now
 
     def add(self, target: Target, answers: Buckets, now: float) -> None:
-        """Add the answers since the previous reading."""
+        """Add the answers since the previous reading, and remove those before the window."""
         if any(answers.values()):
-            self._rises.setdefault(target, deque()).append((now, dict(answers)))
+            self._increases.setdefault(target, deque()).append((now, dict(answers)))
+        self._prune(target, now)
 
-    def of(self, target: Target, percent: float, now: float) -> Percentile | None:
+    def percentile(self, target: Target, percent: float, now: float) -> Percentile | None:
         """Return a percentile over the window; None without a reading in the window."""
-        read = self._read.get(target)
-        if read is None or not 0 <= now - read <= WINDOW_SECONDS:
+        read_at = self._read_at.get(target)
+        if read_at is None or not 0 <= now - read_at <= WINDOW_SECONDS:
             return None
-        rises = self._rises.get(target)
-        while rises and now - rises[0][0] > WINDOW_SECONDS:
-            rises.popleft()
+        self._prune(target, now)
         total: dict[float, float] = {}
-        for _, answers in rises or ():
+        for _, answers in self._increases.get(target, ()):
             for bound, count in answers.items():
                 total[bound] = total.get(bound, 0.0) + count
         total_answers = max(total.values(), default=0.0)
@@ -92,8 +91,13 @@ class DurationWindow:
             return Percentile(None, total_answers)
         return Percentile(percentile(total, percent), total_answers)
 
-    def forget(self, keep: AbstractSet[Target]) -> None:
+    def _prune(self, target: Target, now: float) -> None:
+        increases = self._increases.get(target)
+        while increases and now - increases[0][0] > WINDOW_SECONDS:
+            increases.popleft()
+
+    def retain(self, targets: AbstractSet[Target]) -> None:
         """Remove the state of all other targets."""
-        for known in (self._rises, self._read):
-            for target in known.keys() - keep:
+        for known in (self._increases, self._read_at):
+            for target in known.keys() - targets:
                 del known[target]

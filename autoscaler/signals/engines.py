@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from serving.resources.engine import Engine, EngineMetrics
 
 OUR_NAMES = EngineMetrics(waiting_tokens=["slipway_prompt_tokens_waiting"])
-"""Of our runtime, beside vLLM's names."""
+"""Names of the metrics of Slipway's own runtime, beside vLLM's."""
 
 LONGEST_LINE = 8192
 """Characters of a sample; longer ones are skipped. A name and ten labels of 100 characters are 1,200."""

@@ -89,7 +89,7 @@ class Page(NamedTuple):
     buckets: dict[Target, dict[float, float]]
     """Cumulative answers by the upper bound of their seconds, of the targets in `timed`."""
     tokens: dict[Target, Tokens]
-    """Of language models."""
+    """Token counts of language models."""
 
 
 class _Sample(NamedTuple):

@@ -187,7 +187,7 @@ class QueuePlant:
         self._times: list[float] = [*requests.times.tolist(), math.inf]
         self._entered: Floats = np.concatenate([[0.0], np.cumsum(requests.work)])
         self._ends: list[tuple[float, float]] = []
-        """Of requests in slots: the end of each, and its total time in the service."""
+        """The end of each request in a slot, and its total time in the service."""
         self._waits: list[float] = []
         self._cold: list[float] = []
         self._arrived = 0

@@ -66,7 +66,7 @@ class RoutedPlant:
         self._were_held: set[int] = set()
         """Held requests that are at a replica."""
         self._ends: list[tuple[float, int, _Line]] = []
-        """Of requests in slots: end, number, and replica."""
+        """End, number and replica of each request in a slot."""
         self._waits = [math.nan] * len(self._service)
         """Start of service; NaN before it."""
         self._cold: list[float] = []

@@ -177,7 +177,7 @@ class _Loop:
 
     def _decide(self, now: float, held: float = 0.0) -> None:
         """Let the policy decide; a report of held requests causes a decision between two readings."""
-        load, gauges = self._news(now)
+        load, gauges = self._new_readings(now)
         moment = self.workload.start + now
         if held:
             if load is None:
@@ -194,18 +194,18 @@ class _Loop:
         if self.every and (not self._points or moment - self._points[-1].time >= self.every):
             self._point(moment, decision)
 
-    def _news(self, now: float) -> tuple[Load | None, dict[str, float]]:
+    def _new_readings(self, now: float) -> tuple[Load | None, dict[str, float]]:
         """Return the readings since the last decision that have arrived."""
         latest = self._delivered
         while latest < len(self._known) and self.readings.known[latest] <= now:
             latest += 1
         if latest == self._delivered:
             return None, {}
-        news = self._known[self._delivered : latest]
+        arrived = self._known[self._delivered : latest]
         self._delivered = latest
-        before, after = self._last, news[-1]
+        before, after = self._last, arrived[-1]
         self._last = after
-        return _load(before, after, self.workload.start, _idle(before, news)), _gauges(before, after)
+        return _load(before, after, self.workload.start, _idle(before, arrived)), _gauges(before, after)
 
     def _point(self, moment: float, decision: Decision) -> None:
         counts = self.plant.counts()
@@ -222,10 +222,10 @@ def _shifted(pool: Pool, start: float) -> Replicas:
     return replace(seen, starting=tuple(start + created for created in seen.starting))
 
 
-def _idle(before: PlantCounts, news: Sequence[PlantCounts]) -> float:
+def _idle(before: PlantCounts, readings: Sequence[PlantCounts]) -> float:
     """Return the seconds from `before` to the last reading without a request so far."""
     idle = 0.0
-    for counts in news:
+    for counts in readings:
         if counts.arrivals > before.arrivals or before.busy + before.waiting > 0:
             break
         idle = counts.time - before.time

@@ -105,7 +105,7 @@ COMMANDS = Group(
                 ),
                 "simulate": Command(
                     f"{_AUTOSCALE}.simulate:simulate",
-                    "Run our policy and the field's on recorded load, and compare them.",
+                    "Compare Slipway's policy with HPA, KEDA, Knative and others on recorded load.",
                 ),
             },
             _TARGET,

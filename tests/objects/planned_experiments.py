@@ -41,10 +41,10 @@ def world(
     experiment_object = experiments.experiment(**spec)
     parsed = ProfilingExperimentSpec.model_validate(experiment_object["spec"])
     space = Space.of(parsed)
-    source = rendering.source(parsed.target, inference, {})
+    tuned_target = rendering.tuned_target(parsed.target, inference, {})
 
     def render(settings: Any) -> rendering.Rendering:
-        return rendering.pod(source, experiments.model_version(), settings, parsed.prices)
+        return rendering.pod(tuned_target, experiments.model_version(), settings, parsed.prices)
 
     records = []
     for number, (index, trial_status) in enumerate(trials, 1):

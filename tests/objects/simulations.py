@@ -7,7 +7,7 @@ from autoscaler.report import content
 from autoscaler.report.schema import SimulationReport
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import Contender
-from autoscaler.simulate.workloads.service import Wish, service
+from autoscaler.simulate.workloads.service import ServiceOptions, service
 from autoscaler.simulate.workloads.traces import BinTrace, parse
 
 NOW = dt.datetime(2026, 11, 22, 5, 0, tzinfo=dt.UTC)
@@ -26,7 +26,7 @@ def trace() -> BinTrace:
 
 @cache
 def report(name: str = "burst") -> SimulationReport:
-    simulated = service(name, trace(), Wish(rate=RATE, concurrency=20), 0)
+    simulated = service(name, trace(), ServiceOptions(rate=RATE, concurrency=20), 0)
     startup = comparison.startup_of("30")
     known, limit = comparison.yardstick(simulated.workload, startup, None)
     outcomes = [

@@ -19,7 +19,7 @@ class Note:
 
     path: str
     advice: str
-    """What becomes of the field, and what to do instead."""
+    """The treatment of the field, and the alternative."""
 
 
 @dataclass

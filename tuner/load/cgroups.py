@@ -19,7 +19,7 @@ TOP = "slipway-load"
 """Beside the cgroups of Pods, which would give generators a share of the Pods' processor."""
 _LIMITED = ("memory", "pids")
 _WEIGHT = 100
-"""Of one process, in cpu.weight."""
+"""The weight of one process, in cpu.weight."""
 _REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""
 

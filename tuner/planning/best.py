@@ -67,7 +67,10 @@ def to_beat(snapshot: ExperimentSnapshot, decision: Decision, rendered: Renderin
     results = [trial.status.result.throughput for trial in trials if trial.status.result is not None]
     if not results:
         return None
-    objective, throughput = snapshot.spec.objective, intervals.pooled(results, decision.repeatability).low
+    objective, throughput = (
+        snapshot.experiment_spec.objective,
+        intervals.pooled(results, decision.repeatability).low,
+    )
     cost = trials[-1].spec.cost_per_hour
     match objective.objective_metric_name:
         case "throughput":

@@ -9,7 +9,7 @@ from typing import Literal
 from serving.objects import Object
 from serving.resources.experiment import Setting
 from serving.resources.formats import duration, quantity
-from tuner.planning.snapshot import ExperimentSnapshot, Settings
+from tuner.planning.snapshot import ExperimentSnapshot, SpecPoint
 from tuner.search.problem import Budget
 from tuner.trial_record import TrialRecord
 
@@ -21,7 +21,7 @@ class PlannedTrial:
     """A trial to create."""
 
     purpose: Purpose
-    settings: Settings
+    settings: SpecPoint
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Consumption:
     seconds: float
     """Sum over the trials."""
     cost: float
-    """Of the measured replicas, by the experiment's prices."""
+    """Cost of the measured replicas, by the experiment's prices."""
 
 
 def spent(trials: Sequence[TrialRecord]) -> Consumption:
@@ -44,13 +44,15 @@ def spent(trials: Sequence[TrialRecord]) -> Consumption:
 
 def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
     """Return the field of the experiment whose budget is used up; empty if none is."""
-    if len(snapshot.trials) >= snapshot.spec.max_num_trials:
+    if len(snapshot.trials) >= snapshot.experiment_spec.max_num_trials:
         return "maxNumTrials"
-    if snapshot.spec.max_duration is not None and snapshot.status.start_time:
+    if snapshot.experiment_spec.max_duration is not None and snapshot.status.start_time:
         elapsed = now - dt.datetime.fromisoformat(snapshot.status.start_time)
-        if elapsed.total_seconds() >= duration.seconds(snapshot.spec.max_duration):
+        if elapsed.total_seconds() >= duration.seconds(snapshot.experiment_spec.max_duration):
             return "maxDuration"
-    if snapshot.spec.max_cost is not None and spent(snapshot.trials).cost >= float(snapshot.spec.max_cost):
+    if snapshot.experiment_spec.max_cost is not None and spent(snapshot.trials).cost >= float(
+        snapshot.experiment_spec.max_cost
+    ):
         return "maxCost"
     return ""
 
@@ -58,7 +60,7 @@ def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
 def owed(snapshot: ExperimentSnapshot) -> list[PlannedTrial]:
     """Return the measurements that precede the search: today's spec, and specs whose load failed."""
     planned = [PlannedTrial(trial.spec.purpose, tuple(trial.spec.settings)) for trial in to_repeat(snapshot)]
-    if snapshot.spec.target.inference is not None and snapshot.baseline is None:
+    if snapshot.experiment_spec.target.inference is not None and snapshot.baseline is None:
         planned.insert(0, PlannedTrial("Baseline", ()))
     return planned
 
@@ -69,7 +71,7 @@ def to_repeat(snapshot: ExperimentSnapshot) -> list[TrialRecord]:
         group[-1]
         for group in _groups(snapshot)
         if group[-1].is_uninformative
-        and _failures(group, snapshot.settings.trials.tries) < snapshot.settings.trials.tries
+        and _failures(group, snapshot.tuner_settings.trials.tries) < snapshot.tuner_settings.trials.tries
     ]
 
 
@@ -79,7 +81,7 @@ def unloadable(snapshot: ExperimentSnapshot) -> TrialRecord | None:
         (
             group[-1]
             for group in _groups(snapshot)
-            if _failures(group, snapshot.settings.trials.tries) >= snapshot.settings.trials.tries
+            if _failures(group, snapshot.tuner_settings.trials.tries) >= snapshot.tuner_settings.trials.tries
         ),
         None,
     )
@@ -87,14 +89,14 @@ def unloadable(snapshot: ExperimentSnapshot) -> TrialRecord | None:
 
 def free(snapshot: ExperimentSnapshot) -> int:
     """Return how many more trials may run now."""
-    return max(0, snapshot.spec.parallelism - snapshot.running)
+    return max(0, snapshot.experiment_spec.parallelism - snapshot.running)
 
 
 def of_search(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget:
     """Return the budget as the search counts it, without the trials that it does not know."""
     unknown = sum(not is_seen(trial) for trial in snapshot.trials)
-    total = len(snapshot.trials) if exhausted(snapshot, now) else snapshot.spec.max_num_trials
-    return Budget(total - unknown, snapshot.spec.parallelism)
+    total = len(snapshot.trials) if exhausted(snapshot, now) else snapshot.experiment_spec.max_num_trials
+    return Budget(total - unknown, snapshot.experiment_spec.parallelism)
 
 
 def is_seen(trial: TrialRecord) -> bool:
@@ -102,7 +104,7 @@ def is_seen(trial: TrialRecord) -> bool:
     return trial.index is not None and not trial.stale and (trial.observation is not None or not trial.over)
 
 
-def present(snapshot: ExperimentSnapshot) -> Settings:
+def present(snapshot: ExperimentSnapshot) -> SpecPoint:
     """Return today's settings of the tuned parameters; without values that their axes lack."""
     today = snapshot.render(())
     settings: list[Setting] = []
@@ -139,7 +141,7 @@ def _failures(group: list[TrialRecord], tries: int) -> int:
 
 def _groups(snapshot: ExperimentSnapshot) -> list[list[TrialRecord]]:
     """Return the trials of today's model grouped by purpose and settings, each group by number."""
-    groups: dict[tuple[str, Settings], list[TrialRecord]] = defaultdict(list)
+    groups: dict[tuple[str, SpecPoint], list[TrialRecord]] = defaultdict(list)
     for trial in snapshot.trials:
         if not trial.stale:
             key = (trial.spec.purpose, tuple(sorted(trial.spec.settings, key=str)))

@@ -35,7 +35,7 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """What to write, in this order."""
+    """The objects and the status to write, in this order."""
 
     trials: Sequence[Object] = ()
     """Trials to create; an existing Trial was created by an earlier attempt."""

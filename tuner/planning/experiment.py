@@ -33,7 +33,7 @@ _BECAUSE = {"budget": "BudgetUsedUp", "regret": "LittleLeftToFind", "exhausted":
 
 def search_budget(snapshot: ExperimentSnapshot, now: dt.datetime) -> Budget | None:
     """Return the search's budget; None if the next step needs no search."""
-    if snapshot.spec.suspend or budget.unloadable(snapshot) is not None:
+    if snapshot.experiment_spec.suspend or budget.unloadable(snapshot) is not None:
         return None
     if len(budget.owed(snapshot)) >= budget.free(snapshot) and not budget.exhausted(snapshot, now):
         return None
@@ -112,13 +112,17 @@ def _planned_trials(
     snapshot: ExperimentSnapshot, decision: Decision | None, now: dt.datetime
 ) -> list[PlannedTrial]:
     """Return the measurements to begin now, within parallelism and budget."""
-    if snapshot.spec.suspend or budget.exhausted(snapshot, now) or budget.unloadable(snapshot) is not None:
+    if (
+        snapshot.experiment_spec.suspend
+        or budget.exhausted(snapshot, now)
+        or budget.unloadable(snapshot) is not None
+    ):
         return []
     planned = budget.owed(snapshot)
     if isinstance(decision, Explore | Confirm):
         purpose: budget.Purpose = "Confirm" if isinstance(decision, Confirm) else "Explore"
         planned += [PlannedTrial(purpose, snapshot.space.settings(index)) for index in decision.indices]
-    remaining = snapshot.spec.max_num_trials - len(snapshot.trials)
+    remaining = snapshot.experiment_spec.max_num_trials - len(snapshot.trials)
     return planned[: min(budget.free(snapshot), remaining)]
 
 
@@ -139,7 +143,7 @@ def _verdict(snapshot: ExperimentSnapshot, decision: Decision | None, planned: l
     elif isinstance(decision, Recommend):
         recommendation = shown_best = _recommendation(snapshot, decision)
         phase, outcome = "Succeeded", ("True", _BECAUSE[decision.because], recommendation.message)
-    elif snapshot.spec.suspend:
+    elif snapshot.experiment_spec.suspend:
         phase, outcome = "Suspended", ("False", "Suspended", status_messages.so_far(snapshot, 0))
     elif confirms or any(trial.purpose == "Confirm" for trial in planned):
         phase, outcome = "Confirming", ("False", "Confirming", status_messages.so_far(snapshot, len(planned)))

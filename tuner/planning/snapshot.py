@@ -11,7 +11,8 @@ from tuner.specs.rendering import Rendering
 from tuner.specs.space import Space
 from tuner.trial_record import TrialRecord
 
-Settings = tuple[Setting, ...]
+SpecPoint = tuple[Setting, ...]
+"""A spec of the space: one setting for each parameter."""
 Phase = Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed"]
 
 
@@ -20,15 +21,15 @@ class ExperimentSnapshot:
     """An experiment whose space is valid and whose target is ready."""
 
     experiment: Object
-    spec: ProfilingExperimentSpec
+    experiment_spec: ProfilingExperimentSpec
     status: ProfilingExperimentStatus
     """As stored."""
     space: Space
     trials: tuple[TrialRecord, ...]
     """Sorted by number."""
-    render: Callable[[Settings], Rendering]
+    render: Callable[[SpecPoint], Rendering]
     """Renders a spec as it would be deployed; without settings, the target's own spec."""
-    settings: TunerSettings
+    tuner_settings: TunerSettings
 
     @property
     def running(self) -> int:

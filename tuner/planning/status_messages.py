@@ -23,7 +23,7 @@ _BECAUSE = {
 
 def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str, regret: float) -> str:
     """Return the recommended spec, its saving, why the search stopped, and whether the result is settled."""
-    measured = measure.of_objective(snapshot.spec.objective)
+    measured = measure.of_objective(snapshot.experiment_spec.objective)
     value = measured.estimate(Estimate(value=best.objective, low=best.low, high=best.high))
     words = notation.spec(best.settings)
     if value is not None:
@@ -33,19 +33,23 @@ def recommended(snapshot: ExperimentSnapshot, best: Recommendation, because: str
         if abs(share) > _SHARE:
             words += f"; a replica costs {abs(share):.0%} {'less' if share > 0 else 'more'} than today's"
     words += f". Stopped as {_BECAUSE.get(because, because)}; it is {phrases.expected_regret(regret)}"
-    doubt = settled.doubt(
+    unsettled = settled.why_unsettled(
         trials=sum(trial.over for trial in snapshot.trials),
         specs=snapshot.space.size,
         regret=regret,
         probability=best.probability,
     )
-    return words if doubt is None else f"{phrases.unsettled(doubt)}: {words}; {phrases.doubts(doubt)}"
+    return (
+        words
+        if unsettled is None
+        else f"{phrases.unsettled(unsettled)}: {words}; {phrases.unsettled_reasons(unsettled)}"
+    )
 
 
 def so_far(snapshot: ExperimentSnapshot, starting: int) -> str:
     """Return the progress of the search; `starting` is the number of trials that begin now."""
     over = sum(trial.over for trial in snapshot.trials)
-    words = f"{over} of at most {snapshot.spec.max_num_trials} trials have ended"
+    words = f"{over} of at most {snapshot.experiment_spec.max_num_trials} trials have ended"
     words += f", {snapshot.running + starting} running"
     stale = sum(trial.stale for trial in snapshot.trials)
     return words + (f"; {stale} measured the previous model and no longer count" if stale else "")
@@ -71,7 +75,7 @@ def impossible(
         failures = [why for trial in snapshot.trials if (why := _failure(trial))]
         ran = "none of {} trials ran" if len(failures) == over else "of {} trials no spec ran every time"
         return "NothingRuns", f"{ran.format(over)}: {', '.join(sorted(set(failures)))}"
-    broken = snapshot.spec.constraints[decision.constraint]
+    broken = snapshot.experiment_spec.constraints[decision.constraint]
     words = f"none of {over} trials met {notation.constraint(broken, bound_of(broken))}"
     if decision.nearest is not None:
         settings = snapshot.space.settings(decision.nearest)

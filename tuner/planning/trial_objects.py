@@ -82,11 +82,11 @@ def _spec(
         model_digest=rendered.model_digest,
         cost_per_hour=cost,
         batch=rendered.batch,
-        load=snapshot.spec.load,
-        constraints=list(snapshot.spec.constraints),
-        progress_deadline=snapshot.spec.service_progress_deadline,
+        load=snapshot.experiment_spec.load,
+        constraints=list(snapshot.experiment_spec.constraints),
+        progress_deadline=snapshot.experiment_spec.service_progress_deadline,
         # Another seed for each trial: repeated measurements are independent.
-        seed=(snapshot.spec.algorithm.seed + number) % 2**31,
+        seed=(snapshot.experiment_spec.algorithm.seed + number) % 2**31,
         stop_below_throughput=None if below is None else f"{below:.6f}",
     )
 
@@ -99,7 +99,7 @@ def profile(snapshot: ExperimentSnapshot, measured: TrialRecord) -> Object | Non
     status, spec = measured.status, measured.spec
     if not status.windows:
         return None
-    state = results.state_of(spec.load, spec.constraints, status.windows, snapshot.settings.load)
+    state = results.state_of(spec.load, spec.constraints, status.windows, snapshot.tuner_settings.load)
     windows = {window.level: window for window in results.curve(state)}
     if status.result is not None:
         windows[status.result.level] = status.result

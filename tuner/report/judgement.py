@@ -37,7 +37,7 @@ def answer(evidence: Evidence) -> Answer:
         choice=chosen,
         trial=spec.trial,
         probability=spec.probability,
-        doubt=_doubt(evidence),
+        doubt=_why_unsettled(evidence),
         alternative=_alternative(evidence, spec),
         current=current,
         current_cost_per_hour=spec.current_cost_per_hour,
@@ -48,12 +48,12 @@ def answer(evidence: Evidence) -> Answer:
     )
 
 
-def _doubt(evidence: Evidence) -> Doubt | None:
-    """Return the doubt about the recommendation; None if it is settled, or there is none yet."""
+def _why_unsettled(evidence: Evidence) -> Doubt | None:
+    """Return why the recommendation is not settled; None if it is, or there is none yet."""
     status = evidence.status
     if status.recommendation is None:
         return None
-    return settled.doubt(
+    return settled.why_unsettled(
         trials=status.trials.total,
         specs=evidence.space.size,
         regret=status.expected_regret,

@@ -154,7 +154,7 @@ def _candidate(
     index: int, observations: Sequence[Observation], prediction: Prediction, quantile: float
 ) -> Candidate:
     repeated = [observation for observation in observations if observation.index == index]
-    noise = math.sqrt(float(np.mean([observation.again**2 for observation in repeated])))
+    noise = math.sqrt(float(np.mean([observation.repeat_noise**2 for observation in repeated])))
     margins = tuple(float(margin.mean[index]) for margin in prediction.margins)
     deviations = [math.hypot(float(margin.deviation[index]), noise) for margin in prediction.margins]
     distances = list(zip(margins, deviations, strict=True))

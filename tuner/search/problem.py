@@ -103,7 +103,7 @@ class Observation:
         return not self.cause
 
     @property
-    def again(self) -> float:
+    def repeat_noise(self) -> float:
         """Standard deviation of another measurement of the margins."""
         return self.scatter or self.margin_noise
 

@@ -43,7 +43,7 @@ class Posterior:
 
     mean: Floats
     deviation: Floats
-    """Of the function, without the noise of a measurement."""
+    """Standard deviation of the function, without the noise of a measurement."""
 
 
 class Surrogate:

@@ -34,8 +34,8 @@ _ONE_REQUEST = 1
 
 
 @dataclass(frozen=True)
-class Source:
-    """The tuned predictor."""
+class TunedTarget:
+    """The predictor that an experiment tunes: the target of the patch of its settings."""
 
     name: str
     """The model's name for clients."""
@@ -51,7 +51,7 @@ class Rendering:
     """The rendered form of a spec for its Trial."""
 
     template: Object
-    """Of the Pod, without labels: the service's labels would attract its traffic."""
+    """The Pod template without labels: the service's labels would attract its traffic."""
     cost_per_hour: float
     batch: int
     """Items in one request: one, as runtimes batch requests themselves."""
@@ -60,9 +60,9 @@ class Rendering:
     model_digest: str
 
 
-def source(
+def tuned_target(
     target: TuningTarget, inference: Mapping[str, Any] | None, engines: Mapping[str, Engine]
-) -> Source:
+) -> TunedTarget:
     """Return the tuned predictor of a target.
 
     Args:
@@ -84,7 +84,7 @@ def source(
             resources=target.resources or Resources(),
             template=target.template,
         )
-        return _source(target.model_version, target.framework, predictor, engines)
+        return _tuned_target(target.model_version, target.framework, predictor, engines)
     name = inference["metadata"]["name"]
     spec = InferenceSpec.model_validate(inference["spec"])
     choices = ", ".join(predictor.name for predictor in spec.predictors)
@@ -93,18 +93,20 @@ def source(
     chosen = target.predictor or spec.predictors[0].name
     for predictor in spec.predictors:
         if predictor.name == chosen:
-            return _source(name, spec.framework, predictor, engines)
+            return _tuned_target(name, spec.framework, predictor, engines)
     raise Permanent("TargetInvalid", f"spec.target.predictor: {name} has no {chosen}; it has {choices}")
 
 
-def _source(name: str, framework: str, predictor: Predictor, engines: Mapping[str, Engine]) -> Source:
+def _tuned_target(
+    name: str, framework: str, predictor: Predictor, engines: Mapping[str, Engine]
+) -> TunedTarget:
     if problem := engine.unknown(framework, engines):
         raise Permanent("TargetInvalid", problem)
-    return Source(name, framework, predictor, engines.get(framework))
+    return TunedTarget(name, framework, predictor, engines.get(framework))
 
 
 def pod(
-    source: Source, model_version: Mapping[str, Any], settings: Sequence[Setting], prices: Prices
+    tuned_target: TunedTarget, model_version: Mapping[str, Any], settings: Sequence[Setting], prices: Prices
 ) -> Rendering:
     """Return the Pod that measures a spec; without settings, today's.
 
@@ -113,39 +115,41 @@ def pod(
             not exist; TargetInvalid, a trial cannot run the predictor.
         Temporary: ModelNotReady, the ModelVersion has no image yet; ModelVersionBlocked, by a policy.
     """
-    template, has = _render(source, model_version, settings)
+    template, has = _render(tuned_target, model_version, settings)
     return Rendering(
         template=template,
         cost_per_hour=float(costing.cost_per_hour(has, prices)),
         batch=_ONE_REQUEST,
-        model_name=source.name,
+        model_name=tuned_target.name,
         model_version=model_version["metadata"]["name"],
         model_digest=model_version["status"]["digest"],
     )
 
 
 def costs(
-    source: Source, model_version: Mapping[str, Any], space: Space, prices: Prices
+    tuned_target: TunedTarget, model_version: Mapping[str, Any], space: Space, prices: Prices
 ) -> NDArray[np.float64]:
     """Return the hourly cost of each spec's replica: `pod(...).cost_per_hour` for all specs at once.
 
     Raises:
         Permanent, Temporary: as `pod`.
     """
-    _, first = _render(source, model_version, space.settings(0))
-    return costing.costs(first, tuned(source, space.settings(0)).resources, space, prices)
+    _, first = _render(tuned_target, model_version, space.settings(0))
+    return costing.costs(first, tuned(tuned_target, space.settings(0)).resources, space, prices)
 
 
 def _render(
-    source: Source, model_version: Mapping[str, Any], settings: Sequence[Setting]
+    tuned_target: TunedTarget, model_version: Mapping[str, Any], settings: Sequence[Setting]
 ) -> tuple[Object, costing.Amounts]:
     if message := blocked(model_version):
         raise Temporary("ModelVersionBlocked", message)
     status = model_version.get("status") or {}
     if not status.get("image") or not status.get("digest"):
         raise Temporary("ModelNotReady", f"ModelVersion {model_version['metadata']['name']} has no image yet")
-    predictor = tuned(source, settings)
-    rendered = revision.render(source.name, source.framework, predictor, model_version, source.engine)
+    predictor = tuned(tuned_target, settings)
+    rendered = revision.render(
+        tuned_target.name, tuned_target.framework, predictor, model_version, tuned_target.engine
+    )
     if rendered.claim is not None:
         raise Permanent(
             "TargetInvalid",
@@ -165,7 +169,7 @@ def _render(
     return template, costing.amounts(template["spec"]["containers"], predictor.resources)
 
 
-def tuned(source: Source, settings: Sequence[Setting]) -> Predictor:
+def tuned(tuned_target: TunedTarget, settings: Sequence[Setting]) -> Predictor:
     """Return the predictor with these settings, as an Inference has it.
 
     Raises:
@@ -175,19 +179,19 @@ def tuned(source: Source, settings: Sequence[Setting]) -> Predictor:
     for setting in settings:
         by_category[setting.category][setting.name] = setting.value
     if not settings:
-        return source.predictor
-    value = source.predictor.model_dump(by_alias=True, exclude_none=True)
+        return tuned_target.predictor
+    value = tuned_target.predictor.model_dump(by_alias=True, exclude_none=True)
     _put_resources(value, by_category["resource"])
     if by_category["batching"]:
-        if source.framework == "custom":
+        if tuned_target.framework == "custom":
             raise Permanent(
                 "SettingsInvalid",
                 "batching: framework custom gathers no requests; tune an argument of the server",
             )
         value["batching"] = {**value.get("batching", {}), **by_category["batching"]}
-    container = _container(source.predictor.template or PredictorTemplate(), by_category)
+    container = _container(tuned_target.predictor.template or PredictorTemplate(), by_category)
     _put_env(container, by_category["env"])
-    _put_arguments(container, by_category["args"], source)
+    _put_arguments(container, by_category["args"], tuned_target)
     if len(container) > 1:
         value["template"] = _with_container(value.get("template", {}), container)
     try:
@@ -239,15 +243,15 @@ def _put_env(container: Object, settings: Mapping[str, str]) -> None:
     container["env"] = list(entries.values())
 
 
-def _put_arguments(container: Object, settings: Mapping[str, str], source: Source) -> None:
+def _put_arguments(container: Object, settings: Mapping[str, str], tuned_target: TunedTarget) -> None:
     if not settings:
         return
     command = [str(word) for word in container.get("command") or []]
-    is_runtime = source.framework != "custom" and source.engine is None
+    is_runtime = tuned_target.framework != "custom" and tuned_target.engine is None
     if is_runtime and not command and "image" not in container:
         raise Permanent(
             "SettingsInvalid",
-            f"args: the runtime of framework {source.framework} has no arguments; tune env instead",
+            f"args: the runtime of framework {tuned_target.framework} has no arguments; tune env instead",
         )
     if command and _SHELLS.fullmatch(command[0]) and "-c" in command:
         raise Permanent(

@@ -82,8 +82,8 @@ class Axis:
     name: str
     values: tuple[str, ...]
     positions: tuple[float, ...]
-    """Of each value: the amount or its log2, in natural units (cores, bytes, seconds); the rank without an
-    order."""
+    """Position of each value: the amount or its log2, in natural units (cores, bytes, seconds); the rank
+    without an order."""
     scale: Scale
 
     @property

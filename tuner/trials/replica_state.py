@@ -19,7 +19,7 @@ class TrialReplicaState:
 
     state: Literal["starting", "ready", "ended"]
     reason: Reason = ""
-    """Of an ended replica."""
+    """Why the replica ended; empty while it has not."""
     message: str = ""
     """Why the replica ended, or what delays its start."""
     pod: str = ""

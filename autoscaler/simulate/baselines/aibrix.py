@@ -18,7 +18,7 @@ RESYNC = 10.0
 WINDOW = 180.0
 """Seconds of which the metric is the mean."""
 TOLERANCE = 0.1
-"""Of the ratio of the metric to its target, up and down alike."""
+"""Deviation of the ratio of the metric to its target within which nothing changes, up and down alike."""
 MOST_TIMES = 2.0
 """Times the replicas, up or down, in a decision."""
 COOLDOWN = 300.0

@@ -14,7 +14,7 @@ from autoscaler.simulate.policy_inputs import PolicyInputs
 SYNC = 15.0
 """Seconds between reconciliations: the controller manager's default."""
 TOLERANCE = 0.1
-"""Of the ratio of a metric to its target: within it nothing changes."""
+"""Deviation of the ratio of a metric to its target within which nothing changes."""
 STABILISATION = 300.0
 """Seconds of which scaling down takes the highest recommendation."""
 UP_PODS = 4

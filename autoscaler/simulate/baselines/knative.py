@@ -26,7 +26,7 @@ class KpaConfig:
     stable_window: float = 60.0
     """Seconds."""
     panic_share: float = 0.1
-    """Of the stable window: the panic window."""
+    """The panic window, as a share of the stable window."""
     panic_threshold: float = 2.0
     """Replicas that the panic window asks for, over the ready ones, from which on there is panic."""
     max_scale_up: float = 1000.0
@@ -44,7 +44,7 @@ class KpaConfig:
 
 
 KPA_TUNED = KpaConfig(stable_window=300.0, retention=900.0)
-"""What its users set for models: a long window, and a last replica that stays 15 minutes."""
+"""The usual setting for models: a long window, and a last replica that stays 15 minutes."""
 
 
 class Kpa:

@@ -15,7 +15,7 @@ DOWN_WINDOW = 180.0
 KEEP = 600.0
 """Seconds that the last replica stays without requests, where zero is allowed."""
 LEAST = 1e-3
-"""Of a replica: a need that is no more than that counts as none, as means that fade never end."""
+"""Share of a replica up to which a need counts as none, as means that fade never end."""
 TICK = 5.0
 """Seconds between decisions: those between readings."""
 

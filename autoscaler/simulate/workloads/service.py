@@ -37,8 +37,8 @@ SHORTEST = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """The wanted properties of the service; None: derived from the trace."""
+class ServiceOptions:
+    """The wanted properties of the simulated service; None: derived from the trace."""
 
     min_replicas: int = 1
     max_replicas: int | None = None
@@ -67,28 +67,28 @@ class Service:
     """Assumptions, in sentences."""
 
 
-def service(name: str, trace: Trace, wish: Wish, seed: int) -> Service:
+def service(name: str, trace: Trace, options: ServiceOptions, seed: int) -> Service:
     """Return the service.
 
     Args:
         name: for people.
         trace: the load.
-        wish: wanted properties.
+        options: wanted properties.
         seed: of what the trace lacks: times within bins, service times.
 
     Raises:
-        Unreadable: the trace is too short for the wish, or has no such client.
+        Unreadable: the trace is too short for the options, or has no such client.
     """
-    span = _span(trace, wish)
+    span = _span(trace, options)
     draws = np.random.default_rng((seed, 3))
     unit = _unit(trace)
     if isinstance(trace, RequestTrace):
-        workload = _of_requests(name, trace, span, wish, draws)
+        workload = _of_requests(name, trace, span, options, draws)
     else:
-        workload = _of_rates(name, trace, span, wish, draws)
+        workload = _of_rates(name, trace, span, options, draws)
     if not workload.load.per_second(workload.seconds).arrivals.any():
         raise Unreadable(f"{trace.name}: no request arrives in the part that would be simulated")
-    return Service(workload, wish.max_replicas, unit, tuple(_assumed(workload, unit, wish)))
+    return Service(workload, options.max_replicas, unit, tuple(_assumed(workload, unit, options)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +101,22 @@ class _Span:
     seconds: int
 
 
-def _span(trace: Trace, wish: Wish) -> _Span:
+def _span(trace: Trace, options: ServiceOptions) -> _Span:
     total = trace.seconds
     if total < SHORTEST:
         raise Unreadable(f"{trace.name}: {total:.0f} s are too short: at least {SHORTEST} s are needed")
     share = SHARE if total >= 6 * HOUR else 1.0
-    known = 0.0 if wish.history is None else wish.history * DAY
-    longest = total * share if wish.history is None else total - known
+    known = 0.0 if options.history is None else options.history * DAY
+    longest = total * share if options.history is None else total - known
     if longest < SHORTEST:
         raise Unreadable(
-            f"{trace.name}: of {total / DAY:.3g} days, {wish.history:g} days of history"
+            f"{trace.name}: of {total / DAY:.3g} days, {options.history:g} days of history"
             " leave nothing to simulate"
         )
-    seconds = min(total - known, wish.days * DAY) if wish.days is not None else min(longest, DAYS * DAY)
+    seconds = min(total - known, options.days * DAY) if options.days is not None else min(longest, DAYS * DAY)
     seconds = max(seconds, SHORTEST)
     start = total - seconds
-    before = min(start, KNOWN_DAYS * DAY if wish.history is None else known)
+    before = min(start, KNOWN_DAYS * DAY if options.history is None else known)
     return _Span(start - before, start, int(seconds))
 
 
@@ -130,7 +130,7 @@ def _unit(trace: Trace) -> str:
 
 
 def _of_rates(
-    name: str, trace: BinTrace | ClientTrace, span: _Span, wish: Wish, draws: np.random.Generator
+    name: str, trace: BinTrace | ClientTrace, span: _Span, options: ServiceOptions, draws: np.random.Generator
 ) -> Workload:
     """Return a service of bins, or of clients."""
     if isinstance(trace, BinTrace):
@@ -139,12 +139,12 @@ def _of_rates(
         counts = known if trace.step <= 60 else draws.poisson(known).astype(np.float64)
         mean = float(trace.rates.mean())
     else:
-        client = _chosen(trace, wish.client)
+        client = _chosen(trace, options.client)
         per_second = arrivals.clients_together(client, span.start, span.seconds, draws)
         before = arrivals.clients_together(client, span.known, int(span.start - span.known), draws)
         counts = history_of(Flow(before, before), 0).arrivals
         mean = float(per_second.mean())
-    replica = _replica(float(per_second.mean()), 1.0, wish)
+    replica = _replica(float(per_second.mean()), 1.0, options)
     load: Flow | Requests = Flow(per_second, per_second)
     if per_second.sum() <= FOLLOWED and mean < FLUID_RATE:
         at = arrivals.within(np.round(per_second), draws)
@@ -157,14 +157,14 @@ def _of_rates(
         load=load,
         replica=replica,
         wait=max(replica.service_seconds, SHORTEST_WAIT),
-        min_replicas=wish.min_replicas,
+        min_replicas=options.min_replicas,
         history=LoadHistory(start, 60.0, counts, counts),
         lead=_lead(span),
     )
 
 
 def _of_requests(
-    name: str, trace: RequestTrace, span: _Span, wish: Wish, draws: np.random.Generator
+    name: str, trace: RequestTrace, span: _Span, options: ServiceOptions, draws: np.random.Generator
 ) -> Workload:
     known = arrivals.cut(trace, span.known, span.start - span.known)
     load = arrivals.cut(trace, span.start, span.seconds)
@@ -172,8 +172,8 @@ def _of_requests(
         raise Unreadable(f"{trace.name}: no request arrives in the part that would be simulated")
     work = work_of(load)
     diffusion = load.execution is not None
-    replica = _replica(float(work.sum()) / span.seconds, float(work.mean()), wish)
-    if diffusion and wish.rate is None:
+    replica = _replica(float(work.sum()) / span.seconds, float(work.mean()), options)
+    if diffusion and options.rate is None:
         replica = Replica(1.0, 1, float(work.mean()))
     service = work * replica.concurrency / replica.rate
     if load.inputs is None and load.outputs is None and not diffusion:
@@ -187,7 +187,7 @@ def _of_requests(
         load=Requests(load.times, work, service),
         replica=replica,
         wait=DIFFUSION_WAIT if diffusion else max(replica.service_seconds, SHORTEST_WAIT),
-        min_replicas=wish.min_replicas,
+        min_replicas=options.min_replicas,
         history=history_of(before, start),
         lead=_lead(span),
     )
@@ -202,16 +202,16 @@ def _chosen(trace: ClientTrace, client: str) -> ClientTrace:
     return replace(trace, clients={client: trace.clients[client]})
 
 
-def _replica(rate: float, work: float, wish: Wish) -> Replica:
-    """Return a replica as wished, else one of which the load needs 15 on the mean, with a least size.
+def _replica(rate: float, work: float, options: ServiceOptions) -> Replica:
+    """Return a replica by the options, else one of which the load needs 15 on the mean, with a least size.
 
     Args:
         rate: mean arriving work per second.
         work: mean work of a request.
-        wish: wanted properties of a replica.
+        options: wanted properties of a replica.
     """
-    usual = replica_of(wish.rate or max(rate / MEAN_NEED, CLIENT_REPLICA.rate * work), work)
-    slots = wish.concurrency or usual.concurrency
+    usual = replica_of(options.rate or max(rate / MEAN_NEED, CLIENT_REPLICA.rate * work), work)
+    slots = options.concurrency or usual.concurrency
     return Replica(usual.rate, slots, slots * work / usual.rate)
 
 
@@ -219,20 +219,20 @@ def _lead(span: _Span) -> int:
     return min(LEAD_SECONDS, span.seconds // 10)
 
 
-def _assumed(workload: Workload, unit: str, wish: Wish) -> list[str]:
+def _assumed(workload: Workload, unit: str, options: ServiceOptions) -> list[str]:
     replica, notes = workload.replica, []
-    if wish.rate is None:
+    if options.rate is None:
         mean = float(workload.load.per_second(workload.seconds).work.mean()) / replica.rate
         notes.append(
             f"A replica takes {figures.number(replica.rate)} {unit} per second, so that the load needs"
             f" {figures.number(mean)} on the mean; --capacity says what yours takes."
         )
-    if wish.concurrency is None:
+    if options.concurrency is None:
         notes.append(
             f"It serves {figures.count(replica.concurrency, 'request')} at the same time, each for"
             f" {figures.duration(replica.service_seconds)} on the mean;"
             " --concurrency says how many yours serves."
         )
-    if wish.max_replicas is None:
+    if options.max_replicas is None:
         notes.append("There is room for three times the replicas that the peak needs; --max bounds them.")
     return notes

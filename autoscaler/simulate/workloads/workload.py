@@ -46,7 +46,7 @@ class Workload:
     routed: bool = False
     """Whether requests wait at their replica, as behind Envoy, and not in a shared queue."""
     ending: float = 0.0
-    """Of `routed`: seconds that a removed replica without requests costs."""
+    """Seconds that a removed replica without requests costs, where `routed` is set."""
 
     @property
     def step(self) -> float:

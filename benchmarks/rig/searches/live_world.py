@@ -110,8 +110,8 @@ class TuningWorld:
         inference = await self._kube.get(kinds.INFERENCE, "default", SERVICE)
         version = await self._kube.get(kinds.MODEL_VERSION, "default", MODEL)
         settings = self.space.settings(row)
-        source = rendering.source(self.spec.target, inference, {})
-        rendered = rendering.pod(source, version, settings, self.spec.prices)
+        tuned_target = rendering.tuned_target(self.spec.target, inference, {})
+        rendered = rendering.pod(tuned_target, version, settings, self.spec.prices)
         spec = TrialSpec(
             experiment=GRID,
             number=1 + row,

@@ -34,7 +34,7 @@ RECEIVED = "slipway_requests_received_total"
 """Gateways count each request when it arrives."""
 HEADER = "time_s,requests\n"
 TIMEOUT_SECONDS = 2.0
-"""Of reading a page of metrics, which is on this machine or near it."""
+"""Time limit of reading a page of metrics, which is on this machine or near it."""
 MEMBER_SECONDS = 30
 """Seconds in one gzip member of a .gz file; each is written at once, so that a kill leaves a valid file."""
 SILENT_SECONDS = 5

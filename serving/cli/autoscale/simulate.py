@@ -28,12 +28,12 @@ def simulate(
             metavar="PERCENT",
             min=0.001,
             max=50,
-            help="Of requests that may arrive while there is too little capacity.  "
+            help="Accepted share of requests that arrive while there is too little capacity.  "
             "[default: the autoscaler's, and one lower and higher for comparison]",
         ),
     ] = None,
     min_replicas: Annotated[
-        int, typer.Option("--min", metavar="N", min=0, max=1000, help="Least replicas.")
+        int, typer.Option("--min", metavar="N", min=0, max=1000, help="Fewest replicas.")
     ] = 1,
     max_replicas: Annotated[
         int | None,
@@ -86,12 +86,12 @@ def simulate(
             "--history",
             metavar="D",
             min=0,
-            help="Days before those that policies know.  [default: all, 14 at most]",
+            help="Days before the simulated ones that policies know.  [default: all, 14 at most]",
         ),
     ] = None,
     client: Annotated[
         str,
-        typer.Option("--client", metavar="NAME", help="Of a trace with several clients: only this one."),
+        typer.Option("--client", metavar="NAME", help="Simulate only this client of a trace with several."),
     ] = "",
     seed: Annotated[
         int,
@@ -99,7 +99,7 @@ def simulate(
             "--seed",
             metavar="N",
             min=0,
-            help="Of start-up times, lost readings, and values that the trace lacks.",
+            help="Seed of the random start-up times, lost readings, and values that the trace lacks.",
         ),
     ] = 0,
     output: Annotated[
@@ -115,33 +115,43 @@ def simulate(
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Write it there.  [default: of html, TRACE.html; else standard output]",
+            help="Write the comparison to this file.  [default: TRACE.html for html, else standard output]",
         ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", metavar="N", min=1, help="Processes.  [default: one per core]"),
+        typer.Option("--jobs", metavar="N", min=1, help="Number of processes.  [default: one per core]"),
     ] = None,
     prometheus: Annotated[
         str,
-        typer.Option("--prometheus", metavar="URL", help="Take the load from there, instead of --trace."),
+        typer.Option(
+            "--prometheus", metavar="URL", help="Read the load from this Prometheus, instead of --trace."
+        ),
     ] = "",
     query: Annotated[
         str,
         typer.Option(
             "--query",
             metavar="PROMQL",
-            help='Requests per second: sum(rate(slipway_requests_received_total{predictor="..."}[1m])).',
+            help='Query for the requests per second, such as sum(rate(slipway_requests_received_total{predictor="..."}[1m])).',
         ),
     ] = "",
     start: Annotated[
         str,
-        typer.Option("--start", metavar="TIME", help="RFC 3339, Unix seconds, or how long ago: 2d."),
+        typer.Option(
+            "--start",
+            metavar="TIME",
+            help="Start of the load: RFC 3339, Unix seconds, or how long ago, such as 2d.",
+        ),
     ] = "2d",
-    end: Annotated[str, typer.Option("--end", metavar="TIME", help="[default: now]")] = "0s",
-    step: Annotated[str, typer.Option("--step", metavar="1m", help="Between two values.")] = "1m",
+    end: Annotated[
+        str, typer.Option("--end", metavar="TIME", help="End of the load, like --start.  [default: now]")
+    ] = "0s",
+    step: Annotated[
+        str, typer.Option("--step", metavar="DURATION", help="Time between two values of the query.")
+    ] = "1m",
 ) -> None:
-    """Run our policy and the field's on recorded load, and compare them.
+    """Compare Slipway's policy with HPA, KEDA, Knative and others on recorded load.
 
     It needs no API. Nothing is deployed.
     """
@@ -150,7 +160,7 @@ def simulate(
 
     simulation.run(
         LoadSource(trace, prometheus, query, start, end, step),
-        simulation.wish(min_replicas, max_replicas, capacity, concurrency, days, history, client),
+        simulation.service_options(min_replicas, max_replicas, capacity, concurrency, days, history, client),
         policies=policy or [],
         risk=risk,
         startup=startup,

@@ -17,7 +17,7 @@ from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import OURS, Contender, Outcome
 from autoscaler.simulate.oracle import Oracle
 from autoscaler.simulate.startup import Startup
-from autoscaler.simulate.workloads.service import Service, Wish, service
+from autoscaler.simulate.workloads.service import Service, ServiceOptions, service
 from autoscaler.simulate.workloads.traces import Unreadable
 from serving import clock, errors
 from serving.cli.autoscale import sources
@@ -29,7 +29,7 @@ ALL = "all"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def wish(
+def service_options(
     min_replicas: int,
     max_replicas: int | None,
     capacity: float | None,
@@ -37,7 +37,7 @@ def wish(
     days: float | None,
     history: float | None,
     client: str,
-) -> Wish:
+) -> ServiceOptions:
     """Return the options of the simulated service.
 
     Raises:
@@ -48,12 +48,12 @@ def wish(
     for option, value in (("--capacity", capacity), ("--days", days)):
         if value is not None and value <= 0:
             raise errors.UserError(f"{option} {value:g} must be above 0")
-    return Wish(min_replicas, max_replicas, capacity, concurrency, days, history, client)
+    return ServiceOptions(min_replicas, max_replicas, capacity, concurrency, days, history, client)
 
 
 def run(
     source: LoadSource,
-    wished: Wish,
+    options: ServiceOptions,
     *,
     policies: Sequence[str],
     risk: float | None,
@@ -73,7 +73,7 @@ def run(
     _law(startup)
     load = sources.read(source)
     try:
-        simulated = service(source.name, load, wished, seed)
+        simulated = service(source.name, load, options, seed)
     except Unreadable as error:
         raise errors.UserError(str(error)) from error
     console = Console(stderr=True)

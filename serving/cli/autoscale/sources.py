@@ -21,7 +21,7 @@ from autoscaler.simulate.workloads.traces import BinTrace, Trace
 from serving import clock, errors
 
 TIMEOUT_SECONDS = 30.0
-"""Of one query; Prometheus itself stops a query after 120 s."""
+"""Time limit of one query; Prometheus itself stops a query after 120 s."""
 MAX_POINTS = 10_000
 """Values of a series in one response: Prometheus refuses more than 11,000."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

@@ -21,7 +21,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.engine import Engine
 from tuner.specs import rendering
-from tuner.specs.rendering import Source
+from tuner.specs.rendering import TunedTarget
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -66,14 +66,14 @@ async def _apply(
     force: bool,
 ) -> None:
     inference = await kube.get(kinds.INFERENCE, namespace, str(tuning.spec.target.inference))
-    source = rendering.source(tuning.spec.target, inference, known)
-    version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
+    tuned_target = rendering.tuned_target(tuning.spec.target, inference, known)
+    version = await kube.get(kinds.MODEL_VERSION, namespace, tuned_target.predictor.model_version)
     trial = await _trial(kube, namespace, tuning)
     if not force:
-        change.check(tuning, source, version, trial)
+        change.check(tuning, tuned_target, version, trial)
 
     def operations(stored: Object) -> list[Object]:
-        current = rendering.source(tuning.spec.target, stored, known)
+        current = rendering.tuned_target(tuning.spec.target, stored, known)
         if not force:
             change.check(tuning, current, version, trial)
         return change.operations(stored, current, rendering.tuned(current, tuning.settings))
@@ -81,29 +81,31 @@ async def _apply(
     path = kinds.INFERENCE.path(namespace, inference["metadata"]["name"])
     query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
     await patched(kube, path, operations, TUNE_MANAGER, query)
-    _print_result(inference, tuning, source, version, " (dry run)" if dry_run else "")
+    _print_result(inference, tuning, tuned_target, version, " (dry run)" if dry_run else "")
 
 
-def _print_result(inference: Object, tuning: Tuning, source: Source, version: Object, suffix: str) -> None:
+def _print_result(
+    inference: Object, tuning: Tuning, tuned_target: TunedTarget, version: Object, suffix: str
+) -> None:
     name = full_name(kinds.INFERENCE, inference["metadata"]["name"])
-    changes = change.diff(source.predictor, rendering.tuned(source, tuning.settings))
+    changes = change.diff(tuned_target.predictor, rendering.tuned(tuned_target, tuning.settings))
     if not changes:
-        print(f"{name} unchanged: predictor {source.predictor.name} runs this spec already")
+        print(f"{name} unchanged: predictor {tuned_target.predictor.name} runs this spec already")
         return
     print(changes)
-    print(f"{name} predictor {source.predictor.name} configured{suffix}")
-    print(change.worth(tuning, source, version), file=sys.stderr)
+    print(f"{name} predictor {tuned_target.predictor.name} configured{suffix}")
+    print(change.describe_savings(tuning, tuned_target, version), file=sys.stderr)
     if not suffix:
         print("It serves once it is proven; `slipway get` shows when.", file=sys.stderr)
 
 
 async def _print_manifest(kube: "Kube", namespace: str, tuning: Tuning, known: Mapping[str, Engine]) -> None:
-    source = rendering.source(tuning.spec.target, None, known)
-    version = await kube.get(kinds.MODEL_VERSION, namespace, source.predictor.model_version)
-    tuned = rendering.tuned(source, tuning.settings)
-    manifest = change.manifest(version["spec"]["modelName"], namespace, source, tuned)
+    tuned_target = rendering.tuned_target(tuning.spec.target, None, known)
+    version = await kube.get(kinds.MODEL_VERSION, namespace, tuned_target.predictor.model_version)
+    tuned = rendering.tuned(tuned_target, tuning.settings)
+    manifest = change.manifest(version["spec"]["modelName"], namespace, tuned_target, tuned)
     print(yaml.safe_dump(manifest, sort_keys=False), end="")
-    print(change.worth(tuning, source, version), file=sys.stderr)
+    print(change.describe_savings(tuning, tuned_target, version), file=sys.stderr)
 
 
 async def _trial(kube: "Kube", namespace: str, tuning: Tuning) -> Mapping[str, Any] | None:

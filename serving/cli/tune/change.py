@@ -13,7 +13,7 @@ from serving.resources.experiment import Prices, ProfilingExperimentSpec, Settin
 from serving.resources.inference import Predictor
 from tuner.settled import Doubt
 from tuner.specs import prices, rendering
-from tuner.specs.rendering import Source
+from tuner.specs.rendering import TunedTarget
 
 ABSENT = "-"
 ARM = "stable"
@@ -32,7 +32,7 @@ class Tuning:
     spec: ProfilingExperimentSpec
     recommendation: Object
     settings: tuple[Setting, ...]
-    doubt: Doubt | None
+    unsettled: Doubt | None
     """Why it is not settled; None if it is."""
 
     @property
@@ -58,17 +58,19 @@ def of(experiment: Object) -> Tuning:
             f"experiment {name} has no recommendation yet: {phase}{f', {reason}' if reason else ''}\n"
             f"Follow it with `slipway tune status {name} -w`."
         )
-    settings = tuple(Setting.model_validate(each) for each in recommendation.get("settings") or [])
+    settings = tuple(Setting.model_validate(setting) for setting in recommendation.get("settings") or [])
     spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
-    return Tuning(name, spec, recommendation, settings, summary.doubt(experiment))
+    return Tuning(name, spec, recommendation, settings, summary.why_unsettled(experiment))
 
 
-def check(tuning: Tuning, source: Source, version: Object, trial: Mapping[str, Any] | None) -> None:
+def check(
+    tuning: Tuning, tuned_target: TunedTarget, version: Object, trial: Mapping[str, Any] | None
+) -> None:
     """Refuse a target that has changed since it was measured, apart from the settings themselves.
 
     Args:
         tuning: the recommendation.
-        source: the current target.
+        tuned_target: the current target.
         version: the ModelVersion that the target serves.
         trial: the trial that measured the recommended spec; None where it was deleted.
 
@@ -78,11 +80,11 @@ def check(tuning: Tuning, source: Source, version: Object, trial: Mapping[str, A
     trial_name = tuning.recommendation.get("trial")
     if trial is None:
         raise _stale(f"trial {trial_name}, which measured the spec, was deleted: nothing to compare with")
-    predictor = source.predictor.name
+    predictor = tuned_target.predictor.name
     measured, current = trial["spec"].get("modelVersion"), version["metadata"]["name"]
     if measured != current:
         raise _stale(f"predictor {predictor} serves {current} now, and {measured} was measured")
-    template = rendering.pod(source, version, tuning.settings, tuning.prices).template
+    template = rendering.pod(tuned_target, version, tuning.settings, tuning.prices).template
     if changed := _differing(trial["spec"]["template"], template):
         fields = ", ".join(changed[:_MAX_NAMES]) + (", ..." if len(changed) > _MAX_NAMES else "")
         raise _stale(f"predictor {predictor} has changed since {trial_name} measured it: {fields}")
@@ -92,17 +94,17 @@ def _stale(reason: str) -> errors.UserError:
     return errors.UserError(f"{reason}\nTune again, or apply it with --force.")
 
 
-def operations(inference: Mapping[str, Any], source: Source, tuned: Predictor) -> list[Object]:
+def operations(inference: Mapping[str, Any], tuned_target: TunedTarget, tuned: Predictor) -> list[Object]:
     """Return the JSON patch from the predictor to the tuned one; empty where they are equal."""
-    position = [p["name"] for p in inference["spec"]["predictors"]].index(source.predictor.name)
+    position = [p["name"] for p in inference["spec"]["predictors"]].index(tuned_target.predictor.name)
     path = f"/spec/predictors/{position}"
-    before, after = _dumped(source.predictor), _dumped(tuned)
+    before, after = _dumped(tuned_target.predictor), _dumped(tuned)
     changes = [
         {"op": "add", "path": f"{path}/{field}", "value": after.get(field, {})}
         for field in _TUNED
         if after.get(field) != before.get(field)
     ]
-    name_test = {"op": "test", "path": f"{path}/name", "value": source.predictor.name}
+    name_test = {"op": "test", "path": f"{path}/name", "value": tuned_target.predictor.name}
     return [name_test, *changes] if changes else []
 
 
@@ -117,28 +119,34 @@ def diff(before: Predictor, after: Predictor) -> str:
     return tables.text(["Field", "Now", "Tuned"], rows) if rows else ""
 
 
-def worth(tuning: Tuning, source: Source, version: Object) -> str:
+def describe_savings(tuning: Tuning, tuned_target: TunedTarget, version: Object) -> str:
     """Return a sentence with the cost of a tuned and of a current replica, and the measured objective.
 
     Another line says if the recommendation is not settled.
     """
     recommendation = tuning.recommendation
-    tuned_cost = rendering.pod(source, version, tuning.settings, tuning.prices).cost_per_hour
-    current = rendering.pod(source, version, (), tuning.prices)
+    tuned_cost = rendering.pod(tuned_target, version, tuning.settings, tuning.prices).cost_per_hour
+    current = rendering.pod(tuned_target, version, (), tuning.prices)
     resources = [setting.name for setting in tuning.settings if setting.category == "resource"]
     unlimited = prices.unlimited(current.template["spec"]["containers"], resources)
     spec = tuning.spec.model_dump(by_alias=True, exclude_none=True)
     is_deployed = tuning.spec.target.inference is not None
-    cost = _cost(tuned_cost, current.cost_per_hour, unlimited) if is_deployed else _cost(tuned_cost, 0.0, ())
+    cost = _cost(tuned_cost, current.cost_per_hour, unlimited) if is_deployed else _cost(tuned_cost, None)
     value, source_trial = summary.objective(spec, recommendation), recommendation.get("trial")
     objective = f"{summary.measured(spec).sentence.format(value)}, " if value else ""
-    words = f"{cost}{objective}measured by {source_trial}"
-    doubt = tuning.doubt
-    return words if doubt is None else f"{words}\n{summary.doubtful(doubt)}"
+    sentence = f"{cost}{objective}measured by {source_trial}"
+    unsettled = tuning.unsettled
+    return sentence if unsettled is None else f"{sentence}\n{summary.unsettled_sentence(unsettled)}"
 
 
-def _cost(tuned: float, current: float, unlimited: Sequence[str]) -> str:
-    """Return the first half of the sentence: the cost of a tuned replica, and of a current one (0: none)."""
+def _cost(tuned: float, current: float | None, unlimited: Sequence[str] = ()) -> str:
+    """Return the first half of the sentence: the cost of a tuned replica, and of a current one.
+
+    Args:
+        tuned: an hour of a tuned replica; 0 without prices.
+        current: an hour of a current replica; None where none is deployed.
+        unlimited: resources without a limit today, so that the current cost is unknown.
+    """
     if not tuned:
         return ""
     cost = f"a replica costs {tuned:.4g} an hour"
@@ -150,14 +158,14 @@ def _cost(tuned: float, current: float, unlimited: Sequence[str]) -> str:
     return f"{cost} instead of {current:.4g}, {abs(saved):.0%} {'less' if saved > 0 else 'more'}; "
 
 
-def manifest(name: str, namespace: str, source: Source, tuned: Predictor) -> Object:
+def manifest(name: str, namespace: str, tuned_target: TunedTarget, tuned: Predictor) -> Object:
     """Return an Inference of one predictor that runs the recommended spec of a ModelVersion."""
     predictor = {**_dumped(tuned), "name": ARM}
     return {
         "apiVersion": kinds.INFERENCE.api_version,
         "kind": kinds.INFERENCE.kind,
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"framework": source.framework, "predictors": [predictor]},
+        "spec": {"framework": tuned_target.framework, "predictors": [predictor]},
     }
 
 

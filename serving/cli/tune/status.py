@@ -40,7 +40,7 @@ def status(
 ) -> None:
     """Show progress, the best spec so far and the running trials."""
     if watch and output != "table":
-        raise errors.UserError(f"-w prints lines: leave out -o {output}, or -w")
+        raise errors.UserError(f"-o {output} cannot be combined with -w")
 
     async def work(kube: "Kube") -> str:
         if watch:

@@ -68,7 +68,7 @@ def best(experiment: Object) -> str:
     if not spec:
         return ""
     title = "Recommended" if status.get("recommendation") else "Best so far"
-    headers = [title if doubt(experiment) is None else "Not settled"]
+    headers = [title if why_unsettled(experiment) is None else "Not settled"]
     headers += [setting["name"] for setting in spec.get("settings") or []]
     headers += ["Cost/h", "Today", measured(experiment["spec"]).label]
     current_cost, other = spec.get("currentCostPerHour"), spec.get("alternative")
@@ -90,13 +90,13 @@ def _best_row(experiment: Object, spec: Object, costs: Sequence[str | None]) -> 
     return [spec.get("trial"), *values, *costs, objective(experiment["spec"], spec)]
 
 
-def doubt(experiment: Object) -> Doubt | None:
+def why_unsettled(experiment: Object) -> Doubt | None:
     """Return why the recommendation of an experiment is not settled; None if it is, or if there is none."""
     status = experiment.get("status") or {}
     recommendation = status.get("recommendation")
     if not recommendation:
         return None
-    return settled.doubt(
+    return settled.why_unsettled(
         trials=(status.get("trials") or {}).get("total", 0),
         specs=status.get("specs", 0),
         regret=status.get("expectedRegret", 0),
@@ -104,9 +104,9 @@ def doubt(experiment: Object) -> Doubt | None:
     )
 
 
-def doubtful(doubt: Doubt) -> str:
+def unsettled_sentence(unsettled: Doubt) -> str:
     """Return `Not settled after 6 trials: expected regret 46 %; run 13 more trials`."""
-    return _plain(f"{phrases.unsettled(doubt)}: {phrases.doubts(doubt)}")
+    return _plain(f"{phrases.unsettled(unsettled)}: {phrases.unsettled_reasons(unsettled)}")
 
 
 def running(experiment: Object, trials: Iterable[Object], now: datetime) -> str:

@@ -21,7 +21,7 @@ from serving.system import processes
 from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import NAMESPACE, LiveStack, light, until, version
 from tuner.specs import rendering
-from tuner.specs.rendering import Source
+from tuner.specs.rendering import TunedTarget
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ async def begin_trial(kube: Kube, name: str, load: Object = LOAD) -> None:
             "resources": {"cpu": "1", "memory": "256Mi"},
         }
     )
-    rendered = rendering.pod(Source("light", "custom", arm), model, (), Prices())
+    rendered = rendering.pod(TunedTarget("light", "custom", arm), model, (), Prices())
     spec = {
         "experiment": "none",
         "number": 1,

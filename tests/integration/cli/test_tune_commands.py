@@ -54,7 +54,7 @@ def manifest(where: Path, *documents: Object) -> str:
     return str(file)
 
 
-async def test_an_experiment_is_started_and_its_size_said(
+async def test_an_experiment_is_started_and_its_size_is_printed(
     kube: Kube, slipway: Slipway, tmp_path: Path
 ) -> None:
     file = manifest(tmp_path, {**experiment(), "metadata": {"name": "digits"}})
@@ -68,7 +68,7 @@ async def test_an_experiment_is_started_and_its_size_said(
     assert (code, out.splitlines()[1].split()[:2]) == (0, ["digits", "Pending"])
 
 
-async def test_what_is_no_space_is_refused_with_its_field_before_anything_is_applied(
+async def test_an_invalid_space_is_refused_with_its_field_before_anything_is_applied(
     kube: Kube, slipway: Slipway, tmp_path: Path
 ) -> None:
     spec = experiment_spec()
@@ -82,7 +82,7 @@ async def test_what_is_no_space_is_refused_with_its_field_before_anything_is_app
     assert (await slipway("get", "cm", "requests"))[0] == 3
 
 
-async def test_what_is_no_experiment_is_not_started(slipway: Slipway, tmp_path: Path) -> None:
+async def test_a_manifest_without_an_experiment_is_not_started(slipway: Slipway, tmp_path: Path) -> None:
     model = {"apiVersion": "slipway.dev/v1alpha1", "kind": "Model", "metadata": {"name": "m"}, "spec": {}}
     code, _, err = await slipway("tune", "-f", manifest(tmp_path, model))
     assert (code, "there is no ProfilingExperiment in" in err) == (1, True)
@@ -124,7 +124,7 @@ async def told(process: asyncio.subprocess.Process) -> str:
 
 
 @pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 1)])
-async def test_following_tells_each_step_and_ends_with_the_experiment(
+async def test_following_prints_each_step_and_ends_with_the_experiment(
     kube: Kube, api_server: DataDir, phase: str, code: int
 ) -> None:
     await experiment_is(kube, phase="Running", specs=16)
@@ -156,7 +156,7 @@ async def test_the_end_of_an_earlier_spec_is_not_taken_for_the_end(kube: Kube, a
         assert await process.wait() == 1
 
 
-async def test_stop_and_resume_say_what_they_change(kube: Kube, slipway: Slipway) -> None:
+async def test_stop_and_resume_print_the_change(kube: Kube, slipway: Slipway) -> None:
     name = "profilingexperiment.slipway.dev/digits"
     await experiment_is(kube, phase="Running")
     assert (await slipway("tune", "resume", "digits"))[1] == f"{name} is active already\n"
@@ -205,7 +205,7 @@ async def recommended(kube: Kube) -> None:
     succeeded = experiment(phase="Succeeded", recommendation=recommendation(*SPEC))
     await store(kube, kinds.PROFILING_EXPERIMENT, succeeded)
     tuning = change.of(succeeded)
-    source = rendering.source(tuning.spec.target, inference, {})
+    source = rendering.tuned_target(tuning.spec.target, inference, {})
     template = rendering.pod(source, made, tuning.settings, tuning.prices).template
     await store(kube, kinds.TRIAL, measured(3, *SPEC, template=template))
 
@@ -235,7 +235,7 @@ async def test_a_recommendation_is_shown_then_applied_then_there(kube: Kube, sli
     assert await predictor(kube) == after
 
 
-async def test_a_manifest_with_other_values_is_told_who_tuned_them(
+async def test_an_apply_of_other_values_names_the_manager_that_tuned_them(
     kube: Kube, slipway: Slipway, tmp_path: Path
 ) -> None:
     await recommended(kube)
@@ -274,7 +274,7 @@ async def test_a_predictor_that_was_changed_since_is_refused_unless_forced(
     assert names == ["MODE", "OMP_NUM_THREADS"]
 
 
-async def test_what_recommends_nothing_is_not_applied(kube: Kube, slipway: Slipway) -> None:
+async def test_an_experiment_without_a_recommendation_is_not_applied(kube: Kube, slipway: Slipway) -> None:
     await experiment_is(kube, phase="Running", specs=16)
     code, _, err = await slipway("tune", "apply", "digits")
     assert (code, "has no recommendation yet: Running" in err) == (1, True)
@@ -314,7 +314,7 @@ def left(where: Path) -> list[str]:
     return sorted(path.name for path in where.iterdir())
 
 
-async def test_a_report_is_told_written_and_printed(
+async def test_a_report_is_printed_and_written(
     kube: Kube, slipway: Slipway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await recommended(kube)
@@ -335,7 +335,7 @@ async def test_a_report_is_told_written_and_printed(
     assert left(tmp_path) == ["digits.html", "it.json"]
 
 
-async def test_a_report_that_cannot_be_written_says_where(
+async def test_a_report_that_cannot_be_written_is_refused_with_its_path(
     kube: Kube, slipway: Slipway, tmp_path: Path
 ) -> None:
     await recommended(kube)

@@ -29,7 +29,7 @@ def reading(end: float, rate: float) -> Load:
 
 def test_daily_peak_is_expected_on_the_first_day_after_a_backfill() -> None:
     known, new = TargetState(CONFIG), TargetState(CONFIG)
-    known.teach(warmed(CONFIG, week()))
+    known.restore_history(warmed(CONFIG, week()))
     needed = {"known": 0, "new": 0}
     for second in range(5, 8 * 3600, 5):
         now = END + second
@@ -74,7 +74,7 @@ def test_starts_and_capacity_learned_locally_are_kept() -> None:
         load = Load(END + now, END + now + 5, 500, 500, 500, 10, 0, 0.1)
         scaled.decide(Observation(END + now + 5, Replicas(5, 5, started=(42.0,)), load))
     before = scaled.state()
-    scaled.teach(warmed(scaled.config, week()))
+    scaled.restore_history(warmed(scaled.config, week()))
     after = scaled.state()
     assert before is not None
     assert after is not None
@@ -86,7 +86,7 @@ def test_starts_and_capacity_learned_locally_are_kept() -> None:
 def test_stored_state_is_not_replaced() -> None:
     stored = warmed(CONFIG, {END: 7.0})
     scaled = TargetState(CONFIG, stored)
-    scaled.teach(warmed(CONFIG, week()))
+    scaled.restore_history(warmed(CONFIG, week()))
     assert scaled.saved == stored
 
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from autoscaler import metrics_page
-from autoscaler.decision import Band, Decision, Demand
+from autoscaler.decision import Band, Decision, MetricNeed
 from autoscaler.observation import EngineLoad, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.target_state import TargetState
@@ -45,7 +45,7 @@ def test_a_decision_has_its_inputs_its_forecast_and_its_rule_on_the_page() -> No
         backlog=3.0,
         startup=42.0,
         forecast=Band(47.0, 50.0, 62.0, 70.0),
-        demands=(Demand("QPS", None, "not measured"),),
+        metric_needs=(MetricNeed("QPS", None, "not measured"),),
     )
     page = samples(a=decided(decision))
     values = {
@@ -110,14 +110,14 @@ def test_each_metric_of_every_type_has_its_value_and_its_need_on_the_page(
             )
         )
     page = samples(a=scaled)
-    (demand,) = scaled.decision.demands
-    assert demand.needed is not None
+    (metric_need,) = scaled.decision.metric_needs
+    assert metric_need.needed is not None
     ((labels, shown),) = page["slipway_autoscaler_metric_value"]
     assert labels == {**WHO, "metric": name}
-    assert shown == pytest.approx(demand.value, rel=1e-5)
+    assert shown == pytest.approx(metric_need.value, rel=1e-5)
     assert shown == pytest.approx(value, rel=0.4), (
         "a rate is one to be ready for, and so is what is made of it"
     )
-    assert page["slipway_autoscaler_metric_needed_replicas"] == [(labels, demand.needed)]
+    assert page["slipway_autoscaler_metric_needed_replicas"] == [(labels, metric_need.needed)]
     ((info, _),) = page["slipway_autoscaler_decision_info"]
     assert info["metric"] == name

@@ -54,7 +54,7 @@ def test_each_metric_has_its_target_its_value_and_its_need() -> None:
     qps, latency = Metric("QPS", "QPS", 5.0), Metric("Latency", "Latency", 0.25)
     decision = scaled(PolicyConfig(1, 9, metrics=(qps, latency), capacity=Capacity(10.0, 2.0))).decision
     assert decision is not None
-    first, second = status.metrics((qps, latency), decision.demands)
+    first, second = status.metrics((qps, latency), decision.metric_needs)
     assert (first["name"], first["target"]) == ("QPS", 5.0)
     assert first["needed"] >= 2
     assert first["value"] >= 9
@@ -66,7 +66,7 @@ def test_each_metric_has_its_target_its_value_and_its_need() -> None:
 def test_requests_are_reported_when_the_spec_has_no_metric() -> None:
     decision = scaled(PolicyConfig(1, 9, capacity=Capacity(10.0, 2.0))).decision
     assert decision is not None
-    (entry,) = status.metrics((), decision.demands)
+    (entry,) = status.metrics((), decision.metric_needs)
     assert entry["name"] == "QPS"
     assert entry["needed"] == decision.needed
 

@@ -45,7 +45,7 @@ def ready(plan: ExperimentPlan) -> tuple[str, str, str]:
     return plan.status["phase"], condition["reason"], condition["message"]
 
 
-def test_an_experiment_with_a_blocked_version_starts_no_trial_and_says_why() -> None:
+def test_an_experiment_with_a_blocked_version_starts_no_trial_and_has_the_reason() -> None:
     plan = plan_of(experiments.experiment(), blocked=["v1"])
     assert plan.trials == ()
     phase, reason, message = ready(plan)

@@ -32,7 +32,7 @@ def _recommended(report: Report, choice: Choice) -> str:
         return f"The search is still running; the best spec so far is {name}."
     if answer.doubt is not None:
         words = f"{phrases.unsettled(answer.doubt)}: the best spec so far is {_worth(report, choice)}"
-        return f"{words}; {phrases.doubts(answer.doubt)}."
+        return f"{words}; {phrases.unsettled_reasons(answer.doubt)}."
     if answer.current is not None and answer.current.settings == choice.settings:
         return f"Keep {name}, which runs today: no measured spec is better."
     against = answer.against_current

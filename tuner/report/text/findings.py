@@ -87,10 +87,10 @@ def spent(report: Report) -> list[str]:
     if report.answer.choice is not None and spent.expected_regret < 1:
         best = "The recommended spec" if report.answer.kind == "Recommended" else "The best spec so far"
         sentences.append(f"{best} is {phrases.expected_regret(spent.expected_regret)}.")
-    doubt = report.answer.doubt
-    if doubt is not None and doubt.more:
+    unsettled = report.answer.doubt
+    if unsettled is not None and unsettled.more:
         sentences.append(
-            f"To go on, set maxNumTrials to {spent.trials + doubt.more}, and raise maxDuration or maxCost if it"
+            f"To go on, set maxNumTrials to {spent.trials + unsettled.more}, and raise maxDuration or maxCost if it"
             " ended the search: the experiment continues."
         )
     return sentences
@@ -196,7 +196,7 @@ _CAUTIONS = {
 
 def _caution(report: Report, caution: Caution) -> str:
     is_single = len(caution.trials) == 1
-    who = _who(report, caution.trials)
+    who = _trials_named(report, caution.trials)
     return _CAUTIONS[caution.code].format(
         does="does" if is_single else "do",
         is_="is" if is_single else "are",
@@ -208,7 +208,7 @@ def _caution(report: Report, caution: Caution) -> str:
     )
 
 
-def _who(report: Report, names: list[str]) -> str:
+def _trials_named(report: Report, names: list[str]) -> str:
     """Return `trial 3`, `trials 3 and 7`, and whether the recommended spec is among them."""
     numbers = [str(row.number) for row in report.trials if row.name in names]
     choice = report.answer.choice

@@ -1,4 +1,4 @@
-"""Phrases for the doubt about a choice, the end and purpose of a trial, and the level of load."""
+"""Phrases for a choice that is not settled, the end and purpose of a trial, and the level of load."""
 
 from typing import Final
 
@@ -42,18 +42,20 @@ def expected_regret(regret: float) -> str:
     return f"expected to fall {figures.percent(regret)} short of the best spec that was not measured"
 
 
-def unsettled(doubt: Doubt) -> str:
+def unsettled(unsettled: Doubt) -> str:
     """Return `not settled after 6 trials`, capitalized."""
-    return f"Not settled after {figures.count(doubt.trials, 'trial')}"
+    return f"Not settled after {figures.count(unsettled.trials, 'trial')}"
 
 
-def doubts(doubt: Doubt) -> str:
-    """Return the reasons of a doubt, and what to do: `expected regret 46 %; run 13 more trials`."""
-    words = [] if doubt.regret is None else [f"expected regret {figures.percent(doubt.regret)}"]
-    if doubt.breaks is not None:
-        words.append(f"its next measurement breaks a constraint with a probability of {chance(doubt.breaks)}")
-    if doubt.more:
-        words.append(f"run {figures.count(doubt.more, 'more trial')}")
+def unsettled_reasons(unsettled: Doubt) -> str:
+    """Return the reasons why it is not settled, and what to do: `expected regret 46 %; run 13 more trials`."""
+    words = [] if unsettled.regret is None else [f"expected regret {figures.percent(unsettled.regret)}"]
+    if unsettled.breaks is not None:
+        words.append(
+            f"its next measurement breaks a constraint with a probability of {chance(unsettled.breaks)}"
+        )
+    if unsettled.more:
+        words.append(f"run {figures.count(unsettled.more, 'more trial')}")
     return "; ".join(words)
 
 

@@ -90,7 +90,7 @@ def test_a_flash_crowd_changes_little_when_it_is_one_of_many_days(fitted: Fit) -
         st.sampled_from((-9.0, 0.0, 0.1, 3.0, 20.0)) | st.floats(-30, 30), min_size=72, max_size=500
     )
 )
-def test_a_path_is_finite_and_near_the_last_level_whatever_is_fitted(levels: list[float]) -> None:
+def test_a_path_is_finite_and_near_the_last_level_for_any_fit(levels: list[float]) -> None:
     model = fit(levels)
     if model is None:
         return

@@ -11,7 +11,7 @@ from autoscaler.forecast.histogram import BINS, LIMIT, WIDTH, DecayedHistogram
 SHARES = (0.05, 0.1, 0.5, 0.9, 0.99, 0.995)
 
 
-def of(errors: list[float], *, memory: float = 1e9, prior: float = 1e-9) -> DecayedHistogram:
+def histogram_of(errors: list[float], *, memory: float = 1e9, prior: float = 1e-9) -> DecayedHistogram:
     histogram = DecayedHistogram(memory, prior)
     for error in errors:
         histogram.add(error)
@@ -23,7 +23,7 @@ def of(errors: list[float], *, memory: float = 1e9, prior: float = 1e-9) -> Deca
 def test_quantile_equals_numpys_within_a_bin_without_decay(seed: int, share: float) -> None:
     errors = np.random.default_rng(seed).normal(0.3, 1.2, 4001)
     expected = np.quantile(errors, share, method="inverted_cdf")
-    assert abs(of(errors.tolist()).quantile(share) - expected) <= 1.5 * WIDTH
+    assert abs(histogram_of(errors.tolist()).quantile(share) - expected) <= 1.5 * WIDTH
 
 
 def test_quantiles_are_those_of_a_heavy_tail_without_observations() -> None:
@@ -33,25 +33,25 @@ def test_quantiles_are_those_of_a_heavy_tail_without_observations() -> None:
 
 
 def test_old_errors_are_forgotten_when_newer_ones_differ() -> None:
-    histogram = of([-3.0] * 1000 + [2.0] * 500, memory=100)
+    histogram = histogram_of([-3.0] * 1000 + [2.0] * 500, memory=100)
     assert histogram.quantile(0.05) == pytest.approx(2, abs=WIDTH)
 
 
 def test_integer_weight_counts_as_that_many_errors() -> None:
-    single = of([0.0, 1.0, 1.0, 1.0])
-    weighted = of([0.0])
+    single = histogram_of([0.0, 1.0, 1.0, 1.0])
+    weighted = histogram_of([0.0])
     weighted.add(1.0, weight=3.0)
     assert weighted.quantile(0.3) == pytest.approx(single.quantile(0.3), abs=1e-6)
 
 
 def test_quantiles_are_the_same_when_weights_were_rescaled() -> None:
-    histogram = of([float(i % 5) for i in range(5000)], memory=10)  # e^500 would be beyond 1e100
+    histogram = histogram_of([float(i % 5) for i in range(5000)], memory=10)  # e^500 would be beyond 1e100
     assert histogram.quantile(0.5) == pytest.approx(2, abs=1.2)
     assert all(math.isfinite(weight) for weight in histogram.state())
 
 
 def test_restored_state_of_another_size_is_ignored() -> None:
-    histogram = of([2.0] * 50)
+    histogram = histogram_of([2.0] * 50)
     before = histogram.quantile(0.5)
     histogram.restore([1.0] * (BINS - 1))
     histogram.restore([0.0] * BINS)
@@ -64,7 +64,7 @@ def test_restored_state_of_another_size_is_ignored() -> None:
 def test_quantile_is_within_the_limits_for_any_errors(
     errors: list[float], memory: float, share: float
 ) -> None:
-    histogram = of(errors, memory=memory, prior=1.0)
+    histogram = histogram_of(errors, memory=memory, prior=1.0)
     assert -LIMIT <= histogram.quantile(share) <= LIMIT
     assert histogram.quantile(share) <= histogram.quantile(min(share + 0.0005, 1.0)) + 1e-9
 
@@ -72,7 +72,7 @@ def test_quantile_is_within_the_limits_for_any_errors(
 @settings(max_examples=20)
 @given(st.lists(st.floats(-20, 20), min_size=1, max_size=60))
 def test_quantiles_are_the_same_when_restored_from_json(errors: list[float]) -> None:
-    histogram, restored = of(errors, memory=50, prior=5.0), DecayedHistogram(50, 5.0)
+    histogram, restored = histogram_of(errors, memory=50, prior=5.0), DecayedHistogram(50, 5.0)
     restored.restore(json.loads(json.dumps(histogram.state())))
     for share in SHARES:
         assert restored.quantile(share) == pytest.approx(histogram.quantile(share), abs=1e-6)

@@ -75,7 +75,7 @@ def test_count_is_held_and_reported_when_the_model_is_slower_than_the_target() -
     load = max(decision.replicas for decision in world.run(30.0, 150))
     decisions = world.run(30.0, 3 * 3600)
     assert max(decision.replicas for decision in decisions) <= 3 * load, "one try, and no wind-up"
-    last = {demand.metric: demand for demand in decisions[-1].demands}["Latency"]
+    last = {metric_need.metric: metric_need for metric_need in decisions[-1].metric_needs}["Latency"]
     assert last.needed is None
     assert "more replicas do not make them faster" in last.message
     assert len({decision.replicas for decision in decisions[-720:]}) == 1
@@ -85,9 +85,9 @@ def test_count_is_held_at_once_when_a_slow_model_has_few_requests_in_flight() ->
     target = LatencyTarget(METRIC, None)
     target.see(Percentile(3.0, 50.0))
     target.learn(0.1, 0.3, START)
-    demand = target.demand(1.0, Replicas(4, 4))
-    assert demand.needed is None
-    assert "the count is held" in demand.message
+    metric_need = target.metric_need(1.0, Replicas(4, 4))
+    assert metric_need.needed is None
+    assert "the count is held" in metric_need.message
     assert target.capacity is None, "an answer that waited for none says nothing of the capacity"
 
 
@@ -110,9 +110,9 @@ def test_replicas_are_fewer_again_when_an_outage_of_an_hour_is_over() -> None:
         seconds = unloaded / (1 - share)
         targets.take(Load(now - 5, now, 250.0, 250.0, 250.0, 50.0 * seconds, 0.0), count)
         targets.learn({"Latency": Percentile(seconds, 100.0)}, now)
-        (demand,) = targets.demands(50.0, Replicas(count, count))
-        if demand.needed is not None and now - settled >= 120.0:
-            count, settled = max(demand.needed, 3), now
+        (metric_need,) = targets.metric_needs(50.0, Replicas(count, count))
+        if metric_need.needed is not None and now - settled >= 120.0:
+            count, settled = max(metric_need.needed, 3), now
         counts.append(count)
     before = counts[719]
     assert max(counts[720:1440]) <= 4 * before
@@ -142,7 +142,7 @@ def test_more_load_never_needs_fewer_replicas_after_any_learning(
         target.learn(load, flight, now)
         capacity = target.capacity
         assert capacity is None or 0 < capacity < math.inf
-    less, more = (target.demand(rate, Replicas(3, 3)).needed for rate in sorted(rates))
+    less, more = (target.metric_need(rate, Replicas(3, 3)).needed for rate in sorted(rates))
     assert (less is None) == (more is None)
     assert less is None or more is None or less <= more
     restored = LatencyTarget(METRIC, None)
@@ -187,6 +187,6 @@ def test_latency_is_not_learned_while_ready_replicas_change() -> None:
 def test_few_answers_do_not_hold_the_count() -> None:
     target = LatencyTarget(METRIC, None)
     target.see(Percentile(None, 3.0))
-    demand = target.demand(0.1, Replicas(9, 9))
-    assert demand.needed == 0
-    assert "too few answers" in demand.message
+    metric_need = target.metric_need(0.1, Replicas(9, 9))
+    assert metric_need.needed == 0
+    assert "too few answers" in metric_need.message

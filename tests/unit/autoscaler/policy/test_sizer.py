@@ -230,5 +230,5 @@ def test_the_reason_at_the_maximum_is_what_was_needed_when_the_load_has_gone() -
     while decision.needed > 3:
         decision = world.tick(RATE)
     assert (decision.replicas, decision.reason) == (3, "MaxReplicas")
-    assert decision.message.endswith("were needed within the last minutes; the maximum is 3")
-    assert decision.message.startswith(f"{decision.needed} would do")
+    assert decision.message.endswith("needed within the stabilization window; the maximum is 3")
+    assert decision.message.startswith(f"{decision.needed} needed now")

@@ -28,13 +28,15 @@ def saturated(tokens: float = 2000.0) -> EngineLoad:
 
 def test_capacity_in_tokens_is_learned_from_a_saturated_engine() -> None:
     rates = TokenRates([BY_CAPACITY])
-    assert rates.demands(saturated(), 0.0, TWO)[0].needed is None
+    assert rates.metric_needs(saturated(), 0.0, TWO)[0].needed is None
     for _ in range(10):
         rates.learn(saturated(), load(20.0))
     assert rates.capacity == pytest.approx(1000.0)
     assert rates.per_request == pytest.approx(1000.0)
-    (demand,) = rates.demands(saturated(), 5.0, TWO)
-    assert demand.needed == 5, "5 requests per second of 1,000 tokens, of which two full replicas do 2,000"
+    (metric_need,) = rates.metric_needs(saturated(), 5.0, TWO)
+    assert metric_need.needed == 5, (
+        "5 requests per second of 1,000 tokens, of which two full replicas do 2,000"
+    )
 
 
 def test_short_wait_is_not_saturation() -> None:
@@ -54,19 +56,19 @@ def test_capacity_is_assumed_a_quarter_beyond_the_highest_rate() -> None:
 
 def test_target_is_the_rate_of_one_replica_and_arrivals_count_when_engines_are_full() -> None:
     rates = TokenRates([BY_TARGET])
-    assert rates.demands(EngineLoad(1200.0, 2), 0.0, TWO)[0].needed == 3
+    assert rates.metric_needs(EngineLoad(1200.0, 2), 0.0, TWO)[0].needed == 3
     for _ in range(5):
         rates.learn(EngineLoad(1000.0, 2, waiting=50.0), load(100.0))  # 100 tokens each
-    assert rates.demands(EngineLoad(1000.0, 2, waiting=50.0), 30.0, TWO)[0].needed == 6
+    assert rates.metric_needs(EngineLoad(1000.0, 2, waiting=50.0), 30.0, TWO)[0].needed == 6
 
 
 def test_one_more_replica_is_needed_when_uncounted_requests_wait() -> None:
     rates = TokenRates([BY_CAPACITY])
     for _ in range(5):
         rates.learn(saturated(), None)
-    assert rates.demands(saturated(), 0.0, TWO)[0].needed == 3
+    assert rates.metric_needs(saturated(), 0.0, TWO)[0].needed == 3
     starting = Replicas(3, 2, starting=(START,))
-    assert rates.demands(saturated(), 0.0, starting)[0].needed == 2, "one is on its way: no wind-up"
+    assert rates.metric_needs(saturated(), 0.0, starting)[0].needed == 2, "one is on its way: no wind-up"
 
 
 ANY = st.floats(allow_nan=True, allow_infinity=True)
@@ -80,8 +82,10 @@ def test_capacity_and_need_are_finite_for_any_page(
     for reading in readings:
         rates.learn(reading, load(10.0))
     assert rates.capacity is None or 0 < rates.capacity < math.inf
-    (demand,) = rates.demands(EngineLoad(tokens, 2), min(max(rate, 0.0), 1e9) if rate == rate else 0.0, TWO)
-    assert demand.needed is None or demand.needed >= 0
+    (metric_need,) = rates.metric_needs(
+        EngineLoad(tokens, 2), min(max(rate, 0.0), 1e9) if rate == rate else 0.0, TWO
+    )
+    assert metric_need.needed is None or metric_need.needed >= 0
     restored = TokenRates([BY_CAPACITY])
     restored.restore(json.loads(json.dumps(rates.state())))
     assert restored.capacity == rates.capacity

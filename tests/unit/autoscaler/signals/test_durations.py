@@ -40,13 +40,13 @@ def test_percentiles_do_not_fall_with_their_percent(counts: list[int], first: fl
 
 def test_answers_leave_the_window_after_a_minute_and_silence_is_not_known() -> None:
     window = DurationWindow()
-    assert window.of(T, 95, 0.0) is None
-    window.read([T], 0.0)
+    assert window.percentile(T, 95, 0.0) is None
+    window.mark_read([T], 0.0)
     window.add(T, BUCKETS, 0.0)
-    assert window.of(T, 50, WINDOW_SECONDS) == Percentile(0.1, 100.0)
-    window.read([T], WINDOW_SECONDS + 1)
-    assert window.of(T, 50, WINDOW_SECONDS + 1) == Percentile(None, 0.0), "read, and too few to tell"
-    assert window.of(T, 50, 2 * WINDOW_SECONDS + 2) is None
+    assert window.percentile(T, 50, WINDOW_SECONDS) == Percentile(0.1, 100.0)
+    window.mark_read([T], WINDOW_SECONDS + 1)
+    assert window.percentile(T, 50, WINDOW_SECONDS + 1) == Percentile(None, 0.0), "read, and too few to tell"
+    assert window.percentile(T, 50, 2 * WINDOW_SECONDS + 2) is None
 
 
 def reading(gateway: str, at: float, factor: float, *, started: float = 1.0, timed: bool = True) -> Reading:
@@ -88,5 +88,12 @@ def test_answers_count_from_zero_after_a_restart_of_envoy() -> None:
 def test_increase_is_finite_and_not_negative_for_any_histogram(
     before: dict[float, float], after: dict[float, float]
 ) -> None:
-    rise = durations.rise(before, after)
-    assert rise is None or all(bound > 0 and 0 <= value < math.inf for bound, value in rise.items())
+    increase = durations.increase(before, after)
+    assert increase is None or all(bound > 0 and 0 <= value < math.inf for bound, value in increase.items())
+
+
+def test_answers_of_a_target_that_is_never_sized_are_removed_after_a_minute() -> None:
+    window = DurationWindow()
+    for now in range(0, 3600, 5):
+        window.add(T, BUCKETS, now)
+    assert len(window._increases[T]) == WINDOW_SECONDS / 5 + 1

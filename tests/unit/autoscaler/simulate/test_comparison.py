@@ -6,20 +6,20 @@ import pytest
 
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import Contender
-from autoscaler.simulate.workloads.service import Wish, service
+from autoscaler.simulate.workloads.service import ServiceOptions, service
 from tests.objects import simulations
 
 
 @pytest.fixture(scope="module")
 def outcome() -> comparison.Outcome:
-    simulated = service("burst", simulations.trace(), Wish(rate=10, concurrency=20), 0)
+    simulated = service("burst", simulations.trace(), ServiceOptions(rate=10, concurrency=20), 0)
     startup = comparison.startup_of("30")
     known, limit = comparison.yardstick(simulated.workload, startup, None)
     return comparison.play(simulated.workload, startup, Contender("hpa"), known=known, limit=limit, seed=0)
 
 
 def test_columns_have_all_late_requests() -> None:
-    simulated = service("burst", simulations.trace(), Wish(rate=10, concurrency=20), 0)
+    simulated = service("burst", simulations.trace(), ServiceOptions(rate=10, concurrency=20), 0)
     startup = comparison.startup_of("30")
     known, _ = comparison.yardstick(simulated.workload, startup, None)
     played = comparison.play(simulated.workload, startup, Contender("static"), known=known, limit=3, seed=0)
@@ -42,14 +42,14 @@ def test_column_shows_its_highest_desired_count(outcome: comparison.Outcome) -> 
 
 
 def test_load_of_the_columns_is_that_of_the_trace() -> None:
-    workload = service("burst", simulations.trace(), Wish(), 0).workload
+    workload = service("burst", simulations.trace(), ServiceOptions(), 0).workload
     load, step = comparison.load_of(workload), comparison.width(workload)
     assert load.sum() * step == pytest.approx(workload.load.per_second(workload.seconds).work.sum())
     assert load[700 // step] == pytest.approx(100, rel=0.5)
 
 
 def test_timelines_have_no_more_columns_than_a_screen_when_the_run_is_long() -> None:
-    workload = service("x", simulations.trace(), Wish(), 0).workload
+    workload = service("x", simulations.trace(), ServiceOptions(), 0).workload
     assert len(comparison.load_of(workload)) <= comparison.COLUMNS
 
 

@@ -50,7 +50,7 @@ def test_fluid_drops_work_at_the_timeout() -> None:
     assert plant.waits().waits.tolist() == pytest.approx([TIMEOUT], abs=1)
 
 
-def test_requests_in_a_slot_are_as_many_as_their_time_says() -> None:
+def test_the_number_of_requests_in_a_slot_follows_from_their_time() -> None:
     plant = FluidPlant(flow(*[3] * 20), Replica(4.0, 8, 2.0))
     plant.advance(20, 1)
     assert plant.counts().busy == pytest.approx(6)

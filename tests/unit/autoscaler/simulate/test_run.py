@@ -212,7 +212,7 @@ def test_decisions_are_rare_without_requests_only_when_the_last_is_of_a_steady_k
         assert [seen.now - 1000 for seen in policy.seen] == times
 
 
-def test_a_reading_after_a_silence_says_how_long_it_was_idle() -> None:
+def test_a_reading_after_a_silence_has_its_idle_seconds() -> None:
     requests = Requests(np.array([151.5]), np.ones(1), np.array([1.0]))
     workload = Workload("rare", 1000.0, 200, requests, Replica(1.0, 1, 1.0), 2.0, lead=0)
     policy = Planned([(0, 1)], reason="KeepAlive")

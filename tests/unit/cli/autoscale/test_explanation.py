@@ -138,7 +138,7 @@ def test_explanation_has_learned_values_and_forecast_interval(capacity: Capacity
     assert "hardly below" in text
 
 
-def test_explanation_without_a_decision_says_so() -> None:
+def test_explanation_without_a_decision_has_the_reason() -> None:
     expected = "digits-stable wants deployment/digits-1 between 0 and 10 replicas"
     assert explained(scaler()) == f"{expected}, and has not decided anything yet."
 

@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.simulate.comparison import DEFAULT, OURS, RISKS, names
 from serving import errors
-from serving.cli.autoscale.simulation import chosen, text, wish
+from serving.cli.autoscale.simulation import chosen, service_options, text
 from tests.objects import simulations
 
 
@@ -41,7 +41,7 @@ def test_an_invalid_value_is_refused_with_its_option(
     options: tuple[int, int, None, None, None, None, str], words: str
 ) -> None:
     with pytest.raises(errors.UserError, match=words):
-        wish(*options)
+        service_options(*options)
 
 
 def test_text_has_a_row_for_every_policy_and_the_assumptions() -> None:

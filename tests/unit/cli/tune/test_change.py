@@ -33,23 +33,23 @@ def tuning() -> change.Tuning:
     return change.of(experiment(phase="Succeeded", recommendation=recommendation(*SPEC)))
 
 
-def source(deployed: Object) -> rendering.Source:
-    return rendering.source(tuning().spec.target, deployed, {})
+def tuned_target(deployed: Object) -> rendering.TunedTarget:
+    return rendering.tuned_target(tuning().spec.target, deployed, {})
 
 
 def measured(deployed: Object) -> Object:
-    template = rendering.pod(source(deployed), VERSION, tuning().settings, tuning().prices).template
+    template = rendering.pod(tuned_target(deployed), VERSION, tuning().settings, tuning().prices).template
     return trial(3, *SPEC, template=template)
 
 
 def applied(deployed: Object) -> tuple[Predictor, Predictor]:
-    before = source(deployed)
+    before = tuned_target(deployed)
     return before.predictor, rendering.tuned(before, tuning().settings)
 
 
 def test_the_patch_has_tuned_fields_only_and_tests_the_position() -> None:
     deployed = inference()
-    name, *changes = change.operations(deployed, source(deployed), applied(deployed)[1])
+    name, *changes = change.operations(deployed, tuned_target(deployed), applied(deployed)[1])
     assert name == {"op": "test", "path": "/spec/predictors/1/name", "value": "candidate"}
     assert [(change["op"], change["path"]) for change in changes] == [
         ("add", "/spec/predictors/1/resources"),
@@ -64,9 +64,9 @@ def test_the_patch_is_empty_when_the_spec_is_applied_already() -> None:
     deployed = inference()
     after = applied(deployed)[1].model_dump(by_alias=True, exclude_none=True)
     again = inference(**{key: after[key] for key in ("resources", "batching", "template")})
-    assert change.operations(again, source(again), applied(again)[1]) == []
+    assert change.operations(again, tuned_target(again), applied(again)[1]) == []
     assert change.diff(*applied(again)) == ""
-    change.check(tuning(), source(again), VERSION, measured(deployed))
+    change.check(tuning(), tuned_target(again), VERSION, measured(deployed))
 
 
 def test_the_diff_names_each_field_with_both_values() -> None:
@@ -82,24 +82,24 @@ def test_the_diff_names_each_field_with_both_values() -> None:
 def test_a_model_version_that_was_not_measured_is_refused_by_name() -> None:
     other = {**VERSION, "metadata": {"name": "v2"}}
     with pytest.raises(errors.UserError, match="serves v2 now, and v1 was measured"):
-        change.check(tuning(), source(inference(modelVersion="v2")), other, measured(inference()))
+        change.check(tuning(), tuned_target(inference(modelVersion="v2")), other, measured(inference()))
 
 
 def test_a_predictor_is_refused_when_an_untuned_field_has_changed() -> None:
     more = {"template": {"containers": [{"name": "predictor", "env": [{"name": "X", "value": "y"}]}]}}
     with pytest.raises(errors.UserError, match=r"env\[X\]\.value") as refused:
-        change.check(tuning(), source(inference(**more)), VERSION, measured(inference()))
+        change.check(tuning(), tuned_target(inference(**more)), VERSION, measured(inference()))
     assert "--force" in str(refused.value)
 
 
 def test_a_predictor_is_accepted_when_only_tuned_fields_have_changed() -> None:
     other = inference(resources={"cpu": "4", "memory": "8Gi"}, batching={"batchSize": 4})
-    change.check(tuning(), source(other), VERSION, measured(inference()))
+    change.check(tuning(), tuned_target(other), VERSION, measured(inference()))
 
 
 def test_a_recommendation_is_refused_when_its_trial_was_deleted() -> None:
     with pytest.raises(errors.UserError, match="digits-3, which measured the spec, was deleted"):
-        change.check(tuning(), source(inference()), VERSION, None)
+        change.check(tuning(), tuned_target(inference()), VERSION, None)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_missing_recommendation_is_an_error_with_the_reason(phase: str, words:
 
 
 def test_cost_is_compared_with_the_current_replica() -> None:
-    assert change.worth(tuning(), source(inference()), VERSION) == (
+    assert change.describe_savings(tuning(), tuned_target(inference()), VERSION) == (
         "a replica costs 0.0225 an hour instead of 0.045, 50% less; "
         "a million requests cost 0.0546 (0.0532 to 0.0559), measured by digits-3"
     )
@@ -129,19 +129,19 @@ def test_a_recommendation_that_is_not_settled_is_applied_with_a_warning() -> Non
         expectedRegret=0.46,
         recommendation=recommendation(*SPEC),
     )
-    _, warning = change.worth(change.of(few), source(inference()), VERSION).splitlines()
+    _, warning = change.describe_savings(change.of(few), tuned_target(inference()), VERSION).splitlines()
     assert warning == "Not settled after 6 trials: expected regret 46 %; run 14 more trials"
 
 
 def test_an_unknown_objective_is_not_shown() -> None:
     unknown = recommendation(*SPEC, objective=0.0, low=0.0, high=0.0)
     tuned = change.of(experiment(phase="Succeeded", recommendation=unknown))
-    words = change.worth(tuned, source(inference()), VERSION)
+    words = change.describe_savings(tuned, tuned_target(inference()), VERSION)
     assert words.endswith("50% less; measured by digits-3")
 
 
 def test_cost_of_a_replica_without_limits_is_unknown() -> None:
-    words = change.worth(tuning(), source(inference(resources={"memory": "1Gi"})), VERSION)
+    words = change.describe_savings(tuning(), tuned_target(inference(resources={"memory": "1Gi"})), VERSION)
     assert "today it has no limit of cpu, so its cost is unknown" in words
 
 
@@ -149,13 +149,13 @@ def test_cost_is_not_compared_for_a_model_version() -> None:
     of_version = {**experiment(phase="Succeeded", recommendation=recommendation(*SPEC))}
     of_version["spec"] = {**of_version["spec"], "target": {"modelVersion": "v1", "framework": "sklearn"}}
     tuned = change.of(of_version)
-    words = change.worth(tuned, rendering.source(tuned.spec.target, None, {}), VERSION)
+    words = change.describe_savings(tuned, rendering.tuned_target(tuned.spec.target, None, {}), VERSION)
     assert words.startswith("a replica costs 0.0225 an hour; ")
 
 
 def test_the_manifest_of_a_model_version_has_tuned_fields_only() -> None:
     target = TuningTarget.model_validate({"modelVersion": "v1", "framework": "sklearn"})
-    of_version = rendering.source(target, None, {})
+    of_version = rendering.tuned_target(target, None, {})
     made = change.manifest("digits", "default", of_version, rendering.tuned(of_version, tuning().settings))
     (predictor,) = made["spec"]["predictors"]
     assert (made["kind"], made["spec"]["framework"]) == ("Inference", "sklearn")

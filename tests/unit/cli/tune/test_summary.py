@@ -128,13 +128,13 @@ def test_a_recommendation_after_too_few_trials_is_titled_not_settled() -> None:
     assert summary.best(ended(0.46)).startswith("NOT SETTLED  CPU")
     assert summary.best(ended(0.01, probability=0.5)).startswith("NOT SETTLED  CPU")
     assert summary.best(ended(0.01, probability=0.99)).startswith("RECOMMENDED  CPU")
-    doubt = summary.doubt(ended(0.46, probability=0.5))
-    assert doubt is not None
-    assert summary.doubtful(doubt) == (
+    unsettled = summary.why_unsettled(ended(0.46, probability=0.5))
+    assert unsettled is not None
+    assert summary.unsettled_sentence(unsettled) == (
         "Not settled after 6 trials: expected regret 46 %; its next measurement breaks a constraint with a"
         " probability of 50 %; run 14 more trials"
     )
-    assert summary.doubt(experiment(phase="Running", expectedRegret=0.9)) is None
+    assert summary.why_unsettled(experiment(phase="Running", expectedRegret=0.9)) is None
 
 
 def test_the_best_other_spec_of_the_price_is_shown_with_the_rule_that_decided() -> None:

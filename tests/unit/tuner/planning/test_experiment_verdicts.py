@@ -46,7 +46,7 @@ def test_recommendation_ends_the_experiment_with_its_evidence() -> None:
     assert [(event.reason, event.message) for event in plan.events] == [("Recommended", shown["message"])]
 
 
-def test_recommendation_after_too_few_trials_says_so_first() -> None:
+def test_recommendation_after_too_few_trials_begins_with_not_settled() -> None:
     doubtful = Recommend(0, 0.46, "budget", best=0, probability=0.62)
     body = status(world((0, measured()), (1, measured()), maxNumTrials=2), doubtful)
     words = body["recommendation"]["message"].replace("\u00a0", " ")

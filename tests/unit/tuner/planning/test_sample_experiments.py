@@ -44,15 +44,15 @@ def test_every_sample_experiment_tunes_a_sample_inference():
 def test_space_of_a_sample_experiment_contains_the_current_spec(experiment: Object, inference: Object):
     spec = ProfilingExperimentSpec.model_validate(experiment["spec"])
     space = Space.of(spec)
-    source = rendering.source(spec.target, inference, shipped())
-    version = model_version(source.predictor.model_version)
+    tuned_target = rendering.tuned_target(spec.target, inference, shipped())
+    version = model_version(tuned_target.predictor.model_version)
     snapshot = ExperimentSnapshot(
         experiment,
         spec,
         ProfilingExperimentStatus(),
         space,
         (),
-        lambda settings: rendering.pod(source, version, settings, spec.prices),
+        lambda settings: rendering.pod(tuned_target, version, settings, spec.prices),
         DEFAULTS,
     )
     assert space.index(budget.present(snapshot)) in range(space.size)

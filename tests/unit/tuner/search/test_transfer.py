@@ -155,7 +155,7 @@ def test_search_continues_when_only_earlier_experiments_rank_the_unmeasured_spec
     assert decision.expected_regret > SETTINGS.regret
 
 
-def test_search_leaves_specs_near_failed_ones_whatever_earlier_experiments_promise():
+def test_search_leaves_specs_near_failed_ones_despite_earlier_experiments():
     """The largest batches were by far the best in the earlier experiment; here none of them boots."""
     space = grid(tuple(float(batch) for batch in range(9)), (0.0, 1.0, 2.0, 3.0, 4.0))
     values = 0.5 * space.ranks[:, 0] + 0.1 * space.ranks[:, 1]

@@ -13,14 +13,14 @@ from serving.resources.experiment import Prices, ProfilingExperimentSpec, Settin
 from serving.resources.inference import Predictor
 from tests.fakes.surroundings import blocked_version, ready_version
 from tuner.specs import rendering
-from tuner.specs.rendering import Source
+from tuner.specs.rendering import TunedTarget
 from tuner.specs.space import Space
 
 PRICES = Prices.model_validate({"cpu": "0.04", "memory": "0.005", "gpu": "2"})
 
 
-def source_of(framework: Any = "sklearn", **more: Any) -> Source:
-    return Source(
+def target_of(framework: Any = "sklearn", **more: Any) -> TunedTarget:
+    return TunedTarget(
         "digits", framework, Predictor.model_validate({"name": "stable", "modelVersion": "v1", **more})
     )
 
@@ -29,8 +29,8 @@ def settings_of(*settings: tuple[str, str, str]) -> list[Setting]:
     return [Setting.model_validate({"category": c, "name": n, "value": v}) for c, n, v in settings]
 
 
-def container_of(source: Source, *settings: tuple[str, str, str]) -> dict[str, Any]:
-    rendered = rendering.pod(source, ready_version("v1"), settings_of(*settings), PRICES)
+def container_of(tuned_target: TunedTarget, *settings: tuple[str, str, str]) -> dict[str, Any]:
+    rendered = rendering.pod(tuned_target, ready_version("v1"), settings_of(*settings), PRICES)
     containers = {container["name"]: container for container in rendered.template["spec"]["containers"]}
     assert len(containers) == len(rendered.template["spec"]["containers"])
     return dict(containers["predictor"])
@@ -42,14 +42,14 @@ def env_of(container: dict[str, Any]) -> dict[str, Any]:
     return {name: entry.get("value", entry) for name, entry in entries.items()}
 
 
-def custom(**container: Any) -> Source:
-    return source_of("custom", template={"containers": [{"name": "predictor", "image": "x", **container}]})
+def custom(**container: Any) -> TunedTarget:
+    return target_of("custom", template={"containers": [{"name": "predictor", "image": "x", **container}]})
 
 
 def test_pod_without_settings_is_that_of_the_running_predictor() -> None:
-    source = source_of(resources={"cpu": "2", "memory": "1Gi"}, batching={"batchSize": 8})
-    rendered = rendering.pod(source, ready_version("v1"), [], PRICES)
-    today = revision.render("digits", "sklearn", source.predictor, ready_version("v1"))
+    tuned_target = target_of(resources={"cpu": "2", "memory": "1Gi"}, batching={"batchSize": 8})
+    rendered = rendering.pod(tuned_target, ready_version("v1"), [], PRICES)
+    today = revision.render("digits", "sklearn", tuned_target.predictor, ready_version("v1"))
     assert rendered.template["spec"] == today.template["spec"]
     assert rendered.cost_per_hour == pytest.approx(2 * 0.04 + 0.005)
     assert (rendered.model_name, rendered.model_version, rendered.batch) == ("digits", "v1", 1)
@@ -57,8 +57,10 @@ def test_pod_without_settings_is_that_of_the_running_predictor() -> None:
 
 
 def test_pod_of_a_trial_has_no_zygote_and_no_labels_of_the_service() -> None:
-    source = source_of(template={"metadata": {"annotations": {"a": "b", "slipway.dev/zygote": "enabled"}}})
-    metadata = rendering.pod(source, ready_version("v1"), [], PRICES).template["metadata"]
+    tuned_target = target_of(
+        template={"metadata": {"annotations": {"a": "b", "slipway.dev/zygote": "enabled"}}}
+    )
+    metadata = rendering.pod(tuned_target, ready_version("v1"), [], PRICES).template["metadata"]
     assert metadata["annotations"]["slipway.dev/zygote"] == "disabled"
     assert metadata["annotations"]["a"] == "b"
     assert not metadata.get("labels")
@@ -66,8 +68,8 @@ def test_pod_of_a_trial_has_no_zygote_and_no_labels_of_the_service() -> None:
 
 def test_resources_are_replaced_in_predictor_and_template() -> None:
     own = {"name": "predictor", "resources": {"limits": {"cpu": "8", "x/y": "1"}, "requests": {"cpu": "4"}}}
-    source = source_of(resources={"cpu": "1", "memory": "1Gi"}, template={"containers": [own]})
-    resources = container_of(source, ("resource", "cpu", "500m"))["resources"]
+    tuned_target = target_of(resources={"cpu": "1", "memory": "1Gi"}, template={"containers": [own]})
+    resources = container_of(tuned_target, ("resource", "cpu", "500m"))["resources"]
     assert resources["limits"] == {"cpu": "500m", "memory": "1Gi", "x/y": "1"}
     assert resources["requests"] == {"cpu": "500m", "memory": "1Gi"}
 
@@ -78,20 +80,22 @@ def test_gpu_share_is_replaced_in_predictor_and_template() -> None:
         "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "90"}],
         "resources": {"limits": {"nvidia.com/gpumem": "1", "memory": "1Gi"}},
     }
-    source = source_of(resources={"gpu": {"memory": "8Gi", "cores": 50}}, template={"containers": [own]})
-    container = container_of(source, ("resource", "gpu.cores", "30"), ("resource", "gpu.memory", "4Gi"))
+    tuned_target = target_of(
+        resources={"gpu": {"memory": "8Gi", "cores": 50}}, template={"containers": [own]}
+    )
+    container = container_of(tuned_target, ("resource", "gpu.cores", "30"), ("resource", "gpu.memory", "4Gi"))
     env = env_of(container)
     assert env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"
     assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1", "memory": "1Gi"}
-    only_cores = env_of(container_of(source, ("resource", "gpu.cores", "30")))
+    only_cores = env_of(container_of(tuned_target, ("resource", "gpu.cores", "30")))
     assert only_cores["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
 
 
 def test_resource_claim_of_a_gpu_is_refused() -> None:
-    source = source_of(resources={"gpu": {"cores": 50, "mechanism": "dra"}})
+    tuned_target = target_of(resources={"gpu": {"cores": 50, "mechanism": "dra"}})
     with pytest.raises(Permanent, match="a trial makes no ResourceClaimTemplate") as error:
-        container_of(source)
+        container_of(tuned_target)
     assert error.value.reason == "TargetInvalid"
 
 
@@ -103,11 +107,11 @@ def test_container_that_speaks_http2_is_refused() -> None:
 
 def test_batching_is_replaced_in_predictor_and_template() -> None:
     own = {"name": "predictor", "env": [{"name": "SLIPWAY_BATCH_SIZE", "value": "9"}]}
-    source = source_of(batching={"batchSize": 4, "timeout": "1ms"}, template={"containers": [own]})
-    assert env_of(container_of(source))["SLIPWAY_BATCH_SIZE"] == "9"
-    env = env_of(container_of(source, ("batching", "batchSize", "16")))
+    tuned_target = target_of(batching={"batchSize": 4, "timeout": "1ms"}, template={"containers": [own]})
+    assert env_of(container_of(tuned_target))["SLIPWAY_BATCH_SIZE"] == "9"
+    env = env_of(container_of(tuned_target, ("batching", "batchSize", "16")))
     assert (env["SLIPWAY_BATCH_SIZE"], env["SLIPWAY_BATCH_TIMEOUT"]) == ("16", "1ms")
-    env = env_of(container_of(source, ("batching", "batchSize", "1"), ("batching", "timeout", "5ms")))
+    env = env_of(container_of(tuned_target, ("batching", "batchSize", "1"), ("batching", "timeout", "5ms")))
     assert "SLIPWAY_BATCH_SIZE" not in env
 
 
@@ -115,7 +119,7 @@ def test_variable_replaces_value_and_value_from() -> None:
     entry = {"name": "THREADS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     own = {"name": "predictor", "env": [entry, {"name": "B", "value": "1"}]}
     container = container_of(
-        source_of(template={"containers": [own]}), ("env", "THREADS", "4"), ("env", "C", "")
+        target_of(template={"containers": [own]}), ("env", "THREADS", "4"), ("env", "C", "")
     )
     assert {"name": "THREADS", "value": "4"} in container["env"]
     assert env_of(container) | {"B": "1", "C": ""} == env_of(container)
@@ -147,38 +151,38 @@ def test_argument_is_passed_once(command: Any, args: Any, expected: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("source", "setting", "message"),
+    ("tuned_target", "setting", "message"),
     [
-        (source_of(), ("args", "threads", "4"), "args: the runtime of framework sklearn has no arguments"),
+        (target_of(), ("args", "threads", "4"), "args: the runtime of framework sklearn has no arguments"),
         (custom(command=["/bin/sh", "-c", "serve"]), ("args", "threads", "4"), "args: a shell script"),
         (custom(), ("batching", "batchSize", "4"), "batching: framework custom gathers no requests"),
-        (source_of(), ("resource", "cpu", "much"), "predictor.resources.cpu: "),
-        (source_of(), ("batching", "batchSize", "0"), "predictor.batching.batchSize: "),
+        (target_of(), ("resource", "cpu", "much"), "predictor.resources.cpu: "),
+        (target_of(), ("batching", "batchSize", "0"), "predictor.batching.batchSize: "),
     ],
 )
 def test_setting_that_cannot_be_applied_is_refused(
-    source: Source, setting: tuple[str, str, str], message: str
+    tuned_target: TunedTarget, setting: tuple[str, str, str], message: str
 ) -> None:
     with pytest.raises(Permanent, match=message) as error:
-        container_of(source, setting)
+        container_of(tuned_target, setting)
     assert error.value.reason == "SettingsInvalid"
 
 
 def test_model_version_without_an_image_is_a_temporary_error() -> None:
     with pytest.raises(Temporary, match="ModelVersion v1 has no image yet"):
-        rendering.pod(source_of(), {"metadata": {"name": "v1"}}, [], PRICES)
+        rendering.pod(target_of(), {"metadata": {"name": "v1"}}, [], PRICES)
     space = space_of(("env", [{"name": "A", "feasibleSpace": {"list": ["1"]}}]))
     with pytest.raises(Temporary, match="ModelVersion v1 has no image yet"):
-        rendering.costs(source_of(), {"metadata": {"name": "v1"}}, space, PRICES)
+        rendering.costs(target_of(), {"metadata": {"name": "v1"}}, space, PRICES)
 
 
 def test_a_version_that_a_policy_blocks_is_a_temporary_error_with_its_reason() -> None:
     space = space_of(("env", [{"name": "A", "feasibleSpace": {"list": ["1"]}}]))
     with pytest.raises(Temporary, match=r"v1 is blocked: model.pkl \(Pickle\) contains code") as error:
-        rendering.pod(source_of(), blocked_version("v1"), [], PRICES)
+        rendering.pod(target_of(), blocked_version("v1"), [], PRICES)
     assert error.value.reason == "ModelVersionBlocked"
     with pytest.raises(Temporary, match="v1 is blocked"):
-        rendering.costs(source_of(), blocked_version("v1"), space, PRICES)
+        rendering.costs(target_of(), blocked_version("v1"), space, PRICES)
 
 
 WORDS = st.lists(
@@ -204,10 +208,10 @@ def test_applying_the_same_settings_again_changes_nothing(
     command: list[str], args: list[str], settings: list[tuple[str, str, str]]
 ) -> None:
     env = [{"name": "A", "value": "0"}, {"name": "D", "value": "0"}]
-    source = custom(command=["serve", *command], args=args, env=env)
-    once = rendering.tuned(source, settings_of(*settings))
-    assert rendering.tuned(Source("digits", "custom", once), settings_of(*settings)) == once
-    container = container_of(source, *settings)
+    tuned_target = custom(command=["serve", *command], args=args, env=env)
+    once = rendering.tuned(tuned_target, settings_of(*settings))
+    assert rendering.tuned(TunedTarget("digits", "custom", once), settings_of(*settings)) == once
+    container = container_of(tuned_target, *settings)
     words = [*container["command"], *container["args"]]
     for category, name, value in settings:
         if category == "args":
@@ -229,9 +233,13 @@ def inference(*arms: str) -> dict[str, Any]:
 
 
 def test_source_of_an_inference_is_its_predictor() -> None:
-    source = rendering.source(target(inference="digits", predictor="b"), inference("a", "b"), {})
-    assert (source.name, source.framework, source.predictor.model_version) == ("digits", "pytorch", "v-b")
-    assert rendering.source(target(inference="digits"), inference("a"), {}).predictor.name == "a"
+    tuned_target = rendering.tuned_target(target(inference="digits", predictor="b"), inference("a", "b"), {})
+    assert (tuned_target.name, tuned_target.framework, tuned_target.predictor.model_version) == (
+        "digits",
+        "pytorch",
+        "v-b",
+    )
+    assert rendering.tuned_target(target(inference="digits"), inference("a"), {}).predictor.name == "a"
 
 
 @pytest.mark.parametrize(
@@ -243,18 +251,18 @@ def test_source_of_an_inference_is_its_predictor() -> None:
 )
 def test_target_without_a_matching_predictor_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(Permanent, match=rf"spec\.target\.predictor: {message}"):
-        rendering.source(target(**fields), inference("a", "b"), {})
+        rendering.tuned_target(target(**fields), inference("a", "b"), {})
 
 
 def test_source_of_a_model_version_has_the_template_of_the_target() -> None:
     template = {"containers": [{"name": "predictor", "env": [{"name": "A", "value": "1"}]}]}
     resources = {"memory": "1Gi"}
-    source = rendering.source(
+    tuned_target = rendering.tuned_target(
         target(modelVersion="v1", framework="sklearn", resources=resources, template=template), None, {}
     )
-    assert container_of(source)["resources"]["limits"] == resources
-    assert env_of(container_of(source))["A"] == "1"
-    assert container_of(source)["image"] == "slipway.dev/runtimes/sklearn"
+    assert container_of(tuned_target)["resources"]["limits"] == resources
+    assert env_of(container_of(tuned_target))["A"] == "1"
+    assert container_of(tuned_target)["image"] == "slipway.dev/runtimes/sklearn"
 
 
 def space_of(*groups: tuple[str, list[dict[str, Any]]]) -> Space:
@@ -275,13 +283,15 @@ def test_costs_of_all_specs_equal_the_cost_of_each_pod() -> None:
         {"name": "side", "resources": {"requests": {"memory": "1Gi", "cpu": "1"}, "limits": {"cpu": "3"}}},
         {"name": "predictor", "resources": {"limits": {"nvidia.com/gpu": "2", "cpu": "7"}}},
     ]
-    source = source_of(resources={"memory": "3Gi"}, template={"containers": containers})
+    tuned_target = target_of(resources={"memory": "3Gi"}, template={"containers": containers})
     space = space_of(
         ("resource", [{"name": "cpu", "feasibleSpace": {"list": ["500m", "1", "2"]}}]),
         ("env", [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]),
     )
-    costs = rendering.costs(source, ready_version("v1"), space, PRICES)
-    each = [rendering.pod(source, ready_version("v1"), space.settings(i), PRICES) for i in range(space.size)]
+    costs = rendering.costs(tuned_target, ready_version("v1"), space, PRICES)
+    each = [
+        rendering.pod(tuned_target, ready_version("v1"), space.settings(i), PRICES) for i in range(space.size)
+    ]
     assert costs == pytest.approx(np.array([pod.cost_per_hour for pod in each]))
     assert costs[0] == pytest.approx((0.5 + 3) * 0.04 + (3 + 1) * 0.005 + 2 * 2)
 
@@ -299,20 +309,22 @@ MECHANISMS = [
 def test_costs_of_all_specs_use_the_granted_gpu_shares(
     mechanism: dict[str, str], tuned: tuple[str, ...]
 ) -> None:
-    source = source_of(resources={"cpu": "1", "gpu": {"memory": "6500Mi", "cores": 12, **mechanism}})
+    tuned_target = target_of(resources={"cpu": "1", "gpu": {"memory": "6500Mi", "cores": 12, **mechanism}})
     lists = {"gpu.memory": ["3000Mi", "20Gi"], "gpu.cores": ["7", "33", "60"]}
     space = space_of(
         ("env", [{"name": "A", "feasibleSpace": {"list": ["1", "2"]}}]),
         ("resource", [{"name": name, "feasibleSpace": {"list": lists[name]}} for name in tuned]),
     )
     prices = Prices.model_validate({"cpu": "0.04", "gpu": "2", "gpuMemory": "80Gi"})
-    costs = rendering.costs(source, ready_version("v1"), space, prices)
-    each = [rendering.pod(source, ready_version("v1"), space.settings(i), prices) for i in range(space.size)]
+    costs = rendering.costs(tuned_target, ready_version("v1"), space, prices)
+    each = [
+        rendering.pod(tuned_target, ready_version("v1"), space.settings(i), prices) for i in range(space.size)
+    ]
     assert costs == pytest.approx(np.array([pod.cost_per_hour for pod in each]))
 
 
 def test_cost_is_that_of_the_granted_gpu_share() -> None:
-    source = source_of(resources={"gpu": {"cores": 15, "mechanism": "mig", "type": "A100-80GB"}})
+    tuned_target = target_of(resources={"gpu": {"cores": 15, "mechanism": "mig", "type": "A100-80GB"}})
     prices = Prices.model_validate({"gpu": "7", "gpuMemory": "80Gi"})
-    cost = rendering.pod(source, ready_version("v1"), [], prices).cost_per_hour
+    cost = rendering.pod(tuned_target, ready_version("v1"), [], prices).cost_per_hour
     assert cost == pytest.approx(7 * 0.28), "two of seven slices, as one is 14 percent"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autoscaler.simulate.workloads.load import Requests
-from autoscaler.simulate.workloads.service import Wish, service
+from autoscaler.simulate.workloads.service import ServiceOptions, service
 from autoscaler.simulate.workloads.traces import BinTrace, Unreadable, parse
 
 DAY = 86_400
@@ -15,7 +15,7 @@ def bins(days: float, rate: float = 100.0) -> BinTrace:
 
 
 def test_last_two_days_are_simulated_by_default() -> None:
-    simulated = service("x", bins(10), Wish(), 0).workload
+    simulated = service("x", bins(10), ServiceOptions(), 0).workload
     assert simulated.seconds == 2 * DAY
     assert simulated.start == 1_700_000_000 + 8 * DAY
     assert len(simulated.history.work) == 8 * 1440
@@ -23,52 +23,52 @@ def test_last_two_days_are_simulated_by_default() -> None:
 
 
 def test_a_quarter_is_history_when_the_trace_is_short() -> None:
-    simulated = service("x", bins(1), Wish(), 0).workload
+    simulated = service("x", bins(1), ServiceOptions(), 0).workload
     assert simulated.seconds == 0.75 * DAY
     assert len(simulated.history.work) == 0.25 * 1440
 
 
 def test_all_of_an_hours_trace_is_simulated() -> None:
-    simulated = service("x", bins(1 / 24), Wish(), 0).workload
+    simulated = service("x", bins(1 / 24), ServiceOptions(), 0).workload
     assert (simulated.seconds, len(simulated.history.work)) == (3600, 0)
 
 
 def test_history_has_the_requested_length() -> None:
-    simulated = service("x", bins(10), Wish(days=1, history=3), 0).workload
+    simulated = service("x", bins(10), ServiceOptions(days=1, history=3), 0).workload
     assert simulated.seconds == DAY
     assert len(simulated.history.work) == 3 * 1440
 
 
 def test_history_keeps_its_length_when_history_and_days_do_not_both_fit() -> None:
-    simulated = service("x", bins(2), Wish(days=2, history=0.5), 0).workload
+    simulated = service("x", bins(2), ServiceOptions(days=2, history=0.5), 0).workload
     assert simulated.seconds == 1.5 * DAY
     assert len(simulated.history.work) == 0.5 * 1440
 
 
 def test_history_of_the_whole_trace_is_refused_with_the_file() -> None:
     with pytest.raises(Unreadable, match=r"x\.csv: of 2 days, 2 days of history leave nothing"):
-        service("x", bins(2), Wish(history=2), 0)
+        service("x", bins(2), ServiceOptions(history=2), 0)
 
 
 def test_rates_are_not_multiplied_when_they_are_low() -> None:
-    simulated = service("x", bins(1, rate=0.5), Wish(), 0).workload
+    simulated = service("x", bins(1, rate=0.5), ServiceOptions(), 0).workload
     assert simulated.load.per_second(simulated.seconds).arrivals.mean() == pytest.approx(0.5, rel=0.05)
 
 
 def test_the_mean_load_needs_fifteen_replicas_when_no_capacity_is_known() -> None:
-    simulated = service("x", bins(1), Wish(), 0)
+    simulated = service("x", bins(1), ServiceOptions(), 0)
     assert simulated.workload.replica.rate == pytest.approx(100 / 15, rel=0.01)
     assert "--capacity" in simulated.assumed[0]
 
 
 def test_a_replica_is_no_smaller_than_a_small_one_when_few_requests_come() -> None:
-    simulated = service("x", bins(1, rate=0.5), Wish(), 0)
+    simulated = service("x", bins(1, rate=0.5), ServiceOptions(), 0)
     assert (simulated.workload.replica.rate, simulated.workload.replica.concurrency) == (2, 4)
     assert "the load needs 0.2" in simulated.assumed[0]
 
 
 def test_complete_options_leave_no_assumption() -> None:
-    simulated = service("x", bins(1), Wish(max_replicas=9, rate=20, concurrency=8), 0)
+    simulated = service("x", bins(1), ServiceOptions(max_replicas=9, rate=20, concurrency=8), 0)
     assert simulated.assumed == ()
     assert (
         simulated.max_replicas,
@@ -80,7 +80,7 @@ def test_complete_options_leave_no_assumption() -> None:
 
 def test_requests_with_tokens_are_measured_in_tokens() -> None:
     rows = "\n".join(f"{second},1000,100" for second in range(0, 600, 2))
-    simulated = service("x", parse("x", f"t_s,input_tokens,output_tokens\n{rows}\n"), Wish(), 0)
+    simulated = service("x", parse("x", f"t_s,input_tokens,output_tokens\n{rows}\n"), ServiceOptions(), 0)
     assert simulated.unit == "tokens"
     assert isinstance(simulated.workload.load, Requests)
     assert simulated.workload.load.work[0] == 1400
@@ -88,13 +88,13 @@ def test_requests_with_tokens_are_measured_in_tokens() -> None:
 
 def test_a_trace_of_seconds_is_refused_with_its_length() -> None:
     with pytest.raises(Unreadable, match=r"x\.csv: 0 s are too short"):
-        service("x", BinTrace("x.csv", 0.0, 1.0, np.empty(0)), Wish(), 0)
+        service("x", BinTrace("x.csv", 0.0, 1.0, np.empty(0)), ServiceOptions(), 0)
 
 
 def test_a_part_without_requests_is_refused() -> None:
     silent = BinTrace("x.csv", 0.0, 60.0, np.zeros(100))
     with pytest.raises(Unreadable, match=r"x\.csv: no request arrives"):
-        service("x", silent, Wish(), 0)
+        service("x", silent, ServiceOptions(), 0)
 
 
 def test_client_can_be_chosen_and_an_unknown_one_is_refused_with_the_known_ones() -> None:
@@ -104,7 +104,7 @@ def test_client_can_be_chosen_and_an_unknown_one_is_refused_with_the_known_ones(
         for client, rate in (("a", 1), ("b", 9))
     )
     trace = parse("clients.csv", f"window_start_s,client_id,rate_rps\n{rows}\n")
-    simulated = service("x", trace, Wish(client="a", history=0), 0).workload
+    simulated = service("x", trace, ServiceOptions(client="a", history=0), 0).workload
     assert simulated.load.per_second(simulated.seconds).arrivals.mean() == pytest.approx(1, rel=0.1)
     with pytest.raises(Unreadable, match=r"clients\.csv: there is no client 'c'; there are a, b"):
-        service("x", trace, Wish(client="c"), 0)
+        service("x", trace, ServiceOptions(client="c"), 0)

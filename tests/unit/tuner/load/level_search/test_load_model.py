@@ -50,7 +50,7 @@ def p99(at_most: str) -> Constraint:
     return Constraint(metric="latency", percentile=99, at_most=at_most)
 
 
-def read(
+def model_of(
     *constraints: Constraint, windows: tuple[Window, ...] | None = None, load: Load | None = None
 ) -> LoadModel:
     state = State(load or Load(window_seconds=2), SETTINGS, constraints, 0.0)
@@ -61,11 +61,11 @@ def read(
 
 def test_highest_load_meets_the_limit_on_average_without_a_margin() -> None:
     """1.5 (10 + 0.5 N) ms are 60 ms with 60 users."""
-    assert read(p99("60ms")).highest(128, 0.0) == pytest.approx(60, rel=0.05)
+    assert model_of(p99("60ms")).highest(128, 0.0) == pytest.approx(60, rel=0.05)
 
 
 def test_margin_is_that_of_another_window() -> None:
-    model = read(p99("60ms"))
+    model = model_of(p99("60ms"))
     level = model.highest(128, 2.5)
     curves = model.curves(level)
     at = np.array([level])
@@ -78,36 +78,36 @@ def test_margin_is_that_of_another_window() -> None:
 @settings(max_examples=30)
 @given(limit=st.floats(1, 200), more=st.floats(1, 3), deviations=st.sampled_from([0.0, 2.5]))
 def test_highest_load_grows_with_the_limit(limit: float, more: float, deviations: float) -> None:
-    low, high = (read(p99(f"{each:.3f}ms")).highest(128, deviations) for each in (limit, limit * more))
+    low, high = (model_of(p99(f"{each:.3f}ms")).highest(128, deviations) for each in (limit, limit * more))
     assert 1 <= low <= high <= 128
     assert low == int(low)
 
 
 def test_margin_lowers_no_load_below_the_knee() -> None:
     """The p99 of one user, 15 ms, is near the limit of 17 ms; fewer users give little less latency."""
-    model = read(p99("17ms"), windows=tuple(window(level) for level in (1, 2, 3)))
+    model = model_of(p99("17ms"), windows=tuple(window(level) for level in (1, 2, 3)))
     assert model.highest(3, 2.5) == model.highest(3, 0.0) == 2
 
 
 def test_highest_load_is_the_least_when_none_meets_the_limit() -> None:
-    assert read(p99("1ms")).highest(128, 2.5) == 1
+    assert model_of(p99("1ms")).highest(128, 2.5) == 1
 
 
 def test_no_load_meets_a_limit_of_an_unmeasured_latency() -> None:
     unseen = Constraint(metric="ttft", percentile=99, at_most="10s")
-    model = read(p99("60ms"), unseen)
+    model = model_of(p99("60ms"), unseen)
     assert model.highest(128, 0.0) == 1
     assert model.at(1).meets == "Unsure"
 
 
 def test_given_levels_are_the_only_candidates() -> None:
     load = Load(window_seconds=2, levels=["1", "4", "16", "64", "128"])
-    assert read(p99("60ms"), load=load).highest(128, 0.0) == 16
+    assert model_of(p99("60ms"), load=load).highest(128, 0.0) == 16
 
 
 def test_one_stall_lowers_the_highest_load_little() -> None:
-    calm = read(p99("60ms"))
-    stalled = read(
+    calm = model_of(p99("60ms"))
+    stalled = model_of(
         p99("60ms"), windows=tuple(window(level, stall=2.5 if level == 64 else 1) for level in USERS)
     )
     assert stalled.highest(128, 2.5) > 0.55 * calm.highest(128, 2.5)
@@ -115,19 +115,21 @@ def test_one_stall_lowers_the_highest_load_little() -> None:
 
 @pytest.mark.parametrize("level", [20, 40, 100])
 def test_needed_bound_is_the_least_limit_that_gives_the_load(level: int) -> None:
-    (need,) = read(p99("60ms")).needs(level)
-    levels = [read(p99(f"{1000 * need * share:.3f}ms")).highest(128, SETTINGS.safety) for share in (0.9, 1.1)]
+    (need,) = model_of(p99("60ms")).needs(level)
+    levels = [
+        model_of(p99(f"{1000 * need * share:.3f}ms")).highest(128, SETTINGS.safety) for share in (0.9, 1.1)
+    ]
     assert levels[0] < level < levels[1]
 
 
 def test_needed_error_rate_is_the_share_of_failed_requests() -> None:
     windows = (window(1), window(4, errors=4))
-    (need,) = read(Constraint(metric="errorRate", at_most="5%"), windows=windows).needs(4)
+    (need,) = model_of(Constraint(metric="errorRate", at_most="5%"), windows=windows).needs(4)
     assert need == pytest.approx(4 / sum(each.requests for each in windows))
 
 
 def test_values_between_windows_are_read_from_the_curves() -> None:
-    expected = read(p99("60ms")).at(32)
+    expected = model_of(p99("60ms")).at(32)
     assert expected.level == 32
     assert expected.throughput.value == pytest.approx(32 / 0.026, rel=0.05)
     assert expected.throughput.low < 32 / 0.026 < expected.throughput.high
@@ -141,18 +143,22 @@ def test_values_between_windows_are_read_from_the_curves() -> None:
 
 
 def test_limit_near_the_expected_latency_is_unsure() -> None:
-    assert [read(p99(limit)).at(64).meets for limit in ("200ms", "64ms", "20ms")] == ["Yes", "Unsure", "No"]
+    assert [model_of(p99(limit)).at(64).meets for limit in ("200ms", "64ms", "20ms")] == [
+        "Yes",
+        "Unsure",
+        "No",
+    ]
 
 
 def test_result_has_the_scatter_of_windows_only_with_a_limit() -> None:
-    limited, free = read(p99("60ms")).at(32), read().at(32)
+    limited, free = model_of(p99("60ms")).at(32), model_of().at(32)
     few = float(latency_curve.sampling(np.array([2 * limited.throughput.value]), 99)[0])
     assert few < limited.scatter < math.hypot(few, SETTINGS.scatter)
     assert free.scatter is None
 
 
 def test_throughput_is_less_sure_when_an_unsure_limit_determines_the_load() -> None:
-    free, held = read().at(30), read(p99("40ms")).at(30)
+    free, held = model_of().at(30), model_of(p99("40ms")).at(30)
     assert intervals.half_width(held.throughput) > intervals.half_width(free.throughput)
 
 
@@ -162,14 +168,14 @@ def test_percentiles_are_monotonic() -> None:
         latencies = [p99.model_copy(update={"percentile": 50}), p50.model_copy(update={"percentile": 99})]
         return window(level).model_copy(update={"latencies": latencies})
 
-    low, high = read(windows=tuple(map(swapped, USERS))).at(16).latencies
+    low, high = model_of(windows=tuple(map(swapped, USERS))).at(16).latencies
     assert (low.percentile, high.percentile) == (50, 99)
     assert low.value <= high.value
 
 
 def test_error_rate_counts_windows_of_the_load_and_lower_ones() -> None:
     windows = (window(1), window(4, errors=4), window(64, errors=50))
-    expected = read(windows=windows).at(4)
+    expected = model_of(windows=windows).at(4)
     assert expected.error_rate.value == pytest.approx(4 / (windows[0].requests + windows[1].requests))
 
 
@@ -179,7 +185,7 @@ def test_model_is_none_without_answers() -> None:
 
 
 def test_fewest_users_give_the_share_of_the_throughput() -> None:
-    model = read()
+    model = model_of()
     level = model.fewest(128, 0.9)
     fewest, most = (window(users).throughput.value for users in (level, 128))
     assert fewest == pytest.approx(0.9 * most, rel=0.05)

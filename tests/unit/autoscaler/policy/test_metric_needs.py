@@ -1,6 +1,6 @@
 from autoscaler.observation import Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig
-from autoscaler.policy.demands import demands
+from autoscaler.policy.metric_needs import metric_needs
 from autoscaler.policy.sizer import Sizer
 
 FOUR = Replicas(desired=4, ready=4)
@@ -9,7 +9,7 @@ FOUR = Replicas(desired=4, ready=4)
 def needed(
     metric: Metric, gauges: dict[str, float] | None = None, rate: float = 0, latency: float = 0
 ) -> int | None:
-    return demands([metric], gauges or {}, FOUR, rate, latency)[0].needed
+    return metric_needs([metric], gauges or {}, FOUR, rate, latency)[0].needed
 
 
 def test_qps_asks_for_the_rate_over_the_target_when_both_are_known():
@@ -59,5 +59,5 @@ def test_the_reason_of_a_held_count_is_what_was_needed_when_the_queue_has_gone()
     assert decided(sizer, 1.0, 50) == (
         5,
         "Held",
-        "1 would do, and 5 were needed within the last minutes",
+        "1 needed now; 5 needed within the stabilization window",
     )

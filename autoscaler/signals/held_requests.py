@@ -7,8 +7,8 @@ from typing import Any
 from serving.resources import leases, names
 
 
-def dead(gateway_leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str]:
-    """Return the names of gateways whose Lease has expired; a gateway without a Lease is not dead."""
+def expired_gateways(gateway_leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str]:
+    """Return the names of gateways whose Lease has expired; a gateway without a Lease is not among them."""
     return frozenset(
         lease["metadata"]["name"].removeprefix(leases.LEASE_PREFIX)
         for lease in gateway_leases
@@ -16,7 +16,7 @@ def dead(gateway_leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> froze
     )
 
 
-def held(autoscaler: Mapping[str, Any], without: frozenset[str]) -> int:
+def count(autoscaler: Mapping[str, Any], without: frozenset[str]) -> int:
     """Return the number of held requests; those of activators beside the gateways `without` are lost."""
     prefix = names.ACTIVATOR_REPORTER
     return sum(

@@ -1,10 +1,10 @@
-"""The demand of each metric of a spec, in replicas: the highest demand of several metrics counts. Pure."""
+"""The need of each metric of a spec, in replicas: the highest need of several metrics counts. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autoscaler.decision import Demand
+from autoscaler.decision import MetricNeed
 from autoscaler.observation import MOST_WORK, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig
 from autoscaler.policy.latency import LatencyTargets
@@ -13,16 +13,16 @@ from autoscaler.policy.tokens import TokenRates
 TOLERANCE = 0.1
 """Share of the target within which utilisation changes nothing, as with Kubernetes's autoscaler."""
 MOST_GROWTH = 2.0
-"""Most ratio of the demand of a queue or utilisation to the ready replicas: both stay high until new replicas
+"""Most ratio of the need of a queue or utilisation to the ready replicas: both stay high until new replicas
 are ready, however many are starting."""
 LEARNED = frozenset({"Latency", "TokensPerSecond"})
-"""Types whose demand depends on a learned property of one replica."""
+"""Types whose need depends on a learned property of one replica."""
 
 BY_CAPACITY = frozenset({"QPS", "Concurrency"})
 """Types that are sized by the capacity of a replica when they have no target."""
 
 
-class Demands:
+class MetricNeeds:
     """The metrics of one target, with their learned state."""
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -44,8 +44,8 @@ class Demands:
         self.latency.learn(observation.percentiles, observation.now)
         self.tokens.learn(observation.engines, observation.load)
 
-    def of(self, observation: Observation, rate: float, latency: float) -> list[Demand]:
-        """Return the demands of the metrics, without those that are sized by capacity.
+    def by_target(self, observation: Observation, rate: float, latency: float) -> list[MetricNeed]:
+        """Return the needs of the metrics, without those that are sized by capacity.
 
         Args:
             observation: the current observation.
@@ -54,15 +54,15 @@ class Demands:
         """
         replicas = observation.replicas
         return [
-            *demands(self._metrics, observation.gauges, replicas, rate, latency),
-            *self.latency.demands(rate, replicas),
-            *self.tokens.demands(observation.engines, rate, replicas),
+            *metric_needs(self._metrics, observation.gauges, replicas, rate, latency),
+            *self.latency.metric_needs(rate, replicas),
+            *self.tokens.metric_needs(observation.engines, rate, replicas),
         ]
 
-    def by_capacity(self, needed: int, message: str, rate: float) -> list[Demand]:
-        """Return the demands of the metrics that are sized by capacity; without any metric, of QPS."""
+    def by_capacity(self, needed: int, message: str, rate: float) -> list[MetricNeed]:
+        """Return the needs of the metrics that are sized by capacity; without any metric, of QPS."""
         sized = [m.name for m in self._metrics if m.target is None and m.type in BY_CAPACITY]
-        return [Demand(name, needed, message, rate) for name in (sized if self._metrics else ["QPS"])]
+        return [MetricNeed(name, needed, message, rate) for name in (sized if self._metrics else ["QPS"])]
 
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""
@@ -74,10 +74,10 @@ class Demands:
         self.tokens.restore(state["tokens"])
 
 
-def demands(
+def metric_needs(
     metrics: Sequence[Metric], gauges: Mapping[str, float], replicas: Replicas, rate: float, latency: float
-) -> list[Demand]:
-    """Return the demands of the metrics with a target and without learned state.
+) -> list[MetricNeed]:
+    """Return the needs of the metrics with a target and without learned state.
 
     Args:
         metrics: of the spec; those without a target are sized by capacity elsewhere.
@@ -87,15 +87,15 @@ def demands(
         latency: seconds of a request that does not wait; 0 while unknown.
     """
     return [
-        _demand(metric, gauges, replicas, rate, latency)
+        _metric_need(metric, gauges, replicas, rate, latency)
         for metric in metrics
         if metric.target and metric.type not in LEARNED
     ]
 
 
-def _demand(
+def _metric_need(
     metric: Metric, gauges: Mapping[str, float], replicas: Replicas, rate: float, latency: float
-) -> Demand:
+) -> MetricNeed:
     target = metric.target or 1.0
     if metric.type == "QPS":
         return _of(metric, rate / target, f"{rate:.3g} requests/s at {target:g} each", rate)
@@ -104,7 +104,7 @@ def _demand(
         return _of(metric, busy / target, f"{busy:.3g} requests in flight at {target:g} each", busy)
     value = gauges.get(metric.name)
     if value is None or not math.isfinite(value) or value < 0:
-        return Demand(metric.name, None, "not measured")
+        return MetricNeed(metric.name, None, "not measured")
     ready = max(replicas.ready, 1)
     if metric.type == "Utilization":
         ratio = 100 * value / target
@@ -116,5 +116,5 @@ def _demand(
     return _of(metric, count, f"{value:.3g} at {target:g} each", value)
 
 
-def _of(metric: Metric, count: float, message: str, value: float) -> Demand:
-    return Demand(metric.name, math.ceil(min(count, MOST_WORK) - 1e-9), message, value)
+def _of(metric: Metric, count: float, message: str, value: float) -> MetricNeed:
+    return MetricNeed(metric.name, math.ceil(min(count, MOST_WORK) - 1e-9), message, value)

@@ -1,0 +1,22 @@
+"""The need of a target: the replicas that its load and its metrics ask for. Values only. Pure."""
+
+from dataclasses import dataclass
+
+from autoscaler.decision import Band, MetricNeed
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Replicas before stabilization and bounds, with their reason."""
+
+    replicas: int
+    lasting: int
+    """Replicas without those for a backlog."""
+    reason: str
+    message: str
+    band: Band
+    backlog: float
+    """Requests that wait beyond those in service."""
+    metric: str = "QPS"
+    """The metric that needs the most replicas."""
+    metric_needs: tuple[MetricNeed, ...] = ()

@@ -1,0 +1,50 @@
+"""The need of a target that may have no replicas, while it has no requests. Pure."""
+
+from dataclasses import replace
+
+from autoscaler.observation import Replicas
+from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.idle import IdleTimes
+from autoscaler.policy.need import Need
+
+START_STARTS = 2.0
+"""Start-up times for which the first replica may start after its last waiting request has gone."""
+
+
+def idle_need(
+    need: Need,
+    held: int,
+    replicas: Replicas,
+    idle: IdleTimes,
+    config: PolicyConfig,
+    *,
+    now: float,
+    startup: float,
+) -> Need:
+    """Return the need of a target without requests: its last replica is kept, stopped or started early.
+
+    Args:
+        need: of the load and the metrics.
+        held: replicas that stabilization keeps.
+        replicas: current replicas of the target.
+        idle: the learned idle times.
+        config: of the policy.
+        now: Unix seconds.
+        startup: seconds that a start is expected to take.
+    """
+    seconds = config.zero.idle
+    if replicas.desired > 0:
+        quiet = now - idle.last
+        if replicas.ready == 0 and quiet < START_STARTS * startup:
+            keeps = True  # clients that gave up ask again: a start that is abandoned each time never ends
+        else:
+            keeps = quiet < seconds if seconds is not None else idle.keeps(now, startup, config.risk)
+        if keeps:
+            kept = max(min(need.replicas, held), 1)
+            message = "a request is likely enough to keep a replica"
+            return replace(need, replicas=kept, reason="KeepAlive", message=message)
+        return replace(need, replicas=0, reason="Idle", message=f"no request for {quiet:.0f} s")
+    may_prewarm = config.zero.prewarm and config.prediction != "Disabled" and seconds is None
+    if may_prewarm and idle.prewarms(now, startup, config.risk):
+        return replace(need, replicas=1, reason="Prewarm", message="a request is likely soon")
+    return replace(need, replicas=0, reason="Idle", message="no request")

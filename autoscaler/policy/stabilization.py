@@ -1,0 +1,73 @@
+"""Stabilization: a rise is a step at least, a fall is answered once it has lasted. Pure."""
+
+import math
+from dataclasses import replace
+
+from autoscaler.policy.need import Need
+from autoscaler.policy.window import WindowMaximum
+
+HOLD_SECONDS = 120.0
+"""Seconds that a larger need is held, at least."""
+HOLD_STARTS = 1.0
+"""The same in start-up times: a replica that is needed again sooner costs less kept than started."""
+DEAD_BAND = 0.2
+"""Share of the replicas that a need may fall by without an answer within the window."""
+MOST_BAND = 4
+"""The same in replicas: of many, a small share is already worth taking away."""
+RISE_STEP = 0.1
+"""Share of the replicas by which a rise is at least: load that rises by one replica goes on to rise more
+often than not, and each change costs a start sooner and an event for whoever watches."""
+MOST_RISE_STEP = 2
+"""The same in replicas."""
+SLOW_WINDOWS = 10.0
+"""Windows after which a smaller fall is answered too."""
+MOST_HELD = 6 * 3600.0
+"""Seconds of needs that are kept, for windows of any length up to it."""
+
+
+class Stabilization:
+    """The needs of the last hours, and the replicas to keep because of them."""
+
+    def __init__(self, seconds: float | None) -> None:
+        """Keep needs for `seconds`, as the spec sets; None chooses by the start-up time."""
+        self._seconds = seconds
+        self._needs = WindowMaximum(MOST_HELD)
+        self._clock_jumped = False
+        """Whether the clock jumped since the last need."""
+
+    def clock_jumped(self) -> None:
+        """Count the replicas that are there as a need at the next decision: earlier times mean nothing now."""
+        self._clock_jumped = True
+
+    def keep(self, now: float, desired: int, lasting: int, startup: float) -> int:
+        """Add the need of now, and return the replicas to keep; a small fall is answered much later."""
+        if self._clock_jumped or self._needs.knows_none(now):
+            # The controller has just started, or the clock jumped: the count that is there is a need of now.
+            self._needs.add(now, desired)
+            self._clock_jumped = False
+        self._needs.add(now, lasting)
+        if self._seconds is not None:
+            return self._needs.since(now, self._seconds)
+        window = max(HOLD_SECONDS, HOLD_STARTS * startup)
+        needed = self._needs.since(now, window)
+        if desired - needed >= min(math.ceil(DEAD_BAND * needed), MOST_BAND):
+            return needed
+        return max(needed, min(self._needs.since(now, SLOW_WINDOWS * window), desired))
+
+    def keep_without_load(self, now: float, needed: int, startup: float) -> int:
+        """Add a need of metrics while the load is unknown, and return the replicas to keep."""
+        self._needs.add(now, needed)
+        return max(self._needs.since(now, max(HOLD_SECONDS, startup)), needed)
+
+
+def with_rise_step(need: Need, desired: int) -> Need:
+    """Return a need that exceeds the current count by a step at least, where it exceeds the count at all."""
+    if not need.lasting > desired > 0:
+        return need
+    risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)
+    return replace(need, replicas=max(need.replicas, risen), lasting=max(need.lasting, risen))
+
+
+def held_message(needed: int, held: int) -> str:
+    """Return the message of a count that is kept for an earlier need."""
+    return f"{needed} needed now; {held} needed within the stabilization window"

@@ -1,0 +1,36 @@
+"""Stores the learned states of all targets, in turn."""
+
+import asyncio
+from collections.abc import Mapping
+
+from autoscaler.store import StateStore
+from autoscaler.target_state import TargetState
+from serving.kube import Key
+
+
+class StateSaver:
+    """Stores each learned state once in `seconds`."""
+
+    def __init__(self, states: Mapping[Key, TargetState], store: StateStore | None, seconds: float) -> None:
+        self._states, self._store, self._seconds = states, store, seconds
+
+    async def run(self) -> None:
+        """Store learned states one by one: a thousand at once would block the ticks for seconds."""
+        while True:
+            keys = list(self._states)
+            if not keys:
+                await asyncio.sleep(self._seconds)
+            for key in keys:
+                await asyncio.sleep(self._seconds / len(keys))
+                if (state := self._states.get(key)) is not None:
+                    self._save(key, state)
+
+    def save_all(self) -> None:
+        """Store all learned states now."""
+        for key, state in self._states.items():
+            self._save(key, state)
+
+    def _save(self, key: Key, state: TargetState) -> None:
+        learned = state.state()
+        if self._store is not None and learned is not None:
+            self._store.write(key, learned)
