@@ -33,7 +33,7 @@ from autoscaler.writer import Writer
 from serving import clock, engines, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds, leases, names
 from serving.resources.conditions import Condition
 from serving.resources.engine import Engine
@@ -182,7 +182,7 @@ class AutoscalerController:
     async def reconcile(self, key: Key) -> Result | None:
         """Size one target, and report the decision in its status."""
         autoscaler = self._autoscalers.get(*key)
-        if autoscaler is None or autoscaler["metadata"].get("deletionTimestamp"):
+        if autoscaler is None or is_deleting(autoscaler):
             if self._states.pop(key, None) is not None and self._store is not None:
                 self._store.forget(key)
             return None
@@ -351,7 +351,7 @@ class AutoscalerController:
         if before is not None and after is not None:
             same = before["metadata"].get("generation") == after["metadata"].get("generation")
             waits = [(obj.get("status") or {}).get("demand") for obj in (before, after)]
-            gone = after["metadata"].get("deletionTimestamp")
+            gone = is_deleting(after)
             if same and waits[0] == waits[1] and not gone:
                 return
         self._loop.add(key)

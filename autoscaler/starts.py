@@ -5,6 +5,7 @@ from typing import Any
 
 from autoscaler.observation import Replicas
 from serving import clock
+from serving.objects import is_deleting
 from serving.resources import conditions, names
 
 _KEPT = 64
@@ -60,7 +61,7 @@ class Starts:
             _created(pod)
             for pod in pods
             if not is_ready(pod)
-            and not pod["metadata"].get("deletionTimestamp")
+            and not is_deleting(pod)
             and (pod.get("status") or {}).get("phase") not in ("Failed", "Succeeded")
             and names.STANDBY_LABEL not in (pod["metadata"].get("labels") or {})
         )

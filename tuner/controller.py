@@ -10,7 +10,7 @@ from types import MappingProxyType
 from serving import engines, errors
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.engine import Engine
 from serving.resources.trial import FINISHED
@@ -64,7 +64,7 @@ class ExperimentController:
     async def reconcile(self, key: Key) -> Result | None:
         """Advance one experiment by a step."""
         experiment = self._experiments.get(*key)
-        if experiment is None or experiment["metadata"].get("deletionTimestamp") or _is_over(experiment):
+        if experiment is None or is_deleting(experiment) or _is_over(experiment):
             return None
         plan = await self._worker.plan(self._request(experiment))
         current = self._experiments.get(*key)
@@ -176,7 +176,7 @@ def _generation(obj: Object) -> tuple[str, int]:
 
 def _phase(trial: Object) -> tuple[str, bool]:
     phase = (trial.get("status") or {}).get("phase", "")
-    return phase if phase in FINISHED else "", bool(trial["metadata"].get("deletionTimestamp"))
+    return phase if phase in FINISHED else "", is_deleting(trial)
 
 
 def _target(experiment: Object) -> Iterable[str]:

@@ -25,7 +25,7 @@ from serving.embedded.apiserver.storage import garbage
 from serving.embedded.apiserver.writes import patches, scale, write_path
 from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteRequest
 from serving.kube.client import Kube, Listing, WatchEvent
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 
@@ -349,7 +349,7 @@ class FakeKube(Kube):
         for step in steps:
             self._take(step)
         for owner in owners:
-            if garbage.deleting(alive[owner]) and uid not in alive:
+            if is_deleting(alive[owner]) and uid not in alive:
                 self._collect(alive[owner])
 
     def _take(self, step: garbage.Step) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.planning.models.version import blocked
 from serving.resources import kinds
 from serving.resources.trial import FINISHED, TrialStatus
@@ -70,7 +70,7 @@ class TrialController:
     async def reconcile(self, key: Key) -> Result | None:
         """Measure one trial, or wait for cores, or remove its replica."""
         trial = self._trials.get(*key)
-        if trial is None or trial["metadata"].get("deletionTimestamp"):
+        if trial is None or is_deleting(trial):
             self._waiting.discard(key)
             self._cleared.pop(key, None)
             return None  # garbage collection removes its Deployment
@@ -137,7 +137,7 @@ class TrialController:
     def _changed(self, before: Object | None, after: Object | None) -> None:
         trial = after or before or {}
         key = Key.of(trial)
-        if after is None or trial["metadata"].get("deletionTimestamp"):
+        if after is None or is_deleting(trial):
             if key in self._work:
                 self._work[key].cancel()
         elif before is not None and key in self._taken:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import conditions, names
 from serving.resources.trial import Reason
 
@@ -40,7 +40,7 @@ def state_of(deployment: Object | None, pods: Sequence[Object], uid: str = "") -
     if failure is not None and failure.get("status") == "True":
         return TrialReplicaState("ended", "Refused", str(failure.get("message", "")))
     ours = [pod for pod in pods if not uid or pod["metadata"]["uid"] == uid]
-    ours = [pod for pod in ours if not pod["metadata"].get("deletionTimestamp")]
+    ours = [pod for pod in ours if not is_deleting(pod)]
     if not ours:
         if uid:
             return TrialReplicaState("ended", "Interrupted", "the Pod was deleted")

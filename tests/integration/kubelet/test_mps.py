@@ -71,6 +71,13 @@ def test_mps_daemon_runs_as_the_user_of_the_containers(machine: Path) -> None:
         Mps(machine / "mps", None, machine).access()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_mps_daemon_starts_where_an_agent_ended_after_it_had_made_the_directory(machine: Path) -> None:
+    (machine / "mps").mkdir(mode=0o700)
+    Mps(machine / "mps", 65534, machine).access()
+    assert (machine / "mps" / "pipe" / "control").read_text().split()[0] == "65534"
+
+
 def test_message_has_the_daemons_error_when_it_does_not_start(machine: Path) -> None:
     mps_control.install(machine / "bin", "#!/bin/sh\necho 'no permission' >&2\nexit 1\n")
     with pytest.raises(errors.Temporary, match="did not start: no permission") as caught:

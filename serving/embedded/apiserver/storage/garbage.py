@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.embedded.apiserver.writes.deletion import FOREGROUND, ORPHAN
-from serving.objects import Object
+from serving.objects import Object, is_deleting
 from serving.resources import kinds
 
 FindByUid = Callable[[str], Object | None]
@@ -48,14 +48,10 @@ def references(obj: Object) -> list[dict[str, Any]]:
     return obj["metadata"].get("ownerReferences") or []
 
 
-def deleting(obj: Object) -> bool:
-    return "deletionTimestamp" in obj["metadata"]
-
-
 def steps_for_dependent(obj: Object, find_by_uid: FindByUid) -> list[Step]:
     """Return the steps for an object some or all of whose owners are gone."""
     owners = references(obj)
-    if not owners or deleting(obj):
+    if not owners or is_deleting(obj):
         return []
     absent = [ref for ref in owners if not _holds(obj, ref, find_by_uid)]
     if not absent:
@@ -80,20 +76,25 @@ def _holds(obj: Object, ref: dict[str, Any], find_by_uid: FindByUid) -> bool:
 def steps_for_owner(obj: Object, dependents: Sequence[Object]) -> list[Step]:
     """Return the next steps of a deletion that deletes dependents first (foreground) or orphans them."""
     finalizers = obj["metadata"].get("finalizers") or []
-    if not deleting(obj):
+    if not is_deleting(obj):
         return []
     uid = obj["metadata"]["uid"]
     if ORPHAN in finalizers:
         steps: list[Step] = [Rewrite(child, _without(child, {uid})) for child in dependents]
         return steps or [_released(obj, ORPHAN)]
     if FOREGROUND in finalizers:
-        blocking = [child for child in dependents if _blocks(child, uid)]
+        shared: list[Step] = [
+            Rewrite(child, _without(child, {uid}))
+            for child in dependents
+            if _blocks(child, uid) and not _is_only_owner(child, uid)
+        ]
+        is_blocked = any(_blocks(child, uid) for child in dependents)
         deletions: list[Step] = [
             Delete(child, "Foreground")
             for child in dependents
-            if not deleting(child) and _is_only_owner(child, uid)
+            if not is_deleting(child) and _is_only_owner(child, uid)
         ]
-        return deletions if blocking else [*deletions, _released(obj, FOREGROUND)]
+        return [*shared, *deletions] if is_blocked else [*deletions, _released(obj, FOREGROUND)]
     return []
 
 
@@ -126,10 +127,10 @@ def _with_meta(obj: Object, field: str, value: list[Any]) -> Object:
 
 def steps_for_namespace(obj: Object, content: Iterable[Object]) -> list[Step]:
     """Return the next steps of the deletion of a namespace: its content first, then the namespace."""
-    if not deleting(obj):
+    if not is_deleting(obj):
         return []
     remaining = list(content)
-    steps: list[Step] = [Delete(child) for child in remaining if not deleting(child)]
+    steps: list[Step] = [Delete(child) for child in remaining if not is_deleting(child)]
     if remaining or obj["metadata"].get("finalizers"):
         return steps
     return [RemoveFromStore(obj)]

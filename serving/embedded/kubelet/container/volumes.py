@@ -53,10 +53,10 @@ def directory(node: Node, pod: Object, volume: Object, user: int | None) -> str:
     """
     if kind_of(volume) == "emptyDir":
         path = node.data_dir.pod_volume(pod["metadata"]["uid"], volume["name"])
-        if not path.is_dir():
-            path.mkdir(parents=True, mode=0o700)
-            if user is not None:
-                os.chown(path, user, user)
+        path.mkdir(parents=True, mode=0o700, exist_ok=True)
+        # Also where an agent that ended between these two lines has made it.
+        if user is not None and path.stat().st_uid != user:
+            os.chown(path, user, user)
         return str(path)
     source = volume["hostPath"]
     namespace = pod["metadata"]["namespace"]

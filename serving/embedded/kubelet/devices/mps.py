@@ -5,6 +5,7 @@ clients have one user: clients of another user would wait until those of the fir
 agent, and ends with `slipway down`.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -88,14 +89,14 @@ class Mps:
     def _make_directories(self) -> None:
         owner = os.geteuid() if self.user is None else self.user
         for directory in (self._directory, self._directory / "pipe", self._directory / "log"):
-            try:
+            with contextlib.suppress(FileExistsError):
                 directory.mkdir(mode=0o700)
-                if self.user is not None:
-                    os.chown(directory, self.user, self.user)
-            except FileExistsError:
-                status = directory.lstat()
-                if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner:
-                    raise errors.Temporary("NoMps", f"{directory} is another user's: remove it") from None
+            status = directory.lstat()
+            # Root's own is one that an agent made before it ended.
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (owner, os.geteuid()):
+                raise errors.Temporary("NoMps", f"{directory} is another user's: remove it")
+            if status.st_uid != owner:
+                os.chown(directory, owner, owner)
 
     def _start(self) -> None:
         program = shutil.which(PROGRAM)

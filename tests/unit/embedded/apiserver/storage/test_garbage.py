@@ -63,6 +63,15 @@ def test_foreground_deletion_waits_for_blocking_dependents() -> None:
     assert garbage.steps_for_owner(owner, []) == [RemoveFromStore(owner)]
 
 
+def test_foreground_deletion_releases_a_blocking_dependent_with_another_owner() -> None:
+    owner = config_map("a", finalizers=["foregroundDeletion"], deletionTimestamp="2026-01-01T00:00:00Z")
+    child = config_map("c", ("a", "b"), blocks=True)
+    (step,) = garbage.steps_for_owner(owner, [child])
+    assert isinstance(step, Rewrite)
+    assert [ref["name"] for ref in step.after["metadata"]["ownerReferences"]] == ["b"]
+    assert garbage.steps_for_owner(owner, []) == [RemoveFromStore(owner)]
+
+
 def test_orphan_deletion_releases_the_dependents_first() -> None:
     owner = config_map("a", finalizers=["orphan", "x.dev/y"], deletionTimestamp="2026-01-01T00:00:00Z")
     (step,) = garbage.steps_for_owner(owner, [config_map("c", ("a",))])
