@@ -1,7 +1,7 @@
 """Instructions that Envoy executes for one streamed chat of 16 tokens, with and without token accounting.
 
-As `request_cost.py`, which counts those of a small request. The events come so slowly that each is read alone.
-Each configuration takes a minute.
+As `request_cost.py`, which counts those of a small request. The events come so slowly that each is read
+alone. Each configuration takes a minute.
 """
 
 import argparse

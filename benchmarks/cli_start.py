@@ -1,8 +1,8 @@
 """CPU time of short commands, and of the imports of components.
 
-The commands are help, version, a Tab, and a `get` without an API, the start of every command. Two components are
-imported as they are, and after what their libraries would import as well: the command line of CEL's, and the
-generated Kubernetes client.
+The commands are help, version, a Tab, and a `get` without an API, the start of every command. Two components
+are imported as they are, and after what their libraries would import as well: the command line of CEL's, and
+the generated Kubernetes client.
 
 User and system time of a new process each, in turn, beside `python -c pass`. The kubeconfig names a closed
 port, so `get` imports and configures its client and then fails at once.

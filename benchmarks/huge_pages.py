@@ -1,7 +1,8 @@
-"""Throughput of the gateway with Envoy's code and heap in huge pages, beside the same in small ones, in one run.
+"""Throughput of the gateway with Envoy's code and heap in huge pages, beside the same in small ones, in one
+run.
 
-Variants and the smallest Envoy configuration take turns of a second in the order ABBA, as in `gateway.py`. The
-bar: huge pages do not cost throughput. Moving a heap needs CAP_SYS_NICE.
+Variants and the smallest Envoy configuration take turns of a second in the order ABBA, as in `gateway.py`.
+The bar: huge pages do not cost throughput. Moving a heap needs CAP_SYS_NICE.
 """
 
 import argparse

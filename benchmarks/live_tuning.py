@@ -10,8 +10,8 @@ again. Recorded windows are always evaluated by the current code.
 
 The truth of a spec is the mean of the logarithms of its measurements, of which a spec that a late search
 recommended has fewer. The standard error comes from all specs with at least half of the best mean, because
-three measurements of one spec do not determine it. A search is right if its recommended spec is within the 95 %
-interval of the best mean.
+three measurements of one spec do not determine it. A search is right if its recommended spec is within the 95
+% interval of the best mean.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
 All take turns with the same engine, which streams at a steady pace. The time to the first token is that of an
 open loop at a fixed rate. What a proxy costs is CPU time of its processes for
-one chat, so that engine and load, which are slower than an Envoy, do not bound the comparison. LiteLLM, vLLM's
-router (`pip install vllm-router`) and that of its production stack
+one chat, so that engine and load, which are slower than an Envoy, do not bound the comparison. LiteLLM,
+vLLM's router (`pip install vllm-router`) and that of its production stack
 (https://github.com/vllm-project/production-stack) take every third turn, each if its command is known.
 """
 

@@ -5,11 +5,11 @@ of repeated measurements, and those that do not boot count. Constants of the sea
 of the project and are the same for any other table.
 
 The ratio of a run is the true value of the recommended spec over the optimum, 0 if it breaks a bound. The
-optimum is that of the smoothed surface (`rig.searches.surfaces`), because single points far above their neighbours are
-probably measurement errors; `raw` takes them for the truth. `5 %`, `10 %` and `20 %` are separate runs with
-that share of the space as budget, including start, failures and confirmations. A warm start learns from
-searches of the other services only. Violations are of one further measurement of the recommended spec.
-Kernels are a stress test, without bars.
+optimum is that of the smoothed surface (`rig.searches.surfaces`), because single points far above their
+neighbours are probably measurement errors; `raw` takes them for the truth. `5 %`, `10 %` and `20 %` are
+separate runs with that share of the space as budget, including start, failures and confirmations. A warm
+start learns from searches of the other services only. Violations are of one further measurement of the
+recommended spec. Kernels are a stress test, without bars.
 """
 
 import argparse

@@ -5,9 +5,9 @@
     fixed     what the peak needs, all the time
 
 As `autoscaler_live.py`, with streamed chats: the busiest hour of a trace, compressed, with a silence longer
-than the keep-alive. A replica is a process of known speed that reads prompts, and generates a token of each of
-its sequences at a steady pace; an engine's manifest starts it. A violation is a chat whose first token comes
-more than two seconds after its prompt could have been read.
+than the keep-alive. A replica is a process of known speed that reads prompts, and generates a token of each
+of its sequences at a steady pace; an engine's manifest starts it. A violation is a chat whose first token
+comes more than two seconds after its prompt could have been read.
 """
 
 import argparse

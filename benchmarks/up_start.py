@@ -1,8 +1,9 @@
 """CPU time and memory of `slipway up` with all its components, beside new interpreters that import the same.
 
-In turns: `up` until the gateway answers (forked components; CPU time of `up`, their zygote and themselves, and
-their memory, each shared page divided by its users), and for each component an interpreter that imports its
-modules and waits. Those serve nothing: their figures are the least that components of their own would cost.
+In turns: `up` until the gateway answers (forked components; CPU time of `up`, their zygote and themselves,
+and their memory, each shared page divided by its users), and for each component an interpreter that imports
+its modules and waits. Those serve nothing: their figures are the least that components of their own would
+cost.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """gRPC's status of a response that has no message: HTTP headers that Envoy passes on as they are.
 
-Runtimes and the activator speak HTTP/1.1 to Envoy, which has no trailers. A response without a body carries the
-status in its headers ("Trailers-Only" in https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
+Runtimes and the activator speak HTTP/1.1 to Envoy, which has no trailers. A response without a body carries
+the status in its headers ("Trailers-Only" in https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md).
 """
 
 from collections.abc import Mapping

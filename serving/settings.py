@@ -93,13 +93,13 @@ class NodeSettings(Section):
     blocked_cap_seconds: Interval = 30.0
     """Longest pause between attempts at a start that something missing prevents: a model, a Secret."""
     pod_pids_limit: Pids = 4096
-    """Most processes and threads of a Pod, as kubelet's podPidsLimit; 0 is no limit. It is an eighth of pid_max
-    on machines of up to 32 cores (32,768): one fork bomb leaves seven eighths to the others, and programs with
-    some threads for each core stay far below. A forked container has it to itself."""
+    """Most processes and threads of a Pod, as kubelet's podPidsLimit; 0 is no limit. It is an eighth of
+    pid_max on machines of up to 32 cores (32,768): one fork bomb leaves seven eighths to the others, and
+    programs with some threads for each core stay far below. A forked container has it to itself."""
     host_path_roots: str = "/data,/mnt,/srv,/tmp,/var/tmp"
-    """Absolute paths of directories, separated by commas, below which a hostPath of type DirectoryOrCreate makes
-    any directory; elsewhere only where the Pod's user may write. A new directory belongs to that user, and one
-    in /etc, or in a home, can be a program that root or another user runs. Empty: none."""
+    """Absolute paths of directories, separated by commas, below which a hostPath of type DirectoryOrCreate
+    makes any directory; elsewhere only where the Pod's user may write. A new directory belongs to that user,
+    and one in /etc, or in a home, can be a program that root or another user runs. Empty: none."""
     grace_seconds: Seconds = 30.0
     """terminationGracePeriodSeconds of a Pod without one, as Kubernetes."""
     drain_seconds: Seconds = 1.5
@@ -132,30 +132,31 @@ class GatewaySettings(Section):
     connections: Count = 10_000
     """Open connections of clients, of which each takes some 10 KB; further ones are closed at once."""
     connection_streams: Count = 100
-    """Requests in flight on one HTTP/2 connection of a client; clients keep further ones back (Envoy's advice for
-    edge proxies)."""
+    """Requests in flight on one HTTP/2 connection of a client; clients keep further ones back (Envoy's advice
+    for edge proxies)."""
     heap_bytes: Bytes = 1024 * 1024 * 1024
     """Memory of Envoy: 1,000 services take 200 MiB. Near it the streams that buffer most are reset, then new
     requests get 503 (`envoy overloaded`)."""
     connection_buffer_bytes: Bytes = 64 * 1024
-    """Bytes of a connection that wait in Envoy, in each direction: with Envoy's 1 MiB, 450 uploads took 790 MB
-    and kept it from other requests for 1.6 s; with 32 KiB large bodies are a fifth slower."""
+    """Bytes of a connection that wait in Envoy, in each direction: with Envoy's 1 MiB, 450 uploads took 790
+    MB and kept it from other requests for 1.6 s; with 32 KiB large bodies are a fifth slower."""
     retry_body_bytes: Bytes = 1024 * 1024
     """Largest body of a request that is sent again: Envoy keeps it until the answer begins."""
     language_request_bytes: Bytes = 4 * 1024 * 1024
-    """Largest request to a language model, which Envoy reads as a whole to know its tokens: a million tokens of
-    text."""
+    """Largest request to a language model, which Envoy reads as a whole to know its tokens: a million tokens
+    of text."""
     connect_timeout_seconds: Interval = 1.0
     """Until a connection to a replica stands: a replica on the same network answers within milliseconds."""
     stream_idle_seconds: Interval = 300.0
-    """A stream without a byte for this long is cut, and a connection without a stream closed. There is no total
-    timeout, as Envoy's 15 s cuts generations."""
+    """A stream without a byte for this long is cut, and a connection without a stream closed. There is no
+    total timeout, as Envoy's 15 s cuts generations."""
     header_seconds: Interval = 30.0
     """Longest time from the first byte of a request to the end of its headers: slow clients take seconds, and
     each incomplete request holds a connection."""
     request_seconds: Interval = 120.0
-    """Longest time until a request has arrived as a whole, unless its answer begins before: 64 MiB, the largest
-    one, at 5 Mbit/s take 107 s, and what has arrived of a request to a language model is kept until then."""
+    """Longest time until a request has arrived as a whole, unless its answer begins before: 64 MiB, the
+    largest one, at 5 Mbit/s take 107 s, and what has arrived of a request to a language model is kept until
+    then."""
     drain_seconds: Seconds = 30.0
     """Longest wait for requests in flight when the gateway stops."""
     upstream_idle_seconds: Interval = 4.0
@@ -313,8 +314,8 @@ class StoreSettings(Section):
     """Most bytes that a compressed layer may unpack to, per byte of it. Weights compress to between all and a
     tenth of their size, text to a tenth; gzip reaches 1,000 only with repetitions."""
     unpack_free_bytes: Bytes = 16 * 1024 * 1024
-    """Bytes that the compressed layers of an image may unpack to in any case, in equal parts: the tar of small
-    files is mostly padding, with a high ratio, and 16 MiB fill no disk."""
+    """Bytes that the compressed layers of an image may unpack to in any case, in equal parts: the tar of
+    small files is mostly padding, with a high ratio, and 16 MiB fill no disk."""
 
 
 @dataclass(frozen=True)
@@ -322,13 +323,13 @@ class ModelPolicySettings(Section):
     """The rules for the files of every model version; annotations of a Namespace add rules for its own."""
 
     no_code: bool = False
-    """Only files that run no code when they are loaded: safetensors, ONNX, skops, NumPy, text. Off: most models
-    are pickles, and run in a sandbox."""
+    """Only files that run no code when they are loaded: safetensors, ONNX, skops, NumPy, text. Off: most
+    models are pickles, and run in a sandbox."""
     signed: bool = False
     """Only images that one of `keys` has signed. Off: a signature needs a key pair and a registry."""
     keys: str = ""
-    """Paths of files with PEM public keys (ECDSA P-256), separated by commas, read when the controllers start;
-    empty: none."""
+    """Paths of files with PEM public keys (ECDSA P-256), separated by commas, read when the controllers
+    start; empty: none."""
 
 
 @dataclass(frozen=True)

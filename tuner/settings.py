@@ -71,8 +71,8 @@ class LoadSettings(Section):
     most_unanswered: Count = 10_000
     """Unanswered requests of an open loop at which the target has failed; each costs a file descriptor."""
     pids_limit: Pids = 4096
-    """Most processes and threads of a run where it has a user of its own, as `node.pod_pids_limit` of a Pod: a
-    locustfile is anybody's code. 0 is no limit."""
+    """Most processes and threads of a run where it has a user of its own, as `node.pod_pids_limit` of a Pod:
+    a locustfile is anybody's code. 0 is no limit."""
     memory_bytes: Bytes = 4 * 1024 * 1024 * 1024
     """Most memory of such a run. A process takes some 100 MB, and 10,000 unanswered requests some more."""
     late_share: Share = 0.05

@@ -45,7 +45,8 @@ class MetricNames:
         tables = [OUR_NAMES, *(engine.metrics for engine in engines.values())]
         self._field_of = dict(_fields(tables))
         names = "|".join(sorted({re.escape(name.partition("{")[0]) for name in self._field_of}))
-        # Anchored to the names that are known, so that no other line of the page costs more than its characters.
+        # Anchored to the names that are known, so that no other line of the page costs more than its
+        # characters.
         self._sample = re.compile(rf"^({names})(\{{.*\}})? (\S+)", re.MULTILINE)
 
     def read(self, text: str) -> EngineReading:

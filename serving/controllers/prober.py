@@ -45,8 +45,8 @@ class Prober:
     async def _call(self, method: str) -> str | None:
         """Return why the method does not answer `ready: true`; None if it does.
 
-        A server without this method is proven by its answer: it need not be one of the Open Inference Protocol,
-        and its readiness probe has succeeded.
+        A server without this method is proven by its answer: it need not be one of the Open Inference
+        Protocol, and its readiness probe has succeeded.
         """
         import grpc  # noqa: PLC0415 10 MB that only services with gRPC containers need
 

@@ -348,7 +348,8 @@ async def connect(
         kubeconfig: path of the file.
         component: becomes the field manager `slipway-<component>`.
         pool: most connections at once.
-        detects_hangs: a request to an API that hangs fails within 5 s, with `errors.Hung`; for users who wait.
+        detects_hangs: a request to an API that hangs fails within 5 s, with `errors.Hung`; for users who
+        wait.
 
     Raises:
         errors.NoApi: there is no file `kubeconfig`.

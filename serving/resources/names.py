@@ -28,9 +28,9 @@ HANDOFF_FINALIZER = "slipway.dev/hand-off"
 MODEL_IMAGE_FINALIZER = "slipway.dev/model-image"
 """On a ModelVersion: holds it until its image has been released."""
 START_PHASES = ("fetch", "verify", "spawn", "import", "load", "warmup", "probe")
-"""The phases of a start in the message of `STARTED_CONDITION`, in order: fetching images; verifying their seals
-and hashes; volumes, sandbox and process, up to the runtime's `main`; imports, or the wait for those of a zygote;
-loading the model; warm-up; the time until the probe's answer."""
+"""The phases of a start in the message of `STARTED_CONDITION`, in order: fetching images; verifying their
+seals and hashes; volumes, sandbox and process, up to the runtime's `main`; imports, or the wait for those of
+a zygote; loading the model; warm-up; the time until the probe's answer."""
 STARTED_CONDITION = "slipway.dev/Started"
 """On a Pod: timing of its start. Reason `Cold` or `Zygote`; the message is JSON with Unix times and
 milliseconds."""

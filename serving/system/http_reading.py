@@ -1,4 +1,5 @@
-"""Reads pages of peers that are not trusted, as replicas are: of limited size, in limited time, from them alone.
+"""Reads pages of peers that are not trusted, as replicas are: of limited size, in limited time, from them
+alone.
 
 aiohttp unpacks a compressed page before anyone can count its bytes, so no page may be compressed.
 """

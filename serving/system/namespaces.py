@@ -1,4 +1,5 @@
-"""Linux namespaces, mounts and process attributes, by system calls (ctypes). Imports little, as `atomic_file`.
+"""Linux namespaces, mounts and process attributes, by system calls (ctypes). Imports little, as
+`atomic_file`.
 
 Every function raises OSError with the name of the operation where the kernel refuses it.
 """

@@ -38,8 +38,8 @@ class ProcessIdentity:
 def identity_of(pid: int) -> ProcessIdentity | None:
     """Return the identity of a running process; None where there is none, or it is a zombie.
 
-    /proc shows the state Z as soon as the first thread has ended. The process still runs, and holds its sockets,
-    until the other threads have ended too.
+    /proc shows the state Z as soon as the first thread has ended. The process still runs, and holds its
+    sockets, until the other threads have ended too.
     """
     fields = procfs.stat(pid)
     if fields is None or (fields[procfs.STATE] in "ZX" and int(fields[procfs.THREADS]) <= 1):

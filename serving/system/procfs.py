@@ -67,8 +67,8 @@ def processes() -> list[int]:
 def computing_threads(pid: int) -> dict[int, int]:
     """Return the threads of a process that run or wait for a processor, and the system calls of each so far.
 
-    A thread that waits for anything else is left out; all are if the process has ended. System calls are those
-    for input and output; 0 if the kernel does not count them.
+    A thread that waits for anything else is left out; all are if the process has ended. System calls are
+    those for input and output; 0 if the kernel does not count them.
     """
     threads = {}
     try:

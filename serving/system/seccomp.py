@@ -1,7 +1,7 @@
 """The filter of system calls that containers and load generators run under: seccomp(2), built by libseccomp.
 
-Debian and its kin always have the library, as apt needs it. It is used here to translate names into numbers and
-a program, once; `namespaces.filter_system_calls` installs the program without it.
+Debian and its kin always have the library, as apt needs it. It is used here to translate names into numbers
+and a program, once; `namespaces.filter_system_calls` installs the program without it.
 """
 
 import ctypes
@@ -18,7 +18,8 @@ MACHINES = tuple(namespaces.SECCOMP)
 ACTIONS = Path("/proc/sys/kernel/seccomp/actions_avail")
 """Exists where the kernel has filters."""
 
-# Most of what Docker's default profile refuses (https://docs.docker.com/engine/security/seccomp/), and ptrace.
+# Most of what Docker's default profile refuses (https://docs.docker.com/engine/security/seccomp/), and
+# ptrace.
 DENIED = (
     # Namespaces and mounts. In a user namespace of its own, a process has every capability.
     *(
@@ -138,8 +139,8 @@ def _build(library: ctypes.CDLL) -> bytes:
 def _refused_personalities() -> list[tuple[int, int]]:
     """Return the pairs of a set and a clear bit that refuse every value but Docker's; a rule has no "unless".
 
-    The other bits form a ring: if some are set and some are clear, a set one is before a clear one. With all of
-    them set, the value is 0xffffffff only if the allowed bits are set too.
+    The other bits form a ring: if some are set and some are clear, a set one is before a clear one. With all
+    of them set, the value is 0xffffffff only if the allowed bits are set too.
     """
     others = [1 << bit for bit in range(32) if 1 << bit not in PERSONALITY_BITS]
     ring = zip(others, [*others[1:], others[0]], strict=True)

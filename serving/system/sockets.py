@@ -72,7 +72,8 @@ def reserve(host: str, port: int) -> socket.socket:
     """
     reserved = socket.socket(family(host))
     try:
-        # Without SO_REUSEADDR: of two sockets with it that do not listen yet, each could take the other's port.
+        # Without SO_REUSEADDR: of two sockets with it that do not listen yet, each could take the other's
+        # port.
         share(reserved)
         reserved.bind((host, port))
     except OSError:

@@ -1,4 +1,5 @@
-"""Opens a path without following symbolic links that another user may change: that user could lead root anywhere.
+"""Opens a path without following symbolic links that another user may change: that user could lead root
+anywhere.
 
 Imports little, as `atomic_file`.
 """
@@ -17,8 +18,9 @@ _MOST_LINKS = 40
 def open_deepest(path: str) -> tuple[int, list[str]]:
     """Open the deepest file that exists on an absolute path.
 
-    Each component is opened relative to its parent. A link is followed if only this user or root may replace it:
-    it belongs to one of them, and so does its directory, in which nobody else may write unless it is sticky.
+    Each component is opened relative to its parent. A link is followed if only this user or root may replace
+    it: it belongs to one of them, and so does its directory, in which nobody else may write unless it is
+    sticky.
 
     Returns:
         An O_PATH descriptor, and the components behind it, which do not exist.

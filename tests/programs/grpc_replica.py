@@ -2,8 +2,8 @@
 
     python grpc_replica.py
 
-It has the inference service's `ServerReady` and `ModelInfer` (which answers with the version that it serves), the
-health service, and `/tests.Echo/Echo` (any number of messages both ways, with trailing metadata) and
+It has the inference service's `ServerReady` and `ModelInfer` (which answers with the version that it serves),
+the health service, and `/tests.Echo/Echo` (any number of messages both ways, with trailing metadata) and
 `/tests.Echo/Fail`. On SIGTERM it completes calls in flight.
 """
 

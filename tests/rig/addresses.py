@@ -9,7 +9,8 @@ WORKER = "SLIPWAY_TEST_WORKER"
 def own(number: int) -> str:
     """Return the n-th address (0 to 99) of this worker, or of all workers where a module's constant has it.
 
-    Workers share the constants of modules, as these are imported before the fork: a number belongs to one file.
+    Workers share the constants of modules, as these are imported before the fork: a number belongs to one
+    file.
     """
     worker = os.environ.get(WORKER, "main")
     owner = int(os.environ.setdefault(f"SLIPWAY_TEST_OWNER_{worker}", str(os.getpid())))

@@ -2,9 +2,9 @@
 
 A fork has the imported test modules already. A new interpreter for each worker, as pytest-xdist starts them,
 collects all tests again: 42 s of CPU time on a clean checkout, 24 s on a used one.
-A worker runs whole files, in the order of collection, as fixtures of a module are started once for each worker.
-The background worker runs files of a folder from the last one on, at a lower priority: tests that compute fill the
-time in which the others wait.
+A worker runs whole files, in the order of collection, as fixtures of a module are started once for each
+worker. The background worker runs files of a folder from the last one on, at a lower priority: tests that
+compute fill the time in which the others wait.
 """
 
 import gc

@@ -50,7 +50,8 @@ _WORDS = [
 def chats(load: ChatLoad, model_name: str, seed: int) -> tuple[LoadRequest, ...]:
     """Return requests to OpenAI's chat completions; lengths are uniform in their logarithm.
 
-    The answers have the drawn lengths with engines that know vLLM's `ignore_eos`, and at most those with others.
+    The answers have the drawn lengths with engines that know vLLM's `ignore_eos`, and at most those with
+    others.
     """
     draw = np.random.default_rng(seed)
     return tuple(

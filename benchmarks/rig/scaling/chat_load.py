@@ -3,8 +3,8 @@
     python chat_load.py URL < chats
 
 Standard input is a JSON array of [moment, words, tokens], with moments in seconds of the machine's monotonic
-clock. A line of output has [moment, seconds until the first token, seconds until the end, status]; status 0 is
-an error of the connection, or an answer that is not complete in time.
+clock. A line of output has [moment, seconds until the first token, seconds until the end, status]; status 0
+is an error of the connection, or an answer that is not complete in time.
 """
 
 import asyncio

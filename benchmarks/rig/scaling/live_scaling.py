@@ -133,7 +133,8 @@ class Lives:
 def timeline(
     what: str, moments: list[float], lives: Lives, start: float, seconds: float, changes: list[Object]
 ) -> list[str]:
-    """Return the changes of the count, and for each `COLUMN_SECONDS` the rate, and ready over existing replicas.
+    """Return the changes of the count, and for each `COLUMN_SECONDS` the rate, and ready over existing
+    replicas.
 
     Args:
         what: the unit of the rate.

@@ -1,4 +1,5 @@
-"""The steps of `slipway demo --llm`: from two training Jobs to streamed chats, then to zero replicas and back.
+"""The steps of `slipway demo --llm`: from two training Jobs to streamed chats, then to zero replicas and
+back.
 
 Uses the tools of every user: `slipway up` as a process, the API through its kubeconfig, and an unmodified
 `openai` client. Every number is measured in this run; a failed check makes the exit code 1.

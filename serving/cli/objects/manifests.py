@@ -47,7 +47,8 @@ def bodies(names: list[str]) -> list[tuple[str, Any]]:
     """Return the source and the content of all documents; a List counts as its items.
 
     Raises:
-        errors.UserError: a file does not exist, is not YAML or has a value that JSON cannot have, or all files
+        errors.UserError: a file does not exist, is not YAML or has a value that JSON cannot have, or all
+        files
             are empty.
     """
     documents = [

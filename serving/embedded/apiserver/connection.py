@@ -21,8 +21,8 @@ MOST_SILENT = 1024
 
 
 _ENDS = 256
-"""Ended connections for which their memory is returned at once. By itself glibc returns only what lies behind the
-last block in use: after 4,500 connections the server kept 300 MB."""
+"""Ended connections for which their memory is returned at once. By itself glibc returns only what lies behind
+the last block in use: after 4,500 connections the server kept 300 MB."""
 _REST_SECONDS = 2.0
 """Time in which the other connections of a flood end."""
 

@@ -34,8 +34,8 @@ from serving.system.asgi_server import AsgiServer
 log = logging.getLogger(__name__)
 
 _DESCRIPTORS = 8192
-"""Most open files and connections: each connection takes up to 60 KB. Fewer than the bounds of handshakes and of
-silent connections together (1,536), as many systems have for a start, would let these take all."""
+"""Most open files and connections: each connection takes up to 60 KB. Fewer than the bounds of handshakes and
+of silent connections together (1,536), as many systems have for a start, would let these take all."""
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:

@@ -1,8 +1,8 @@
 """Reads a directory that another process wrote, and may still be writing, without ever leaving it.
 
 Each directory is opened relative to its parent without following links, so a name that is replaced by a link
-meanwhile is an error. Directories and regular files with one name are accepted, nothing else. A process with more
-rights than the writer reads on behalf of a user: what that user may not read is an error too.
+meanwhile is an error. Directories and regular files with one name are accepted, nothing else. A process with
+more rights than the writer reads on behalf of a user: what that user may not read is an error too.
 """
 
 import os
@@ -33,7 +33,8 @@ def open_directory(
 
     Args:
         source: an absolute directory.
-        within: no component below this directory may be a link, nor may a link that another user may change lead
+        within: no component below this directory may be a link, nor may a link that another user may change
+        lead
             to it; None checks the last component only.
         reader: id of the user who must be able to read it; None for no user.
         apart: a directory that neither is in the source nor contains it; None for none.
@@ -87,7 +88,8 @@ def _open_base(base: Path, *, may_be_replaced: bool) -> int:
 def _check_apart(source: Path, fd: int, apart: Path) -> None:
     """Compare the directory that was opened, whichever links led to it.
 
-    The name of a directory of another mount namespace, as `/proc/PID/root` leads to, says nothing about its place.
+    The name of a directory of another mount namespace, as `/proc/PID/root` leads to, says nothing about its
+    place.
     """
     real, forbidden = Path(f"/proc/self/fd/{fd}").readlink(), apart.resolve()
     try:
@@ -119,11 +121,13 @@ def walk(root: int, reader: int | None = None) -> dict[str, FileStamp]:
 
     Args:
         root: descriptor of the directory.
-        reader: as of `open_directory`; the change time in a stamp makes sure that a file of this stamp has the
+        reader: as of `open_directory`; the change time in a stamp makes sure that a file of this stamp has
+        the
             owner and the mode that were checked.
 
     Raises:
-        errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links, names that are not UTF-8 and
+        errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links, names that are not UTF-8
+        and
             what the reader may not read; `TooManyFiles`.
         errors.Temporary: `OutputStillChanging`, a directory was removed while it was read.
     """

@@ -1,6 +1,8 @@
-"""Recognises formats that hold data alone: safetensors, ONNX, SentencePiece, NumPy without objects, text. Pure.
+"""Recognises formats that hold data alone: safetensors, ONNX, SentencePiece, NumPy without objects, text.
+Pure.
 
-The binary formats of models pass only if all of the file has their structure, so that nothing hides behind it.
+The binary formats of models pass only if all of the file has their structure, so that nothing hides behind
+it.
 """
 
 import ast
@@ -23,8 +25,8 @@ _SENTENCE_PIECE = dict.fromkeys((1, 2, 3, 4, 5), BYTES)
 _SENTENCE_PIECE_PIECES = 1
 NUMPY_MAGIC = b"\x93NUMPY"
 _PLAIN_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufcmMSUV])(?P<size>\d+)(\[\w+\])?", re.ASCII)
-"""Elements of a NumPy file that are no Python objects, as NumPy writes them; it reads many other words for objects,
-which are a pickle (numpy/lib/_format_impl.py).
+"""Elements of a NumPy file that are no Python objects, as NumPy writes them; it reads many other words for
+objects, which are a pickle (numpy/lib/_format_impl.py).
 """
 _UCS4 = 4
 """Bytes of a character in an array of texts."""

@@ -1,6 +1,7 @@
 """Forwards the held requests of a backend whose replicas speak HTTP/1.1.
 
-Request bodies are held in memory, responses are streamed. Envoy's bridge sends gRPC requests in this form too.
+Request bodies are held in memory, responses are streamed. Envoy's bridge sends gRPC requests in this form
+too.
 """
 
 from collections.abc import Callable

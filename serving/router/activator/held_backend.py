@@ -1,6 +1,7 @@
 """Holds one backend's requests until a replica is free, whatever their protocol.
 
-A request that no replica accepted is retried until its deadline; a request whose client has hung up is dropped.
+A request that no replica accepted is retried until its deadline; a request whose client has hung up is
+dropped.
 """
 
 import asyncio

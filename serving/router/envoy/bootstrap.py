@@ -55,11 +55,11 @@ _LEAST_IDLE_SECONDS = 5
 _TRACKED_POWER = 16
 """Streams that buffer less than 64 KiB are not reset when memory is short."""
 _WATCHDOG = {"miss_timeout": "10s", "megamiss_timeout": "20s"}
-"""Envoy's watchdogs only count, and wake every thread at half of the shorter timeout, ten times a second by default.
-The gateway itself asks the threads (`supervision.py`)."""
+"""Envoy's watchdogs only count, and wake every thread at half of the shorter timeout, ten times a second by
+default. The gateway itself asks the threads (`supervision.py`)."""
 _REQUESTS_PER_TURN = 8
-"""Requests that a worker takes from one HTTP/2 connection before it turns to the next. While 50 connections opened
-100 streams each at once, another client waited 0.03 s; without this limit, 0.5 s."""
+"""Requests that a worker takes from one HTTP/2 connection before it turns to the next. While 50 connections
+opened 100 streams each at once, another client waited 0.03 s; without this limit, 0.5 s."""
 _SHARED_PORT: Json = {
     "level": 1,
     "name": 15,
@@ -168,7 +168,8 @@ def _overload(settings: GatewaySettings) -> Json:
                 ],
             },
             {
-                # Envoy resets streams by their memory over HTTP/2 only: this ends idle ones over HTTP/1.1 as well.
+                # Envoy resets streams by their memory over HTTP/2 only: this ends idle ones over HTTP/1.1 as
+                # well.
                 "name": "envoy.overload_actions.reduce_timeouts",
                 "triggers": [
                     {"name": heap, "scaled": {"scaling_threshold": 0.7, "saturation_threshold": 0.9}}
@@ -211,7 +212,8 @@ def _public(settings: GatewaySettings, port: int) -> Json:
         # One socket for all workers. It shares its port with the socket of `up` that reserves it.
         "enable_reuse_port": False,
         "socket_options": [_SHARED_PORT],
-        # The bridge costs 7 % of a small request, so connections of HTTP/1.1, which cannot be gRPC's, have none.
+        # The bridge costs 7 % of a small request, so connections of HTTP/1.1, which cannot be gRPC's, have
+        # none.
         "listener_filters": [_http_inspector()],
         "continue_on_listener_filters_timeout": True,
         "filter_chains": [

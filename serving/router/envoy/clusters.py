@@ -17,9 +17,9 @@ from serving.settings import GatewaySettings
 Number = TypeVar("Number", int, float)
 
 _CONNECTIONS_TO_A_REPLICA = 10_000
-"""Further requests wait for one. Linux has 28,232 ports for connections to one address, and looks at the odd or
-the even ones first: when 14,116 are in use, each connect(2) searches those, for a millisecond in which Envoy's
-worker does nothing else."""
+"""Further requests wait for one. Linux has 28,232 ports for connections to one address, and looks at the odd
+or the even ones first: when 14,116 are in use, each connect(2) searches those, for a millisecond in which
+Envoy's worker does nothing else."""
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 

@@ -1,4 +1,5 @@
-"""Keeps Envoy running: starts it again when it has ended, and replaces it when it has hung, not when it is busy.
+"""Keeps Envoy running: starts it again when it has ended, and replaces it when it has hung, not when it is
+busy.
 
 Both of Envoy's kinds of threads are asked: the main thread by the admin socket, a worker by the private
 listener. The successor listens where the killed Envoy did.
@@ -31,8 +32,8 @@ ANSWER_SECONDS = 1.0
 HANG_SECONDS = 2.0
 """Silence from which a running Envoy counts as hung: two questions without an answer."""
 BUSY_SECONDS = 15.0
-"""The same for an Envoy that computes all the while, without a system call: under a flood its loop takes seconds
-for a round, but reads and writes, and its successor would meet the same flood."""
+"""The same for an Envoy that computes all the while, without a system call: under a flood its loop takes
+seconds for a round, but reads and writes, and its successor would meet the same flood."""
 START_SECONDS = 20.0
 """Silence of an Envoy that has not answered yet: with 2,000 clusters it starts within 3 s."""
 KILL_SECONDS = 2.0
@@ -53,7 +54,8 @@ class EnvoySupervision:
             process: the Envoy, which runs.
             bootstrap: the content of its bootstrap file.
             folder: the folder of its sockets.
-            on_problem: called with the reason why no traffic flows when it changes; empty while Envoy answers.
+            on_problem: called with the reason why no traffic flows when it changes; empty while Envoy
+            answers.
         """
         self._process = process
         self._bootstrap = bootstrap

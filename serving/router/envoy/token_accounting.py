@@ -2,8 +2,8 @@
 
 For each backend there are pairs of counters: what requests admit, and what they settle as tokens are read and
 generated. Their difference waits. Envoy tells the module of every end of a request, that of an aborted one
-included, so that no request leaves a difference behind. Without the module (`token_module.NOT_BUILT`) requests
-are proxied uncounted, and the address of a namespace's models answers 503.
+included, so that no request leaves a difference behind. Without the module (`token_module.NOT_BUILT`)
+requests are proxied uncounted, and the address of a namespace's models answers 503.
 """
 
 import json
@@ -73,7 +73,8 @@ class RouteAdditions:
 
 
 def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the filters in their order, which only routes of language models enable; those of the module if any.
+    """Return the filters in their order, which only routes of language models enable; those of the module if
+    any.
 
     Args:
         assign_caller: the filter that assigns callers to arms; a request has its service before, and its arm

@@ -60,8 +60,8 @@ class InferenceService:
         """Return the method of a request's path, which returns the body of the response to a complete body.
 
         Its arguments are the body, the value of `grpc-encoding`, and `receive` as in `Predictions`. It raises
-        errors.ApiError (400, a field breaks a rule; 404, another model) and errors.Temporary (too many requests
-        wait).
+        errors.ApiError (400, a field breaks a rule; 404, another model) and errors.Temporary (too many
+        requests wait).
 
         Raises:
             errors.ApiError: 405, there is no such method.

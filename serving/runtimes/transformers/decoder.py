@@ -26,7 +26,8 @@ class Decoder:
         self._device = model.device
 
     def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> torch.Tensor:
-        """Read whole prompts into the rows from `first` on; return the logits [prompts, vocabulary] after each.
+        """Read whole prompts into the rows from `first` on; return the logits [prompts, vocabulary] after
+        each.
 
         Shorter prompts are padded at their beginning, so that all end together.
         """

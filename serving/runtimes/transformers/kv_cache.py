@@ -1,6 +1,7 @@
 """The keys and values of sequences that are generated together, in the form that Transformers' models use.
 
-Each sequence has a row. The rows of a batch are contiguous, so that attention reads a view and copies nothing.
+Each sequence has a row. The rows of a batch are contiguous, so that attention reads a view and copies
+nothing.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """What KServe's InferenceRESTClient sends, and what it reads of the answers.
 
-Its package is too large to be pinned here. The requests are those of `python/kserve/kserve/inference_client.py`
-and `protocol/infer_type.py` of kserve 0.21 for the protocol `v2`, made with the same HTTP library: `httpx.URL.join`
-of a base URL and a path, `response.json().get("live")`, and a body whose JSON has `id` and `model_name`.
+Its package is too large to be pinned here. The requests are those of
+`python/kserve/kserve/inference_client.py` and `protocol/infer_type.py` of kserve 0.21 for the protocol `v2`,
+made with the same HTTP library: `httpx.URL.join` of a base URL and a path, `response.json().get("live")`, and
+a body whose JSON has `id` and `model_name`.
 """
 
 import json

@@ -39,7 +39,8 @@ def hide_machine() -> None:
 
 
 def give_up_rights(user: int) -> None:
-    """Give up root for an unprivileged user, unless it is -1: a locustfile has no more rights than its author.
+    """Give up root for an unprivileged user, unless it is -1: a locustfile has no more rights than its
+    author.
 
     Neither new privileges nor the system calls that containers may not use remain.
     """

@@ -1,8 +1,8 @@
 """Sets of fields as trees in the FieldsV1 notation of managedFields.
 
 A tree's keys are path elements: `f:NAME` is a map's member, `k:JSON` an item of a list-map by its key,
-`v:JSON` a member of a set. An empty tree below a key means the field itself; `.` means the field itself beside
-fields below it. An empty tree is the empty set. Trees are shared and must not be changed.
+`v:JSON` a member of a set. An empty tree below a key means the field itself; `.` means the field itself
+beside fields below it. An empty tree is the empty set. Trees are shared and must not be changed.
 https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
 """
 

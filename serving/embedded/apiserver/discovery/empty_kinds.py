@@ -1,4 +1,5 @@
-"""Kinds of Kubernetes of which this server never has an object: their lists are empty, a write says what to use.
+"""Kinds of Kubernetes of which this server never has an object: their lists are empty, a write says what to
+use.
 
 They are the kinds that `kubectl apply --prune` lists when it is given no list of kinds
 (k8s.io/kubectl/pkg/util/prune/prune.go), without those that are stored. Pure.

@@ -1,7 +1,7 @@
 """Validation of values against structural schemas: every broken rule, each with its full path.
 
-A schema is compiled once into nested functions that return the faults of a value with paths relative to it, so
-a valid value costs neither paths nor messages.
+A schema is compiled once into nested functions that return the faults of a value with paths relative to it,
+so a valid value costs neither paths nor messages.
 """
 
 import base64

@@ -1,8 +1,8 @@
 """Watches: each watcher has a position in the shared history and is woken when its kind changes.
 
-No events are queued for a watcher, so a slow one costs what its connection buffers: one chunk, which is larger than
-256 KiB only if an object is. A watcher that falls too far behind or does not read is disconnected, and lists
-again.
+No events are queued for a watcher, so a slow one costs what its connection buffers: one chunk, which is
+larger than 256 KiB only if an object is. A watcher that falls too far behind or does not read is
+disconnected, and lists again.
 """
 
 import asyncio

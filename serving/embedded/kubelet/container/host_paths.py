@@ -45,7 +45,8 @@ class HostPaths:
             user: the Pod's user; None for the agent's.
 
         Raises:
-            errors.Temporary: it is missing or of another type, leads to the data directory or, where containers
+            errors.Temporary: it is missing or of another type, leads to the data directory or, where
+            containers
                 are kept apart, to the kernel's file systems, or may not be made.
         """
         real, data = os.path.realpath(text), os.path.realpath(self.data)

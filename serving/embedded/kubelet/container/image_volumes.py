@@ -1,8 +1,8 @@
 """Image volumes: trees of the model store, pinned while a Pod uses them, and pulled where missing.
 
 An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent pulls of an
-image are one pull. As with a cluster's pull policy IfNotPresent, namespaces share pulled images, but not those
-that were only built here, even if a Pod knows the digest.
+image are one pull. As with a cluster's pull policy IfNotPresent, namespaces share pulled images, but not
+those that were only built here, even if a Pod knows the digest.
 """
 
 import asyncio
@@ -88,7 +88,8 @@ class ImageVolumes:
         )
 
     def _take_own(self, pod: Object, reference: str, digest: str, owner: str) -> str | None:
-        """Take an image that the Pod's namespace has built, or that came from a registry; else as a missing one.
+        """Take an image that the Pod's namespace has built, or that came from a registry; else as a missing
+        one.
 
         Raises:
             errors.Permanent: as `_take`.

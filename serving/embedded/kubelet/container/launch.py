@@ -203,8 +203,8 @@ def start(launch: Launch, **details: Any) -> Started:
 def _listeners(path: Path | None) -> Iterator[list[int]]:
     """Yield the sockets to pass to the container; afterwards it alone has them.
 
-    A socket that nobody has refuses connections, so the gateway sends the request elsewhere. Only this user can
-    make another at the path.
+    A socket that nobody has refuses connections, so the gateway sends the request elsewhere. Only this user
+    can make another at the path.
     """
     if path is None:
         yield []

@@ -1,4 +1,5 @@
-"""Isolates a container: cgroups, cores, a private view of files and processes, a user, a filter of system calls.
+"""Isolates a container: cgroups, cores, a private view of files and processes, a user, a filter of system
+calls.
 
 Runs in the forked child of the shim, before exec (or before a zygote's child runs its program); the shim is
 the first process of the container's PID namespace. Standard library only. The specification has every mount;
@@ -129,8 +130,9 @@ def _shadow(directory: int) -> int:
 def _mount_point(target: str, writable: set[int], *, directory: bool) -> int:
     """Open the mount point `target`, or make it without writing to the machine's file systems.
 
-    `writable` has the devices of the tmpfs that are the container's own by now. A process of the Pod may change
-    its volumes meanwhile: all is opened, made and mounted relative to descriptors, without following its links.
+    `writable` has the devices of the tmpfs that are the container's own by now. A process of the Pod may
+    change its volumes meanwhile: all is opened, made and mounted relative to descriptors, without following
+    its links.
     """
     fd, missing = trusted_path.open_deepest(target)
     if missing and os.fstat(fd).st_dev not in writable:

@@ -228,8 +228,8 @@ def descendants(root: int) -> list[int]:
 def kill_all(kill_file: str | None, groups: list[str]) -> bool:
     """SIGKILL every living process of the container; return whether there was one.
 
-    They are the other processes of the shim's PID namespace. Without a namespace of its own, a process that has
-    left its parent (setsid, double fork) is in the cgroup, or a child of the shim, which is a subreaper.
+    They are the other processes of the shim's PID namespace. Without a namespace of its own, a process that
+    has left its parent (setsid, double fork) is in the cgroup, or a child of the shim, which is a subreaper.
     """
     if namespaces.is_first_process():
         with contextlib.suppress(ProcessLookupError):

@@ -48,7 +48,8 @@ def directory(node: Node, pod: Object, volume: Object, user: int | None) -> str:
     """Make an emptyDir or hostPath volume if it is missing; return its directory or file.
 
     Raises:
-        errors.Temporary: the host path does not exist yet, leads to the data directory by a link, or may not be
+        errors.Temporary: the host path does not exist yet, leads to the data directory by a link, or may not
+        be
             made.
     """
     if kind_of(volume) == "emptyDir":

@@ -98,7 +98,8 @@ def ran_for(started_at: datetime, now: datetime) -> float:
 
 
 def next_delay(probe: ContainerProbe, verdict: ProbeVerdict, since_start: float, took: float) -> float:
-    """Return the seconds until the next probe; `periodSeconds` are between the beginnings of two, as at kubelet.
+    """Return the seconds until the next probe; `periodSeconds` are between the beginnings of two, as at
+    kubelet.
 
     Args:
         probe: the probe.

@@ -82,7 +82,8 @@ def not_enforced(requested: Sequence[ContainerLimits], missing: Mapping[str, str
 
     Args:
         requested: the limits of every container.
-        missing: the reason why a resource (`cpu`, `memory`, or `pids`, which every Pod has) cannot be limited.
+        missing: the reason why a resource (`cpu`, `memory`, or `pids`, which every Pod has) cannot be
+        limited.
     """
     resources: dict[str, list[str]] = {}
     for resource, reason in sorted(missing.items()):

@@ -20,9 +20,9 @@ TOP = "slipway"
 SPARES = "spares"
 """The directory of spare processes' cgroups, beside those of Pods (named by uid)."""
 PODS_WEIGHT = 3
-"""Weight of all Pods on each core, in busy processes. `up` and the five components are six processes: on two cores
-Pods keep half of the processor while all of them start. With a weight of one, requests waited for seconds
-(`benchmarks/faults.py`, "up and every component").
+"""Weight of all Pods on each core, in busy processes. `up` and the five components are six processes: on two
+cores Pods keep half of the processor while all of them start. With a weight of one, requests waited for
+seconds (`benchmarks/faults.py`, "up and every component").
 """
 REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""

@@ -1,7 +1,7 @@
 """Keeps a zygote per runtime and namespace alive while a Deployment there uses the runtime.
 
-A zygote that dies is replaced; a restarted agent adopts running zygotes by identity. A start waits for a zygote
-only while that imports: an executed container would import the same modules for as long.
+A zygote that dies is replaced; a restarted agent adopts running zygotes by identity. A start waits for a
+zygote only while that imports: an executed container would import the same modules for as long.
 
 Files below DIR/zygotes: those of `process.py`, and NAME.log, the zygote's output.
 """

@@ -1,8 +1,8 @@
 """Parses JSONPaths and templates as kubectl does.
 
 Three mistakes that kubectl accepts are errors here: a range without an end, text after `{end`, and more than
-one `range` in a pair of braces. Two forms that kubectl has no meaning for are accepted: keys in double quotes,
-and keys in quotes with dots or brackets in them.
+one `range` in a pair of braces. Two forms that kubectl has no meaning for are accepted: keys in double
+quotes, and keys in quotes with dots or brackets in them.
 """
 
 import re

@@ -208,8 +208,8 @@ def test_no_replica_is_removed_at_once_when_the_clock_is_set(
 def test_more_load_never_gets_fewer_replicas(
     history: Sequence[tuple[float, int]], less: float, more: float, ready: int, prediction: str
 ) -> None:
-    """Two readings cannot teach the forecast a larger error. Later the smaller load, whose fall was larger, may
-    need more for a while; its replicas, which are held for minutes, stay fewer."""
+    """Two readings cannot teach the forecast a larger error. Later the smaller load, whose fall was larger,
+    may need more for a while; its replicas, which are held for minutes, stay fewer."""
     less, more = min(less, more), max(less, more)
     worlds = [SizedService(0, ready=ready, prediction=prediction) for _ in range(2)]
     for rate, ticks in history:
