@@ -74,7 +74,7 @@ class Run:
         )
 
     async def _problem_before(self) -> str:
-        """Wait until the product is healthy and answers in time; return the last problem, empty if there is none."""
+        """Wait until the product is healthy and answers in time; return the last problem, or an empty one."""
         deadline = clock.monotonic() + RESTORED_SECONDS
         problem = ""
         while clock.monotonic() < deadline:

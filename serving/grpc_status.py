@@ -35,7 +35,7 @@ STATUS_OF: Mapping[int, int] = {
 
 _UNESCAPED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _MESSAGE_CHARACTERS = 512
-"""Longest message. A gRPC client accepts 8 KiB of headers by default, and a character takes at most 12 bytes."""
+"""Longest message: gRPC clients accept 8 KiB of headers by default, and a character takes up to 12 bytes."""
 
 
 def headers(http_status: int, message: str) -> dict[str, str]:

@@ -36,7 +36,7 @@ class Stabilization:
         """Whether the clock jumped since the last need."""
 
     def clock_jumped(self) -> None:
-        """Count the replicas that are there as a need at the next decision: earlier times mean nothing now."""
+        """Count the existing replicas as a need at the next decision: earlier times mean nothing now."""
         self._clock_jumped = True
 
     def keep(self, now: float, desired: int, lasting: int, startup: float) -> int:

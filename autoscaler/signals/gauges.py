@@ -25,7 +25,7 @@ OLD_SECONDS = 60.0
 TIMEOUT_SECONDS = 3.0
 """Timeout of a replica's page."""
 PAGE_BYTES = 2 * 1024 * 1024
-"""Longest page of a replica: an engine's has a thousand lines of 100 bytes, and all pages are read at once."""
+"""Longest page of a replica: an engine's has 1,000 lines of 100 bytes, and all pages are read at once."""
 PROMPT_LENGTH = 500.0
 """Assumed tokens of a waiting request, where the engine counts only requests: a short document."""
 TYPES = frozenset({"TokenQueueDepth", "TokensPerSecond", "Utilization", "PromQL"})

@@ -16,7 +16,7 @@ from serving.system import http_reading
 TIMEOUT_SECONDS = 3.0
 """Timeout of one page: a gateway waits a second for Envoy, and writes 7 MB for a thousand services."""
 PAGE_BYTES = 64 * 1024 * 1024
-"""Longest page, for ten thousand services: any process may listen at the port of a component that has ended."""
+"""Longest page, for 10,000 services: any process may listen at the port of a component that ended."""
 GATEWAY = "gateway"
 COMPONENTS = (GATEWAY, "activator")
 """Prefixes of the names of the components that count requests."""

@@ -1,4 +1,4 @@
-"""Runs a benchmark so that SIGINT and SIGTERM end its child processes: `slipway up`, Envoy, load generators."""
+"""Ends a benchmark's child processes at SIGINT and SIGTERM: `slipway up`, Envoy, load generators."""
 
 import asyncio
 import signal

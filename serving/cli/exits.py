@@ -68,6 +68,6 @@ def words(error: errors.SlipwayError) -> str:
 
 
 def _before_causes(message: str, first: errors.Cause) -> str:
-    """Return the start of a message, such as `Model "a" is invalid`; the causes follow it in brackets, or alone."""
+    """Return the start of a message, such as `Model "a" is invalid`; the causes follow it."""
     ends = [message.find(separator) for separator in (": [", f": {first.field}: ") if separator in message]
     return message[: min(ends, default=len(message))].splitlines()[0].rstrip(": ")

@@ -28,7 +28,7 @@ class ModelPolicies:
         self._installation = self._of_settings(settings)
 
     def cached(self, namespace: str) -> tuple[Policy, ...] | None:
-        """Return the policies of a namespace, perhaps not the newest; None if the cache lacks the namespace."""
+        """Return the policies of a namespace from the cache; None if the cache lacks the namespace."""
         stored = self._namespaces.get("", namespace)
         return None if stored is None else self._with(stored)
 

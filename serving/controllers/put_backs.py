@@ -1,4 +1,4 @@
-"""When the template of a revision was last put back, so that two writers of one field do not fight in a loop."""
+"""Times at which templates of revisions were put back: two writers of a field must not fight in a loop."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ STARTED_CONDITION = "slipway.dev/Started"
 """On a Pod: timing of its start. Reason `Cold` or `Zygote`; the message is JSON with Unix times and
 milliseconds."""
 MODEL_POLICY_ANNOTATION = "slipway.dev/model-policy"
-"""On a Namespace: the rules for the contents of its ModelVersions, separated by commas: `noCode`, `signed`."""
+"""On a Namespace: rules for its ModelVersions' contents, separated by commas: `noCode`, `signed`."""
 MODEL_POLICY_KEYS_ANNOTATION = "slipway.dev/model-policy-keys"
 """On a Namespace: the PEM public keys of its rule `signed`, one after another; default: those of
 `models.policy.keys`."""

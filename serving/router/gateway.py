@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; with 2,000 clusters on a loaded machine it took 3 s."""
 ADOPTION_SECONDS = 5.0
-"""Longest wait for an Envoy that an earlier gateway has started: its main thread is busy for 0.3 s at a time."""
+"""Longest wait for an Envoy that an earlier gateway started: its main thread is busy for up to 0.3 s."""
 PLANNING_PAUSE_SHARE = 2.0
 """Pause after planning, in multiples of its time: planning takes at most a third of a core."""
 FORCED_SECONDS = 2.0

@@ -77,7 +77,7 @@ class OpenFile:
         return f"sha256:{hashlib.sha256(self.data).hexdigest()}"
 
     def close(self) -> None:
-        """Close the descriptor and the mapping; mappings that a library has made stay. Repeating it is a no-op."""
+        """Close the descriptor and the mapping; a library's mappings stay. Repeating it is a no-op."""
         if self._fd < 0:
             return
         if isinstance(self.data, mmap.mmap):

@@ -63,7 +63,7 @@ def process_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[st
 
 
 def memory_limit(cgroups: CgroupLayout, group: str, most: int) -> list[tuple[str, str]]:
-    """Return the (file, text) that let a group have so many bytes, and no swap beyond them where it is counted."""
+    """Return the (file, text) that limit a group to so many bytes, without swap where swap is counted."""
     if "memory" in cgroups.unified_controllers:
         base = f"{cgroups.unified}/{group}"
         return [

@@ -114,7 +114,7 @@ def unshare(flags: int) -> None:
 
 
 def join(pid: int, kinds: tuple[str, ...]) -> None:
-    """Enter namespaces of a process, by their names in /proc/PID/ns. Its PID namespace is that of the next child."""
+    """Enter namespaces of a process, by name in /proc/PID/ns. Its PID namespace is that of the next child."""
     handles = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
     for handle in handles:
         _check(_libc.setns(handle, 0), "setns")

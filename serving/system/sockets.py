@@ -15,7 +15,7 @@ _CONNECT_SECONDS = 1.0
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """Yield a path of the same Unix socket that is short enough for an address, in this process and for now."""
+    """Yield a path of the Unix socket that fits into an address; it is valid in this process for now."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"

@@ -57,7 +57,7 @@ class UserIds:
     """Leases user ids of one machine; several processes may share the file."""
 
     def __init__(self, file: Path) -> None:
-        """`file` need not exist: then the first block is a random one, as another installation has its own."""
+        """`file` need not exist: then the first block is a random one, apart from another installation's."""
         self._file = file
         self._ids: list[int] = []
         self._range = mapped(Path("/proc/self/uid_map").read_text())

@@ -135,7 +135,7 @@ def questions() -> list[Conversation]:
 
 
 def held_out() -> tuple[list[Conversation], list[Conversation]]:
-    """Return the questions to train on and those to examine with; every fact is in both, asked differently."""
+    """Return the questions to train on and those to examine with; both ask for every fact, in other words."""
     every = questions()
     random.Random("held out").shuffle(every)  # noqa: S311 as above
     examined: list[Conversation] = []

@@ -54,7 +54,7 @@ def chromium(profile: Path) -> Iterator[WebDriver]:
 
 
 def open_page(driver: WebDriver, page: Path) -> None:
-    """Open a page of a file, and wait until its script has run: on a busy machine `get` may return earlier."""
+    """Open a page of a file, and wait for its script: on a busy machine `get` may return earlier."""
     driver.get(page.as_uri())
     loaded = "return document.readyState === 'complete' && location.href === arguments[0]"
     WebDriverWait(driver, 10).until(lambda _: driver.execute_script(loaded, page.as_uri()))

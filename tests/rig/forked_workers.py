@@ -28,7 +28,7 @@ import threadpoolctl
 from tests.rig.addresses import WORKER
 
 NICENESS = 5
-"""Of the background worker: a third of the processor time of a process of the others, when there is too little."""
+"""Niceness of the background worker: a third of the processor time of the others, when that is scarce."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Collect without Python's cycle collector: it would walk all modules at each import, and free nothing."""
+    """Collect without the cycle collector: it would walk all modules at each import, and free nothing."""
     gc.disable()
     try:
         return (yield)
@@ -180,7 +180,7 @@ class _Workers:
                 self._fail(f"worker {worker.pid}", value)
 
     def _note_end(self, worker: _Worker) -> None:
-        """Fail the test that ended its worker, and let another worker run the others that it has been sent."""
+        """Fail the test that ended its worker, and send the worker's other tests to another one."""
         self._workers.remove(worker)
         worker.connection.close()
         status = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])

@@ -30,7 +30,7 @@ def register_profiles() -> None:
 
 
 def fuzzed(examples: int) -> settings:
-    """Return the settings of a test with so many inputs in the suite, and `FACTOR` times as many in a fuzz."""
+    """Return the settings of a test with so many inputs in the suite, `FACTOR` times as many in a fuzz."""
     checks = list(HealthCheck)
     if settings.get_current_profile_name() == FUZZ:
         return settings(max_examples=examples * FACTOR, suppress_health_check=checks)

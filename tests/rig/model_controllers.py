@@ -110,7 +110,7 @@ class Life:
         return condition["reason"], condition["message"]
 
     async def annotate(self, **annotations: str | None) -> None:
-        """Set annotations `slipway.dev/NAME` of the namespace, with `_` for `-` in the names; None removes one."""
+        """Set annotations `slipway.dev/NAME` of the namespace, with `_` for `-`; None removes one."""
         written = {f"slipway.dev/{name.replace('_', '-')}": text for name, text in annotations.items()}
         await self.kube.patch(kinds.NAMESPACE, None, self.namespace, {"metadata": {"annotations": written}})
 

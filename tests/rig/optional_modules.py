@@ -22,7 +22,7 @@ class _Module:
 
 
 def optional_module(name: str, *, package: str, install: str) -> Any:
-    """Return a module that is imported at its first use; skip the calling test file if it is not installed."""
+    """Return a module that is imported at its first use; skip the test file if it is not installed."""
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{package} is not installed (pip install {install})", allow_module_level=True)
     return _Module(name)

@@ -14,7 +14,7 @@ ROOT = Path("/sys/fs/cgroup/pids")
 
 @contextlib.contextmanager
 def full(members: Sequence[ProcessIdentity]) -> Iterator[None]:
-    """Let these processes and their children make none during the block; skip the test without the right to."""
+    """Keep these processes and their children from making others; skip the test without the right to."""
     if os.geteuid() != 0 or not ROOT.is_dir():
         pytest.skip("a full process table needs root and the cgroup controller `pids` of version 1")
     group = ROOT / f"slipway-test-{os.getpid()}"

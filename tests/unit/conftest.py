@@ -25,7 +25,7 @@ SLOW = tuple(
         "tuner/load/level_search/test_highest_load.py",
     )
 )
-"""Properties over days of readings and simulated searches take 5 to 60 s: only the limit of the suite holds."""
+"""Properties over days of readings and searches take 5 to 60 s: only the limit of the suite holds."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

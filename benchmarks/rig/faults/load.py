@@ -88,7 +88,7 @@ class Load:
         self._clients = clients
 
     async def between(self, begin: float, end: float) -> list[Answer]:
-        """Return the answers to the requests of a span, in the order of their moments; forget earlier ones."""
+        """Return the answers to the requests of a span in the order of time; forget earlier ones."""
         for client in self._clients:
             await client.until_answered(end)
             client.forget(begin)

@@ -1,4 +1,4 @@
-"""What an operator sees of a fault, with its time: conditions, the state of Pods, Events, and warnings in logs."""
+"""Signs of a fault that an operator sees, with their times: conditions, Pods, Events, warnings in logs."""
 
 import asyncio
 import contextlib

@@ -190,7 +190,7 @@ def _first_container(pod: Object) -> str:
 
 
 def shown(line: bytes) -> bytes:
-    """Return a line with escapes for what a terminal would obey: control characters but tabs and a last CR."""
+    """Return a line with escapes for control characters that a terminal obeys, except tabs and a last CR."""
     text, carriage_return = line.removesuffix(b"\r"), b"\r" if line.endswith(b"\r") else b""
     return _CONTROL.sub(_escaped, text.decode(errors="backslashreplace")).encode() + carriage_return
 

@@ -156,7 +156,7 @@ class Supervisor:
             await asyncio.sleep(self._settings.ask_seconds)
 
     def _excuse(self, seconds: float) -> None:
-        """Forgive a silence in which this process itself did not run: it was stopped, or the machine slept."""
+        """Forgive a silence in which this process did not run: it was stopped, or the machine slept."""
         for component in self._components.values():
             component.history = restart_policy.started(component.history, component.history.started + seconds)
             if component.answered is not None:

@@ -1,1 +1,1 @@
-"""Formats of model files by name and bytes: which ones run code in the program that loads them. Never loads."""
+"""Formats of model files by name and bytes: which ones run code in their program. Loads none of them."""

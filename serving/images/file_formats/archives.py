@@ -49,7 +49,7 @@ class Unreadable(Exception):
 
 
 class _BoundedFile:
-    """A file of which no single read returns more than `NESTED` bytes, as a directory of entries may claim."""
+    """A file of which no read returns more than `NESTED` bytes: a directory of entries may claim any size."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file

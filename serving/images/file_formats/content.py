@@ -3,7 +3,7 @@
 from typing import BinaryIO
 
 HEAD = 64 * 1024
-"""Bytes at the beginning that every check may look at: all magic numbers and HDF5's usual places are there."""
+"""Bytes at the beginning that every check may read: all magic numbers and HDF5's usual places are there."""
 
 
 class Unexamined(Exception):

@@ -21,7 +21,7 @@ _EFFECTS = frozenset(
     {"REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"}
     | {"SETITEM", "SETITEMS", "APPEND", "APPENDS", "ADDITEMS"}
 )
-"""Opcodes that call what it has imported, or change it: `builtins.__dict__` with another `getattr` calls that."""
+"""Opcodes that call or change an import. A changed `builtins.__dict__` can make an import a call."""
 _NAMED = frozenset({"GLOBAL", "INST"})
 """Opcodes with two lines as their argument: a module, and a name in it."""
 _SPACE = re.compile(rb"\s")

@@ -60,7 +60,7 @@ async def pull(
 
 
 async def _is_known(store: ModelStore, digest: str) -> bool:
-    """Whether the store has an image that a registry has or had; one that was only built here is asked for."""
+    """Whether the store has an image that a registry has or had; one that was only built here is none."""
     return await asyncio.to_thread(lambda: store.has(digest) and store.origin(digest) is not None)
 
 

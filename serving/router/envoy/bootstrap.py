@@ -22,7 +22,7 @@ COOKIE = "slipway-caller"
 
 _GATEWAY = "slipway-gateway"
 _OWN_GRPC_STATUS = (404, 408, 413, 429, 504)
-"""HTTP statuses of local replies whose status of gRPC is another in `grpc_status`; by Envoy 404 is UNIMPLEMENTED."""
+"""HTTP statuses of local replies whose gRPC status is not Envoy's, which of 404 is UNIMPLEMENTED."""
 
 Json = dict[str, Any]
 
@@ -343,7 +343,7 @@ def grpc_bridge() -> Json:
 
 
 def _grpc_errors() -> list[Json]:
-    """Return the rules for local replies to gRPC requests: our status where Envoy's differs, and plain text."""
+    """Return the rules for local replies to gRPC requests: another status than Envoy's, and plain text."""
     is_grpc = {
         "header_filter": {
             "header": {"name": "content-type", "string_match": {"prefix": grpc_status.CONTENT_TYPE}}

@@ -45,7 +45,7 @@ def path_entry(service: GatewayService, settings: GatewaySettings) -> bytes:
 
 
 def models_entry(namespace: str, names: Iterable[str], settings: GatewaySettings) -> bytes:
-    """Return the address of all language models of a namespace, as an encoded part of the host of all paths."""
+    """Return the address of all language models of a namespace, as an encoded part of the host of paths."""
     prefix = models_prefix(namespace)
     match = envoy.RouteMatch(prefix=prefix)
     if token_module.library() is None:

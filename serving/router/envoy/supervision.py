@@ -39,7 +39,7 @@ START_SECONDS = 20.0
 KILL_SECONDS = 2.0
 """Longest wait for the kernel to end a killed Envoy."""
 _QUESTION = b"GET /ready HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n"
-"""The admin socket answers with Envoy's state, the private listener with 404: each shows that a thread runs."""
+"""The admin socket answers with Envoy's state, the private listener with 404: each by a thread that runs."""
 
 
 class EnvoySupervision:

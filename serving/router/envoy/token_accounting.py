@@ -51,7 +51,7 @@ BOUNDS_US = (
     30_000_000.0,
     60_000_000.0,
 )
-"""Upper bounds of histograms, from an inter-token latency of a small model to a first token after a cold start."""
+"""Upper bounds of histograms: from an inter-token latency of a small model to a first token after a start."""
 
 STATISTICS = rf"{SCOPE}\..*"
 """Regular expression of the statistics."""

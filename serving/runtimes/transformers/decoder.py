@@ -1,4 +1,4 @@
-"""Runs a causal language model for rows of a cache: a part of one prompt, or the next token of every sequence."""
+"""Runs a causal language model for rows of a cache: a part of a prompt, or every sequence's next token."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Small language models of Llama's architecture: for warm-ups, the sample's training, tests and benchmarks."""
+"""Small language models of Llama's architecture, for warm-ups, the sample, tests and benchmarks."""
 
 from collections.abc import Sequence
 from typing import Any

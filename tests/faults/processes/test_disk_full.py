@@ -1,4 +1,4 @@
-"""Components that are killed while the disk is full serve again; their records are written when it has room."""
+"""Components that are killed on a full disk serve again, and write their records when it has room."""
 
 import asyncio
 import re

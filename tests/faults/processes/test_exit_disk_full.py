@@ -1,4 +1,4 @@
-"""The end of a container on a full disk: recorded as soon as there is room, and no obstacle to its removal."""
+"""The end of a container on a full disk: recorded when there is room, and no obstacle to its removal."""
 
 import asyncio
 import os

@@ -140,7 +140,7 @@ class StandIn:
 async def supervised(
     program: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, busy_seconds: float
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, StandIn]]:
-    """Supervise a program in place of an Envoy that has answered once, from the first report of its silence on."""
+    """Supervise a program as an Envoy that answered once, from the first report of its silence on."""
     intervals = {"ASK": 0.02, "ANSWER": 0.05, "HANG": 0.2, "BUSY": busy_seconds, "CHECK": 0.05}
     for name, seconds in intervals.items():
         monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)

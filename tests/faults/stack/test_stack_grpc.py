@@ -36,7 +36,7 @@ def grpc_container() -> Object:
 
 @pytest.fixture
 async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
-    """A client, once the Inferences `digits` (sklearn) and `own` (a container that speaks gRPC) are at zero."""
+    """A client, once the Inferences `digits` (sklearn) and `own` (a gRPC container) are at zero."""
     async with stacks.deployed(stack, "digits", arms("v-1")) as client:
         own = stacks.inference("own", arms("v-2", **grpc_container()), framework="custom")
         await client.create(kinds.INFERENCE, own)

@@ -1,4 +1,4 @@
-"""SIGSTOP of each component, of Envoy and of a replica: each is replaced, and the status of the Inference is true."""
+"""After SIGSTOP each component, Envoy and a replica are replaced, and the status of the Inference is true."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""On a machine with an NVIDIA GPU and its MPS daemon: Pods compute on their shares, and get no more memory."""
+"""With an NVIDIA GPU and its MPS daemon, Pods compute on their shares, and get no more memory."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Replicas forked from a zygote are like new processes, and no start waits longer for one than for its imports."""
+"""Replicas forked from a zygote are like new processes, and no start waits longer than its imports take."""
 
 import asyncio
 import contextlib

@@ -34,7 +34,7 @@ def descriptors() -> int:
 async def test_closed_loop_keeps_users_busy_and_changes_levels_without_a_restart(
     target: LoadTarget,
 ) -> None:
-    """A window may end between two requests of a user: some window of each level ends with all of them busy."""
+    """A window may end between two requests of a user: some window of a level ends with all users busy."""
     before = descriptors()
     async with Generator.start(target.url, plan("/wait/20"), SETTINGS, user_ids=user_ids()) as generator:
         for users in (1, 6, 3):

@@ -1,4 +1,4 @@
-"""Envoy's code and heap are in huge pages; without them, or without permission, Envoy serves from small ones."""
+"""Envoy's code and heap are in huge pages; without them, or the permission, Envoy serves from small ones."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ needs_huge_pages = pytest.mark.skipif(
 
 
 def in_huge_pages(rig: GatewayRig, kind: str) -> int:
-    """Return the bytes of Envoy's memory in huge pages: `ShmemPmdMapped` of its code, `AnonHugePages` of its heap."""
+    """Return Envoy's bytes in huge pages: `ShmemPmdMapped` of its code, `AnonHugePages` of its heap."""
     running = rig.process.running()
     assert running is not None
     lines = Path(f"/proc/{running.pid}/smaps_rollup").read_text().splitlines()

@@ -121,7 +121,7 @@ async def serving(
 
 
 async def until_ejected(rig: GatewayRig, address: str) -> None:
-    """Wait until Envoy's workers know the ejection, which its main thread decides after the failed response."""
+    """Wait until Envoy's workers know the ejection: its main thread decides it after the failed response."""
     async with asyncio.timeout(10):
         while f"::{address}:{PORT}::health_flags::/failed_outlier_check" not in await clusters(rig):
             await asyncio.sleep(0.01)

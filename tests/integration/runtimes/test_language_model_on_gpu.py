@@ -1,4 +1,4 @@
-"""On a machine with an NVIDIA GPU: language models compute there what they compute on the CPU, also in forks."""
+"""On an NVIDIA GPU, language models compute the same as on the CPU, also in forks."""
 
 import json
 import subprocess

@@ -170,7 +170,7 @@ def test_disconnected_client_leaves_the_batch(served: tuple[Running, Any]) -> No
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start a server with one sequence, one request that waits, and no chat template; the last test ends it."""
+    """Start a server with one sequence, one waiting request and no chat template; the last test ends it."""
     folder = tmp_path_factory.mktemp("small")
     settings = {"SLIPWAY_RUNTIMES__WAITING_SEQUENCES": "1", "SLIPWAY_RUNTIMES__LINGER_SECONDS": "0"}
     server, _ = begin(folder, template=False, SLIPWAY_BATCH_SIZE="1", **settings)

@@ -120,7 +120,7 @@ class LiveStack:
         return str(directory) if directory.exists() else write_model(directory, number)
 
     def age(self) -> float:
-        """Return the seconds since the youngest process of `up` was started; 0 if one is missing or stopped."""
+        """Return the seconds since the youngest process of `up` started; 0 if one is missing or stopped."""
         envoy = processes.read_identity(self.data_dir.gateway / "envoy.json")
         running_processes = [*map(self.component, ("up", *COMPONENTS)), envoy and envoy[0]]
         ages = []

@@ -29,7 +29,7 @@ def open_many() -> None:
 
 
 def hide_machine() -> None:
-    """Show this process its own PID namespace in /proc, if it has one, and give it shared memory of its own."""
+    """Show this process its own PID namespace in /proc, if it has one; give it its own shared memory."""
     if not namespaces.is_first_process():
         return
     namespaces.unshare(namespaces.CLONE_NEWNS | namespaces.CLONE_NEWIPC)

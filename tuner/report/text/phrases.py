@@ -48,7 +48,7 @@ def unsettled(unsettled: Doubt) -> str:
 
 
 def unsettled_reasons(unsettled: Doubt) -> str:
-    """Return the reasons why it is not settled, and what to do: `expected regret 46 %; run 13 more trials`."""
+    """Return why it is not settled, and the remedy: `expected regret 46 %; run 13 more trials`."""
     words = [] if unsettled.regret is None else [f"expected regret {figures.percent(unsettled.regret)}"]
     if unsettled.breaks is not None:
         words.append(

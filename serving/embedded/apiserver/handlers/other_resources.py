@@ -1,4 +1,4 @@
-"""Resources of which no object is stored: reviews of access are answered, empty kinds listed, others refused."""
+"""Resources without stored objects: reviews of access are answered, empty kinds listed, others refused."""
 
 import orjson
 from starlette.requests import Request

@@ -80,9 +80,9 @@ _cached_query = lru_cache(256)(_query)
 _SHORT = 256
 """Longest query that is cached, in bytes."""
 _LONG_YAML = 16 * 1024
-"""Bytes of YAML from which a thread parses it. 700 KB take five seconds, and `up` ends a server that hangs."""
+"""Bytes of YAML from which a thread parses it: 700 KB take 5 s, and `up` ends a server that hangs."""
 _CHUNK_BYTES = 1024 * 1024
-"""Bytes of a response that are encrypted before other requests go on: 280 MB at once stop them for seconds."""
+"""Bytes of a response that are encrypted before other requests go on: 280 MB stop them for seconds."""
 _yaml_parser = ThreadPoolExecutor(1, "yaml")
 """One thread: several would share Python's lock with the event loop, which would seem to hang."""
 

@@ -101,7 +101,7 @@ class HostPaths:
         return bool(status.st_mode & (stat.S_IWGRP if status.st_gid == user else stat.S_IWOTH))
 
     def _inherit(self, directory: int, namespace: str, user: int | None) -> None:
-        """Give a Pod the directory that was made for a Pod of its namespace without processes: a Job's last attempt."""
+        """Give a Pod the directory of a Pod of its namespace that has no process: of a Job's last attempt."""
         owner = os.fstat(directory).st_uid
         if self.user_ids is None or user is None or owner == user or owner not in self.user_ids:
             return
@@ -119,7 +119,7 @@ class HostPaths:
 
 
 def _nearest(path: str, opened: contextlib.ExitStack) -> tuple[int, list[str]]:
-    """Open the deepest existing directory of a path without links; return it and the names that are missing."""
+    """Open the deepest existing directory of a path without links; return it and the missing names."""
     directory = _opened(os.open("/", _WALK), opened)
     names = [name for name in path.split("/") if name]
     for index, name in enumerate(names):

@@ -73,7 +73,7 @@ def _check_mount(is_own: bool, fd: int) -> None:  # noqa: FBT001 a condition
 
 
 def _make(fd: int, missing: list[str], *, directory: bool) -> int:
-    """Make the missing components of a mount point in an open directory, and close that; return the last one."""
+    """Make the missing components of a mount point in a directory, and close that; open the last one."""
     for index, name in enumerate(missing):
         if directory or index < len(missing) - 1:
             os.mkdir(name, 0o755, dir_fd=fd)
@@ -181,7 +181,7 @@ def _isolate_files(view: dict[str, Any], user: int) -> None:
 
 
 def _check(fd: int, path: str) -> None:
-    """Raise OSError unless this file lies at `path`: since it was checked, a Pod may have put a link in the way."""
+    """Raise OSError unless this file lies at `path`: a Pod may have put a link there since its check."""
     opened = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 as above
     if opened != path:
         raise OSError(

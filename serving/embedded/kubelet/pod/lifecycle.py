@@ -199,7 +199,7 @@ def _steps(containers: Iterable[Container], policy: Policy, now: datetime, setti
 
 
 def _due(container: Container, policy: Policy, now: datetime, settings: NodeSettings) -> datetime | None:
-    """Return when a container may start; a time that only a clock that was set back explains counts as past."""
+    """Return when a container may start. A time that only a clock set back explains counts as past."""
     run, blocked = container.run, container.blocked
     if run is not None and (run.exit is None or not restarts(policy, run.exit)):
         return None

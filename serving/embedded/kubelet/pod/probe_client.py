@@ -124,7 +124,7 @@ async def _connection(
 
 
 def _check_listener(identity: PodIdentity, port: int) -> None:
-    """Raise _AddressTaken if another user's process listens at the Pod's address, which any process may bind."""
+    """Raise _AddressTaken if another user's process listens at the Pod's address: any process may bind it."""
     own = os.geteuid() if identity.user is None else identity.user
     user = socket_diag.listener(identity.address, port)
     if user not in (own, None):

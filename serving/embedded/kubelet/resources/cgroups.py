@@ -84,7 +84,7 @@ class Cgroups:
                 Path(path).write_text(text)
 
     def take(self, groups: Sequence[str], limits: ContainerLimits) -> ContainerCgroups:
-        """Limit the cgroups in which a forked process waits; it has its Pod's number of processes to itself."""
+        """Limit the cgroups in which a forked process waits; it has all processes of its Pod to itself."""
         name = f"{TOP}/{SPARES}/{groups[0].rpartition('/')[2]}"
         self._write(process_limit(self.layout, name, self.pids_limit))
         return self._limited(name, groups, limits)

@@ -55,7 +55,7 @@ class Union:
 
 @dataclass(frozen=True)
 class Filter:
-    """`[?(left operator right)]`: the items for which it holds; without an operator, those that have `left`."""
+    """`[?(left operator right)]`: the items for which it holds; without an operator, those with `left`."""
 
     left: "Path"
     operator: str

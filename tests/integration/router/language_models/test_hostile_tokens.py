@@ -15,7 +15,7 @@ from tests.rig.token_module import needs_token_module
 pytestmark = needs_token_module
 
 SECONDS = 1.0
-"""Of a linear module; a quadratic one takes from 7 s to minutes for these inputs, in which no service is answered."""
+"""Limit of a linear module; a quadratic one stops all services for 7 s to minutes with these inputs."""
 MIB = 1024 * 1024
 
 
