@@ -93,6 +93,8 @@ class AutoscalerController:
         """By stored Autoscaler, the workload whose requests it is sized by."""
         self._timed: set[Key] = set()
         """Autoscalers with a metric of latency."""
+        self._to_zero: set[Key] = set()
+        """Autoscalers that scale to zero and back."""
         self._ticks = metrics_page.Ticks()
 
     async def run(self) -> None:
@@ -100,7 +102,7 @@ class AutoscalerController:
         informers = (self._autoscalers, self._deployments, self._pods, self._profiles, self._leases)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._kube.stay_connected(self._may_wake))
+                group.create_task(self._kube.stay_connected(lambda: bool(self._to_zero)))
                 group.create_task(self._loop.run(*informers))
                 for informer in informers:
                     await informer.synced.wait()
@@ -119,9 +121,6 @@ class AutoscalerController:
     async def metrics_page(self) -> str:
         """Return the metrics page."""
         return metrics_page.text(self._states, self._ticks)
-
-    def _may_wake(self) -> bool:
-        return any(autoscaler["spec"].get("minReplicas") == 0 for autoscaler in self._autoscalers)
 
     async def _tick_for_ever(self, pages: Pages) -> None:
         loop = asyncio.get_running_loop()
@@ -348,6 +347,10 @@ class AutoscalerController:
             self._timed.add(key)
         else:
             self._timed.discard(key)
+        if after is not None and after["spec"].get("minReplicas") == 0:
+            self._to_zero.add(key)
+        else:
+            self._to_zero.discard(key)
         if before is not None and after is not None:
             same = before["metadata"].get("generation") == after["metadata"].get("generation")
             waits = [(obj.get("status") or {}).get("demand") for obj in (before, after)]

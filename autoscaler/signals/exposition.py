@@ -25,8 +25,9 @@ _TOKENS = {
     "slipway_token_queue_age_seconds": "age",
 }
 """Metrics of language models with the labels of a target, and the field of each."""
+_READ_AT = "slipway_gateway_reading_timestamp_seconds"
 _ALONE = {
-    "slipway_gateway_reading_timestamp_seconds": "read_at",
+    _READ_AT: "read_at",
     "slipway_envoy_start_time_seconds": "started",
     "slipway_gateway_info": "gateway",
     "slipway_activator_info": "activator",
@@ -117,9 +118,14 @@ class Parser:
         self._targets: dict[Target, Target] = {}
         self._series: dict[str, Target] = {}
         """Cache by the part of a bucket's line before its bound."""
+        self._last: tuple[str, AbstractSet[Target], Page] | None = None
+        """The last text of a gateway's counts, the targets in `timed`, and their content."""
 
     def page(self, text: str, timed: AbstractSet[Target] = frozenset()) -> Page:
         """Parse a page; unknown metrics are ignored.
+
+        A gateway's counts stand before their time. If they are those of the last page, so are the mappings:
+        without requests, parsing those of a thousand services took a third of the autoscaler's time.
 
         Args:
             text: in Prometheus's text form.
@@ -128,6 +134,17 @@ class Parser:
         Raises:
             ValueError: the value of a sample is not a number.
         """
+        before, time, after = text.partition(f"\n{_READ_AT} ")
+        rest = self._parsed(time.lstrip() + after, timed)
+        if not time or rest.counts or rest.held or rest.buckets:
+            return self._parsed(text, timed)
+        if self._last is None or self._last[:2] != (before, timed):
+            self._last = (before, timed, self._parsed(before, timed))
+        counted = self._last[2]
+        tokens = {**counted.tokens, **rest.tokens}
+        return rest._replace(counts=counted.counts, held=counted.held, buckets=counted.buckets, tokens=tokens)
+
+    def _parsed(self, text: str, timed: AbstractSet[Target]) -> Page:
         counts_by_target: dict[Target, list[float]] = {}
         held: dict[Target, float] = {}
         alone: dict[str, tuple[str, float]] = {}

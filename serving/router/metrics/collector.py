@@ -45,6 +45,8 @@ class StatisticsCollector:
         self._process = process
         self._labels: dict[Key, dict[str, Labels]] = {}
         """By Route, and then by cluster."""
+        self._by_cluster: dict[str, Labels] | None = None
+        """Those of all Routes, by cluster; None after a change."""
         self._envoy: RunningEnvoy | None = None
         self._counts = EnvoyCounts(0.0)
         self._with_tokens: set[Key] = set()
@@ -71,6 +73,7 @@ class StatisticsCollector:
             self._labels[route] = dict(labels)
         else:
             self._labels.pop(route, None)
+        self._by_cluster = None
 
     def mark_routes_known(self) -> None:
         """Declare all Routes known: from now on, a cluster that is not on the page has had no requests."""
@@ -93,8 +96,12 @@ class StatisticsCollector:
                 problem = await self._refresh()
         if problem:
             log.info("the page has the counts of %.3f: %s", self._counts.read_at, problem)
-        # If two Routes share a Service, its requests count for the later Route.
-        labels = {cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()}
+        if self._by_cluster is None:
+            # If two Routes share a Service, its requests count for the later Route.
+            self._by_cluster = {
+                cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()
+            }
+        labels = self._by_cluster
         counted = {cluster for route in self._with_tokens for cluster in self._labels.get(route, ())}
         tokens = {name: self._tokens.get(socket_name(name), TokenCounts()) for name in counted}
         page = self._counts.page(NAME, labels, buckets=buckets)

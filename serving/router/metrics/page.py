@@ -68,6 +68,10 @@ class EnvoyCounts:
     _statistics: Mapping[str, Statistics] = field(default_factory=dict)
     _counts: dict[str, RequestCounts] = field(default_factory=dict)
     _samples: dict[str, _Samples] = field(default_factory=dict)
+    _families: dict[bool, str] = field(default_factory=dict)
+    """Text of the clusters' families, with and without buckets; empty after a change."""
+    _labels: Mapping[str, Labels] = field(default_factory=dict)
+    """Labels in those texts."""
 
     def update(self, clusters: Mapping[str, Statistics], now: float, *, durations: bool = True) -> None:
         """Take a reading.
@@ -82,6 +86,7 @@ class EnvoyCounts:
                 reading.durations = before.durations if (before := self._before(name, reading)) else ""
         self._counts = {name: self._count(name, reading) for name, reading in clusters.items()}
         self._statistics = clusters
+        self._families.clear()
         self.read_at = now
 
     @property
@@ -107,11 +112,38 @@ class EnvoyCounts:
 
         Args:
             gateway: its name.
-            labels: of the clusters on the page, by name.
+            labels: of the clusters on the page, by name; another mapping if one of them has changed.
             buckets: with the buckets of durations; without them, durations are a summary.
         """
+        if labels is not self._labels:
+            self._labels = labels
+            self._families.clear()
+        if buckets not in self._families:
+            self._families[buckets] = self._clusters(buckets=buckets)
+        return self._families[buckets] + "".join(
+            (
+                family(
+                    READ_AT,
+                    "gauge",
+                    "Time of the reading from Envoy.",
+                    [f"{READ_AT} {self.read_at:.3f}\n"] if self.read_at else [],
+                ),
+                family(
+                    STARTED_AT,
+                    "gauge",
+                    "Start of the Envoy that counts them.",
+                    [f"{STARTED_AT} {self.started:.2f}\n"],
+                ),
+                family(
+                    GATEWAY, "gauge", "The gateway of this page.", [f'{GATEWAY}{{gateway="{gateway}"}} 1\n']
+                ),
+            )
+        )
+
+    def _clusters(self, *, buckets: bool) -> str:
+        """Return the families of the clusters."""
         self._samples = {
-            name: self._format(name, item) for name, item in labels.items() if name in self._statistics
+            name: self._format(name, item) for name, item in self._labels.items() if name in self._statistics
         }
         samples = list(self._samples.values())
         families = (
@@ -136,19 +168,6 @@ class EnvoyCounts:
                 "Time from a request's last byte to its response's, in whole milliseconds.",
                 (s.buckets + s.durations if buckets else s.durations for s in samples),
             ),
-            family(
-                READ_AT,
-                "gauge",
-                "Time of the reading from Envoy.",
-                [f"{READ_AT} {self.read_at:.3f}\n"] if self.read_at else [],
-            ),
-            family(
-                STARTED_AT,
-                "gauge",
-                "Start of the Envoy that counts them.",
-                [f"{STARTED_AT} {self.started:.2f}\n"],
-            ),
-            family(GATEWAY, "gauge", "The gateway of this page.", [f'{GATEWAY}{{gateway="{gateway}"}} 1\n']),
         )
         return "".join(families)
 

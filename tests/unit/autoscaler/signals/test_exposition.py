@@ -47,6 +47,32 @@ def test_same_page_has_the_same_values_when_read_again() -> None:
     assert parser.page(PAGE) == parser.page(PAGE)
 
 
+def test_page_with_the_same_counts_has_its_own_time_and_other_values() -> None:
+    parser, target = Parser(), Target("default", "digits-stable-1")
+    first = parser.page(PAGE, {target})
+    later = parser.page(
+        PAGE.replace("1790000000.125", "1790000005").replace(
+            "envoy_start_time_seconds 178", "envoy_start_time_seconds 179"
+        ),
+        {target},
+    )
+    assert (later.read_at, later.started) == (1790000005.0, 1790000000.25)
+    assert (later.counts, later.buckets) == (first.counts, first.buckets)
+    assert later.counts is first.counts
+    assert parser.page(PAGE, frozenset()).buckets == {}
+
+
+def test_page_with_other_counts_is_parsed_again() -> None:
+    parser, target = Parser(), Target("default", "digits-stable-1")
+    parser.page(PAGE)
+    changed = PAGE.replace("} 120", "} 121")
+    assert parser.page(changed).counts[target].received == 121
+    assert (
+        parser.page(changed + f"slipway_requests_received_total{{{D.text}}} 9\n").counts[target].received
+        == 130
+    )
+
+
 def test_activators_page_has_the_held_requests() -> None:
     page = Parser().page(ActivatorMetrics(lambda: [(D, 7)]).page())
     assert page.activator
