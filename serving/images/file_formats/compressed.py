@@ -14,10 +14,11 @@ from serving.images.file_formats.pickles import is_pickle
 
 _STREAMS = re.compile(
     rb"\x1f\x8b\x08|BZh[1-9](1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x5d\0.{11}\0|"
-    rb"\x04\x22\x4d\x18|\x28\xb5\x2f\xfd|ZF0x",
+    rb"\x04\x22\x4d\x18|\x28\xb5\x2f\xfd|ZF0x|ZF[\s+\-_xX0-9a-fA-F]{17}",
     re.DOTALL,
 )
-"""gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and a format of joblib before 0.10."""
+"""gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and a format of joblib before 0.10, whose size is any
+number that `int` reads in base 16."""
 _ZLIB = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
 """zlib's header is two bytes, and text may begin with two of them (`x^`)."""
 _PIECE = 256

@@ -25,6 +25,8 @@ _EFFECTS = frozenset(
 _NAMED = frozenset({"GLOBAL", "INST"})
 """Opcodes with two lines as their argument: a module, and a name in it."""
 _SPACE = re.compile(rb"\s")
+_NO_MODULE = re.compile(rb"[^\w.\-\x80-\xff]")
+"""Bytes that no name of a module has: the unpickler fails at it, and text goes on."""
 _LENGTH_BYTES = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
@@ -101,7 +103,7 @@ def is_pickle(content: Content) -> bool:
 
 
 def _walk(content: Content) -> bool:
-    stack, at, has_protocol, has_import = _Stack(), 0, False, False
+    stack, at, has_protocol, has_import, has_plain_import = _Stack(), 0, False, False, False
     for _ in range(MAX_OPCODES):
         opcode = _OPCODES.get(content.read(at, 1))
         if opcode is None:
@@ -111,12 +113,13 @@ def _walk(content: Content) -> bool:
             return False
         has_protocol |= opcode.name == "PROTO"
         has_import |= opcode.name in _IMPORTS
+        has_plain_import |= opcode.name in _IMPORTS and not _has_space(content, at + 1, end - 1, opcode)
         if has_import and opcode.name in _EFFECTS:
             return True
         at = end
         if opcode.name == "STOP":
-            if has_protocol or has_import or at == content.size:
-                return has_protocol or has_import
+            if has_protocol or has_plain_import or at == content.size:
+                return has_protocol or has_plain_import
             stack = _Stack()  # a program may load several pickles of a file, one after another
     return True
 
@@ -135,21 +138,29 @@ def _end_of_argument(content: Content, at: int, opcode: _Opcode) -> int | None:
 
 
 def _end_of_names(content: Content, at: int) -> int | None:
-    """Return the offset behind a module and a name; None for lines with spaces, which are text."""
-    for _ in range(2):
-        begin, line, newline = at, b"", b""
-        while not newline:
-            block = content.beginning(at, _BLOCK)
-            line, newline, _ = block.partition(b"\n")
-            at += len(line)
-            if _SPACE.search(line) or (not newline and at >= content.size):
-                return None
-            if not newline and (len(block) < _BLOCK or at - begin >= LONGEST_LINE):
-                raise Unexamined
-        if at == begin:
+    """Return the offset behind a module and a name; None if the first line is no name of a module.
+
+    The name may be any text: `unittest.mock.call` has every attribute.
+    """
+    for begin in range(at, at + LONGEST_LINE, _BLOCK):
+        line, newline, _ = content.beginning(begin, _BLOCK).partition(b"\n")
+        if _NO_MODULE.search(line):
             return None
-        at += 1
-    return at
+        if newline:
+            end = begin + len(line) + 1
+            return _end_of_line(content, end) if end > at + 1 else None
+        if len(line) < _BLOCK:
+            break
+    if begin + len(line) >= content.size:
+        return None
+    raise Unexamined
+
+
+def _has_space(content: Content, at: int, end: int, opcode: _Opcode) -> bool:
+    """Whether the lines of an import have spaces, as text: only an effect makes that a pickle."""
+    if opcode.name not in _NAMED or end - at > _BLOCK:
+        return False
+    return any(_SPACE.search(line) for line in content.read(at, end - at).split(b"\n"))
 
 
 def _end_of_line(content: Content, at: int) -> int | None:

@@ -138,6 +138,8 @@ def test_a_packed_pickle_has_code_under_any_name(path: str, packed: str) -> None
 def test_a_packed_pickle_of_text_alone_is_compressed() -> None:
     """As text that begins like zlib is none."""
     assert format_of("notes.txt", b"ZF0x1c                x^") == ("Compressed", True)
+    for size in (b"2f", b"+0x2f", b"0X2f", b" 0x2f", b"2_f"):
+        assert format_of("notes.txt", b"ZF" + size.ljust(19) + b"x^") == ("Compressed", True)
     for text in (b"x^", b"x^2 + y^2\n", b"x^2\n", b"x^" + b"words " * 9):
         assert format_of("notes.txt", text) == ("Text", False), text
 
@@ -270,6 +272,17 @@ def test_a_call_in_a_later_pickle_of_a_file_is_a_pickle(protocol: int) -> None:
 )
 def test_a_change_of_an_import_is_a_pickle_also_if_the_program_fails_behind_it(program: bytes) -> None:
     assert format_of("labels.txt", program) == ("Pickle", True)
+
+
+@pytest.mark.parametrize("name", [b"call.a b", b"call.", b"call.a\tb"])
+def test_an_import_by_a_name_with_spaces_is_followed_to_the_effect_behind_it(name: bytes) -> None:
+    program = b"K\xc2\x80\x04cunittest.mock\n" + name + b"\n0" + pickled(protocol=0)
+    assert format_of("deep/model.onnx.data", program) == ("Pickle", True)
+
+
+def test_columns_by_name_and_numbers_without_zeros_are_text() -> None:
+    assert format_of("table.csv", b"const_p1,const_p2\n.7376958,.2623042\n.5,.5\n") == ("Text", False)
+    assert format_of("notes.txt", b"contents\nA list of names\n.gitignore\n") == ("Text", False)
 
 
 class Recorder:
