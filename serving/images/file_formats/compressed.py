@@ -17,8 +17,8 @@ _STREAMS = re.compile(
     rb"\x04\x22\x4d\x18|\x28\xb5\x2f\xfd|ZF0x|ZF[\s+\-_xX0-9a-fA-F]{17}",
     re.DOTALL,
 )
-"""gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and joblib's format before 0.10, whose size
-is any number that `int` reads in base 16."""
+"""gzip, bzip2, xz, lzma (whose data begin with a zero), lz4, zstd, and joblib's format before 0.10, whose
+size is any number that `int` reads in base 16."""
 _ZLIB = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
 """zlib's header is two bytes, and text may begin with two of them (`x^`)."""
 _PIECE = 256
