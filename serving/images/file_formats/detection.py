@@ -165,6 +165,9 @@ def _archive(path: str, content: Content, *, is_nested: bool = False) -> FileFor
 
 
 def _member(name: str, content: Content, *, is_nested: bool) -> FileFormat:
-    if archives.is_zip(content):
-        return ARCHIVE if is_nested else _archive(name, content, is_nested=True)
-    return detect(name, content)
+    if not archives.is_zip(content):
+        return detect(name, content)
+    # The directory of a zip is at its end, so that other bytes may stand before it.
+    if (code := _by_name(name) or _by_bytes(content)) is not None:
+        return code
+    return ARCHIVE if is_nested else _archive(name, content, is_nested=True)

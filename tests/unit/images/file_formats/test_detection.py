@@ -280,6 +280,11 @@ def test_an_import_by_a_name_with_spaces_is_followed_to_the_effect_behind_it(nam
     assert format_of("deep/model.onnx.data", program) == ("Pickle", True)
 
 
+def test_a_member_that_is_a_pickle_with_an_archive_behind_it_is_a_pickle() -> None:
+    objects = npy(np.array([None], dtype=object)) + zipped({"a.npy": npy()})
+    assert format_of("weights.npz", zipped({"a.npy": objects})) == ("Pickle", True)
+
+
 def test_columns_by_name_and_numbers_without_zeros_are_text() -> None:
     assert format_of("table.csv", b"const_p1,const_p2\n.7376958,.2623042\n.5,.5\n") == ("Text", False)
     assert format_of("notes.txt", b"contents\nA list of names\n.gitignore\n") == ("Text", False)
