@@ -18,7 +18,7 @@ MACHINES = tuple(namespaces.SECCOMP)
 ACTIONS = Path("/proc/sys/kernel/seccomp/actions_avail")
 """Exists where the kernel has filters."""
 
-# Most of what Docker's default profile refuses (https://docs.docker.com/engine/security/seccomp/), and
+# Most calls that Docker's default profile refuses (https://docs.docker.com/engine/security/seccomp/), and
 # ptrace.
 DENIED = (
     # Namespaces and mounts. In a user namespace of its own, a process has every capability.

@@ -189,6 +189,6 @@ async def test_prober_proves_a_container_by_its_answer(tmp_path: Path) -> None:
             return await prober.verdict("default", BackendProbe(name, (method,), h2c=True))
 
         assert await verdict("ready-a") is None
-        assert await verdict("plain-a") is None, "it has no such method, and has said so"
+        assert await verdict("plain-a") is None, "UNIMPLEMENTED is an answer of the server"
         assert (await verdict("away-a") or "").startswith(f"gRPC {method}: UNAVAILABLE ")
         assert (await verdict("missing") or "").startswith(f"gRPC {method}: NOT_FOUND ")

@@ -101,7 +101,8 @@ def _copy_entries(fds: dict[str, int], target: int) -> None:
 
 def _entries(directory: int) -> dict[str, int]:
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-    return {name: os.open(name, flags, dir_fd=directory) for name in os.listdir(_path(directory))}  # noqa: PTH208 as above
+    names = os.listdir(_path(directory))  # noqa: PTH208 as above
+    return {name: os.open(name, flags, dir_fd=directory) for name in names}
 
 
 def _new_root() -> None:
