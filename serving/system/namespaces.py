@@ -54,12 +54,18 @@ def filter_system_calls(program: bytes) -> None:
 
     Needs `PR_SET_NO_NEW_PRIVS`.
     """
+    add_filter(program, _SPEC_ALLOW)
+
+
+def add_filter(program: bytes, flags: int) -> int:
+    """Install a filter with the flags of seccomp(2); return the call's result."""
     number = SECCOMP[os.uname().machine]
     filter_ = _Program(len(program) // _INSTRUCTION, program)
-    result = _libc.syscall(
-        ctypes.c_long(number), _SET_MODE_FILTER, ctypes.c_ulong(_SPEC_ALLOW), ctypes.byref(filter_)
+    result: int = _libc.syscall(
+        ctypes.c_long(number), _SET_MODE_FILTER, ctypes.c_ulong(flags), ctypes.byref(filter_)
     )
-    _check(result, "seccomp")
+    _check(min(result, 0), "seccomp")
+    return result
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
+GATEWAY_MARK = 0x534C57
+"""SO_MARK of the connections of the gateway and the node to replicas, socket(7): "SLW". Setting it needs
+CAP_NET_ADMIN."""
 _CONNECT_SECONDS = 1.0
 """Longest wait for a connection to this machine itself."""
 
@@ -61,17 +64,24 @@ def share(listener: socket.socket) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
-def reserve(host: str, port: int) -> socket.socket:
+def reserve(host: str, port: int, user: int | None = None) -> socket.socket:
     """Return a socket that keeps other users from a TCP port, also while no process listens there.
 
-    It does not listen itself: connections are refused meanwhile. Listeners of this user bind the port after
+    It does not listen itself: connections are refused meanwhile. Listeners of the user bind the port after
     `share`.
+
+    Args:
+        host: a literal address.
+        port: its number.
+        user: the user id for which the port is reserved, which only root may set; None for this process's.
 
     Raises:
         OSError: another user has the port, or a socket that does not share it.
     """
     reserved = socket.socket(family(host))
     try:
+        if user is not None:
+            os.fchown(reserved.fileno(), user, user)
         # Without SO_REUSEADDR: of two sockets with it that do not listen yet, each could take the other's
         # port.
         share(reserved)
@@ -80,3 +90,22 @@ def reserve(host: str, port: int) -> socket.socket:
         reserved.close()
         raise
     return reserved
+
+
+def mark(sock: socket.socket) -> None:
+    """Mark the packets of a socket that is not connected yet as the gateway's or the node's.
+
+    Raises:
+        PermissionError: this process has no CAP_NET_ADMIN.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, GATEWAY_MARK)
+
+
+def can_mark() -> bool:
+    """Return whether this process may `mark` its sockets."""
+    with socket.socket() as probe:
+        try:
+            mark(probe)
+        except PermissionError:
+            return False
+    return True

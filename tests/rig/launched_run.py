@@ -25,6 +25,7 @@ def launched(run: RunDirectory, log: Path, script: str) -> Iterator[Started]:
         "cwd": "/tmp",
         "log": str(log),
         "log_bytes": 1000,
+        "binding": None,
         "cores": [],
         "user": None,
         "view": None,

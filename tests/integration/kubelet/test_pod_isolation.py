@@ -203,12 +203,11 @@ async def test_data_directory_is_not_mounted_when_a_link_leads_there(
     await remove(kube, name)
 
 
-async def test_pod_whose_address_another_user_has_taken_is_not_ready(kube: Kube, node: NodeProcess) -> None:
+async def test_pod_whose_undeclared_port_another_user_has_taken_is_not_ready(
+    kube: Kube, node: NodeProcess
+) -> None:
     readiness = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1}
-    await kube.create(
-        kinds.POD,
-        pod(NAMESPACE, "robbed", WAITS, readinessProbe=readiness, ports=[{"containerPort": 8080}]),
-    )
+    await kube.create(kinds.POD, pod(NAMESPACE, "robbed", WAITS, readinessProbe=readiness))
     stored = await until(kube, NAMESPACE, "robbed", lambda p: "running" in main_status(p).get("state", {}))
     with answering(stored["status"]["podIP"]) as asked:
         await until_event(kube, "robbed", "is taken by a process of user 0, not of this Pod")

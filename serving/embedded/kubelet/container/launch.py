@@ -25,7 +25,14 @@ from serving.embedded.kubelet.zygote import eligibility
 from serving.embedded.kubelet.zygote.client import ForkedProcess, ForkRequest
 from serving.embedded.kubelet.zygote.eligibility import ZygoteKey
 from serving.embedded.kubelet.zygote.pool import name_of
-from serving.embedded.pod_spec import cpuset, environment, gpu_limits, resource_limits, volume_mounts
+from serving.embedded.pod_spec import (
+    cpuset,
+    environment,
+    gpu_limits,
+    resource_limits,
+    tcp_ports,
+    volume_mounts,
+)
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.objects import Object
@@ -126,10 +133,26 @@ async def prepare(
         "filter": node.system_calls.program.hex(),
         "view": _isolated_files(node, run, mounts) if node.isolation else None,
         "listeners": 0 if socket_path is None else 1,
+        "binding": _binding(pod, container, identity),
     }
     fetch = sum(image.fetch for image in volumes_.images)
     verify = sum(image.verify for image in volumes_.images)
     return Launch(node, pod, container, run, specification, socket_path, fetch, verify)
+
+
+def _binding(pod: Object, container: Object, identity: PodIdentity) -> dict[str, Any] | None:
+    """Return which ports the shim binds for the container, for `port_binding.PortBinder`; None for none."""
+    ports = tcp_ports.of_container(container, identity)
+    if identity.user is None or not ports:
+        return None
+    gateway_port = tcp_ports.gateway_port(pod["metadata"])
+    return {
+        "address": identity.address,
+        "user": identity.user,
+        "ports": ports,
+        "gateway_port": gateway_port if sockets.can_mark() else None,
+        "mark": sockets.GATEWAY_MARK,
+    }
 
 
 def _socket_path(node: Node, container: Object, identity: PodIdentity) -> Path | None:

@@ -31,7 +31,8 @@ import sys
 import time
 
 from serving.embedded.kubelet.container import sandbox
-from serving.system import atomic_file, descriptors, locks, namespaces, procfs
+from serving.embedded.kubelet.container.port_binding import PortBinder
+from serving.system import atomic_file, bind_notification, descriptors, locks, namespaces, procfs
 
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:
@@ -191,6 +192,8 @@ class PendingProcess:
         if not raw:
             os._exit(0)
         self.spec = json.loads(raw)
+        shim = fcntl.fcntl(spec_reader, fcntl.F_DUPFD_CLOEXEC, descriptors.FIRST_PASSED + descriptors.MOST)
+        os.close(spec_reader)
         try:
             os.setsid()
             _listen_on(passed, self.spec["env"])
@@ -198,6 +201,11 @@ class PendingProcess:
             for number in (signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             sandbox.enter(self.spec)
+            if self.spec["binding"] is not None:
+                notifications = bind_notification.install()
+                descriptors.send(shim, b"notifications", [notifications])
+                os.close(notifications)
+            os.close(shim)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             run_program(self.spec)
         except OSError as error:
@@ -265,13 +273,19 @@ def _reap(main: int) -> int | None:
     return status
 
 
-def _copy_output(main: int, output: int, wakeup: int, log: Log) -> int:
-    """Copy output to the log until the main process ends; return its wait status."""
+def _copy_output(main: int, output: int, wakeup: int, log: Log, binder: PortBinder | None) -> int:
+    """Copy output to the log, and bind ports, until the main process ends; return its wait status."""
     poll = select.poll()
+    if binder is not None:
+        poll.register(binder.listener, select.POLLIN)
     poll.register(output, select.POLLIN)
     poll.register(wakeup, select.POLLIN)
     while True:
-        for fd, _ in poll.poll():
+        for fd, event in poll.poll():
+            if binder is not None and fd == binder.listener:
+                if not event & select.POLLIN or not binder.answer():
+                    poll.unregister(fd)
+                continue
             data = os.read(fd, CHUNK)
             if fd == wakeup:
                 status = _reap(main)
@@ -314,10 +328,11 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
     os.close(agent)
     with contextlib.suppress(OSError):
         descriptors.send(process.spec_writer, json.dumps(spec).encode(), listeners)
+    binder = _port_binder(process.spec_writer, spec["binding"])
     for fd in (process.spec_writer, *listeners):
         os.close(fd)
     start_error = os.read(process.start_error, 4096).decode(errors="replace")  # ends when the program runs
-    status = _copy_output(process.pid, process.output, process.wakeup, log)
+    status = _copy_output(process.pid, process.output, process.wakeup, log, binder)
     _finish(spec, process.output, log)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     content = {
@@ -330,6 +345,16 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
         select.select([], [], [], FULL_DISK_SECONDS)
     if not spec["join"]:
         _remove_cgroups(spec["cgroups"])
+
+
+def _port_binder(process: int, binding: dict[str, Any] | None) -> PortBinder | None:
+    """Return the binder of the container's ports; None if it has none, or could not be started."""
+    if binding is None:
+        return None
+    with contextlib.suppress(OSError):
+        for listener in descriptors.receive(process)[1]:
+            return PortBinder(listener, binding)
+    return None
 
 
 def _remove_cgroups(groups: list[str]) -> None:

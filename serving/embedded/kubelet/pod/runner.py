@@ -21,10 +21,11 @@ from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
 from serving.embedded.kubelet.pod.containers import Containers
 from serving.embedded.kubelet.pod.lifecycle import Blocked
+from serving.embedded.kubelet.pod.reserved_ports import ReservedPorts
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
-from serving.embedded.pod_spec import gpu_limits, qos, resource_limits, rules, socket_port
+from serving.embedded.pod_spec import gpu_limits, qos, resource_limits, rules, tcp_ports
 from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object, is_deleting
@@ -52,6 +53,7 @@ class PodRunner:
         self._gone = asyncio.Event()
         """Set when the Pod no longer exists in the API, so that its end need not wait."""
         self._identity = PodIdentity("", None)
+        self._ports = ReservedPorts()
         self._seen_at = clock.now()
         self._starts: dict[str, start_trace.NodeStart] = {}
         """Starts by this runner of containers that are not ready yet."""
@@ -90,6 +92,8 @@ class PodRunner:
             await self._bind()
             self._identity = self._assign_identity()
             self._adopt_runs()
+            with contextlib.suppress(errors.Temporary, OSError):
+                self._reserve_ports()  # else before the next start
             while not self._must_end():
                 self._containers.changed.clear()
                 steps = self._next_steps()
@@ -104,6 +108,7 @@ class PodRunner:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._ports.release()
 
     async def _bind(self) -> None:
         """Bind a Pod without a node to this one: the API deletes unbound Pods without a grace period."""
@@ -151,7 +156,7 @@ class PodRunner:
         identity = self._node.identities.new(
             ports,
             user=self._node.mps.user if shares_gpu else None,
-            socket_port=socket_port.requested(self.pod["metadata"]),
+            socket_port=tcp_ports.socket_port(self.pod["metadata"]),
         )
         meta = self.pod["metadata"]
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)
@@ -159,6 +164,12 @@ class PodRunner:
             {**identity.record(), "namespace": meta["namespace"], "name": meta["name"], "grace": grace}
         )
         return identity
+
+    def _reserve_ports(self) -> None:
+        """Keep other users from the Pod's address: as `ReservedPorts.reserve`."""
+        self._ports.reserve(
+            self._identity, tcp_ports.of_containers(self._containers.specs.values(), self._identity)
+        )
 
     def _monitor(self, run: RunDirectory, started: Started | None = None) -> None:
         monitor = ContainerMonitor(
@@ -187,6 +198,7 @@ class PodRunner:
         seen_at = clock.now() if run.index else self._seen_at
         try:
             self._refuse_unsupported()
+            self._reserve_ports()
             prepared = await launch.prepare(
                 self._node, self.pod, self._containers.specs[name], directory, self._identity
             )

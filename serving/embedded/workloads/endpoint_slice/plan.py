@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from serving.embedded.pod_spec import socket_port
+from serving.embedded.pod_spec import tcp_ports
 from serving.embedded.workloads import naming, pods
 from serving.objects import Object, is_deleting
 from serving.resources import conditions, kinds, names
@@ -58,7 +58,7 @@ def relevant(pod: Object | None) -> object:
     return (
         meta["uid"],
         meta.get("labels"),
-        socket_port.requested(meta),
+        tcp_ports.socket_port(meta),
         is_deleting(pod),
         status.get("podIP"),
         status.get("phase") in ("Succeeded", "Failed"),
@@ -102,7 +102,7 @@ def _ports(service: Object, pod: Object) -> list[Object]:
         number = _target(port.get("targetPort", port["port"]), port["port"], protocol, pod)
         if number is not None:
             entry = {"name": port.get("name") or "", "port": number, "protocol": protocol}
-            if number == socket_port.requested(pod["metadata"]):
+            if number == tcp_ports.socket_port(pod["metadata"]):
                 entry["appProtocol"] = names.UNIX_PROTOCOL
             elif port.get("appProtocol"):
                 entry["appProtocol"] = port["appProtocol"]

@@ -1,0 +1,127 @@
+"""Binds a container's ports for it, so that its sockets get what other users cannot take: its Pod's address.
+
+The node keeps each port reserved for the Pod's user (`pod.reserved_ports`); a container that binds the port
+itself would have to share it by SO_REUSEPORT. The shim does so at each bind(2), for any server. Standard
+library only, as `sandbox`.
+"""
+
+from __future__ import annotations
+
+import _socket
+import ctypes
+import errno
+import struct
+
+from serving.system import bind_notification, socket_diag
+
+TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
+if TYPE_CHECKING:
+    from typing import Any
+
+    from serving.system.bind_notification import BindCall
+
+_MAPPED = bytes(10) + b"\xff\xff"
+"""First bytes of an IPv6 address that is an IPv4 address (RFC 4291)."""
+# <asm-generic/socket.h>, <linux/bpf_common.h>
+_SO_ATTACH_FILTER, _SO_LOCK_FILTER = 26, 44
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_MARK_AT = 0xFFFFF000 + 20
+"""SKF_AD_OFF + SKF_AD_MARK, bpf(4): the mark (SO_MARK) of the packet's sender."""
+_WHOLE = 0xFFFFFFFF
+
+
+def requested_port(address: bytes, pod_address: str) -> int | None:
+    """Return the port of a struct sockaddr if a socket bound to it would accept the Pod's connections.
+
+    Args:
+        address: of family AF_INET or AF_INET6, maybe cut short.
+        pod_address: an IPv4 address.
+    """
+    family = int.from_bytes(address[:2], "little")
+    port = int.from_bytes(address[2:4], "big")
+    own = _socket.inet_aton(pod_address)
+    if family == _socket.AF_INET and len(address) >= 16:
+        return port if address[4:8] in (bytes(4), own) else None
+    if family == _socket.AF_INET6 and len(address) >= 24:
+        return port if address[8:24] in (bytes(16), _MAPPED + bytes(4), _MAPPED + own) else None
+    return None
+
+
+class PortBinder:
+    """Answers the notifications of one container."""
+
+    def __init__(self, listener: int, spec: dict[str, Any]) -> None:
+        """Answer the calls that `listener` receives.
+
+        Args:
+            listener: the descriptor of `bind_notification.install`.
+            spec: the `address` of the Pod, the container's `ports`, the Pod's `user`, and of `gateway_port`,
+                if not None, the `mark` of all packets that it accepts.
+        """
+        self.listener = listener
+        self._spec = spec
+
+    def answer(self) -> bool:
+        """Answer a call; return False once the container has no process that could call."""
+        try:
+            call = bind_notification.receive(self.listener)
+        except OSError:
+            return False
+        if call is not None:
+            try:
+                error = self._bind(call)
+            except OSError as failure:
+                error = failure.errno or errno.EACCES
+            bind_notification.respond(self.listener, call, error)
+        return True
+
+    def _bind(self, call: BindCall) -> int | None:
+        """Bind the call's socket, if it is one for a port of the container.
+
+        Returns 0, the error number, or None if the kernel should execute the call.
+        """
+        try:
+            port = requested_port(call.address(), self._spec["address"])
+            if port is None or port not in self._spec["ports"]:
+                return None
+            bound = _socket.socket(fileno=call.open_socket())
+        except OSError:
+            return None  # an address or a descriptor that the kernel refuses, too
+        try:
+            return self._bind_socket(bound, port) if _can_accept(bound) else None
+        finally:
+            bound.close()
+
+    def _bind_socket(self, bound: _socket.socket, port: int) -> int:
+        address = self._spec["address"]
+        # Shared ports are for those who ask for them: else a second server would get half of the connections.
+        is_shared = bound.getsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT)
+        if not is_shared and socket_diag.listener(address, port) == self._spec["user"]:
+            return errno.EADDRINUSE
+        bound.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT, 1)
+        if port == self._spec["gateway_port"]:
+            _accept_only(bound, self._spec["mark"])
+        bound.bind((address if bound.family == _socket.AF_INET else f"::ffff:{address}", port))
+        return 0
+
+
+def _can_accept(bound: _socket.socket) -> bool:
+    """Whether this is a TCP socket that could listen at an IPv4 address."""
+    if bound.family not in (_socket.AF_INET, _socket.AF_INET6) or bound.type != _socket.SOCK_STREAM:
+        return False
+    is_ipv6 = bound.family == _socket.AF_INET6
+    return not (is_ipv6 and bound.getsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY))
+
+
+def _accept_only(bound: _socket.socket, mark: int) -> None:
+    """Drop all packets without this mark, of the connections that the socket will accept, too, for ever."""
+    instructions = (
+        (_LOAD, 0, 0, _MARK_AT),
+        (_IF_EQUAL, 0, 1, mark),
+        (_RETURN, 0, 0, _WHOLE),
+        (_RETURN, 0, 0, 0),
+    )
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *i) for i in instructions))
+    filter_ = struct.pack("@HP", len(instructions), ctypes.addressof(program))  # struct sock_fprog
+    bound.setsockopt(_socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+    bound.setsockopt(_socket.SOL_SOCKET, _SO_LOCK_FILTER, 1)

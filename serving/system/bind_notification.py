@@ -1,0 +1,173 @@
+"""Lets a process decide on each bind(2) of another process and its children: seccomp_unotify(2). Imports
+little.
+
+The observed process calls `install`; the other process receives and answers the notifications. It knows the
+observed processes by their ids in its own PID namespace, and reads them by system calls alone, never by
+their /proc.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+
+from serving.system import namespaces
+
+TYPE_CHECKING = False  # as type checkers read it; `typing` costs memory in every container shim
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# <asm/unistd.h>, by machine
+BIND: Mapping[str, int] = {"x86_64": 49, "aarch64": 200}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_TGKILL = {"x86_64": 234, "aarch64": 131}
+_PROCESS_VM_READV = {"x86_64": 310, "aarch64": 270}
+_PIDFD_GETFD = 438
+# <linux/audit.h>
+_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_IPPROTO_MPTCP = 262
+# <linux/bpf_common.h>: BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_INSTRUCTION = struct.Struct("=HBBI")
+"""struct sock_filter: code, jump if true, jump if false, operand."""
+# <linux/seccomp.h>
+_RET_ALLOW, _RET_USER_NOTIF, _RET_ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
+_NUMBER_AT, _ARCHITECTURE_AT, _PROTOCOL_AT = 0, 4, 16 + 2 * 8
+"""Offsets in struct seccomp_data; the protocol is the third argument of socket(2), whose low half is first
+on these little-endian machines."""
+_SPEC_ALLOW, _NEW_LISTENER, _WAIT_KILLABLE_RECV = 4, 8, 32
+_NOTIF_RECV, _NOTIF_SEND = 0xC0502100, 0xC0182101
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")
+"""struct seccomp_notif: id, pid, flags, and struct seccomp_data: number, architecture, address, arguments."""
+_RESPONSE = struct.Struct("=QqiI")
+"""struct seccomp_notif_resp: id, result, error, flags."""
+_FLAG_CONTINUE = 1
+_MOST_THREADS = 4096
+"""The most thread ids below that of a thread at which its process is looked for."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _system_call(number: int, *arguments: object) -> int:
+    result: int = _libc.syscall(ctypes.c_long(number), *arguments)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), f"system call {number}")
+    return result
+
+
+class _Vector(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class BindCall:
+    """A call of bind(2) that waits for `respond`."""
+
+    def __init__(self, fields: tuple[int, ...]) -> None:
+        self.id, self.thread = fields[0], fields[1]
+        self.descriptor = ctypes.c_int(fields[6]).value
+        self._address, self._length = fields[7], ctypes.c_uint(fields[8]).value
+
+    def address(self) -> bytes:
+        """Return the struct sockaddr of the call.
+
+        Raises:
+            OSError: the thread is gone, or has no such memory.
+        """
+        size = min(self._length, 128)  # sizeof(struct sockaddr_storage)
+        buffer = ctypes.create_string_buffer(size)
+        local = _Vector(ctypes.cast(buffer, ctypes.c_void_p), size)
+        remote = _Vector(self._address, size)
+        number = _PROCESS_VM_READV[os.uname().machine]
+        read = _system_call(
+            number,
+            ctypes.c_int(self.thread),
+            ctypes.byref(local),
+            ctypes.c_ulong(1),
+            ctypes.byref(remote),
+            ctypes.c_ulong(1),
+            ctypes.c_ulong(0),
+        )
+        return buffer.raw[:read]
+
+    def open_socket(self) -> int:
+        """Return a descriptor of this process for the open file of the call's descriptor.
+
+        Raises:
+            OSError: the thread is gone, or has no such descriptor.
+        """
+        process = os.pidfd_open(self._process())
+        try:
+            return _system_call(
+                _PIDFD_GETFD, ctypes.c_int(process), ctypes.c_int(self.descriptor), ctypes.c_uint(0)
+            )
+        finally:
+            os.close(process)
+
+    def _process(self) -> int:
+        """Return the id of the thread's process: a pidfd needs it, and threads have later ids than it."""
+        number = _TGKILL[os.uname().machine]
+        for process in range(self.thread, max(self.thread - _MOST_THREADS, 1), -1):
+            try:
+                _system_call(number, ctypes.c_int(process), ctypes.c_int(self.thread), ctypes.c_int(0))
+            except ProcessLookupError:
+                continue
+            return process
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), f"thread {self.thread}")
+
+
+def install() -> int:
+    """Notify of each bind(2) of this thread and its children; return the descriptor of the notifications.
+
+    Needs `PR_SET_NO_NEW_PRIVS`. Sockets of MPTCP can no longer be made, as they take no filters of packets;
+    programs that prefer MPTCP, such as Go's, use TCP then.
+
+    Raises:
+        OSError: the kernel is older than 5.5, or another process receives notifications of this one.
+    """
+    machine = os.uname().machine
+    instructions = [
+        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_IF_EQUAL, 0, 6, _ARCHITECTURE[machine]),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_IF_EQUAL, 5, 0, BIND[machine]),
+        (_IF_EQUAL, 0, 3, _SOCKET[machine]),
+        (_LOAD, 0, 0, _PROTOCOL_AT),
+        (_IF_EQUAL, 0, 1, _IPPROTO_MPTCP),
+        (_RETURN, 0, 0, _RET_ERRNO | errno.EPROTONOSUPPORT),
+        (_RETURN, 0, 0, _RET_ALLOW),
+        (_RETURN, 0, 0, _RET_USER_NOTIF),
+    ]
+    program = b"".join(_INSTRUCTION.pack(*instruction) for instruction in instructions)
+    flags = _NEW_LISTENER | _SPEC_ALLOW
+    try:
+        # A signal of Go's scheduler does not interrupt and repeat the call; before Linux 5.19 it may.
+        return namespaces.add_filter(program, flags | _WAIT_KILLABLE_RECV)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return namespaces.add_filter(program, flags)
+
+
+def receive(listener: int) -> BindCall | None:
+    """Return the next call; None if its thread has ended meanwhile."""
+    content = bytearray(_NOTIFICATION.size)
+    try:
+        fcntl.ioctl(listener, _NOTIF_RECV, content)
+    except (FileNotFoundError, InterruptedError):
+        return None
+    return BindCall(_NOTIFICATION.unpack(content))
+
+
+def respond(listener: int, call: BindCall, error: int | None) -> None:
+    """End a call with an error number, 0 for success; None lets the kernel execute it."""
+    flags = _FLAG_CONTINUE if error is None else 0
+    try:
+        fcntl.ioctl(listener, _NOTIF_SEND, _RESPONSE.pack(call.id, 0, -(error or 0), flags))
+    except FileNotFoundError:
+        return  # the thread has ended meanwhile
