@@ -22,7 +22,7 @@ from serving import clock, errors
 from serving.kube import Key
 from serving.objects import Object
 from serving.resources import names
-from serving.system import http_reading
+from serving.system import addresses, http_reading
 
 log = logging.getLogger(__name__)
 
@@ -154,10 +154,10 @@ class Backfill:
         span = prometheus.RangeQuery(job.query, end - DAYS * 86_400, end, STEP_SECONDS)
         rates = await prometheus.over_time(session, self._server, span)
         if not rates:
-            log.info("%s has no load of %s", prometheus.shown(self._server), job.key)
+            log.info("%s has no load of %s", addresses.without_credentials(self._server), job.key)
             return False
         job.restore_history(await asyncio.to_thread(warmed, job.config, rates))
         hours = len(rates) * STEP_SECONDS / 3600
-        server = prometheus.shown(self._server)
+        server = addresses.without_credentials(self._server)
         await job.emit(HISTORY_READ, f"{hours:.0f} hours of the target's load were read from {server}")
         return True

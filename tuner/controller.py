@@ -11,6 +11,7 @@ from serving import engines, errors
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
 from serving.objects import Object, is_deleting
+from serving.planning.models.version import blocked
 from serving.resources import kinds
 from serving.resources.engine import Engine
 from serving.resources.trial import FINISHED
@@ -68,8 +69,8 @@ class ExperimentController:
             return None
         plan = await self._worker.plan(self._request(experiment))
         current = self._experiments.get(*key)
-        if current is None or current["metadata"]["uid"] != experiment["metadata"]["uid"]:
-            return None  # deleted meanwhile; a new experiment of this name has a reconcile of its own
+        if current is None or _generation(current) != _generation(experiment):
+            return None  # deleted, replaced or changed meanwhile: that change has a reconcile of its own
         await self._carry_out(experiment, plan)
         return None
 
@@ -145,6 +146,8 @@ class ExperimentController:
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         """Reconcile experiments that name the version, or whose Inference does; experiments are few."""
+        if before is not None and after is not None and version_inputs(before) == version_inputs(after):
+            return
         key = Key.of(after or before or {})
         self._wake(key, "modelVersion")
         for experiment in self._experiments.by_index(_NAMESPACE, key.namespace):
@@ -168,6 +171,12 @@ def _without_status(experiment: Object) -> Object:
     """Return the metadata that users write; the generation stands for the spec."""
     own = ("resourceVersion", "managedFields")
     return {key: value for key, value in experiment["metadata"].items() if key not in own}
+
+
+def version_inputs(version: Object) -> tuple[str, str, str, str]:
+    """Return what plans read of a ModelVersion beside its name: uid, image, digest, and why it is blocked."""
+    status = version.get("status") or {}
+    return version["metadata"]["uid"], status.get("image", ""), status.get("digest", ""), blocked(version)
 
 
 def _generation(obj: Object) -> tuple[str, int]:

@@ -7,10 +7,9 @@ from typing import Any
 
 import aiohttp
 import orjson
-from yarl import URL
 
 from serving import errors
-from serving.system import http_reading
+from serving.system import addresses, http_reading
 
 TIMEOUT_SECONDS = 4.0
 """Timeout of an instant query: less than the time between two ticks."""
@@ -66,23 +65,17 @@ async def over_time(session: aiohttp.ClientSession, server: str, query: RangeQue
 async def _get(
     session: aiohttp.ClientSession, server: str, path: str, parameters: Mapping[str, str], seconds: float
 ) -> Any:
-    url = f"{server.rstrip('/')}/api/v1/{path}"
+    url, shown = f"{server.rstrip('/')}/api/v1/{path}", addresses.without_credentials(server)
+    if shown == addresses.INVALID:
+        raise errors.Unavailable(f"the address of the Prometheus is {shown}")
     try:
         page = await http_reading.get(session, url, limit=MOST_BYTES, seconds=seconds, query=parameters)
     except errors.Unavailable as error:
-        raise errors.Unavailable(f"{shown(server)}: {error}") from error
+        raise errors.Unavailable(f"{shown}: {error}") from error
     try:
         return orjson.loads(page.body)
     except ValueError as error:
-        raise errors.Unavailable(f"{shown(server)}: status {page.status}, and no JSON") from error
-
-
-def shown(server: str) -> str:
-    """Return a URL without its credentials, for messages."""
-    try:
-        return str(URL(server).with_user(None))
-    except ValueError:
-        return "the configured address"
+        raise errors.Unavailable(f"{shown}: status {page.status}, and no JSON") from error
 
 
 def values(answer: Any, start: float, end: float) -> dict[float, float]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from serving import errors
 from serving.resources.engine import Engine
+from serving.resources.formats import manifest_yaml
 
 _SUFFIX = ".yaml"
 
@@ -41,7 +42,8 @@ def _read(entries: Iterable[Traversable]) -> dict[str, Engine]:
 
 def _engine(entry: Traversable) -> Engine:
     try:
-        engine = Engine.model_validate(yaml.safe_load(entry.read_text()))
+        fields = yaml.load(entry.read_text(), manifest_yaml.Loader)  # noqa: S506 a SafeLoader
+        engine = Engine.model_validate(fields)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise errors.UserError(f"{entry}: {error}") from error
     except ValidationError as error:

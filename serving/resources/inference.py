@@ -234,6 +234,6 @@ class InferenceStatus(Base):
 
     url: Annotated[str, Field(description="Address for clients.")] = ""
     predictors: Annotated[list[PredictorStatus], Field(json_schema_extra=list_map("name"))] = []
-    traffic: Annotated[str, Field(description="Effective traffic split: `stable 90%, candidate 10%`.")] = ""
+    traffic: Annotated[str, Field(description="Effective traffic split: `stable 90%, canary 10%`.")] = ""
     observed_generation: int = 0
     conditions: Conditions = []

@@ -59,7 +59,8 @@ async def get(
         query: parameters to add to the address.
 
     Raises:
-        errors.Unavailable: no answer in time, a longer one, or a compressed one.
+        errors.Unavailable: no answer in time, a longer one, or a compressed one; or the address is invalid.
+            The message has no credentials of the address.
     """
     timeout = aiohttp.ClientTimeout(total=seconds)
     try:
@@ -76,5 +77,8 @@ async def get(
             return Page(response.status, bytes(body))
     except TimeoutError as error:
         raise errors.Unavailable(f"no answer within {seconds:g} s") from error
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError):
+        # Their messages, and a traceback of them, repeat the address with its password.
+        raise errors.Unavailable("the address is not a valid HTTP URL") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise errors.Unavailable(f"{type(error).__name__}: {error}") from error

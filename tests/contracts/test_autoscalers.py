@@ -178,7 +178,7 @@ async def test_a_predictor_is_refused_by_the_same_rules(kube: Kube, namespace: s
     assert "spec.predictors[0].autoScale.metrics[0]" in {cause.field for cause in caught.value.causes}
 
 
-BOTH = ["stable", "candidate"]
+BOTH = ["stable", "canary"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Reads the load of `slipway autoscale simulate` from a file or from a Prometheus."""
 
+import base64
 import datetime as dt
 import gzip
+import http.client
 import math
 import re
 import urllib.error
@@ -19,6 +21,7 @@ import orjson
 from autoscaler.simulate.workloads import traces
 from autoscaler.simulate.workloads.traces import BinTrace, Trace
 from serving import clock, errors
+from serving.system import addresses
 
 TIMEOUT_SECONDS = 30.0
 """Time limit of one query; Prometheus itself stops a query after 120 s."""
@@ -136,26 +139,34 @@ def _add(rates: Any, series: Sequence[Mapping[str, Any]], first: float, step: fl
 
 
 def _query(source: LoadSource, first: float, last: float, step: float) -> Sequence[Mapping[str, Any]]:
-    if not source.prometheus.startswith(("http://", "https://")):
-        raise errors.UserError(
-            f"--prometheus {source.prometheus!r} is not a URL such as http://prometheus.example:9090"
-        )
+    shown = addresses.without_credentials(source.prometheus)
+    if not shown.startswith(("http://", "https://")):
+        raise errors.UserError(f"--prometheus {shown!r} is not a URL such as http://prometheus.example:9090")
     parameters = {"query": source.query, "start": f"{first:.3f}", "end": f"{last:.3f}", "step": f"{step:g}"}
-    url = f"{source.prometheus.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(parameters)}"
+    url = f"{shown.rstrip('/')}/api/v1/query_range?{urllib.parse.urlencode(parameters)}"
+    request = urllib.request.Request(url)  # noqa: S310 - checked above
+    if shown != source.prometheus:
+        # urllib takes credentials of a URL for a part of the host; a redirect must not get them.
+        request.add_unredirected_header("Authorization", _basic(source.prometheus))
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - checked above
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - as above
             body = orjson.loads(response.read())
     except urllib.error.HTTPError as error:
-        raise errors.UserError(f"{source.prometheus} refuses the query: {_refusal(error)}") from error
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise errors.UserError(f"{source.prometheus} does not answer as a Prometheus: {error}") from error
+        raise errors.UserError(f"{shown} refuses the query: {_refusal(error)}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise errors.UserError(f"{shown} does not answer as a Prometheus: {error}") from error
     data = body.get("data") or {}
     if body.get("status") != "success" or data.get("resultType") != "matrix":
-        raise errors.UserError(
-            f"{source.prometheus}: {body.get('error') or 'the response is not a range of values'}"
-        )
+        raise errors.UserError(f"{shown}: {body.get('error') or 'the response is not a range of values'}")
     result: Sequence[Mapping[str, Any]] = data.get("result") or []
     return result
+
+
+def _basic(url: str) -> str:
+    """Return the header of HTTP's Basic scheme for the credentials of a URL."""
+    parts = urllib.parse.urlsplit(url)
+    login = f"{urllib.parse.unquote(parts.username or '')}:{urllib.parse.unquote(parts.password or '')}"
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

@@ -6,6 +6,7 @@ from posixpath import normpath
 from typing import NamedTuple
 
 from serving.settings import ModelPolicySettings, Settings
+from serving.system import addresses
 
 _BELOW = (
     ("api.renew_before_days", "api.certificate_days"),
@@ -96,4 +97,5 @@ def _host_path_roots(text: str) -> BrokenRule | None:
 def _url(path: str, url: str) -> BrokenRule | None:
     if not url or url.startswith(("http://", "https://")):
         return None
-    return BrokenRule(path, f"must be a URL such as http://prometheus.example:9090, or empty, not {url!r}")
+    shown = addresses.without_credentials(url)
+    return BrokenRule(path, f"must be a URL such as http://prometheus.example:9090, or empty, not {shown!r}")

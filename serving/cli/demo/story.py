@@ -125,14 +125,14 @@ async def _split(story: Story, kube: Kube, address: str, clients: Clients) -> No
 
 
 async def _shift(story: Story, kube: Kube, clients: Clients) -> None:
-    story.step("Shifting to 50/50 under load: slipway traffic set digits stable=50 candidate=50 --wait")
+    story.step("Shifting to 50/50 under load: slipway traffic set digits stable=50 canary=50 --wait")
     first = len(clients.rows)
     clients.send(10 * (BEFORE_SHIFT + AFTER_SHIFT))
     await clients.until(
         first + BEFORE_SHIFT, lambda count: story.doing(f"{count - first} requests before the shift")
     )
     before = clock.monotonic()
-    changed = await traffic.shift(kube, NAMESPACE, NAME, {"stable": 50, "candidate": 50})
+    changed = await traffic.shift(kube, NAMESPACE, NAME, {"stable": 50, "canary": 50})
     await traffic.accepted(kube, changed, WAIT_SECONDS)
     after, shifted = clock.monotonic(), len(clients.rows)
     await clients.until(

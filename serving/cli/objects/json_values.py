@@ -1,6 +1,5 @@
 """Checks that a value can be sent as JSON; a message names the field that cannot, and the rule. Pure."""
 
-import datetime as dt
 import math
 from typing import Any
 
@@ -51,7 +50,7 @@ def broken_rule(value: Any) -> str:
 
 def _rule(value: Any) -> str:
     match value:
-        case None | bool() | list() | dt.date():
+        case None | bool() | list():
             return ""
         case dict():
             return next((_key_rule(key) for key in value if _key_rule(key)), "")

@@ -13,6 +13,7 @@ from serving import errors
 from serving.cli.objects import json_values
 from serving.cli.target import Target
 from serving.resources import kinds
+from serving.resources.formats import manifest_yaml
 from serving.resources.kinds import Kind
 
 MOST_COPIED = 1_000_000
@@ -111,7 +112,7 @@ def _parsed(content: str) -> list[Any]:
     return [body for body in yaml.load_all(content, _Loader) if body is not None]
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(manifest_yaml.Loader):
     """Bounds what merges (`<<`) copy, as each level of a document could multiply it."""
 
     merged = 0

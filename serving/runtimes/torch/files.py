@@ -46,7 +46,7 @@ def save(program: torch.export.ExportedProgram, directory: Path) -> None:
         torch.save(state, file)
     for name, tensor in state.items():
         # One expanded element: the graph keeps its shapes, and the archive stores four bytes.
-        placeholder = torch.zeros(1, dtype=tensor.dtype).expand(tensor.shape)
+        placeholder = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
         program.state_dict[name] = (
             torch.nn.Parameter(placeholder, requires_grad=False)
             if isinstance(tensor, torch.nn.Parameter)

@@ -1,6 +1,7 @@
 """Experiments end with the same trials and recommendation when writes fail or the controller is killed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -47,30 +48,40 @@ def arrange(**fields: Any) -> FakeKube:
     return api
 
 
-class SlowSearch(LocalSearch):
-    """A search whose first plan is ready only when another experiment has the name of the deleted one."""
+def replace(api: FakeKube) -> None:
+    api.remove(kinds.PROFILING_EXPERIMENT, NS, "pe")
+    api.add(kinds.PROFILING_EXPERIMENT, experiment())
 
-    def __init__(self, api: FakeKube, watches: Watches) -> None:
+
+def lower_parallelism(api: FakeKube) -> None:
+    api.change(kinds.PROFILING_EXPERIMENT, NS, "pe", {"spec": {"parallelism": 1}})
+
+
+class SlowSearch(LocalSearch):
+    """A search whose first plan is ready only when the controller has seen a change of the experiment."""
+
+    def __init__(self, api: FakeKube, watches: Watches, change: Callable[[FakeKube], None]) -> None:
         self._api = api
         self._experiments = watches.of(kinds.PROFILING_EXPERIMENT)
+        self._change = change
         self.is_first = True
 
     async def plan(self, request: PlanRequest) -> ExperimentPlan:
         plan = await super().plan(request)
         if self.is_first:
             self.is_first = False
-            self._api.remove(kinds.PROFILING_EXPERIMENT, NS, "pe")
-            self._api.add(kinds.PROFILING_EXPERIMENT, experiment())
-            uid = self._api.find(kinds.PROFILING_EXPERIMENT)[0]["metadata"]["uid"]
-            while (self._experiments.get(NS, "pe") or {"metadata": {"uid": ""}})["metadata"]["uid"] != uid:
+            self._change(self._api)
+            stored = self._api.find(kinds.PROFILING_EXPERIMENT)[0]["metadata"]
+            while (self._experiments.get(NS, "pe") or {"metadata": None})["metadata"] != stored:
                 await asyncio.sleep(0.002)
         return plan
 
 
-async def control(api: FakeKube, *, slow_search: bool = False) -> None:
+async def control(api: FakeKube, *, change: Callable[[FakeKube], None] | None = None) -> None:
+    """Run the controller; `change` happens while it waits for the first plan."""
     kube = api.client("experiment")
     watches = Watches(kube)
-    worker = SlowSearch(api, watches) if slow_search else LocalSearch()
+    worker = SlowSearch(api, watches, change) if change is not None else LocalSearch()
     controller = ExperimentController(
         kube,
         watches,
@@ -130,9 +141,20 @@ async def test_an_experiment_measures_confirms_and_recommends() -> None:
 
 async def test_plan_of_a_deleted_experiment_is_not_applied_to_its_namesake() -> None:
     api = arrange(tunableParameters=experiments.parameters(cpu=["0"]))
-    async with running(control(api, slow_search=True), measure(api)):
+    async with running(control(api, change=replace), measure(api)):
         end = await story(api)
     assert end["experiment"][0] == "Succeeded"
+
+
+async def test_plan_of_an_earlier_spec_is_not_applied_when_the_spec_has_changed() -> None:
+    api = arrange()
+    async with running(control(api, change=lower_parallelism)):
+        await until(
+            lambda: "status" in api.find(kinds.PROFILING_EXPERIMENT)[0], "the experiment has a status"
+        )
+        (stored,) = api.find(kinds.PROFILING_EXPERIMENT)
+    assert stored["status"]["observedGeneration"] == stored["metadata"]["generation"] == 2
+    assert len(api.find(kinds.TRIAL)) == 1
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])

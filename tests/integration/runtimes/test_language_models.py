@@ -113,7 +113,8 @@ def test_stream_is_the_answer_in_parts(client: Any) -> None:
 
 
 def test_stream_has_no_usage_unless_it_is_asked_for(client: Any) -> None:
-    stream = list(client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=3, stream=True))
+    arguments = {"model": MODEL, "prompt": PROMPT, "max_tokens": 3, "extra_body": {"ignore_eos": True}}
+    stream = list(client.completions.create(stream=True, **arguments))
     assert all(chunk.usage is None for chunk in stream)
     assert stream[-1].choices[0].finish_reason == "length"
 

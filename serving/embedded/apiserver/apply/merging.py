@@ -1,11 +1,14 @@
 """Merges and removes fields of an object."""
 
-from typing import Any
+from typing import Any, Final
 
 from serving.embedded.apiserver.apply import field_trees
 from serving.embedded.apiserver.apply.field_trees import Tree
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
+
+_GONE: Final = object()
+"""Takes the place of a removed value, as a stored value may be null."""
 
 
 def merge(live: Any, config: Any, schema: Schema) -> Any:
@@ -50,21 +53,27 @@ def _merge_lists(live: list[Any], config: list[Any], schema: Schema) -> list[Any
 
 
 def remove(value: Any, fields: Tree, schema: Schema) -> Any:
-    """Return the value without these fields; maps and lists that this empties are removed too (as None)."""
+    """Return the value without these fields; maps and lists that this empties are removed too (as None).
+
+    A null below is a value like any other.
+    """
     if isinstance(value, dict):
         members = {
             key: _removed(item, fields.get(f"f:{key}"), schemas.child(schema, key) or schemas.ANY)
             for key, item in value.items()
         }
-        return {key: item for key, item in members.items() if item is not None} or None
+        return {key: item for key, item in members.items() if item is not _GONE} or None
     if isinstance(value, list):
         below = schemas.items(schema)
         items = [_removed(item, fields.get(field_trees.element_of(item, schema)), below) for item in value]
-        return [item for item in items if item is not None] or None
+        return [item for item in items if item is not _GONE] or None
     return value
 
 
 def _removed(item: Any, fields: Tree | None, schema: Schema) -> Any:
     if fields is None:
         return item
-    return None if field_trees.is_field(fields) else remove(item, fields, schema)
+    if field_trees.is_field(fields):
+        return _GONE
+    left = remove(item, fields, schema)
+    return _GONE if left is None and item is not None else left

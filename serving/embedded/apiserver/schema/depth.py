@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from serving import errors
 from serving.embedded.apiserver import status_errors
 
 DEEPEST = 100
@@ -18,10 +19,15 @@ def check(value: Any, label: str) -> None:
     while level:
         depth += 1
         if depth > DEEPEST:
-            raise status_errors.bad_request(f"{label} is nested more than {DEEPEST} levels deep")
+            raise too_deep(label)
         level = [
             child
             for node in level
             for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
             if isinstance(child, dict | list)
         ]
+
+
+def too_deep(label: str) -> errors.ApiError:
+    """Return the 400 of a value that is nested too deeply; `label` is its name."""
+    return status_errors.bad_request(f"{label} is nested more than {DEEPEST} levels deep")

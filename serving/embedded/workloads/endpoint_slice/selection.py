@@ -25,7 +25,7 @@ class Selection(Generic[T]):
     def set_selector(self, selecting: T, namespace: str, selector: Mapping[str, str]) -> None:
         """Set the selector of `selecting`; an empty selector selects nothing."""
         if (old := self._selectors.pop(selecting, None)) is not None:
-            self._selecting[old].discard(selecting)
+            _discard(self._selecting, old, selecting)
             self._shapes[old[1]] -= 1
             if not self._shapes[old[1]]:
                 del self._shapes[old[1]]
@@ -48,7 +48,7 @@ class Selection(Generic[T]):
         if (old := self._labels.pop(labelled, None)) is not None:
             for shape in self._shapes:
                 if (place := _place(old[0], shape, old[1])) is not None:
-                    self._selected.get(place, set()).discard(labelled)
+                    _discard(self._selected, place, labelled)
         if labels is None:
             return
         self._labels[labelled] = (namespace, dict(labels))
@@ -65,6 +65,14 @@ class Selection(Generic[T]):
         """Return the objects that select these labels."""
         places = (_place(namespace, shape, labels) for shape in self._shapes)
         return {key for place in places if place is not None for key in self._selecting.get(place, ())}
+
+
+def _discard(index: dict[Place, set[T]], place: Place, key: T) -> None:
+    """Remove an object from its place, and the place with its last object: each revision has new labels."""
+    objects = index[place]
+    objects.discard(key)
+    if not objects:
+        del index[place]
 
 
 def _place(namespace: str, shape: Shape, labels: Mapping[str, str]) -> Place | None:

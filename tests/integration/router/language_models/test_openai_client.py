@@ -99,7 +99,9 @@ async def test_answers_are_those_of_the_engine_itself(client: Any, engine: Runni
     chunks = [chunk async for chunk in stream]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected
     assert all(chunk.usage is None for chunk in chunks)
-    completion = await client.completions.create(model=MODEL, prompt="hello", max_tokens=5)
+    completion = await client.completions.create(
+        model=MODEL, prompt="hello", max_tokens=5, extra_body={"ignore_eos": True}
+    )
     assert completion.usage.completion_tokens == 5
 
 

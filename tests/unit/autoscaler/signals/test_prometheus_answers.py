@@ -1,6 +1,7 @@
 """The values of any response to a range query."""
 
 import math
+import traceback
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from autoscaler.signals import prometheus
 from serving import errors
+from serving.system import http_reading
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -50,8 +52,23 @@ def test_permanent_query_error_differs_from_a_busy_server(kind: str, error: type
         prometheus.values({"status": "error", "errorType": kind, "error": "no such function"}, START, END)
 
 
-def test_messages_have_no_credentials_of_a_url() -> None:
-    assert prometheus.shown("https://user:secret@prometheus.example:9090/path") == (
-        "https://prometheus.example:9090/path"
-    )
-    assert "secret" not in prometheus.shown("http://user:secret@[broken")
+@pytest.mark.parametrize(
+    "server",
+    [
+        "http://alice:secret@127.0.0.1:9",
+        "http://alice:secret@[broken",
+        "http://alice:secret@host:99999",
+        "http://alice:secret@:80",
+        "http://alice:12#secret@host",
+        "ftp://alice:secret@host",
+        "http://alice:secret@a..b",
+        "http://alice:secret\u0142@host",
+    ],
+)
+async def test_message_has_no_credentials_when_the_address_has_them(server: str) -> None:
+    async with http_reading.session() as session:
+        with pytest.raises(errors.Unavailable) as caught:
+            await prometheus.instant(session, server, "up")
+    printed = "".join(traceback.format_exception(caught.value))
+    for word in ("alice", "secret", "\u0142", "\\u0142"):
+        assert word not in printed

@@ -1,10 +1,12 @@
 """Load from files and from Prometheus, and the errors of unreadable load."""
 
+import base64
 import gzip
 import json
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ class Prometheus(HTTPServer):
     """Answers ranges with two series that add up to the minute's number, but for one minute that has none."""
 
     queries: list[dict[str, str]]
+    authorizations: list[str]
     refusal = ""
 
 
@@ -32,6 +35,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
         self.server.queries.append(query)
+        self.server.authorizations.append(self.headers.get("Authorization", ""))
         first, last = float(query["start"]), float(query["end"])
         moments = [first + STEP * i for i in range(int((last - first) / STEP) + 1)]
         numbers = [(moment, (moment - START) / STEP) for moment in moments if moment != START + 3 * STEP]
@@ -50,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def prometheus() -> Iterator[Prometheus]:
     server = Prometheus(("127.0.0.1", 0), Handler)
-    server.queries = []
+    server.queries, server.authorizations = [], []
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
@@ -89,6 +93,24 @@ def test_an_error_of_prometheus_is_reported_with_its_message(prometheus: Prometh
 def test_an_unreachable_prometheus_is_reported() -> None:
     with pytest.raises(errors.UserError, match="does not answer as a Prometheus"):
         sources.read(LoadSource(None, "http://127.0.0.1:9", "x", "2h"))
+
+
+def test_credentials_of_a_prometheus_are_sent_in_a_header_and_never_printed(prometheus: Prometheus) -> None:
+    url = f"http://us%40er:secret@127.0.0.1:{prometheus.server_port}"
+    asked = replace(source(prometheus, 5), prometheus=url)
+    sources.read(asked)
+    assert base64.b64decode(prometheus.authorizations[0].removeprefix("Basic ")) == b"us@er:secret"
+    prometheus.refusal = "parse error"
+    with pytest.raises(errors.UserError, match="parse error") as caught:
+        sources.read(asked)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["http://user:secret@h:port", "user:secret@h", "http://user:secret@a..b"])
+def test_an_invalid_address_of_a_prometheus_is_refused_without_its_credentials(address: str) -> None:
+    with pytest.raises(errors.UserError) as caught:
+        sources.read(LoadSource(None, address, "x", "2h"))
+    assert "secret" not in str(caught.value)
 
 
 def test_a_missing_query_is_refused() -> None:

@@ -137,6 +137,7 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("node: {host_path_roots: '/srv,mnt'}", "node.host_path_roots: must be absolute paths such as /srv"),
         ("node: {host_path_roots: /srv/../etc}", "separated by commas, not '/srv/../etc'"),
         ("controllers: {prometheus: prom:9090}", "must be a URL such as http://prometheus.example:9090"),
+        ("controllers: {prometheus: 'user:secret@prom'}", "or empty, not 'an invalid URL with credentials"),
     ],
 )
 def test_an_invalid_file_is_refused_with_its_name(data_dir: DataDir, text: str, message: str) -> None:

@@ -88,6 +88,29 @@ def test_separate_weights_are_mapped_and_not_in_the_program(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt2", "weights.pt"]
 
 
+class Normalised(torch.nn.Module):
+    """A network with scalars in its state: the counter of its normalisation, and a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.scale = torch.nn.Parameter(torch.tensor(2.5))
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(x) * self.scale
+
+
+def test_weights_are_separate_when_the_state_has_scalars(tmp_path: Path) -> None:
+    net = Normalised()
+    net(torch.rand(5, 4))  # the normalisation counts a batch
+    write_weights_apart(net, tmp_path)
+    program, rows = load(tmp_path), torch.rand(3, 4)
+    with torch.inference_mode():
+        assert torch.equal(program.call(rows), net(rows))
+    state = torch.load(tmp_path / "weights.pt", weights_only=True)
+    assert (state["scale"].item(), state["norm.num_batches_tracked"].item()) == (2.5, 1)
+
+
 class Renamed(torch.nn.Module):
     """A network whose input is named x."""
 

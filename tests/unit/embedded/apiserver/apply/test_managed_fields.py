@@ -224,3 +224,38 @@ def test_items_keep_the_order_of_the_configuration_and_others_their_place() -> N
     assert [item["name"] for item in merged] == ["b", "a", "z"]
     kept = merging.merge(live, [{"name": "a"}, {"name": "b"}, {"name": "n"}], schema)
     assert [item["name"] for item in kept] == ["a", "z", "b", "n"]
+
+
+def test_null_stays_when_a_field_beside_it_is_released() -> None:
+    stored = {
+        "spec": {"color": None, "size": 1, "parts": [{"name": "a", "x": None, "y": 1}]},
+        "metadata": {"labels": {"l": None, "m": "1"}},
+    }
+    released = {
+        "f:spec": {"f:size": {}, "f:parts": {'k:{"name":"a"}': {"f:y": {}}}},
+        "f:metadata": {"f:labels": {"f:m": {}}},
+    }
+    assert merging.remove(stored, released, SCHEMA) == {
+        "spec": {"color": None, "parts": [{"name": "a", "x": None}]},
+        "metadata": {"labels": {"l": None}},
+    }
+
+
+def test_null_stays_where_the_released_fields_were_below_it() -> None:
+    released = {"f:metadata": {"f:labels": {"f:m": {}}}}
+    stored = {"spec": {"size": 1}, "metadata": {"labels": None}}
+    assert merging.remove(stored, released, SCHEMA) == stored
+
+
+def test_map_is_removed_when_its_last_field_is_released() -> None:
+    released = {"f:metadata": {"f:labels": {"f:m": {}}}}
+    stored = {"spec": {"size": 1}, "metadata": {"labels": {"m": "1"}}}
+    assert merging.remove(stored, released, SCHEMA) == {"spec": {"size": 1}}
+
+
+def test_other_managers_null_survives_an_apply_that_releases_a_field() -> None:
+    bob = managed_fields.applied([], {}, {"spec": {"color": None}}, SCHEMA, BOB, force=False, now="t")
+    first, second = {"spec": {"size": 1, "selector": {"a": "b"}}}, {"spec": {"size": 1}}
+    ann = managed_fields.applied(bob.entries, bob.object, first, SCHEMA, ANN, force=False, now="t")
+    ann = managed_fields.applied(ann.entries, ann.object, second, SCHEMA, ANN, force=False, now="t")
+    assert ann.object == {"spec": {"size": 1, "color": None}}

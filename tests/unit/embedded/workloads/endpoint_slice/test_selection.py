@@ -1,5 +1,7 @@
 """Lookups from selectors to labels and back, after any sequence of changes."""
 
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,3 +43,16 @@ def test_selection_equals_a_comparison_of_all_objects(changes) -> None:
     for pod, (namespace, labels) in pods.items():
         if labels is not None:
             assert kept.selecting(namespace, labels) == {s for s in services if match(s, pod)}
+
+
+def test_memory_of_objects_is_freed_when_they_come_and_go() -> None:
+    kept: Selection[str] = Selection()
+    kept.set_selector("web", "one", {"app": "web"})
+    empty = len(pickle.dumps(kept))
+    for number in range(1000):
+        labels = {"app": f"web-{number}", "pod-template-hash": str(number)}
+        kept.set_labels("pod", "one", labels)
+        kept.set_selector("service", "one", labels)
+    kept.set_labels("pod", "one", None)
+    kept.set_selector("service", "one", {})
+    assert len(pickle.dumps(kept)) == empty
