@@ -70,6 +70,14 @@ def mptcp():
     try: return str(socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262))
     except OSError as error: return os.strerror(error.errno)
 shared = (socket.SOL_SOCKET, socket.SO_REUSEPORT)
+import ctypes
+libc, address = ctypes.CDLL(None, use_errno=True), b'\\2\\0\\x1f\\x90' + bytes(12)
+def raw(descriptor, address, length):
+    libc.bind(descriptor, address, length)
+    return os.strerror(ctypes.get_errno())
+def many_files():
+    for _ in range(3000): outcome = raw(1, address, 16)
+    return outcome
 print(json.dumps({
     'first': bind(('', 8080)),
     'second': bind((own, 8080), (socket.SOL_SOCKET, socket.SO_REUSEADDR)),
@@ -80,6 +88,11 @@ print(json.dumps({
     'undeclared': bind((own, 9090)),
     'not of this machine': bind(('192.0.2.1', 8080)),
     'mptcp': mptcp(),
+    'files, often': many_files(),
+    'no descriptor': raw(-1, address, 16),
+    'no memory': raw(kept[0].fileno(), ctypes.c_void_p(8), 16),
+    'a short address': raw(kept[0].fileno(), address, 3),
+    'a long address': raw(kept[0].fileno(), address, 4096),
 }), flush=True)
 import time; time.sleep(99)
 """
@@ -182,6 +195,11 @@ async def test_other_binds_are_those_of_the_kernel(kube: Kube, node: NodeProcess
             "undeclared": "own 9090",
             "not of this machine": "OSError Cannot assign requested address",
             "mptcp": "Protocol not supported",
+            "files, often": "Socket operation on non-socket",
+            "no descriptor": "Bad file descriptor",
+            "no memory": "Bad address",
+            "a short address": "Invalid argument",
+            "a long address": "Invalid argument",
         }
 
 

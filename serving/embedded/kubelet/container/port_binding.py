@@ -10,6 +10,7 @@ from __future__ import annotations
 import _socket
 import ctypes
 import errno
+import os
 import struct
 
 from serving.system import bind_notification, socket_diag
@@ -84,9 +85,14 @@ class PortBinder:
             port = requested_port(call.address(), self._spec["address"])
             if port is None or port not in self._spec["ports"]:
                 return None
-            bound = _socket.socket(fileno=call.open_socket())
+            opened = call.open_socket()
         except OSError:
             return None  # an address or a descriptor that the kernel refuses, too
+        try:
+            bound = _socket.socket(fileno=opened)
+        except OSError:
+            os.close(opened)
+            return None  # not a socket
         try:
             return self._bind_socket(bound, port) if _can_accept(bound) else None
         finally:
