@@ -1,6 +1,8 @@
-"""Every default in one place, each with its unit and its reason.
+"""The settings of Slipway: a dataclass for each section, and the type, default and reason of each setting.
 
-Values are frozen; `serving.cli.config` reads other values from the configuration file and the environment.
+The types have the units (`serving.units`). The dataclasses are immutable: `serving.cli.config` makes them
+from the configuration file, environment variables and options. A setting without a value there has its
+default.
 """
 
 from dataclasses import dataclass, field
@@ -146,7 +148,7 @@ class GatewaySettings(Section):
     """Largest request to a language model, which Envoy reads as a whole to know its tokens: a million tokens
     of text."""
     connect_timeout_seconds: Interval = 1.0
-    """Until a connection to a replica stands: a replica on the same network answers within milliseconds."""
+    """Longest time to open a connection to a replica: one on the same network accepts within milliseconds."""
     stream_idle_seconds: Interval = 300.0
     """A stream without a byte for this long is cut, and a connection without a stream closed. There is no
     total timeout, as Envoy's 15 s cuts generations."""
@@ -283,7 +285,7 @@ class RegistrySettings(Section):
     piece_bytes: Bytes = 1024 * 1024
     """Bytes handed on at a time: large beside the cost of handing on, small beside a chunk."""
     connect_seconds: Interval = 10.0
-    """Until a connection stands, TLS included."""
+    """Longest time to open a connection to a registry, with its TLS handshake."""
     stall_seconds: Interval = 30.0
     """A peer that moves less than `slowest_bytes_per_second` for this long, or does not answer, is given
     up."""
@@ -371,7 +373,8 @@ class RuntimeSettings(Section):
     """Prompt tokens that are read between two tokens of the other sequences: a longer part makes them wait
     longer, a shorter one reads prompts more slowly."""
     retry_after_seconds: WholeSeconds = 1
-    """Retry-After of such a 429 or 503: long beside a prediction."""
+    """Retry-After of a 429 or 503 of a model server that is full: most predictions take less time, so that it
+    then has room again."""
     linger_seconds: Seconds = 0.5
     """After SIGTERM, time in which new connections are still served, each response closing its connection: a
     gateway that has not seen the change yet gets answers and no resets."""

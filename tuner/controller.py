@@ -127,8 +127,8 @@ class ExperimentController:
                 raise errors.Temporary("NameTaken", str(error)) from error
 
     def _experiment_changed(self, before: Object | None, after: Object | None) -> None:
-        """Reconcile if anything but the status changed, which this controller writes itself."""
-        if before is None or after is None or _without_status(before) != _without_status(after):
+        """Reconcile if the spec or the metadata changed; this controller writes the status itself."""
+        if before is None or after is None or _user_metadata(before) != _user_metadata(after):
             self._loop.add(Key.of(after or before or {}))
 
     def _trial_changed(self, before: Object | None, after: Object | None) -> None:
@@ -167,8 +167,8 @@ def _is_over(experiment: Object) -> bool:
     return current and status.get("phase") in FINISHED
 
 
-def _without_status(experiment: Object) -> Object:
-    """Return the metadata that users write; the generation stands for the spec."""
+def _user_metadata(experiment: Object) -> Object:
+    """Return the metadata that users write, and the generation, which changes with the spec."""
     own = ("resourceVersion", "managedFields")
     return {key: value for key, value in experiment["metadata"].items() if key not in own}
 

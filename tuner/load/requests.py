@@ -64,7 +64,7 @@ def plan(
         requests = (templated(load.request_template, {"model": model_name, **(parameters or {})}),)
     else:
         batch = (parameters or {}).get("batch", "1")
-        requests = described(description, model_name, batch=int(batch), seed=seed)
+        requests = random_requests(description, model_name, batch=int(batch), seed=seed)
     return LoadPlan(load.mode, requests, seed)
 
 
@@ -145,7 +145,7 @@ def _check_order(where: str, before: list[LoadRequest], request: LoadRequest) ->
         raise _invalid(f"{where}: at", f"must not be before the line above, {before[-1].at}", request.at)
 
 
-def described(
+def random_requests(
     description: Mapping[str, Any] | None, model_name: str, *, batch: int, seed: int
 ) -> tuple[LoadRequest, ...]:
     """Return several requests with small random values for the model's inputs.

@@ -83,7 +83,7 @@ async def machine(kube: Kube, node: str) -> str:
     """
     figures = cadvisor.machine(await _metrics(kube, node))
     if figures:
-        return described(figures.get("cpu", ""), figures.get("cores", ""), figures.get("gpu", ""))
+        return machine_summary(figures.get("cpu", ""), figures.get("cores", ""), figures.get("gpu", ""))
     return of_node(await kube.request("GET", f"{NODES}/{node}"))
 
 
@@ -97,11 +97,11 @@ def of_node(node: Object) -> str:
     architecture = (status.get("nodeInfo") or {}).get("architecture", "")
     kind = labels.get("node.kubernetes.io/instance-type", "") or architecture
     cores = str((status.get("capacity") or {}).get("cpu", ""))
-    return described(kind, cores, labels.get("nvidia.com/gpu.product", ""))
+    return machine_summary(kind, cores, labels.get("nvidia.com/gpu.product", ""))
 
 
-def described(cpu: str, cores: str, gpu: str) -> str:
-    """Return the known parts, separated by commas."""
+def machine_summary(cpu: str, cores: str, gpu: str) -> str:
+    """Return the known parts of a machine's hardware, separated by commas."""
     counted = f"{cores} core{'' if cores == '1' else 's'}" if cores else ""
     return ", ".join(part for part in (cpu, counted, gpu or "no GPU") if part)
 

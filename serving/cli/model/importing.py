@@ -80,8 +80,8 @@ def default_name(model: str, foreign: ForeignModel, now: datetime) -> str:
     return label(f"{model}-{foreign.revision[:_REVISION_CHARACTERS] or now.strftime('%Y%m%d-%H%M%S')}")
 
 
-def described(foreign: ForeignModel, framework: str) -> dict[str, Any]:
-    """Return the `slipway.json` of a foreign layout; empty where it would have no fields."""
+def manifest_fields(foreign: ForeignModel, framework: str) -> dict[str, Any]:
+    """Return the fields of `slipway.json` for a foreign layout; empty where there are none."""
     fields = {
         "framework": framework,
         "metrics": dict(foreign.metrics),
@@ -100,7 +100,7 @@ def _prepared(foreign: ForeignModel, framework: str, copy: Path) -> Iterator[Pat
         errors.Permanent: `InvalidManifest`, the foreign metadata do not fit a slipway.json.
     """
     own = (foreign.root / names.MANIFEST_FILE).exists()
-    about = {} if own or foreign.kind == "directory" else described(foreign, framework)
+    about = {} if own or foreign.kind == "directory" else manifest_fields(foreign, framework)
     if not about and not foreign.renamed and foreign.links_within is None:
         yield foreign.root
         return

@@ -48,9 +48,9 @@ def verify(
         _compare(name, status, {file.path: file.digest for file in files})
         print(f"{name}: {status['digest']}")
         print(
-            f"  {len(files)} files, {decimal(sum(file.size for file in files))}: seal and digests are right"
+            f"  {len(files)} files, {decimal(sum(file.size for file in files))}: the seal and all digests match"
         )
-        keys = [_read(path) for path in key or []] or await _of_model(
+        keys = [_read(path) for path in key or []] or await _keys_of_model(
             kube, target.namespace, version["spec"]["modelName"]
         )
         if keys:
@@ -79,7 +79,7 @@ def _read(path: Path) -> PublicKey:
         raise errors.UserError(f"--key {path}: cannot be read: {error}") from error
 
 
-async def _of_model(kube: "Kube", namespace: str, name: str) -> list[PublicKey]:
+async def _keys_of_model(kube: "Kube", namespace: str, name: str) -> list[PublicKey]:
     try:
         model = await kube.get(kinds.MODEL, namespace, name)
     except errors.NotFound:

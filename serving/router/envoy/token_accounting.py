@@ -1,9 +1,10 @@
-"""Envoy's accounting of language models' tokens: a module in Envoy that counts, and its counts.
+"""The configuration of Envoy's module that counts the tokens of language models, and its counts as values.
 
-For each backend there are pairs of counters: what requests admit, and what they settle as tokens are read and
-generated. Their difference waits. Envoy tells the module of every end of a request, that of an aborted one
-included, so that no request leaves a difference behind. Without the module (`token_module.NOT_BUILT`)
-requests are proxied uncounted, and the address of a namespace's models answers 503.
+The counting itself is in C, in `token_module/accounting.c`. For each backend there are pairs of counters:
+what requests admit, and what they settle as tokens are read and generated. Their difference waits. Envoy
+tells the module of every end of a request, that of an aborted one included, so that no request leaves a
+difference behind. Without the module (`token_module.NOT_BUILT`) requests are proxied uncounted, and the
+address of a namespace's models answers 503.
 """
 
 import json

@@ -80,10 +80,10 @@ def load(files: VerifiedModel, device: str = CPU) -> Program:
         raise errors.Permanent(
             "LoadFailed", f"the model does not load: {type(error).__name__}: {error}"
         ) from error
-    return described(exported, module, device)
+    return program_of(exported, module, device)
 
 
-def described(exported: torch.export.ExportedProgram, module: Any, device: str = CPU) -> Program:
+def program_of(exported: torch.export.ExportedProgram, module: Any, device: str = CPU) -> Program:
     """Return the program with the inputs of its graph; its call takes tensors in main memory.
 
     Raises:

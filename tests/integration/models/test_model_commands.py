@@ -124,7 +124,7 @@ async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
     ]
     assert "~  model.joblib" in (await slipway("model", "diff", "v1", "v2"))[1]
     code, out, _ = await slipway("model", "verify", "v1")
-    assert (code, "2 files" in out) == (0, True)
+    assert (code, "2 files" in out, "the seal and all digests match" in out) == (0, True, True)
 
     image = f"{registry.host}/models/digits"
     code, out, err = await slipway("model", "push", "v1", image)

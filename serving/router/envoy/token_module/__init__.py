@@ -1,4 +1,6 @@
-"""Envoy's module that counts tokens: its source in C, and the library that an installation builds of it."""
+"""Envoy's module that counts tokens: its source in C (`accounting.c` counts), and the library that an
+installation builds of it.
+"""
 
 import hashlib
 from functools import cache

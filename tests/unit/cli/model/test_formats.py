@@ -23,7 +23,7 @@ def test_an_mlflow_run_is_recognised_with_framework_metrics_and_inputs(tmp_path:
 
 def test_an_mlflow_run_becomes_a_valid_slipway_json(tmp_path: Path) -> None:
     model = formats.recognise(run_directory(tmp_path))
-    parsed = output_manifest.parse(json.dumps(importing.described(model, "sklearn")).encode())
+    parsed = output_manifest.parse(json.dumps(importing.manifest_fields(model, "sklearn")).encode())
     assert (parsed.framework, parsed.source_revision, parsed.metrics["accuracy"]) == ("sklearn", RUN_ID, 0.97)
     assert parsed.inputs[0].shape == (-1, 64)
 

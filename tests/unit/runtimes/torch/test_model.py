@@ -50,7 +50,7 @@ def served(module: Any, args: Any, kwargs: Any = None, sizes: Any = None, inputs
     torch.export.save(exported, buffer)
     buffer.seek(0)
     loaded = torch.export.load(buffer)
-    return TorchModel(files.described(loaded, loaded.module()), OutputManifest(inputs=inputs))
+    return TorchModel(files.program_of(loaded, loaded.module()), OutputManifest(inputs=inputs))
 
 
 NET = Mixed()

@@ -122,7 +122,7 @@ def test_requests_are_generated_from_metadata_by_seed() -> None:
 )
 def test_values_have_the_type_of_the_datatype(datatype: str, kinds: type) -> None:
     description = {"inputs": [{"name": "x", "datatype": datatype, "shape": [-1, -1, 4]}]}
-    (request, *_) = requests.described(description, "m", batch=2, seed=0)
+    (request, *_) = requests.random_requests(description, "m", batch=2, seed=0)
     (tensor,) = json.loads(request.body)["inputs"]
     assert tensor["shape"] == [2, 1, 4]
     assert {type(value) for value in tensor["data"]} == {kinds}
@@ -145,7 +145,7 @@ def test_values_have_the_type_of_the_datatype(datatype: str, kinds: type) -> Non
 )
 def test_requests_are_refused_when_metadata_is_insufficient(inputs: object, message: str) -> None:
     with pytest.raises(Permanent, match=message):
-        requests.described({"inputs": inputs}, "m", batch=1, seed=0)
+        requests.random_requests({"inputs": inputs}, "m", batch=1, seed=0)
 
 
 JSON = st.recursive(
@@ -166,7 +166,7 @@ INPUTS = st.lists(
 @given(st.fixed_dictionaries({"inputs": INPUTS | JSON}) | JSON.filter(lambda value: isinstance(value, dict)))
 def test_arbitrary_metadata_gives_requests_or_is_refused(metadata: dict[str, object]) -> None:
     try:
-        generated = requests.described(metadata, "m", batch=2, seed=0)
+        generated = requests.random_requests(metadata, "m", batch=2, seed=0)
     except Permanent:
         return
     assert all(isinstance(json.loads(request.body)["inputs"], list) for request in generated)
@@ -174,7 +174,7 @@ def test_arbitrary_metadata_gives_requests_or_is_refused(metadata: dict[str, obj
 
 def test_large_inputs_give_few_requests() -> None:
     description = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 400_000]}]}
-    assert len(requests.described(description, "m", batch=1, seed=0)) == 1
+    assert len(requests.random_requests(description, "m", batch=1, seed=0)) == 1
 
 
 def test_locustfile_is_unchanged_and_requires_a_closed_loop() -> None:

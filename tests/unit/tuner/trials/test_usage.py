@@ -79,8 +79,8 @@ def test_usage_is_never_negative_and_throttling_is_a_share(
 
 
 def test_description_has_the_known_parts() -> None:
-    assert usage.described("AMD EPYC", "2", "") == "AMD EPYC, 2 cores, no GPU"
-    assert usage.described("", "1", "NVIDIA H100") == "1 core, NVIDIA H100"
+    assert usage.machine_summary("AMD EPYC", "2", "") == "AMD EPYC, 2 cores, no GPU"
+    assert usage.machine_summary("", "1", "NVIDIA H100") == "1 core, NVIDIA H100"
 
 
 def test_description_of_a_clusters_node_has_type_and_gpu_label() -> None:
