@@ -9,6 +9,9 @@ from pathlib import Path
 
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
+GATEWAY_MARK = 0x534C57
+"""SO_MARK of the connections of the gateway and the node to replicas, socket(7): "SLW". Setting it needs
+CAP_NET_ADMIN."""
 _CONNECT_SECONDS = 1.0
 """Longest wait for a connection to this machine itself."""
 
@@ -80,3 +83,22 @@ def reserve(host: str, port: int) -> socket.socket:
         reserved.close()
         raise
     return reserved
+
+
+def mark(sock: socket.socket) -> None:
+    """Mark the packets of a socket that is not connected yet as the gateway's or the node's.
+
+    Raises:
+        PermissionError: this process has no CAP_NET_ADMIN.
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, GATEWAY_MARK)
+
+
+def can_mark() -> bool:
+    """Return whether this process may `mark` its sockets."""
+    with socket.socket() as probe:
+        try:
+            mark(probe)
+        except PermissionError:
+            return False
+    return True
