@@ -54,6 +54,9 @@ its static CPU manager."""
 SOCKET_PORT_ANNOTATION = "slipway.dev/socket-port"
 """On a Pod: the containerPort whose requests come by a Unix socket that only the gateway may enter. The node
 passes it to the container as sd_listen_fds(3) describes. Only on one machine; empty for none."""
+GATEWAY_PORT_ANNOTATION = "slipway.dev/gateway-port"
+"""On a Pod: the containerPort to which only the gateway and the node may connect by TCP. Only on one machine,
+as root; empty for none."""
 UNIX_PROTOCOL = "slipway.dev/unix"
 """appProtocol of an EndpointSlice's port that is reached by the Unix socket of the Pod's address."""
 H2C = "h2c"
