@@ -37,7 +37,7 @@ from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer, Rejected
 from serving.settings import Settings
-from serving.system import processes
+from serving.system import processes, sockets
 from serving.system.process_exit import has_ended_within
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,12 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     async with Admin(data_dir.gateway / "admin.sock") as admin:
         server = DeltaXdsServer(data_dir.gateway, admin)
         config = orjson.dumps(
-            bootstrap(settings.gateway, port=settings.gateway.port, sockets=server.sockets())
+            bootstrap(
+                settings.gateway,
+                port=settings.gateway.port,
+                sockets=server.sockets(),
+                mark=_mark(data_dir),
+            )
         )
         async with listening(server):
             if not await _adopt(process, config, server, data_dir, settings):
@@ -90,6 +95,14 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
                 if settings.gateway.huge_pages:
                     group.create_task(keep_in_huge_pages(process))
                 group.create_task(gateway.run())
+
+
+def _mark(data_dir: DataDir) -> int | None:
+    """Return the mark of connections to replicas; None where this process may set none.
+
+    Only the replicas of an `up` ask for it. On a cluster marks belong to its network plugin and kube-proxy.
+    """
+    return sockets.GATEWAY_MARK if data_dir.configuration.exists() and sockets.can_mark() else None
 
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:

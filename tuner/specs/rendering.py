@@ -162,8 +162,12 @@ def _render(
             f"template.containers[name=predictor].ports: {rendered.port.number} speaks HTTP/2; trials send"
             " HTTP/1.1",
         )
-    # The load generator reaches the replica by its address.
-    own = {names.ZYGOTE_ANNOTATION: "disabled", names.SOCKET_PORT_ANNOTATION: ""}
+    # The load generator reaches the replica by its address, and is neither the gateway nor the node.
+    own = {
+        names.ZYGOTE_ANNOTATION: "disabled",
+        names.SOCKET_PORT_ANNOTATION: "",
+        names.GATEWAY_PORT_ANNOTATION: "",
+    }
     annotations = {**rendered.template["metadata"]["annotations"], **own}
     template = {"metadata": {"annotations": annotations}, "spec": rendered.template["spec"]}
     return template, costing.amounts(template["spec"]["containers"], predictor.resources)

@@ -116,7 +116,7 @@ def render(
         "metadata": {
             "labels": labels,
             "annotations": {
-                **(_socket_port(framework) if engine is None else _metrics_port(engine)),
+                **_ports(framework, port, engine),
                 **own.metadata.annotations,
                 names.MODEL_VERSION_ANNOTATION: version,
             },
@@ -226,14 +226,15 @@ def _field_values(predictor: Predictor) -> dict[str, str]:
     return {field: str(value) for field, value in values.items() if value is not None}
 
 
-def _metrics_port(engine: Engine) -> dict[str, str]:
-    """Return the annotation that names another port of the metrics page than that of the requests."""
-    return {} if engine.metrics_port is None else {"prometheus.io/port": str(engine.metrics_port)}
-
-
-def _socket_port(framework: str) -> dict[str, str]:
-    """Return the annotation of Pods of Slipway's runtimes, which take a passed socket."""
-    return {} if framework == "custom" else {names.SOCKET_PORT_ANNOTATION: str(names.RUNTIME_PORT)}
+def _ports(framework: str, port: ServedPort, engine: Engine | None) -> dict[str, str]:
+    """Return the annotations of a Pod's ports: how requests arrive, and where an engine has its metrics."""
+    if framework != "custom" and engine is None:
+        # Slipway's runtimes take a passed Unix socket.
+        return {names.SOCKET_PORT_ANNOTATION: str(names.RUNTIME_PORT)}
+    annotations = {names.GATEWAY_PORT_ANNOTATION: str(port.number)}
+    if engine is not None and engine.metrics_port is not None:
+        annotations["prometheus.io/port"] = str(engine.metrics_port)
+    return annotations
 
 
 def _batching(batching: BatchingSpec | None, framework: str) -> dict[str, str]:

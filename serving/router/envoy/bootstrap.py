@@ -60,13 +60,15 @@ default. The gateway itself asks the threads (`supervision.py`)."""
 _REQUESTS_PER_TURN = 8
 """Requests that a worker takes from one HTTP/2 connection before it turns to the next. While 50 connections
 opened 100 streams each at once, another client waited 0.03 s; without this limit, 0.5 s."""
+_SOL_SOCKET, _SO_REUSEPORT, _SO_MARK = 1, 15, 36
+"""Numbers of <asm-generic/socket.h>."""
 _SHARED_PORT: Json = {
-    "level": 1,
-    "name": 15,
+    "level": _SOL_SOCKET,
+    "name": _SO_REUSEPORT,
     "int_value": 1,
     "state": "STATE_PREBIND",
 }
-"""SOL_SOCKET and SO_REUSEPORT of <asm-generic/socket.h>, before the socket is bound."""
+"""Set before the socket is bound."""
 _STREAMED: Json = {"ads": {}, "resource_api_version": "V3"}
 
 ASSIGN_CALLER = f"""
@@ -100,13 +102,17 @@ end
 """Gives a caller without the sticky header an identity, in a cookie and in a response header."""
 
 
-def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str]) -> Json:
+def bootstrap(
+    settings: GatewaySettings, *, port: int, sockets: Mapping[str, str], mark: int | None = None
+) -> Json:
     """Return the bootstrap.
 
     Args:
         settings: the gateway's.
         port: TCP port of the public listener.
         sockets: absolute paths by name: `admin`, `probe`, and `changes`, on which the gateway listens.
+        mark: SO_MARK of the connections to replicas; None for none. Envoy must be allowed to set it: a
+            connection whose mark cannot be set fails.
     """
     return {
         "node": {"id": "slipway", "cluster": "slipway"},
@@ -116,6 +122,7 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
         **statistics.bootstrap(),
         "watchdogs": dict.fromkeys(("main_thread_watchdog", "worker_watchdog"), _WATCHDOG),
         "overload_manager": _overload(settings),
+        **({} if mark is None else {"cluster_manager": _marked(mark)}),
         "dynamic_resources": {"ads_config": _stream(), "cds_config": _STREAMED},
         "layered_runtime": {
             "layers": [
@@ -131,6 +138,13 @@ def bootstrap(settings: GatewaySettings, *, port: int, sockets: Mapping[str, str
             "listeners": [_public(settings, port), _private(settings, sockets["probe"])],
         },
     }
+
+
+def _marked(mark: int) -> Json:
+    """Return the options of all connections to replicas; those by Unix sockets are not changed by a mark."""
+    # Before connect(2), as its packet has to have the mark.
+    option = {"level": _SOL_SOCKET, "name": _SO_MARK, "int_value": mark, "state": "STATE_PREBIND"}
+    return {"upstream_bind_config": {"socket_options": [option]}}
 
 
 def _overload(settings: GatewaySettings) -> Json:

@@ -15,7 +15,7 @@ import pytest
 from serving import errors
 from serving.embedded.kubelet.records import PodDirectory
 from serving.kube import Kube
-from serving.resources import kinds
+from serving.resources import kinds, names
 from serving.system import sockets
 from tests.rig.servers.node_process import (
     NodeProcess,
@@ -28,7 +28,8 @@ from tests.rig.servers.node_process import (
 )
 
 NAMESPACE = "default"
-PORT = 8080
+PORT = 18_473
+"""No program's usual port: the tests see that it is free at other addresses."""
 READINESS = {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1, "failureThreshold": 1}
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -45,7 +46,7 @@ class Server(http.server.ThreadingHTTPServer):
     allow_reuse_address = {reuse}
     def server_bind(self):
         self.socket.bind(self.server_address)
-thread = threading.Thread(target=lambda: Server(({host}, 8080), Handler).serve_forever())
+thread = threading.Thread(target=lambda: Server(({host}, 18473), Handler).serve_forever())
 thread.start()
 thread.join()
 """
@@ -71,7 +72,7 @@ def mptcp():
     except OSError as error: return os.strerror(error.errno)
 shared = (socket.SOL_SOCKET, socket.SO_REUSEPORT)
 import ctypes
-libc, address = ctypes.CDLL(None, use_errno=True), b'\\2\\0\\x1f\\x90' + bytes(12)
+libc, address = ctypes.CDLL(None, use_errno=True), b'\\2\\0\\x48\\x29' + bytes(12)
 def raw(descriptor, address, length):
     libc.bind(descriptor, address, length)
     return os.strerror(ctypes.get_errno())
@@ -79,14 +80,14 @@ def many_files():
     for _ in range(3000): outcome = raw(1, address, 16)
     return outcome
 print(json.dumps({
-    'first': bind(('', 8080)),
-    'second': bind((own, 8080), (socket.SOL_SOCKET, socket.SO_REUSEADDR)),
-    'shared': bind((own, 8080), shared),
-    'datagrams': bind((own, 8080), kind=socket.SOCK_DGRAM),
-    'loopback': bind(('127.0.0.1', 8080)),
-    'of ipv6 alone': bind(('::1', 8080), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), family=socket.AF_INET6),
+    'first': bind(('', 18473)),
+    'second': bind((own, 18473), (socket.SOL_SOCKET, socket.SO_REUSEADDR)),
+    'shared': bind((own, 18473), shared),
+    'datagrams': bind((own, 18473), kind=socket.SOCK_DGRAM),
+    'loopback': bind(('127.0.0.1', 18473)),
+    'of ipv6 alone': bind(('::1', 18473), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), family=socket.AF_INET6),
     'undeclared': bind((own, 9090)),
-    'not of this machine': bind(('192.0.2.1', 8080)),
+    'not of this machine': bind(('192.0.2.1', 18473)),
     'mptcp': mptcp(),
     'files, often': many_files(),
     'no descriptor': raw(-1, address, 16),
@@ -182,16 +183,27 @@ async def test_two_pods_that_bind_all_addresses_serve_beside_each_other(
         assert answer("127.0.0.1") == "ConnectionRefusedError"
 
 
+async def test_port_of_the_gateway_is_reached_by_marked_connections_alone(
+    kube: Kube, node: NodeProcess
+) -> None:
+    closed = {names.GATEWAY_PORT_ANNOTATION: str(PORT)}
+    program = SERVERS["own-address"]
+    async with running(kube, "closed", program, annotations=closed, readinessProbe=READINESS) as stored:
+        address = stored["status"]["podIP"]
+        assert answer(address) == "TimeoutError"
+        assert answer(address, marked=True) == "mine"
+
+
 async def test_other_binds_are_those_of_the_kernel(kube: Kube, node: NodeProcess) -> None:
     async with running(kube, "binds", BINDS) as stored:
         await until(kube, NAMESPACE, "binds", lambda _: "}" in log_of(node.data_dir, stored))
         assert json.loads(log_of(node.data_dir, stored)) == {
-            "first": "own 8080",
+            "first": "own 18473",
             "second": "OSError Address already in use",
-            "shared": "own 8080",
-            "datagrams": "own 8080",
-            "loopback": "127.0.0.1 8080",
-            "of ipv6 alone": "::1 8080",
+            "shared": "own 18473",
+            "datagrams": "own 18473",
+            "loopback": "127.0.0.1 18473",
+            "of ipv6 alone": "::1 18473",
             "undeclared": "own 9090",
             "not of this machine": "OSError Cannot assign requested address",
             "mptcp": "Protocol not supported",

@@ -22,6 +22,7 @@ from serving.router.plan.service import GatewayService, gateway_service
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
+from serving.system import sockets
 from tests.rig.ports import free_port
 from tests.rig.tcp_server import tcp_server
 
@@ -150,8 +151,14 @@ class GatewayRig:
         await self._around.enter_async_context(listening(self.xds))
 
     def config(self) -> bytes:
-        port = self.settings.gateway.port
-        return orjson.dumps(bootstrap(self.settings.gateway, port=port, sockets=self.xds.sockets()))
+        return orjson.dumps(
+            bootstrap(
+                self.settings.gateway,
+                port=self.settings.gateway.port,
+                sockets=self.xds.sockets(),
+                mark=sockets.GATEWAY_MARK if sockets.can_mark() else None,
+            )
+        )
 
     async def serve(self, routes: Iterable[dict[str, Any]], slices: Iterable[dict[str, Any]]) -> None:
         by_service: dict[tuple[str, str], list[dict[str, Any]]] = {}

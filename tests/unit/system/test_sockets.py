@@ -1,4 +1,4 @@
-"""A reserved port is kept from other users, and shared with listeners of the same user."""
+"""A reserved port is kept from other users and shared with listeners of its user; only root marks sockets."""
 
 import contextlib
 import os
@@ -28,6 +28,12 @@ for address in ("127.0.0.1", "0.0.0.0"):
             print(address, options)
 """
 """Tries to take a port as another user, in every way, and prints what succeeds."""
+CAN_MARK = """
+import os, sys
+from serving.system import sockets
+os.setuid(int(sys.argv[1]))
+print(sockets.can_mark())
+"""
 
 
 def listener(port: int) -> socket.socket:
@@ -77,3 +83,14 @@ def test_shared_port_is_refused_when_a_process_listens_and_accepted_when_it_is_r
 def test_port_of_a_socket_that_does_not_share_it_cannot_be_reserved() -> None:
     with contextlib.closing(socket.create_server((HOST, 0))) as other, pytest.raises(OSError, match="in use"):
         sockets.reserve(*other.getsockname())
+
+
+@pytest.mark.skipif(not sockets.can_mark(), reason="this process has no CAP_NET_ADMIN")
+def test_root_marks_sockets_and_another_user_cannot() -> None:
+    with socket.socket() as marked:
+        sockets.mark(marked)
+        assert marked.getsockopt(socket.SOL_SOCKET, socket.SO_MARK) == sockets.GATEWAY_MARK
+    done = subprocess.run(
+        [sys.executable, "-c", CAN_MARK, str(NOBODY)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"

@@ -43,7 +43,9 @@ def test_arguments_of_the_template_follow_those_of_the_manifest() -> None:
 def test_replica_of_an_engine_takes_no_passed_socket_and_is_proven_by_its_readiness() -> None:
     predictor = Predictor.model_validate({"name": "a", "modelVersion": "v"})
     rendered = revision.render("chat", "vllm", predictor, ready_version("v"), shipped()["vllm"])
-    assert "slipway.dev/socket-port" not in rendered.template["metadata"]["annotations"]
+    annotations = rendered.template["metadata"]["annotations"]
+    assert "slipway.dev/socket-port" not in annotations
+    assert annotations["slipway.dev/gateway-port"] == str(shipped()["vllm"].port)
     assert rendered.probe_paths == ("/health",)
 
 

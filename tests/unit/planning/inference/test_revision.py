@@ -135,10 +135,29 @@ def test_template_annotations_are_kept_except_the_model_version() -> None:
     assert rendered("v1").name == rendered("v1", template={}).name
 
 
-def test_pods_of_a_custom_framework_are_passed_no_socket() -> None:
+def test_pods_of_a_custom_framework_are_passed_no_socket_and_keep_their_port_for_the_gateway() -> None:
     containers = [{"name": "predictor", "image": "x"}]
     template = rendered("v1", framework="custom", template={"containers": containers}).template
-    assert names.SOCKET_PORT_ANNOTATION not in template["metadata"]["annotations"]
+    assert template["metadata"]["annotations"] == {
+        names.GATEWAY_PORT_ANNOTATION: "8080",
+        names.MODEL_VERSION_ANNOTATION: "v1",
+    }
+
+
+def test_port_that_speaks_http2_is_kept_for_the_gateway() -> None:
+    ports = [{"name": "metrics", "containerPort": 9090}, {"name": "grpc", "containerPort": 9000}]
+    containers = [{"name": "predictor", "image": "x", "ports": ports}]
+    template = rendered(framework="custom", template={"containers": containers}).template
+    assert template["metadata"]["annotations"][names.GATEWAY_PORT_ANNOTATION] == "9000"
+
+
+def test_user_may_open_the_port_of_a_custom_container() -> None:
+    own = {
+        "metadata": {"annotations": {names.GATEWAY_PORT_ANNOTATION: ""}},
+        "containers": [{"name": "predictor", "image": "x"}],
+    }
+    template = rendered(framework="custom", template=own).template
+    assert template["metadata"]["annotations"][names.GATEWAY_PORT_ANNOTATION] == ""
 
 
 def test_user_may_refuse_the_passed_socket() -> None:

@@ -66,6 +66,14 @@ def test_pod_of_a_trial_has_no_zygote_and_no_labels_of_the_service() -> None:
     assert not metadata.get("labels")
 
 
+def test_port_of_a_trial_is_open_to_its_load_generator() -> None:
+    annotations = {"slipway.dev/gateway-port": "8080", "slipway.dev/socket-port": "8080"}
+    tuned_target = target_of(template={"metadata": {"annotations": annotations}})
+    metadata = rendering.pod(tuned_target, ready_version("v1"), [], PRICES).template["metadata"]
+    assert metadata["annotations"]["slipway.dev/gateway-port"] == ""
+    assert metadata["annotations"]["slipway.dev/socket-port"] == ""
+
+
 def test_resources_are_replaced_in_predictor_and_template() -> None:
     own = {"name": "predictor", "resources": {"limits": {"cpu": "8", "x/y": "1"}, "requests": {"cpu": "4"}}}
     tuned_target = target_of(resources={"cpu": "1", "memory": "1Gi"}, template={"containers": [own]})
