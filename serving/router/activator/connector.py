@@ -9,6 +9,7 @@ from aiohttp.client_exceptions import UnixClientConnectorError
 from aiohttp.client_proto import ResponseHandler
 
 from serving.router.plan.service import Endpoint
+from serving.system import replica_connections
 
 _UNIX = ".unix.invalid"
 """Ends the host of a URL whose connection is a Unix socket; no name server has it (RFC 6761)."""
@@ -24,7 +25,7 @@ class ReplicaConnector(aiohttp.TCPConnector):
 
     def __init__(self, sockets: Path, **options: Any) -> None:
         """`sockets` is the folder of the Pods' Unix sockets; the options are those of the TCP connector."""
-        super().__init__(**options)
+        super().__init__(socket_factory=replica_connections.new_socket, **options)
         self._sockets = sockets
 
     async def _create_connection(

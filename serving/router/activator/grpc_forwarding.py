@@ -4,6 +4,7 @@ Messages are passed on as bytes. They wait in Envoy: a held call reads none, and
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import grpc
 from serving import grpc_status
 from serving.router.activator.held_backend import DRAIN_SECONDS, HeldBackend, NotConnected, Refused
 from serving.router.plan.service import Endpoint
+from serving.system import replica_connections
 
 _SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 """gRPC's limit of 4 MiB is the replica's to set."""
@@ -28,8 +30,8 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 class _Answer:
     """A replica's answer to a call, of which the initial metadata has arrived."""
 
-    def __init__(self, channel: Any, call: Any, metadata: Metadata) -> None:
-        self._channel = channel
+    def __init__(self, connection: contextlib.AsyncExitStack, call: Any, metadata: Metadata) -> None:
+        self._connection = connection
         self._call = call
         self._metadata = metadata
 
@@ -43,7 +45,7 @@ class _Answer:
         except grpc.aio.AioRpcError as error:
             await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
         finally:
-            await self._channel.close()
+            await self._connection.aclose()
 
 
 class _GrpcRequest:
@@ -65,16 +67,13 @@ class _GrpcRequest:
 
     async def send(self, replica: Endpoint) -> _Answer:
         """Return the replica's answer; a call that was sent is not repeated, as its messages are gone."""
-        channel = grpc.aio.insecure_channel(self._replicas.target(replica), options=_CHANNEL)
-        try:
-            await self._replicas.connect(channel, replica)
+        async with contextlib.AsyncExitStack() as connection:
+            channel = await connection.enter_async_context(self._replicas.connected(replica))
             call = channel.stream_stream(self._method)(
                 self._messages, timeout=self._context.time_remaining(), metadata=self._metadata()
             )
-            return _Answer(channel, call, tuple(await call.initial_metadata()))
-        except BaseException:
-            await channel.close()
-            raise
+            metadata = tuple(await call.initial_metadata())
+            return _Answer(connection.pop_all(), call, metadata)
 
     def _metadata(self) -> Metadata:
         return tuple(
@@ -87,34 +86,55 @@ class _GrpcRequest:
 class _ReplicaAddresses:
     """How replicas are reached: by TCP, or by their Unix sockets."""
 
-    def __init__(self, sockets: Path, connect_seconds: float) -> None:
+    def __init__(self, sockets: Path, tunnels: Path, connect_seconds: float) -> None:
         self._sockets = sockets
+        self._tunnels = tunnels
         self._connect_seconds = connect_seconds
 
-    def target(self, replica: Endpoint) -> str:
-        """Return gRPC's name of a replica."""
-        if replica.unix:
-            return f"unix:{self._sockets / replica.socket}"
-        return f"ipv4:{replica.address}:{replica.port}"
+    @contextlib.asynccontextmanager
+    async def connected(self, replica: Endpoint) -> AsyncIterator[Any]:
+        """Yield a channel whose connection stands, and close it.
 
-    async def connect(self, channel: Any, replica: Endpoint) -> None:
-        """Wait for the connection, which a call itself would not distinguish from a failed call.
+        A call itself would not distinguish a failed connection from a failed call.
 
         Raises:
-            NotConnected: it failed, or takes too long.
+            NotConnected: the connection failed, or takes too long.
         """
-        try:
-            async with asyncio.timeout(self._connect_seconds):
-                state = channel.get_state(try_to_connect=True)
-                while state is not grpc.ChannelConnectivity.READY:
-                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        raise NotConnected(f"cannot connect to {self.target(replica)}")
-                    await channel.wait_for_state_change(state)
-                    state = channel.get_state(try_to_connect=True)
-        except TimeoutError as error:
-            raise NotConnected(
-                f"{self.target(replica)}: no connection in {self._connect_seconds} s"
-            ) from error
+        async with contextlib.AsyncExitStack() as opened:
+            name = f"{replica.address}:{replica.port}"
+            try:
+                async with asyncio.timeout(self._connect_seconds):
+                    target = f"ipv4:{name}"
+                    options: list[tuple[str, int | str]] = [*_CHANNEL]
+                    if replica.unix:
+                        target = f"unix:{self._sockets / replica.socket}"
+                    elif replica_connections.is_marked(replica.address):
+                        # gRPC cannot mark its sockets.
+                        tunnel = replica_connections.tunnel(self._tunnels, replica.address, replica.port)
+                        target = f"unix:{await opened.enter_async_context(tunnel)}"
+                        options.append(("grpc.default_authority", name))
+                    channel = grpc.aio.insecure_channel(target, options=options)
+                    opened.push_async_callback(channel.close)
+                    await _connect(channel, name)
+            except TimeoutError as error:
+                raise NotConnected(f"{name}: no connection in {self._connect_seconds} s") from error
+            except OSError as error:
+                raise NotConnected(f"{name}: {error}") from error
+            yield channel
+
+
+async def _connect(channel: Any, name: str) -> None:
+    """Wait for the connection of a channel.
+
+    Raises:
+        NotConnected: it failed.
+    """
+    state = channel.get_state(try_to_connect=True)
+    while state is not grpc.ChannelConnectivity.READY:
+        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            raise NotConnected(f"cannot connect to {name}")
+        await channel.wait_for_state_change(state)
+        state = channel.get_state(try_to_connect=True)
 
 
 class GrpcListener:
@@ -124,7 +144,7 @@ class GrpcListener:
         """Args: sockets: the folder of the Pods' Unix sockets; connect_seconds: limit of one connection."""
         self.backend = backend
         self._path = path
-        self._replicas = _ReplicaAddresses(sockets, connect_seconds)
+        self._replicas = _ReplicaAddresses(sockets, path.parent, connect_seconds)
         self._server = grpc.aio.server(options=_SIZES)
         self._server.add_generic_rpc_handlers((_EveryMethod(self._handle),))
 
