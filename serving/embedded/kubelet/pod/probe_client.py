@@ -13,7 +13,7 @@ from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.pod import grpc_health
 from serving.embedded.kubelet.pod.probes import port_of
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from serving.system import socket_diag, sockets
+from serving.system import replica_connections, socket_diag, sockets
 
 MAX_HEADERS = 64
 """The most headers of an answer that are read."""
@@ -65,11 +65,20 @@ async def _grpc_check(target: RunningContainer, action: Mapping[str, Any], timeo
     path = target.socket(port)
     if path is not None:
         return await grpc_health.problem(f"unix:{path}", action.get("service") or "", timeout)
-    address = f"ipv4:{target.identity.address}:{port}"
     _check_listener(target.identity, port)
-    problem = await grpc_health.problem(address, action.get("service") or "", timeout)
+    problem = await _grpc_problem(target, port, action.get("service") or "", timeout)
     _check_listener(target.identity, port)
     return problem
+
+
+async def _grpc_problem(target: RunningContainer, port: int, service: str, timeout: float) -> str | None:
+    address = target.identity.address
+    name = f"{address}:{port}"
+    if not replica_connections.is_marked(address):
+        return await grpc_health.problem(f"ipv4:{name}", service, timeout)
+    # gRPC cannot mark its sockets.
+    async with replica_connections.tunnel(target.node.data_dir.pod_sockets, address, port) as path:
+        return await grpc_health.problem(f"unix:{path}", service, timeout, authority=name)
 
 
 async def _http_get(target: RunningContainer, action: dict[str, Any]) -> ProbeAnswer:
@@ -111,8 +120,12 @@ async def _connection(
     if path is not None:
         with sockets.short_path(path) as address:
             reader, writer = await asyncio.open_unix_connection(address, ssl=context)
-    else:
-        reader, writer = await asyncio.open_connection(host or target.identity.address, port, ssl=context)
+    elif own:
+        connection = await replica_connections.connect(target.identity.address, port)
+        name = None if context is None else target.identity.address
+        reader, writer = await asyncio.open_connection(sock=connection, ssl=context, server_hostname=name)
+    else:  # not a port of this Pod: without the node's mark
+        reader, writer = await asyncio.open_connection(host, port, ssl=context)
     try:
         if own and path is None:
             _check_listener(target.identity, port)
