@@ -16,7 +16,7 @@ from serving.kube import Key, Kube
 from serving.objects import Object
 from serving.resources.engine import Engine
 from serving.resources.formats import cadvisor
-from serving.system import http_reading
+from serving.system import http_reading, replica_connections
 
 PAUSE_SECONDS = 10.0
 """Seconds between readings: kubelets refresh every 10 to 15 s, and an engine's page has a thousand lines."""
@@ -71,11 +71,15 @@ class Gauges:
         self._nodes: dict[str, usage.NodeUsage] = {}
         self._read = 0.0
         self._session: aiohttp.ClientSession | None = None
+        """For queries."""
+        self._replicas: aiohttp.ClientSession | None = None
+        """For pages of replicas: its connections have the mark that opens a Pod's gateway port."""
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._session, self._replicas):
+            if session is not None:
+                await session.close()
 
     def of(self, key: Key) -> tuple[dict[str, float], list[Health]]:
         """Return the values of a target by metric, and the health of their sources."""
@@ -101,6 +105,9 @@ class Gauges:
         self._read = now
         if self._session is None:
             self._session = http_reading.session()
+        if self._replicas is None:
+            connector = aiohttp.TCPConnector(socket_factory=replica_connections.new_socket)
+            self._replicas = http_reading.session(connector=connector)
         before = self._nodes
         self._nodes = await self._usage(requests)
         await asyncio.gather(*(self._target(key, request, before) for key, request in requests.items()))
@@ -192,11 +199,11 @@ class Gauges:
         port = annotations.get(_METRICS_PORT) or (ports[0] if ports else None)
         path = str(annotations.get(_METRICS_PATH, "/metrics"))
         # `80@other.host` is no port, and would lead to another host.
-        if not address or not str(port).isdecimal() or path[:1] != "/" or self._session is None:
+        if not address or not str(port).isdecimal() or path[:1] != "/" or self._replicas is None:
             return None
         url = f"http://{address}:{port}{path}"
         try:
-            page = await http_reading.get(self._session, url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
+            page = await http_reading.get(self._replicas, url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
         except errors.Unavailable:
             return None
         return self._names.read(page.text) if page.status == 200 else None

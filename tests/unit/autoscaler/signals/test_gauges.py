@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from autoscaler.observation import EngineLoad
 from autoscaler.policy.config import Metric
-from autoscaler.signals import engines, prometheus, usage
+from autoscaler.signals import engines, gauges, prometheus, usage
 from autoscaler.signals.gauges import Gauges, Request
 from serving import clock, errors
 from serving.engines import shipped
 from serving.kube import Key
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
+from serving.system import sockets
 from tests.fakes.kube import FakeKube
+from tests.rig.gateway_ports import keep_for_gateway, needs_marks
 
 VLLM = """# TYPE vllm:num_requests_waiting gauge
 vllm:num_requests_waiting{model_name="m"} 4.0
@@ -169,6 +171,41 @@ async def test_tokens_per_second_are_counted_over_replicas_whose_pages_answer(
         assert read.of(key)[0] == {"TokensPerSecond": 150.0}
         now[0] = 171.0
         assert read.engine_load(key) is None, "a minute old"
+    finally:
+        await read.close()
+        await runner.cleanup()
+
+
+@pytest.mark.root
+@needs_marks
+@pytest.mark.parametrize("is_marked", [True, False])
+async def test_page_of_a_port_that_is_kept_for_the_gateway_is_read_with_the_mark_alone(
+    monkeypatch: pytest.MonkeyPatch, *, is_marked: bool
+) -> None:
+    if not is_marked:
+        monkeypatch.setattr(sockets, "can_mark", lambda: False)
+        monkeypatch.setattr(gauges, "TIMEOUT_SECONDS", 0.3)
+    app = web.Application()
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="vllm:num_requests_waiting 2\n")
+
+    app.router.add_get("/metrics", page)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    keep_for_gateway("127.0.0.1", port)
+    pod = {
+        "metadata": {"uid": "a"},
+        "spec": {"containers": [{"ports": [{"containerPort": port}]}]},
+        "status": {"podIP": "127.0.0.1"},
+    }
+    metric = Metric("TokenQueueDepth", "TokenQueueDepth", None)
+    read, key = Gauges(FakeKube().client("test"), known_engines=shipped()), Key("default", "a")
+    try:
+        await read.read({key: Request([metric], [pod])})
+        assert read.of(key)[0] == ({"TokenQueueDepth": 1000.0} if is_marked else {})
     finally:
         await read.close()
         await runner.cleanup()
