@@ -62,6 +62,8 @@ class Engine(Base):
     fields: dict[str, str] = {}
     """Arguments of fields that a predictor sets, such as `batching.batchSize: --max-num-seqs`."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    calls_itself: bool = False
+    """Whether the server connects to its own port, as to warm up: no port that is kept for the gateway."""
     readiness: Path_
     liveness: Path_
     start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1800

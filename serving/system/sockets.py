@@ -11,7 +11,7 @@ SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
 GATEWAY_MARK = 0x534C57
 """SO_MARK of the connections of the gateway and the node to replicas, socket(7): "SLW". Setting it needs
-CAP_NET_ADMIN."""
+CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW."""
 _CONNECT_SECONDS = 1.0
 """Longest wait for a connection to this machine itself."""
 
@@ -96,7 +96,7 @@ def mark(sock: socket.socket) -> None:
     """Mark the packets of a socket that is not connected yet as the gateway's or the node's.
 
     Raises:
-        PermissionError: this process has no CAP_NET_ADMIN.
+        PermissionError: this process has no such capability.
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, GATEWAY_MARK)
 

@@ -11,8 +11,6 @@ import pytest
 
 from serving.system import sockets
 
-needs_marks = pytest.mark.skipif(not sockets.can_mark(), reason="needs CAP_NET_ADMIN to mark connections")
-
 _SO_ATTACH_FILTER = 26
 _MARK = 0xFFFFF000 + 20
 """SKF_AD_OFF + SKF_AD_MARK of <linux/filter.h>."""
@@ -24,12 +22,29 @@ _PROGRAM = [
 ]
 
 
-def keep_for_gateway(address: str, port: int) -> None:
-    """Attach the filter to this process's listener at an address; it drops the packets without the mark."""
+def _attach(listener: socket.socket) -> None:
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in _PROGRAM))
     program = struct.pack("HP", len(_PROGRAM), ctypes.addressof(code))
+    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+def _can_filter() -> bool:
+    """Return whether this process may mark connections, and filter by the mark."""
+    with socket.socket() as tried:
+        try:
+            _attach(tried)
+        except PermissionError:
+            return False
+    return sockets.can_mark()
+
+
+needs_marks = pytest.mark.skipif(not _can_filter(), reason="needs CAP_NET_ADMIN to filter and mark packets")
+
+
+def keep_for_gateway(address: str, port: int) -> None:
+    """Attach the filter to this process's listener at an address; it drops the packets without the mark."""
     with _listener(address, port) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+        _attach(listener)
 
 
 def _listener(address: str, port: int) -> socket.socket:

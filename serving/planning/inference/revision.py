@@ -231,7 +231,9 @@ def _ports(framework: str, port: ServedPort, engine: Engine | None) -> dict[str,
     if framework != "custom" and engine is None:
         # Slipway's runtimes take a passed Unix socket.
         return {names.SOCKET_PORT_ANNOTATION: str(names.RUNTIME_PORT)}
-    annotations = {names.GATEWAY_PORT_ANNOTATION: str(port.number)}
+    annotations = {}
+    if engine is None or not engine.calls_itself:
+        annotations[names.GATEWAY_PORT_ANNOTATION] = str(port.number)
     if engine is not None and engine.metrics_port is not None:
         annotations["prometheus.io/port"] = str(engine.metrics_port)
     return annotations

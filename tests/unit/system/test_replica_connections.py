@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from serving.system import replica_connections, sockets
-from tests.rig.gateway_ports import needs_marks
 from tests.rig.tcp_server import tcp_server
 
 HOST = "127.0.0.1"
@@ -90,7 +89,7 @@ def mark_of(address: str) -> int:
         return made.getsockopt(socket.SOL_SOCKET, socket.SO_MARK)
 
 
-@needs_marks
+@pytest.mark.skipif(not sockets.can_mark(), reason="needs CAP_NET_ADMIN or CAP_NET_RAW")
 def test_connections_to_replicas_of_this_machine_are_marked_and_no_others() -> None:
     assert [mark_of(address) for address in ("127.77.0.2", "::1")] == [sockets.GATEWAY_MARK] * 2
     assert [mark_of(address) for address in ("10.0.0.2", "fd00::2")] == [0, 0]

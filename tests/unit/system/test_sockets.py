@@ -85,7 +85,7 @@ def test_port_of_a_socket_that_does_not_share_it_cannot_be_reserved() -> None:
         sockets.reserve(*other.getsockname())
 
 
-@pytest.mark.skipif(not sockets.can_mark(), reason="this process has no CAP_NET_ADMIN")
+@pytest.mark.skipif(not sockets.can_mark(), reason="needs CAP_NET_ADMIN or CAP_NET_RAW")
 def test_root_marks_sockets_and_another_user_cannot() -> None:
     with socket.socket() as marked:
         sockets.mark(marked)

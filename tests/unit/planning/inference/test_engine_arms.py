@@ -49,6 +49,12 @@ def test_replica_of_an_engine_takes_no_passed_socket_and_is_proven_by_its_readin
     assert rendered.probe_paths == ("/health",)
 
 
+def test_port_of_an_engine_that_connects_to_itself_is_not_kept_for_the_gateway() -> None:
+    predictor = Predictor.model_validate({"name": "a", "modelVersion": "v"})
+    rendered = revision.render("chat", "sglang", predictor, ready_version("v"), shipped()["sglang"])
+    assert "slipway.dev/gateway-port" not in rendered.template["metadata"]["annotations"]
+
+
 def test_inference_of_an_unknown_framework_is_refused_with_the_known_ones() -> None:
     world = InferenceWorld({"name": "a", "modelVersion": "v", "trafficWeight": 1})
     world.inference["spec"]["framework"] = "own-vlm"
