@@ -186,12 +186,14 @@ async def test_two_pods_that_bind_all_addresses_serve_beside_each_other(
 async def test_port_of_the_gateway_is_reached_by_marked_connections_alone(
     kube: Kube, node: NodeProcess
 ) -> None:
+    node.data_dir.configuration.touch()  # as `up` does, whose gateway marks its connections
     closed = {names.GATEWAY_PORT_ANNOTATION: str(PORT)}
     program = SERVERS["own-address"]
     async with running(kube, "closed", program, annotations=closed, readinessProbe=READINESS) as stored:
         address = stored["status"]["podIP"]
         assert answer(address) == "TimeoutError"
         assert answer(address, marked=True) == "mine"
+    node.data_dir.configuration.unlink()
 
 
 async def test_other_binds_are_those_of_the_kernel(kube: Kube, node: NodeProcess) -> None:

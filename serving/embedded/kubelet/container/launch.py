@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from serving import errors
-from serving.embedded.kubelet.container import volumes
+from serving.embedded.kubelet.container import port_binding, volumes
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
@@ -133,24 +133,30 @@ async def prepare(
         "filter": node.system_calls.program.hex(),
         "view": _isolated_files(node, run, mounts) if node.isolation else None,
         "listeners": 0 if socket_path is None else 1,
-        "binding": _binding(pod, container, identity),
+        "binding": _binding(node, pod, container, identity),
     }
     fetch = sum(image.fetch for image in volumes_.images)
     verify = sum(image.verify for image in volumes_.images)
     return Launch(node, pod, container, run, specification, socket_path, fetch, verify)
 
 
-def _binding(pod: Object, container: Object, identity: PodIdentity) -> dict[str, Any] | None:
+def _binding(node: Node, pod: Object, container: Object, identity: PodIdentity) -> dict[str, Any] | None:
     """Return which ports the shim binds for the container, for `port_binding.PortBinder`; None for none."""
     ports = tcp_ports.of_container(container, identity)
     if identity.user is None or not ports:
         return None
     gateway_port = tcp_ports.gateway_port(pod["metadata"])
+    # As the gateway of an `up` alone marks its connections; see `router.gateway`.
+    is_closed = (
+        node.data_dir.configuration.exists()
+        and sockets.can_mark()
+        and port_binding.can_accept_only(sockets.GATEWAY_MARK)
+    )
     return {
         "address": identity.address,
         "user": identity.user,
         "ports": ports,
-        "gateway_port": gateway_port if sockets.can_mark() else None,
+        "gateway_port": gateway_port if is_closed else None,
         "mark": sockets.GATEWAY_MARK,
     }
 

@@ -48,6 +48,18 @@ def requested_port(address: bytes, pod_address: str) -> int | None:
     return None
 
 
+def can_accept_only(mark: int) -> bool:
+    """Whether the shim may attach the filter of a gateway port: CAP_NET_ADMIN, which it has from the agent."""
+    tried = _socket.socket()
+    try:
+        _accept_only(tried, mark)
+    except PermissionError:
+        return False
+    finally:
+        tried.close()
+    return True
+
+
 class PortBinder:
     """Answers the notifications of one container."""
 
