@@ -238,6 +238,8 @@ class Gateway:
     def _put(self, key: Key, service: GatewayService | None) -> None:
         self._table.put(key, service)
         self._unreported.pop(key, None)
+        if service is None:
+            self._status.forget(key)
 
     def _set_target(self) -> None:
         plan = self._table.take_changes()

@@ -70,6 +70,10 @@ class RouteStatusWriter:
             },
         )
 
+    def forget(self, key: Key) -> None:
+        """The gateway plans nothing for this Route any more: another Route of its name is reported anew."""
+        self._entries.pop(key, None)
+
     def set_problem(self, problem: str) -> None:
         """Report with the Lease why this gateway serves nothing; empty if it serves."""
         self._problem = problem
@@ -87,11 +91,15 @@ class RouteStatusWriter:
             self._writer.add(key)
 
     def _route_changed(self, before: Object | None, after: Object | None) -> None:
-        """Write an entry again that another writer has changed; changes to this entry are own writes."""
-        if before is None or after is None:
+        """Write an entry again that another writer has changed; changes to this entry are own writes.
+
+        A new Route that replaces another so fast that the gateway sees no difference has no entry yet.
+        """
+        if after is None:
             return
         entry = self._entries.get(Key.of(after))
-        if entry is not None and _stored(before) == entry != _stored(after):
+        is_new = before is None or before["metadata"]["uid"] != after["metadata"]["uid"]
+        if entry is not None and (is_new or _stored(before or {}) == entry != _stored(after)):
             self._writer.add(Key.of(after))
 
     async def _write(self, key: Key) -> Result | None:

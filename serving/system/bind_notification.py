@@ -45,8 +45,10 @@ _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
 """struct seccomp_notif_resp: id, result, error, flags."""
 _FLAG_CONTINUE = 1
-_MOST_THREADS = 4096
-"""The most thread ids below that of a thread at which its process is looked for."""
+_PIDFD_THREAD = os.O_EXCL
+"""<linux/pidfd.h>, since Linux 6.9."""
+_MOST_THREADS = 32_768
+"""The most thread ids below that of a thread at which its process is looked for, on an older kernel."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -101,23 +103,29 @@ class BindCall:
         Raises:
             OSError: the thread is gone, or has no such descriptor.
         """
-        process = os.pidfd_open(self._process())
+        thread = self._open_thread()
         try:
             return _system_call(
-                _PIDFD_GETFD, ctypes.c_int(process), ctypes.c_int(self.descriptor), ctypes.c_uint(0)
+                _PIDFD_GETFD, ctypes.c_int(thread), ctypes.c_int(self.descriptor), ctypes.c_uint(0)
             )
         finally:
-            os.close(process)
+            os.close(thread)
 
-    def _process(self) -> int:
-        """Return the id of the thread's process: a pidfd needs it, and threads have later ids than it."""
+    def _open_thread(self) -> int:
+        """Return a pidfd of the thread, or of its process where the kernel has pidfds of processes alone."""
+        try:
+            return os.pidfd_open(self.thread, _PIDFD_THREAD)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
         number = _TGKILL[os.uname().machine]
+        # Threads have later ids than their process.
         for process in range(self.thread, max(self.thread - _MOST_THREADS, 1), -1):
             try:
                 _system_call(number, ctypes.c_int(process), ctypes.c_int(self.thread), ctypes.c_int(0))
             except ProcessLookupError:
                 continue
-            return process
+            return os.pidfd_open(process)
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), f"thread {self.thread}")
 
 

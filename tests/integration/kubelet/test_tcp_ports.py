@@ -46,14 +46,20 @@ class Server(http.server.ThreadingHTTPServer):
     allow_reuse_address = {reuse}
     def server_bind(self):
         self.socket.bind(self.server_address)
+for _ in range({threads}):
+    thread = threading.Thread(target=str)
+    thread.start()
+    thread.join()
+print('logged', file=open('/dev/stderr', 'w'), flush=True)
 thread = threading.Thread(target=lambda: Server(({host}, 18473), Handler).serve_forever())
 thread.start()
 thread.join()
 """
 SERVERS = {
-    "own-address": SERVER.format(family="AF_INET", reuse=True, host="os.environ['HOST']"),
-    "all-addresses": SERVER.format(family="AF_INET", reuse=False, host="''"),
-    "all-addresses-of-ipv6": SERVER.format(family="AF_INET6", reuse=True, host="'::'"),
+    "late-thread": SERVER.format(family="AF_INET", reuse=True, host="''", threads=4200),
+    "own-address": SERVER.format(family="AF_INET", reuse=True, host="os.environ['HOST']", threads=0),
+    "all-addresses": SERVER.format(family="AF_INET", reuse=False, host="''", threads=0),
+    "all-addresses-of-ipv6": SERVER.format(family="AF_INET6", reuse=True, host="'::'", threads=0),
 }
 HOST = {"name": "HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 BINDS = """
@@ -76,8 +82,12 @@ libc, address = ctypes.CDLL(None, use_errno=True), b'\\2\\0\\x48\\x29' + bytes(1
 def raw(descriptor, address, length):
     libc.bind(descriptor, address, length)
     return os.strerror(ctypes.get_errno())
+def connected():
+    server = socket.create_server(('127.0.0.1', 0))
+    client = socket.create_connection(server.getsockname())
+    return raw(client.fileno(), address, 16)
 def many_files():
-    for _ in range(3000): outcome = raw(1, address, 16)
+    for _ in range(1500): outcome = raw(1, address, 16)
     return outcome
 print(json.dumps({
     'first': bind(('', 18473)),
@@ -90,6 +100,7 @@ print(json.dumps({
     'not of this machine': bind(('192.0.2.1', 18473)),
     'mptcp': mptcp(),
     'files, often': many_files(),
+    'connected': connected(),
     'no descriptor': raw(-1, address, 16),
     'no memory': raw(kept[0].fileno(), ctypes.c_void_p(8), 16),
     'a short address': raw(kept[0].fileno(), address, 3),
@@ -210,6 +221,7 @@ async def test_other_binds_are_those_of_the_kernel(kube: Kube, node: NodeProcess
             "not of this machine": "OSError Cannot assign requested address",
             "mptcp": "Protocol not supported",
             "files, often": "Socket operation on non-socket",
+            "connected": "Invalid argument",
             "no descriptor": "Bad file descriptor",
             "no memory": "Bad address",
             "a short address": "Invalid argument",

@@ -18,7 +18,7 @@ KEY = Key("default", "digits")
 
 
 @asynccontextmanager
-async def refused_route() -> AsyncIterator[FakeKube]:
+async def refused_route() -> AsyncIterator[tuple[FakeKube, RouteStatusWriter]]:
     """Yield an API in which the gateway has reported that Envoy serves nothing of the Route."""
     kube = FakeKube()
     stored = route("digits", [("stable", 10_000)])
@@ -29,7 +29,7 @@ async def refused_route() -> AsyncIterator[FakeKube]:
         await routes.synced.wait()
         writer.refused(KEY, "a reason")
         await until(lambda: bool(entries(kube)))
-        yield kube
+        yield kube, writer
 
 
 def entries(kube: FakeKube) -> list[Object]:
@@ -39,7 +39,7 @@ def entries(kube: FakeKube) -> list[Object]:
 
 @pytest.mark.parametrize("status", [None, {"gateways": []}, {"gateways": [{"name": "local", "message": ""}]}])
 async def test_entry_is_written_again_when_others_change_it(status: dict[str, Any] | None) -> None:
-    async with refused_route() as kube:
+    async with refused_route() as (kube, _):
         before = entries(kube)
         user = kube.client("user")
         await user.patch(kinds.ROUTE, *KEY, {"status": status}, subresource="status")
@@ -47,10 +47,34 @@ async def test_entry_is_written_again_when_others_change_it(status: dict[str, An
 
 
 async def test_route_is_not_written_when_another_part_of_it_changes() -> None:
-    async with refused_route() as kube:
+    async with refused_route() as (kube, _):
         writes = kube.writes.count("apply routes/digits/status")
         kube.change(kinds.ROUTE, *KEY, {"metadata": {"labels": {"a": "b"}}})
         # Changes are handled in order: when the second is undone, the first has been handled.
         await kube.client("user").patch(kinds.ROUTE, *KEY, {"status": None}, subresource="status")
         await until(lambda: bool(entries(kube)))
         assert kube.writes.count("apply routes/digits/status") == writes + 1
+
+
+async def test_route_that_replaces_another_unseen_gets_the_entry() -> None:
+    async with refused_route() as (kube, _):
+        before = entries(kube)
+        replace(kube)
+        await until(lambda: entries(kube) == before)
+
+
+async def test_route_that_replaces_a_forgotten_one_gets_an_equal_entry() -> None:
+    async with refused_route() as (kube, writer):
+        before = entries(kube)
+        writer.forget(KEY)
+        replace(kube)
+        writer.refused(KEY, "a reason")
+        await until(lambda: entries(kube) == before)
+
+
+def replace(kube: FakeKube) -> None:
+    """Delete the Route, and create one with the same spec."""
+    [stored] = kube.find(kinds.ROUTE)
+    kube.remove(kinds.ROUTE, *KEY)
+    kube.add(kinds.ROUTE, {"metadata": {"name": "digits", "namespace": "default"}, "spec": stored["spec"]})
+    assert not entries(kube)

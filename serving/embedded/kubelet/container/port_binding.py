@@ -11,6 +11,7 @@ import _socket
 import ctypes
 import errno
 import os
+import select
 import struct
 
 from serving.system import bind_notification, socket_diag
@@ -29,6 +30,10 @@ _LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _MARK_AT = 0xFFFFF000 + 20
 """SKF_AD_OFF + SKF_AD_MARK, bpf(4): the mark (SO_MARK) of the packet's sender."""
 _WHOLE = 0xFFFFFFFF
+_TCP_CLOSE = 7
+"""State of a socket that is neither connected nor listens: <net/tcp_states.h>, the first byte of tcp_info."""
+_PAUSE_SECONDS = 0.002
+"""After each call, so that a flood of calls takes little of the machine: the shim has no limit of CPU."""
 
 
 def requested_port(address: bytes, pod_address: str) -> int | None:
@@ -49,7 +54,7 @@ def requested_port(address: bytes, pod_address: str) -> int | None:
 
 
 def can_accept_only(mark: int) -> bool:
-    """Whether the shim may attach the filter of a gateway port: CAP_NET_ADMIN, which it has from the agent."""
+    """Whether the shim may attach the filter of a gateway port: the agent has CAP_NET_ADMIN."""
     tried = _socket.socket()
     try:
         _accept_only(tried, mark)
@@ -86,6 +91,7 @@ class PortBinder:
             except OSError as failure:
                 error = failure.errno or errno.EACCES
             bind_notification.respond(self.listener, call, error)
+            select.select([], [], [], _PAUSE_SECONDS)
         return True
 
     def _bind(self, call: BindCall) -> int | None:
@@ -124,8 +130,13 @@ class PortBinder:
 
 
 def _can_accept(bound: _socket.socket) -> bool:
-    """Whether this is a TCP socket that could listen at an IPv4 address."""
+    """Whether this is a TCP socket that could listen at an IPv4 address.
+
+    A connected one could not; to close the shim's descriptor of it may take as long as its SO_LINGER.
+    """
     if bound.family not in (_socket.AF_INET, _socket.AF_INET6) or bound.type != _socket.SOCK_STREAM:
+        return False
+    if bound.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1) != bytes([_TCP_CLOSE]):
         return False
     is_ipv6 = bound.family == _socket.AF_INET6
     return not (is_ipv6 and bound.getsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY))

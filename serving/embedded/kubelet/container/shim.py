@@ -200,6 +200,8 @@ class PendingProcess:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
+            if self.spec["user"] is not None:
+                os.fchown(output, self.spec["user"], self.spec["user"])  # programs open /dev/stderr
             sandbox.enter(self.spec)
             if self.spec["binding"] is not None:
                 notifications = bind_notification.install()
