@@ -1,6 +1,7 @@
 """This machine as a node, which all its Pods share; determined when the agent starts."""
 
 import asyncio
+import logging
 import os
 import pwd
 import sys
@@ -19,12 +20,15 @@ from serving.embedded.kubelet.metrics import NodeMetrics
 from serving.embedded.kubelet.pod.identities import Identities
 from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
 from serving.embedded.kubelet.runtimes import LocalRuntime
+from serving.embedded.kubelet.spawning import can_notify_of_binds
 from serving.embedded.kubelet.zygote.pool import ZygotePool
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
 from serving.system.seccomp import SystemCallFilter, system_call_filter
 from serving.system.user_ids import SYSTEM_USER, UserIds
+
+log = logging.getLogger(__name__)
 
 LAUNCHES_AT_ONCE = 4
 """The most containers that are started at a time; more would compete for the processor."""
@@ -61,6 +65,8 @@ class Node:
     mps: Mps
     system_calls: SystemCallFilter
     """The filter of containers' system calls."""
+    binds_ports: bool = False
+    """Whether the TCP ports of Pods are reserved, and bound by the shims."""
     runtime_variables: Mapping[str, str] = field(default_factory=dict)
     """Variables of containers of `runtimes`; the Pod's own take precedence."""
     metrics: NodeMetrics = field(default_factory=NodeMetrics)
@@ -97,6 +103,15 @@ def detect_isolation(data_dir: DataDir) -> Isolation | None:
     return Isolation(tuple(sorted(homes - {"/"})), keep, UserIds(data_dir.user_ids))
 
 
+def _binds_ports(isolation: Isolation | None) -> bool:
+    if isolation is None:
+        return False
+    if not can_notify_of_binds():
+        log.warning("ports of containers are not reserved: the kernel cannot notify of bind(2)")
+        return False
+    return True
+
+
 def host_path_roots(text: str) -> tuple[str, ...]:
     """Return the directories of the setting `node.host_path_roots`."""
     return tuple(root for part in text.split(",") if (root := part.strip()))
@@ -124,5 +139,6 @@ def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mappin
         ),
         mps=Mps(directory_of(data_dir), SYSTEM_USER if isolation else None),
         system_calls=system_call_filter(),
+        binds_ports=_binds_ports(isolation),
         runtime_variables=runtime_variables.write(settings.runtimes),
     )

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,10 @@ from serving.system import descriptors, namespaces, processes
 _ROOT = str(Path(next(iter(serving.__path__))).parent)
 _CALL = (
     "import sys; sys.path.append(sys.argv[1]); from serving.embedded.kubelet.container import shim; shim.{}()"
+)
+_NOTIFY = (
+    "import sys; sys.path.append(sys.argv[1]); from serving.system import bind_notification, namespaces;"
+    "namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1); bind_notification.install()"
 )
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
@@ -32,6 +37,16 @@ POLL_SECONDS = 0.01
 def python(function: str) -> list[str]:
     """Return the command that calls a function of `container/shim.py` in a bare interpreter."""
     return [sys.executable, "-I", "-S", "-c", _CALL.format(function), _ROOT]
+
+
+def can_notify_of_binds() -> bool:
+    """Whether shims can be notified of their containers' calls of bind(2); tries it in a process.
+
+    They cannot on an old kernel, or where another program is notified of the system calls of all processes,
+    as below some container runtimes.
+    """
+    command = [sys.executable, "-I", "-S", "-c", _NOTIFY, _ROOT]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
 
 
 def spawn_shim(

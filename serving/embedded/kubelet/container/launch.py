@@ -143,7 +143,7 @@ async def prepare(
 def _binding(node: Node, pod: Object, container: Object, identity: PodIdentity) -> dict[str, Any] | None:
     """Return which ports the shim binds for the container, for `port_binding.PortBinder`; None for none."""
     ports = tcp_ports.of_container(container, identity)
-    if identity.user is None or not ports:
+    if not node.binds_ports or not ports:
         return None
     gateway_port = tcp_ports.gateway_port(pod["metadata"])
     # As the gateway of an `up` alone marks its connections; see `router.gateway`.

@@ -166,7 +166,9 @@ class PodRunner:
         return identity
 
     def _reserve_ports(self) -> None:
-        """Keep other users from the Pod's address: as `ReservedPorts.reserve`."""
+        """Keep other users from the Pod's address, where shims can bind it: as `ReservedPorts.reserve`."""
+        if not self._node.binds_ports:
+            return
         self._ports.reserve(
             self._identity, tcp_ports.of_containers(self._containers.specs.values(), self._identity)
         )
