@@ -37,6 +37,11 @@ class DataDir:
         return self.root / "configuration.json"
 
     @property
+    def is_of_up(self) -> bool:
+        """Whether an `up` has made this directory: then its gateway and its node are on one machine."""
+        return self.configuration.exists()
+
+    @property
     def kubeconfig(self) -> Path:
         """Server address, CA and token; mode 0600."""
         return self.root / "kubeconfig"

@@ -102,7 +102,7 @@ def _mark(data_dir: DataDir) -> int | None:
 
     Only the replicas of an `up` ask for it. On a cluster marks belong to its network plugin and kube-proxy.
     """
-    return sockets.GATEWAY_MARK if data_dir.configuration.exists() and sockets.can_mark() else None
+    return sockets.GATEWAY_MARK if data_dir.is_of_up and sockets.can_mark() else None
 
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:

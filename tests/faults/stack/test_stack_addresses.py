@@ -1,7 +1,5 @@
 """The served port of a custom container on the whole product: the gateway reaches it, and nobody else."""
 
-import os
-import socket
 import sys
 
 import numpy as np
@@ -9,28 +7,12 @@ import pytest
 import tritonclient.grpc.aio as triton
 
 from serving.resources import kinds
-from serving.system import sockets
+from tests.rig import gateway_ports
 from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import NAMESPACE, PROGRAMS, LiveStack, predictors, until
 
 PORT = 9000
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root's sockets have marks"),
-]
-
-
-def connect(address: str, *, marked: bool) -> str:
-    with socket.socket() as client:
-        if marked:
-            sockets.mark(client)
-        client.settimeout(1)
-        try:
-            client.connect((address, PORT))
-        except OSError as error:
-            return type(error).__name__
-    return "connected"
+pytestmark = [pytest.mark.slow, pytest.mark.root, gateway_ports.needs_marks]
 
 
 async def test_custom_container_answers_the_gateway_and_no_other_connection(stack: LiveStack) -> None:
@@ -51,5 +33,5 @@ async def test_custom_container_answers_the_gateway_and_no_other_connection(stac
             result = await client.infer("closed", [tensor], client_timeout=60)
         assert result.get_response().model_version == "v-2"
         (address,) = [pod["status"]["podIP"] for pod in await stacks.pods(kube, "closed")]
-        assert connect(address, marked=False) == "TimeoutError"
-        assert connect(address, marked=True) == "connected"
+        assert gateway_ports.accepts(address, PORT, marked=True)
+        assert not gateway_ports.accepts(address, PORT)

@@ -12,7 +12,7 @@ from serving.embedded.kubelet.pod import probe_client
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from tests.programs import grpc_replica
 from tests.rig.addresses import own
-from tests.rig.gateway_ports import is_open_to_all, keep_for_gateway, needs_marks
+from tests.rig.gateway_ports import accepts, keep_for_gateway, needs_marks
 from tests.rig.servers.gateway import backend
 
 ADDRESS, OTHER = own(87), own(88)
@@ -45,7 +45,7 @@ async def container() -> AsyncIterator[None]:
     async with backend(ADDRESS, HTTP), backend(OTHER, HTTP):
         for address, port in ((ADDRESS, HTTP), (ADDRESS, GRPC), (OTHER, HTTP)):
             keep_for_gateway(address, port)
-            assert not is_open_to_all(address, port)
+            assert not accepts(address, port)
         yield
     await server.stop(None)
 

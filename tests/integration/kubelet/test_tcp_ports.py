@@ -1,4 +1,4 @@
-"""Containers that listen by TCP: their addresses are theirs, whatever servers they run."""
+"""Containers that listen by TCP: no other user gets a Pod's port, and each kind of server gets its own."""
 
 import contextlib
 import json
@@ -63,7 +63,7 @@ SERVERS = {
 }
 HOST = {"name": "HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 BINDS = """
-import json, os, socket
+import json, os, socket, time
 own, kept = os.environ['HOST'], []
 def bind(address, *options, family=socket.AF_INET, kind=socket.SOCK_STREAM):
     kept.append(socket.socket(family, kind))
@@ -87,8 +87,9 @@ def connected():
     client = socket.create_connection(server.getsockname())
     return raw(client.fileno(), address, 16)
 def many_files():
+    begun = time.monotonic()
     for _ in range(1500): outcome = raw(1, address, 16)
-    return outcome
+    return outcome + (' at a pace' if time.monotonic() - begun > 1499 * 0.002 else ' as fast as it can')
 print(json.dumps({
     'first': bind(('', 18473)),
     'second': bind((own, 18473), (socket.SOL_SOCKET, socket.SO_REUSEADDR)),
@@ -106,7 +107,7 @@ print(json.dumps({
     'a short address': raw(kept[0].fileno(), address, 3),
     'a long address': raw(kept[0].fileno(), address, 4096),
 }), flush=True)
-import time; time.sleep(99)
+time.sleep(99)
 """
 
 
@@ -220,7 +221,7 @@ async def test_other_binds_are_those_of_the_kernel(kube: Kube, node: NodeProcess
             "undeclared": "own 9090",
             "not of this machine": "OSError Cannot assign requested address",
             "mptcp": "Protocol not supported",
-            "files, often": "Socket operation on non-socket",
+            "files, often": "Socket operation on non-socket at a pace",
             "connected": "Invalid argument",
             "no descriptor": "Bad file descriptor",
             "no memory": "Bad address",

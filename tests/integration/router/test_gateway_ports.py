@@ -18,7 +18,7 @@ from tests.fakes.kube import FakeKube
 from tests.programs import grpc_replica
 from tests.rig.addresses import own
 from tests.rig.convergence import until
-from tests.rig.gateway_ports import is_open_to_all, keep_for_gateway, needs_marks
+from tests.rig.gateway_ports import accepts, keep_for_gateway, needs_marks
 from tests.rig.servers.activator import activator
 from tests.rig.servers.gateway import (
     backend,
@@ -38,9 +38,9 @@ pytestmark = [pytest.mark.root, needs_marks]
 
 async def test_envoy_reaches_the_replica_and_another_process_does_not(tmp_path: Path) -> None:
     async with gateway_rig(tmp_path) as gateway, backend(REPLICA, PORT, name="a"):
-        assert is_open_to_all(REPLICA, PORT)
+        assert accepts(REPLICA, PORT)
         keep_for_gateway(REPLICA, PORT)
-        assert not is_open_to_all(REPLICA, PORT)
+        assert not accepts(REPLICA, PORT)
         await gateway.serve([route("digits", [("a", 10_000)])], [endpoint_slice("digits-a", [REPLICA])])
         url = f"{gateway.url}/default/digits/v2/x"
         async with aiohttp.ClientSession() as session, session.get(url) as response:
@@ -71,7 +71,7 @@ async def test_gateway_of_an_up_marks_connections_and_one_apart_as_on_a_cluster_
 async def test_activator_reaches_the_replica_by_http(tmp_path: Path) -> None:
     async with backend(REPLICA, PORT, name="a"), connections(Settings(), tmp_path) as session:
         keep_for_gateway(REPLICA, PORT)
-        assert not is_open_to_all(REPLICA, PORT)
+        assert not accepts(REPLICA, PORT)
         async with session.get(f"http://{host_of(Endpoint(REPLICA, PORT))}/v2/x") as response:
             assert orjson.loads(await response.read())["name"] == "a"
 
@@ -79,7 +79,7 @@ async def test_activator_reaches_the_replica_by_http(tmp_path: Path) -> None:
 async def test_activator_reaches_the_replica_by_grpc(tmp_path: Path) -> None:
     server = await grpc_replica.serve(f"{GRPC_REPLICA}:{PORT}")
     keep_for_gateway(GRPC_REPLICA, PORT)
-    assert not is_open_to_all(GRPC_REPLICA, PORT)
+    assert not accepts(GRPC_REPLICA, PORT)
     options = [("grpc.default_authority", "echo.default.slipway.local")]
     messages = [b"first", b"x" * 3_000_000, b""]
     try:

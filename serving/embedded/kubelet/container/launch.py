@@ -146,11 +146,9 @@ def _binding(node: Node, pod: Object, container: Object, identity: PodIdentity) 
     if not node.binds_ports or not ports:
         return None
     gateway_port = tcp_ports.gateway_port(pod["metadata"])
-    # As the gateway of an `up` alone marks its connections; see `router.gateway`.
+    # The gateway marks its connections under the first two conditions: `router.gateway`.
     is_closed = (
-        node.data_dir.configuration.exists()
-        and sockets.can_mark()
-        and port_binding.can_accept_only(sockets.GATEWAY_MARK)
+        node.data_dir.is_of_up and sockets.can_mark() and port_binding.can_accept_only(sockets.GATEWAY_MARK)
     )
     return {
         "address": identity.address,

@@ -57,7 +57,7 @@ def can_accept_only(mark: int) -> bool:
     """Whether the shim may attach the filter of a gateway port: the agent has CAP_NET_ADMIN."""
     tried = _socket.socket()
     try:
-        _accept_only(tried, mark)
+        accept_only(tried, mark)
     except PermissionError:
         return False
     finally:
@@ -124,7 +124,7 @@ class PortBinder:
             return errno.EADDRINUSE
         bound.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEPORT, 1)
         if port == self._spec["gateway_port"]:
-            _accept_only(bound, self._spec["mark"])
+            accept_only(bound, self._spec["mark"])
         bound.bind((address if bound.family == _socket.AF_INET else f"::ffff:{address}", port))
         return 0
 
@@ -142,7 +142,7 @@ def _can_accept(bound: _socket.socket) -> bool:
     return not (is_ipv6 and bound.getsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY))
 
 
-def _accept_only(bound: _socket.socket, mark: int) -> None:
+def accept_only(bound: _socket.socket, mark: int) -> None:
     """Drop all packets without this mark, of the connections that the socket will accept, too, for ever."""
     instructions = (
         (_LOAD, 0, 0, _MARK_AT),

@@ -350,13 +350,14 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
 
 
 def _port_binder(process: int, binding: dict[str, Any] | None) -> PortBinder | None:
-    """Return the binder of the container's ports; None if it has none, or could not be started."""
+    """Return the binder of the container's ports; None if it has none, or ended before its program began."""
     if binding is None:
         return None
-    with contextlib.suppress(OSError):
-        for listener in descriptors.receive(process)[1]:
-            return PortBinder(listener, binding)
-    return None
+    try:
+        _, passed = descriptors.receive(process)
+    except OSError:
+        return None
+    return PortBinder(passed[0], binding) if passed else None
 
 
 def _remove_cgroups(groups: list[str]) -> None:

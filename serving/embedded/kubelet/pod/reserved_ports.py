@@ -11,7 +11,7 @@ from serving.system import socket_diag, sockets
 
 
 class ReservedPorts:
-    """The reserved ports of one Pod; those of a Pod without a user of its own are not reserved.
+    """The reserved ports of one Pod, which has a user of its own.
 
     They stay reserved while this object holds them or a container listens at them. A container binds them
     through its shim: see `port_binding`.
@@ -27,8 +27,6 @@ class ReservedPorts:
             errors.Temporary: `AddressTaken`, another process has bound one, also of all addresses.
             OSError: there are no descriptors left.
         """
-        if identity.user is None:
-            return
         for port in ports:
             if port in self._sockets:
                 continue
