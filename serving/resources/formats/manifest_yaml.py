@@ -6,21 +6,76 @@ from typing import Any
 import yaml
 
 _PREFIX = "tag:yaml.org,2002:"
-_NUMBERS = (f"{_PREFIX}int", f"{_PREFIX}float")
-_TIMESTAMP = f"{_PREFIX}timestamp"
+_INT, _FLOAT, _TIMESTAMP = (f"{_PREFIX}{name}" for name in ("int", "float", "timestamp"))
+
+_FIRST = frozenset("+-.0123456789")
+
+_DIGITS = re.compile(
+    r"(?P<sign>[-+]?)(?:0x(?P<hex>[0-9a-f]+)|0b(?P<binary>[01]+)|0o?(?P<octal>[0-7]+)|(?P<decimal>0|[1-9]\d*))",
+    re.ASCII | re.IGNORECASE,
+)
+"""Integers of Go's `strconv.ParseInt` with base 0."""
+
+_BASES = {"hex": 16, "binary": 2, "octal": 8, "decimal": 10}
+
+_DECIMAL = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
+"""`yamlStyleFloat` of goyaml.v2."""
+
+_NOT_FINITE = {
+    sign + spelling: float(f"{sign}{spelling[1:]}")
+    for sign, spellings in {
+        "": (".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"),
+        "+": (".inf", ".Inf", ".INF"),
+        "-": (".inf", ".Inf", ".INF"),
+    }.items()
+    for spelling in spellings
+}
+
+_EXACT = 1e21
+"""Integral floats below this number are written without an exponent by Go's JSON, so they are integers."""
 
 
 class Loader(yaml.SafeLoader):
     """Reads plain dates, and numbers of base 60 such as `12:30:45`, as strings."""
 
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
+        """Return the tag of a node, of a plain number by Kubernetes' rule."""
+        if kind is yaml.ScalarNode and implicit[0]:
+            number = _number(value)
+            if number is not None:
+                return _INT if isinstance(number, int) else _FLOAT
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
 
-def _resolver(tag: str, pattern: re.Pattern[str]) -> tuple[str, re.Pattern[str]]:
-    # Only numbers of base 60 have a colon.
-    return tag, re.compile(f"(?!.*:){pattern.pattern}", re.VERBOSE) if tag in _NUMBERS else pattern
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """Return the number of a scalar.
+
+        Raises:
+            ConstructorError: the scalar has the tag of a number, and is none.
+        """
+        number = _number(node.value)
+        if number is None:
+            problem = f"{node.value!r} is not a number"
+            raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+        return number
+
+
+def _number(text: str) -> int | float | None:
+    if not text or text[0] not in _FIRST:
+        return None
+    plain = text.replace("_", "")
+    if integer := _DIGITS.fullmatch(plain):
+        digits = next(name for name in _BASES if integer[name])
+        return int(integer["sign"] + integer[digits], _BASES[digits])
+    if _DECIMAL.fullmatch(plain) is None:
+        return _NOT_FINITE.get(text)
+    number = float(plain)
+    return int(number) if number.is_integer() and abs(number) < _EXACT else number
 
 
 _resolvers: dict[str, Any] = {
-    first: [_resolver(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_INT, _FLOAT, _TIMESTAMP)]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 Loader.yaml_implicit_resolvers = _resolvers
+for _tag in (_INT, _FLOAT):
+    Loader.add_constructor(_tag, Loader.construct_number)

@@ -1,11 +1,17 @@
 """Plain scalars of YAML, as Kubernetes reads them."""
 
+import math
 from typing import Any
 
 import pytest
 import yaml
 
 from serving.resources.formats import manifest_yaml
+
+
+def test_tag_of_a_number_on_a_word_is_an_error_that_names_the_word() -> None:
+    with pytest.raises(yaml.YAMLError, match="'many' is not a number"):
+        yaml.load("a: !!int many", manifest_yaml.Loader)
 
 
 @pytest.mark.parametrize(
@@ -20,7 +26,23 @@ from serving.resources.formats import manifest_yaml
         ("12", 12),
         ("-0x1F", -31),
         ("1.5", 1.5),
-        ("1.5e+3", 1500.0),
+        ("0o17", 15),
+        ("017", 15),
+        ("09", 9),
+        ("0b101", 5),
+        ("1_000", 1000),
+        ("1.5e+3", 1500),
+        ("1e3", 1000),
+        ("2.0", 2),
+        ("1e-3", 0.001),
+        ("1e21", 1e21),
+        (".inf", math.inf),
+        ("-.INF", -math.inf),
+        (".iNf", ".iNf"),
+        ("1e", "1e"),
+        ("0x", "0x"),
+        ("1.2.3", "1.2.3"),
+        ("--", "--"),
         (".5", 0.5),
         ("yes", True),
         ("~", None),
