@@ -22,7 +22,7 @@ from serving import clock, errors
 from serving.kube import Key
 from serving.objects import Object
 from serving.resources import names
-from serving.system import addresses, http_reading
+from serving.system.network import addresses, http_reading
 
 log = logging.getLogger(__name__)
 

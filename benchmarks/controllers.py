@@ -40,7 +40,7 @@ CHANGES = 240
 """Some 15 s of changes, as long as idling is measured: both contain the same share of periodic work."""
 AT_ONCE = 16
 LIMIT_SECONDS = 600.0
-ARMS = ("stable", "candidate")
+ARMS = ("stable", "canary")
 T = TypeVar("T")
 
 

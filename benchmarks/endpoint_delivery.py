@@ -21,9 +21,7 @@ def two_arms(n: int, *, more: bool = False, weight: int = 9000) -> GatewayServic
     """Return a service of two arms; with `more` the first arm has a second endpoint."""
     where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
     extra = [Endpoint("127.79.0.1", 8080)] if more else []
-    return service(
-        f"service-{n:04}", [("stable", weight, where + extra), ("candidate", 10_000 - weight, where)]
-    )
+    return service(f"service-{n:04}", [("stable", weight, where + extra), ("canary", 10_000 - weight, where)])
 
 
 def inotify_instances(pid: int) -> int:

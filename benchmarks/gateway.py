@@ -29,15 +29,15 @@ BODY = '{"outputs":[{"name":"probability","shape":[1,10],"datatype":"FP32","data
 
 
 def arms(ports: tuple[int, int]) -> GatewayService:
-    stable, candidate = (Endpoint("127.0.0.1", port) for port in ports)
-    return service("digits", [("stable", 9000, [stable]), ("candidate", 1000, [candidate])])
+    stable, canary = (Endpoint("127.0.0.1", port) for port in ports)
+    return service("digits", [("stable", 9000, [stable]), ("canary", 1000, [canary])])
 
 
 def bystanders(count: int) -> list[GatewayService]:
     services = []
     for n in range(count):
         where = [Endpoint(f"127.78.{n // 250}.{n % 250 + 1}", 8080)]
-        services.append(service(f"other-{n:04}", [("stable", 9000, where), ("candidate", 1000, where)]))
+        services.append(service(f"other-{n:04}", [("stable", 9000, where), ("canary", 1000, where)]))
     return services
 
 

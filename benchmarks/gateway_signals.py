@@ -29,7 +29,7 @@ from serving.router.metrics.labels import Labels
 from serving.router.plan.service import Endpoint, GatewayService
 
 SERVICES = 1_000
-ARMS = ("stable", "candidate")
+ARMS = ("stable", "canary")
 SECONDS = 0.25
 """Seconds between readings, for many readings in a short run; a gateway reads every two to five seconds."""
 REQUESTS_PER_SECOND = 100

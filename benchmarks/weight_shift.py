@@ -33,7 +33,7 @@ from serving.router.gateway import stop_everything
 from serving.settings import DEFAULTS
 
 BAR_MS = 100.0
-ARMS = ("stable", "candidate")
+ARMS = ("stable", "canary")
 CHURN_SECONDS = 0.5
 START_SECONDS = 60.0
 SPLIT = 0.7

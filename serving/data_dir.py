@@ -153,7 +153,7 @@ class DataDir:
 
     @property
     def user_ids(self) -> Path:
-        """The user ids that Pods and load generators have had: see `serving.system.user_ids`."""
+        """The user ids that Pods and load generators have had: see `serving.system.isolation.user_ids`."""
         return self.run / "user_ids"
 
     @property

@@ -16,7 +16,7 @@ from serving.kube import Key, Kube
 from serving.objects import Object
 from serving.resources.engine import Engine
 from serving.resources.formats import cadvisor
-from serving.system import http_reading, replica_connections
+from serving.system.network import http_reading, replica_connections
 
 PAUSE_SECONDS = 10.0
 """Seconds between readings: kubelets refresh every 10 to 15 s, and an engine's page has a thousand lines."""

@@ -11,7 +11,7 @@ import aiohttp
 from autoscaler.signals.board import Reading
 from autoscaler.signals.exposition import Page, Parser, Target
 from serving import errors, metrics
-from serving.system import http_reading
+from serving.system.network import http_reading
 
 TIMEOUT_SECONDS = 3.0
 """Timeout of one page: a gateway waits a second for Envoy, and writes 7 MB for a thousand services."""

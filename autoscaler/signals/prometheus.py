@@ -9,7 +9,7 @@ import aiohttp
 import orjson
 
 from serving import errors
-from serving.system import addresses, http_reading
+from serving.system.network import addresses, http_reading
 
 TIMEOUT_SECONDS = 4.0
 """Timeout of an instant query: less than the time between two ticks."""

@@ -29,7 +29,7 @@ from serving.planning.models import version as planner
 from serving.resources import kinds, names
 from serving.resources.model import ModelSpec
 from serving.settings import Settings
-from serving.system.user_ids import SYSTEM_USER
+from serving.system.isolation.user_ids import SYSTEM_USER
 
 T = TypeVar("T")
 

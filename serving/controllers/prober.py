@@ -6,7 +6,7 @@ import aiohttp
 
 from serving import errors, protobuf
 from serving.planning.inference.plan import BackendProbe
-from serving.system import http_reading
+from serving.system.network import http_reading
 
 ANSWER_BYTES = 1024 * 1024
 """Longest answer to a probe, whose status alone counts: lists of models are shorter."""

@@ -37,7 +37,8 @@ from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer, Rejected
 from serving.settings import Settings
-from serving.system import processes, sockets
+from serving.system import processes
+from serving.system.network import sockets
 from serving.system.process_exit import has_ended_within
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from serving.resources.formats import duration
 from serving.runtimes import loading, threads
 from serving.runtimes.startup import StartupReport, Stopwatch
 from serving.settings import RuntimeSettings
-from serving.system import descriptors
+from serving.system.network import descriptors
 
 if TYPE_CHECKING:
     import socket

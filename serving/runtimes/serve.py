@@ -18,7 +18,7 @@ import uvicorn
 
 from serving.runtimes.served_model import ServedModel
 from serving.settings import RuntimeSettings
-from serving.system.asgi_server import AsgiServer
+from serving.system.network.asgi_server import AsgiServer
 
 _POLL_SECONDS = 0.02
 """Between checks for open connections while the process stops."""

@@ -27,7 +27,7 @@ def inference(namespace: str, name: str = "digits", **spec: Any) -> dict[str, An
             "framework": "sklearn",
             "predictors": [
                 {"name": "stable", "modelVersion": "v1", "trafficWeight": 90},
-                {"name": "candidate", "modelVersion": "v2", "trafficWeight": 10},
+                {"name": "canary", "modelVersion": "v2", "trafficWeight": 10},
             ],
             **spec,
         },

@@ -48,7 +48,7 @@ def experiment_spec(**fields: Any) -> Object:
     for category, name in SETTINGS:
         parameters.setdefault(category, []).append({"name": name, "feasibleSpace": {"list": feasible[name]}})
     return {
-        "target": {"inference": "digits", "predictor": "candidate"},
+        "target": {"inference": "digits", "predictor": "canary"},
         "tunableParameters": [{"category": c, "parameters": axes} for c, axes in parameters.items()],
         "objective": {"type": "maximize", "objectiveMetricName": "throughputPerCost"},
         "constraints": [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.embedded.kubelet.container import port_binding
-from serving.system import sockets
+from serving.system.network import sockets
 
 needs_marks = pytest.mark.skipif(
     not (sockets.can_mark() and port_binding.can_accept_only(sockets.GATEWAY_MARK)),

@@ -12,7 +12,7 @@ from serving.embedded.kubelet.container.launch import Launch, Started, start
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.kubelet.resources.cgroups import Cgroups
-from serving.system.cgroup_layout import CgroupLayout
+from serving.system.isolation.cgroup_layout import CgroupLayout
 
 
 @contextlib.contextmanager

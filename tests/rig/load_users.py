@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from serving.system.user_ids import UserIds
+from serving.system.isolation.user_ids import UserIds
 
 _DIRECTORY = tempfile.TemporaryDirectory()
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from serving import clock
-from serving.system import cgroup_files
-from serving.system.cgroup_layout import OPTIONAL_FILES, CgroupLayout, memory_limit, process_limit
+from serving.system.isolation import cgroup_files
+from serving.system.isolation.cgroup_layout import OPTIONAL_FILES, CgroupLayout, memory_limit, process_limit
 from tuner.settings import LoadSettings
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import numpy as np
 
 from serving import clock
 from serving.errors import Temporary
-from serving.system.user_ids import UserIds
+from serving.system.isolation.user_ids import UserIds
 from tuner.load import cgroups, wire
 from tuner.load.locust_process import LOAD_FAILED, LocustProcess
 from tuner.load.plan import LoadPlan

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from serving.errors import Permanent, Temporary
-from serving.system import namespaces, processes
+from serving.system import processes
+from serving.system.isolation import namespaces
 from serving.system.process_exit import has_ended_within
 from tuner.load import wire
 from tuner.load.plan import LoadPlan

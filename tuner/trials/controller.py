@@ -19,7 +19,7 @@ from serving.planning.models.version import blocked
 from serving.resources import kinds
 from serving.resources.trial import FINISHED, TrialStatus
 from serving.settings import ControllerSettings
-from serving.system.user_ids import UserIds
+from serving.system.isolation.user_ids import UserIds
 from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
 from tuner.trials import cores, trial_status
 from tuner.trials.cores import Cores

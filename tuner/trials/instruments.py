@@ -13,8 +13,8 @@ from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.load import KeyOf
 from serving.resources.trial import TrialSpec, TrialStatus
-from serving.system import http_reading
-from serving.system.user_ids import UserIds
+from serving.system.isolation.user_ids import UserIds
+from serving.system.network import http_reading
 from tuner.load import requests
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan

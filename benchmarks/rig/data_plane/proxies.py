@@ -25,9 +25,9 @@ scgi_temp_path {dir}/s;
 {body} }}
 """
 BACKEND = 'server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ return 200 "{body}"; }} }}'
-SPLIT = """split_clients "$request_id" $arm {{ 90% stable; * candidate; }}
+SPLIT = """split_clients "$request_id" $arm {{ 90% stable; * canary; }}
 upstream stable {{ server 127.0.0.1:{0}; keepalive 256; }}
-upstream candidate {{ server 127.0.0.1:{1}; keepalive 256; }}
+upstream canary {{ server 127.0.0.1:{1}; keepalive 256; }}
 server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ proxy_http_version 1.1;
 proxy_set_header Connection ""; proxy_pass http://$arm; }} }}"""
 HAPROXY = """global
@@ -45,7 +45,7 @@ frontend f
 backend b
   balance roundrobin
   server stable 127.0.0.1:{0} weight 90
-  server candidate 127.0.0.1:{1} weight 10
+  server canary 127.0.0.1:{1} weight 10
 """
 AIOHTTP = """
 import random, sys, aiohttp
@@ -173,7 +173,7 @@ def available(kind: str) -> bool:
 def minimal_envoy(port: int, ports: tuple[int, int]) -> dict[str, object]:
     """The smallest Envoy configuration that splits 90/10 and keeps connections."""
     types = "type.googleapis.com/envoy.extensions.filters"
-    arms = [("stable", 90, ports[0]), ("candidate", 10, ports[1])]
+    arms = [("stable", 90, ports[0]), ("canary", 10, ports[1])]
     manager = {
         "@type": f"{types}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "minimal",

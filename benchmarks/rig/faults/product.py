@@ -23,7 +23,7 @@ from serving.system.processes import ProcessIdentity
 
 SPLIT, SOLE = "split", "sole"
 """The Inferences: two arms of two replicas each, and one arm of one replica."""
-ARMS = {SPLIT: ("stable", "candidate"), SOLE: ("only",)}
+ARMS = {SPLIT: ("stable", "canary"), SOLE: ("only",)}
 REPLICAS = {SPLIT: 2, SOLE: 1}
 """Of each arm."""
 FEATURES = 64

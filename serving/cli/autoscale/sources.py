@@ -21,7 +21,7 @@ import orjson
 from autoscaler.simulate.workloads import traces
 from autoscaler.simulate.workloads.traces import BinTrace, Trace
 from serving import clock, errors
-from serving.system import addresses
+from serving.system.network import addresses
 
 TIMEOUT_SECONDS = 30.0
 """Time limit of one query; Prometheus itself stops a query after 120 s."""

@@ -6,7 +6,7 @@ from posixpath import normpath
 from typing import NamedTuple
 
 from serving.settings import ModelPolicySettings, Settings
-from serving.system import addresses
+from serving.system.network import addresses
 
 _BELOW = (
     ("api.renew_before_days", "api.certificate_days"),

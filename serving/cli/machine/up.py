@@ -25,8 +25,8 @@ from serving.embedded.supervisor import supervisor
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from serving.settings import DEFAULTS, Settings
 from serving.system import processes, run_files
+from serving.system.isolation.seccomp import system_call_filter
 from serving.system.process_exit import has_ended_within
-from serving.system.seccomp import system_call_filter
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
 GATEWAY_SECONDS = 2.0

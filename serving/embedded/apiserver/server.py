@@ -28,8 +28,8 @@ from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.settings import ApiSettings, Settings
-from serving.system import sockets
-from serving.system.asgi_server import AsgiServer
+from serving.system.network import sockets
+from serving.system.network.asgi_server import AsgiServer
 
 log = logging.getLogger(__name__)
 

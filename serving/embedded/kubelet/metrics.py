@@ -9,7 +9,7 @@ from serving.embedded.kubelet.pod.start_trace import StartTrace
 from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.objects import Object
 from serving.resources import names
-from serving.system.cgroup_layout import CgroupLayout
+from serving.system.isolation.cgroup_layout import CgroupLayout
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds, from a phase of a forked replica to the download of a large model."""

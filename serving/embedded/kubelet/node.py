@@ -25,8 +25,8 @@ from serving.embedded.kubelet.zygote.pool import ZygotePool
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
-from serving.system.seccomp import SystemCallFilter, system_call_filter
-from serving.system.user_ids import SYSTEM_USER, UserIds
+from serving.system.isolation.seccomp import SystemCallFilter, system_call_filter
+from serving.system.isolation.user_ids import SYSTEM_USER, UserIds
 
 log = logging.getLogger(__name__)
 

@@ -12,14 +12,16 @@ from pathlib import Path
 import serving
 from serving import clock
 from serving.embedded.pod_spec.environment import BASE
-from serving.system import descriptors, namespaces, processes
+from serving.system import processes
+from serving.system.isolation import namespaces
+from serving.system.network import descriptors
 
 _ROOT = str(Path(next(iter(serving.__path__))).parent)
 _CALL = (
     "import sys; sys.path.append(sys.argv[1]); from serving.embedded.kubelet.container import shim; shim.{}()"
 )
 _NOTIFY = (
-    "import sys; sys.path.append(sys.argv[1]); from serving.system import bind_notification, namespaces;"
+    "import sys; sys.path.append(sys.argv[1]); from serving.system.isolation import bind_notification, namespaces;"
     "namespaces.prctl(namespaces.PR_SET_NO_NEW_PRIVS, 1); bind_notification.install()"
 )
 ONE_THREAD = dict.fromkeys(

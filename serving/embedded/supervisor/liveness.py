@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from serving.system import sockets
+from serving.system.network import sockets
 
 log = logging.getLogger(__name__)
 

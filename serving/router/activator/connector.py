@@ -9,7 +9,7 @@ from aiohttp.client_exceptions import UnixClientConnectorError
 from aiohttp.client_proto import ResponseHandler
 
 from serving.router.plan.service import Endpoint
-from serving.system import replica_connections
+from serving.system.network import replica_connections
 
 _UNIX = ".unix.invalid"
 """Ends the host of a URL whose connection is a Unix socket; no name server has it (RFC 6761)."""

@@ -14,7 +14,7 @@ import grpc
 from serving import grpc_status
 from serving.router.activator.held_backend import DRAIN_SECONDS, HeldBackend, NotConnected, Refused
 from serving.router.plan.service import Endpoint
-from serving.system import replica_connections
+from serving.system.network import replica_connections
 
 _SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 """gRPC's limit of 4 MiB is the replica's to set."""

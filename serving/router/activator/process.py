@@ -39,7 +39,7 @@ from serving.router.plan.service import (
     speaks_h2c,
 )
 from serving.settings import Settings
-from serving.system.sockets import SOCKET_PATH_BYTES
+from serving.system.network.sockets import SOCKET_PATH_BYTES
 
 if TYPE_CHECKING:
     from serving.router.activator.grpc_forwarding import GrpcListener

@@ -20,7 +20,8 @@ from serving.router.envoy import token_module
 from serving.router.envoy.binary import find_envoy
 from serving.router.plan.service import socket_name
 from serving.settings import GatewaySettings
-from serving.system import huge_pages, processes, procfs, run_files, sockets
+from serving.system import huge_pages, processes, procfs, run_files
+from serving.system.network import sockets
 from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.router.envoy.process import EnvoyProcess
-from serving.system import processes, procfs, sockets
+from serving.system import processes, procfs
+from serving.system.network import sockets
 from serving.system.process_exit import has_ended_within
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ def stack(shared_stack: SharedStack) -> Iterator[LiveStack]:
 @pytest.fixture
 async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
     """A client, once the Inference `digits` serves two arms, 90 to 10."""
-    arms = stacks.predictors(stable=("v-1", 90), candidate=("v-2", 10))
+    arms = stacks.predictors(stable=("v-1", 90), canary=("v-2", 10))
     async with stacks.deployed(stack, "digits", arms) as client:
         await stacks.until(client, kinds.INFERENCE, "digits", stacks.settled)
         yield client

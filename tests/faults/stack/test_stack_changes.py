@@ -18,7 +18,7 @@ from tests.rig.servers.stack import NAMESPACE, LiveStack, SteadyLoad, light, pre
 
 pytestmark = pytest.mark.slow
 
-BASE = {"stable": ("v-1", 50), "candidate": ("v-2", 50)}
+BASE = {"stable": ("v-1", 50), "canary": ("v-2", 50)}
 CHILDREN = (
     kinds.ROUTE,
     kinds.AUTOSCALER,
@@ -140,7 +140,7 @@ async def test_changed_model_version_keeps_the_other_arm_and_removes_the_old_rev
     stack: LiveStack, kube: Kube
 ) -> None:
     old_replicas = await stack.replicas(kube, "light")
-    changed = {"stable": ("v-3", 50), "candidate": ("v-2", 50)}
+    changed = {"stable": ("v-3", 50), "canary": ("v-2", 50)}
     async with stack.load("light") as load, aiohttp.ClientSession() as session:
         last_lines = await Streams(stack, "light", session).begin()
         await set_predictors(kube, light(predictors(**changed)))
@@ -150,14 +150,14 @@ async def test_changed_model_version_keeps_the_other_arm_and_removes_the_old_rev
     assert load.failed == []
     new_replicas = await stack.replicas(kube, "light")
     assert [name for name in new_replicas if new_replicas[name] == old_replicas.get(name)] == [
-        name for name in old_replicas if "candidate" in name
+        name for name in old_replicas if "canary" in name
     ]
 
 
 async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
     stack: LiveStack, kube: Kube
 ) -> None:
-    added = {"stable": ("v-1", 40), "candidate": ("v-2", 40), "third": ("v-3", 20)}
+    added = {"stable": ("v-1", 40), "canary": ("v-2", 40), "third": ("v-3", 20)}
     renamed = {"stable": ("v-1", 40), "other": ("v-2", 40), "third": ("v-3", 20)}
     removed = {"other": ("v-2", 1)}
     async with stack.load("light") as load:
@@ -176,7 +176,7 @@ async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
             {"command": ["/bin/sh", "-c", "exit 3"]},
             "CrashLoopBackOff",
             "exit code 3",
-            {**BASE, "candidate": ("v-3", 50)},
+            {**BASE, "canary": ("v-3", 50)},
             id="crashing",
         ),
         pytest.param(

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.slow
 
 async def shifts(kube: Kube, load: SteadyLoad) -> None:
     """Shift all weight to one arm and back. Once a gateway accepts, every response is of that arm."""
-    for arm, other_arm in (("candidate", "stable"), ("stable", "candidate")):
+    for arm, other_arm in (("canary", "stable"), ("stable", "canary")):
         changed = await traffic.shift(kube, NAMESPACE, "digits", {arm: 1, other_arm: 0})
         await traffic.accepted(kube, changed, 30)
         sent = await load.more(20)
         assert {response.arm for response in load.since(sent)} == {arm}
-    await traffic.shift(kube, NAMESPACE, "digits", {"stable": 90, "candidate": 10})
+    await traffic.shift(kube, NAMESPACE, "digits", {"stable": 90, "canary": 10})
 
 
 async def replaced(

@@ -22,7 +22,7 @@ REPLACED_SECONDS = 20.0
 """Until a hung replica is killed: 13 s on a machine without other work."""
 
 
-@pytest.mark.parametrize("arm", ["stable", "candidate"])
+@pytest.mark.parametrize("arm", ["stable", "canary"])
 async def test_killed_only_replica_of_an_arm_fails_no_request(stack: LiveStack, kube: Kube, arm: str) -> None:
     before = await stack.replicas(kube, "digits")
     name, (main, _) = next(item for item in before.items() if arm in item[0])

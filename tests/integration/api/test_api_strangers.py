@@ -17,7 +17,7 @@ from serving.embedded.apiserver.connection import (
     MOST_HEADERS,
     MOST_SILENT,
 )
-from serving.system.tls_listener import MOST_HANDSHAKES
+from serving.system.network.tls_listener import MOST_HANDSHAKES
 from tests.rig.servers.api_process import ApiProcess
 
 CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

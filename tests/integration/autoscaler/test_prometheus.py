@@ -16,7 +16,7 @@ from serving import clock, errors
 from serving.kube import Key, Watches
 from serving.objects import Object
 from serving.resources import kinds, names
-from serving.system import http_reading
+from serving.system.network import http_reading
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.objects import deployments

@@ -11,7 +11,7 @@ from autoscaler.signals import prometheus
 from serving import errors, metrics
 from serving.data_dir import DataDir
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
-from serving.system import http_reading
+from serving.system.network import http_reading
 from tests.rig.servers.prometheus_server import check
 from tests.rig.servers.prometheus_server import prometheus as running
 

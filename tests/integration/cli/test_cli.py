@@ -26,7 +26,7 @@ spec:
   framework: sklearn
   predictors:
   - {name: stable, modelVersion: v1, trafficWeight: 90}
-  - {name: candidate, modelVersion: v2, trafficWeight: 10}
+  - {name: canary, modelVersion: v2, trafficWeight: 10}
 """
 
 
@@ -112,12 +112,12 @@ def test_an_unknown_field_is_refused_by_its_path(slipway: Any, tmp_path: Path) -
 def test_traffic_set_changes_named_arms_only_and_survives_an_apply(slipway: Any, tmp_path: Path) -> None:
     file = manifest(tmp_path, INFERENCE)
     assert slipway("apply", "-f", file)[0] == 0
-    assert slipway("traffic", "set", "cli", "candidate=30")[0] == 0
+    assert slipway("traffic", "set", "cli", "canary=30")[0] == 0
     inference = json.loads(slipway("get", "inf", "cli", "-o", "json")[1])
     assert [p["trafficWeight"] for p in inference["spec"]["predictors"]] == [90, 30]
     code, _, err = slipway("apply", "-f", file)
     assert code == 4
-    assert 'spec.predictors[name="candidate"].trafficWeight is 30, the manifest has 10' in err
+    assert 'spec.predictors[name="canary"].trafficWeight is 30, the manifest has 10' in err
     assert "`slipway traffic set`" in err
     assert "--force-conflicts" in err
     without = manifest(tmp_path, INFERENCE.replace(", trafficWeight: 10", ""))
@@ -128,7 +128,7 @@ def test_traffic_set_changes_named_arms_only_and_survives_an_apply(slipway: Any,
     assert slipway("apply", "--force-conflicts", "-f", file)[0] == 0
     assert slipway("traffic", "set", "cli", "nobody=1")[::2] == (
         1,
-        "error: Inference cli has no arm nobody; its arms are stable, candidate\n",
+        "error: Inference cli has no arm nobody; its arms are stable, canary\n",
     )
 
 
@@ -264,10 +264,10 @@ def test_weights_that_are_all_zero_are_refused_in_one_line_without_the_spec(
     slipway: Any, tmp_path: Path
 ) -> None:
     slipway("apply", "-f", manifest(tmp_path, INFERENCE.replace("name: cli", "name: zero")))
-    code, _, err = slipway("traffic", "set", "zero", "stable=0", "candidate=0")
+    code, _, err = slipway("traffic", "set", "zero", "stable=0", "canary=0")
     assert code == 6
     assert err.count("at least one predictor needs a trafficWeight above 0") == 1
     assert "framework" not in err
-    code, out, _ = slipway("traffic", "set", "zero", "candidate=25%")
+    code, out, _ = slipway("traffic", "set", "zero", "canary=25%")
     assert code == 0
     assert [line.split()[2:4] for line in out.splitlines()[1:]] == [["90", "75%"], ["30", "25%"]]

@@ -26,7 +26,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 @pytest.fixture
 async def namespace(kube: Kube) -> str:
     """A namespace with an Inference of two arms and a Model."""
-    predictors = [{"name": name, "modelVersion": "v1"} for name in ("stable", "candidate")]
+    predictors = [{"name": name, "modelVersion": "v1"} for name in ("stable", "canary")]
     await kube.create(
         kinds.INFERENCE,
         {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": predictors}},
@@ -47,11 +47,11 @@ async def namespace(kube: Kube) -> str:
         ("describe inf/d", ["inf/digits"]),
         ("delete model f", ["forest"]),
         ("logs ", ["digits", "faces", "pod/", "job/", "deployment/"]),
-        ("logs digits --predictor ", ["stable", "candidate"]),
-        ("logs digits --predictor=c", ["--predictor=candidate"]),
+        ("logs digits --predictor ", ["stable", "canary"]),
+        ("logs digits --predictor=c", ["--predictor=canary"]),
         ("traffic get ", ["digits", "faces"]),
-        ("traffic set digits ", ["stable=", "candidate="]),
-        ("traffic set digits stable=3 ", ["candidate="]),
+        ("traffic set digits ", ["stable=", "canary="]),
+        ("traffic set digits stable=3 ", ["canary="]),
         ("top inferences f", ["faces"]),
         ("model list --model ", ["forest"]),
         ("get secrets ", []),

@@ -196,7 +196,7 @@ async def recommended(kube: Kube) -> None:
         "status": {"phase": "Ready", "image": "slipway.local/x/digits@sha256:1", "digest": "sha256:1"},
     }  # fmt: skip
     made = await store(kube, kinds.MODEL_VERSION, version)
-    arm = {"name": "candidate", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "1Gi"}}
+    arm = {"name": "canary", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "1Gi"}}
     inference = await store(
         kube,
         kinds.INFERENCE,
@@ -220,7 +220,7 @@ async def test_a_recommendation_is_shown_then_applied_then_there(kube: Kube, sli
     before = await predictor(kube)
     code, out, err = await slipway("tune", "apply", "digits", "--dry-run")
     assert (code, await predictor(kube)) == (0, before), err
-    assert out.splitlines()[-1] == "inference.slipway.dev/digits predictor candidate configured (dry run)"
+    assert out.splitlines()[-1] == "inference.slipway.dev/digits predictor canary configured (dry run)"
     assert "50% less" in err
     code, applied, _ = await slipway("tune", "apply", "digits")
     assert (code, applied) == (0, out.replace(" (dry run)", ""))
@@ -230,7 +230,7 @@ async def test_a_recommendation_is_shown_then_applied_then_there(kube: Kube, sli
     code, out, _ = await slipway("tune", "apply", "digits")
     assert (code, out) == (
         0,
-        "inference.slipway.dev/digits unchanged: predictor candidate runs this spec already\n",
+        "inference.slipway.dev/digits unchanged: predictor canary runs this spec already\n",
     )
     assert await predictor(kube) == after
 
@@ -239,7 +239,7 @@ async def test_an_apply_of_other_values_names_the_manager_that_tuned_them(
     kube: Kube, slipway: Slipway, tmp_path: Path
 ) -> None:
     await recommended(kube)
-    arm = {"name": "candidate", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "1Gi"}}
+    arm = {"name": "canary", "modelVersion": "v1", "resources": {"cpu": "1", "memory": "1Gi"}}
     spec = {"framework": "sklearn", "predictors": [arm]}
     file = manifest(
         tmp_path,

@@ -19,7 +19,7 @@ LINE_SECONDS = 20
 async def arms(kube: Kube) -> None:
     predictors = [
         {"name": "stable", "modelVersion": "v1", "trafficWeight": 90},
-        {"name": "candidate", "modelVersion": "v2", "trafficWeight": 10},
+        {"name": "canary", "modelVersion": "v2", "trafficWeight": 10},
     ]
     await kube.create(
         kinds.INFERENCE,
@@ -60,12 +60,12 @@ async def test_the_overview_of_arms_keeps_its_columns_and_prints_the_arms_that_c
     kube: Kube, api_server: DataDir, arms: None
 ) -> None:
     async with watching(kube, api_server) as stream:
-        headers, stable, candidate = [await line(stream) for _ in range(3)]
+        headers, stable, canary = [await line(stream) for _ in range(3)]
         assert headers.split()[:5] == ["NAME", "READY", "ARM", "VERSION", "WEIGHT"]
-        assert (stable.split()[2], candidate.split()[2:5]) == ("stable", ["candidate", "v2", "10"])
+        assert (stable.split()[2], canary.split()[2:5]) == ("stable", ["canary", "v2", "10"])
         await weigh(kube, 30)
         changed = await line(stream)
-        assert changed.split()[2:5] == ["candidate", "v2", "30"]
+        assert changed.split()[2:5] == ["canary", "v2", "30"]
         assert changed.index("v2") == headers.index("VERSION")
         await kube.delete(kinds.INFERENCE, kube.namespace, "digits")
         assert ["Deleted" in await line(stream) for _ in range(2)] == [True, True]

@@ -16,7 +16,7 @@ from serving.embedded.kubelet.resources.usage import UsageCollector
 from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
-from serving.system.cgroup_layout import CgroupLayout
+from serving.system.isolation.cgroup_layout import CgroupLayout
 from tests.rig.kubectl import Kubectl, needs_kubectl
 from tests.rig.servers.node_process import (
     STARTS,

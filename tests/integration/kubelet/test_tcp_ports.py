@@ -16,7 +16,7 @@ from serving import errors
 from serving.embedded.kubelet.records import PodDirectory
 from serving.kube import Kube
 from serving.resources import kinds, names
-from serving.system import sockets
+from serving.system.network import sockets
 from tests.rig.servers.node_process import (
     NodeProcess,
     is_ready,

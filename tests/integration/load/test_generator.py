@@ -12,7 +12,7 @@ import pytest
 
 from serving.errors import Permanent
 from serving.system import procfs
-from serving.system.user_ids import UserIds
+from serving.system.isolation.user_ids import UserIds
 from tests.integration.load.conftest import LoadTarget
 from tests.rig.load_users import user_ids
 from tuner.load.generator import Generator

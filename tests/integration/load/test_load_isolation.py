@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serving.errors import Temporary
-from serving.system import cgroup_files
+from serving.system.isolation import cgroup_files
 from tests.integration.load.conftest import LoadTarget
 from tests.rig.load_users import user_ids
 from tuner.load import cgroups

@@ -14,18 +14,18 @@ from serving.router.xds.server import Rejected
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 
-STABLE, CANDIDATE = own(0), own(1)
-SLICES = [endpoint_slice("digits-stable", [STABLE]), endpoint_slice("digits-candidate", [CANDIDATE])]
+STABLE, CANARY = own(0), own(1)
+SLICES = [endpoint_slice("digits-stable", [STABLE]), endpoint_slice("digits-canary", [CANARY])]
 STICKY = {"header": "x-user-id", "salt": "spring"}
 
 
 def digits(stable: int = 9000, **kwargs: Any) -> dict[str, Any]:
-    return route("digits", [("stable", stable), ("candidate", 10_000 - stable)], **kwargs)
+    return route("digits", [("stable", stable), ("canary", 10_000 - stable)], **kwargs)
 
 
 @contextlib.asynccontextmanager
 async def replicas() -> Any:
-    async with backend(STABLE, 8080, name="stable"), backend(CANDIDATE, 8080, name="candidate"):
+    async with backend(STABLE, 8080, name="stable"), backend(CANARY, 8080, name="canary"):
         yield
 
 
@@ -73,11 +73,11 @@ ENVOY_HEADERS = [
 
 async def test_a_client_cannot_choose_its_arm_its_host_or_our_timeouts(tmp_path: Path) -> None:
     async with gateway_rig(tmp_path) as rig, replicas(), aiohttp.ClientSession() as session:
-        await rig.serve([route("digits", [("stable", 10_000)], unweighted=["candidate"])], SLICES)
+        await rig.serve([route("digits", [("stable", 10_000)], unweighted=["canary"])], SLICES)
         forged = {
-            ARM_HEADER: "candidate",
-            "x-gateway-destination-endpoint": f"{CANDIDATE}:8080",
-            "x-envoy-original-dst-host": f"{CANDIDATE}:8080",
+            ARM_HEADER: "canary",
+            "x-gateway-destination-endpoint": f"{CANARY}:8080",
+            "x-envoy-original-dst-host": f"{CANARY}:8080",
             "x-envoy-upstream-rq-timeout-ms": "1",
             "x-slipway-caller": "me",
             **dict.fromkeys(ENVOY_HEADERS, "1"),
@@ -90,10 +90,10 @@ async def test_a_client_cannot_choose_its_arm_its_host_or_our_timeouts(tmp_path:
 async def test_dot_segments_cannot_reach_another_service(tmp_path: Path) -> None:
     async with gateway_rig(tmp_path) as rig, replicas():
         second_route = route("other", [("stable", 10_000)])
-        second_route["spec"]["backends"][0]["service"] = "digits-candidate"
+        second_route["spec"]["backends"][0]["service"] = "digits-canary"
         await rig.serve([route("digits", [("stable", 10_000)]), second_route], SLICES)
         response = await rig.raw(b"GET /default/digits/../other/v2/x HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert b"candidate" in response
+        assert b"canary" in response
         assert b'"path":"/v2/x"' in response
 
 
@@ -207,12 +207,12 @@ async def test_open_stream_survives_changes_of_clusters_and_routes(tmp_path: Pat
 
 async def test_the_private_listener_reaches_one_backend_without_weight(tmp_path: Path) -> None:
     async with gateway_rig(tmp_path) as rig, replicas():
-        await rig.serve([route("digits", [("stable", 10_000)], unweighted=["candidate"])], SLICES)
+        await rig.serve([route("digits", [("stable", 10_000)], unweighted=["canary"])], SLICES)
         socket = rig.data_dir.probe_socket
         assert stat.S_IMODE(socket.stat().st_mode) == 0o600
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as private:
-            status, _, body = await get(private, "http://x/default/digits-candidate/v2/health/ready")
-            assert (status, body["name"], body["path"]) == (200, "candidate", "/v2/health/ready")
+            status, _, body = await get(private, "http://x/default/digits-canary/v2/health/ready")
+            assert (status, body["name"], body["path"]) == (200, "canary", "/v2/health/ready")
             assert (await get(private, "http://x/default/none/v2/health/ready"))[0] == 404
 
 

@@ -96,13 +96,13 @@ async def test_route_status_reports_effective_weights_once_envoy_serves_it(
     try:
         async with gateway_of(tmp_path, kube, settings, monkeypatch), backend(STABLE, 8080):
             await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
-            await kube.create(kinds.ROUTE, new_route("digits", [("stable", 9000), ("candidate", 1000)]))
+            await kube.create(kinds.ROUTE, new_route("digits", [("stable", 9000), ("canary", 1000)]))
             await until(lambda: entry(kube).get("weights"))
             assert entry(kube) == {
                 "name": "local",
                 "acceptedGeneration": 1,
                 "address": f"127.0.0.1:{settings.gateway.port}",
-                "weights": [{"arm": "candidate", "percent": 0.0}, {"arm": "stable", "percent": 100.0}],
+                "weights": [{"arm": "canary", "percent": 0.0}, {"arm": "stable", "percent": 100.0}],
                 "message": "",
             }
             url = f"http://127.0.0.1:{settings.gateway.port}/default/digits/v2/x"

@@ -19,10 +19,10 @@ from tests.reference.xxh64 import xxh64
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
-ARMS = {"stable": own(5), "candidate": own(6), "third": own(7)}
+ARMS = {"stable": own(5), "canary": own(6), "third": own(7)}
 SLICES = [endpoint_slice(f"digits-{arm}", [address]) for arm, address in ARMS.items()]
 STICKY = {"header": "x-user-id", "salt": "spring"}
-HALVES = {"stable": 1, "candidate": 1}
+HALVES = {"stable": 1, "canary": 1}
 CONNECTIONS = 16
 PIPELINED = 100
 
@@ -116,9 +116,9 @@ async def test_exactly_the_changed_share_of_callers_moves_and_none_moves_back(
     """
     callers = one_caller_per_unit()
     steps: list[dict[str, int]] = [
-        {"stable": 90, "candidate": 10},
-        {"stable": 50, "candidate": 50},
-        {"stable": 10, "candidate": 60, "third": 30},
+        {"stable": 90, "canary": 10},
+        {"stable": 50, "canary": 50},
+        {"stable": 10, "canary": 60, "third": 30},
     ]
     ring: tuple[traffic.ArmSegment, ...] = ()
     arms_by_step: list[list[str]] = []
@@ -146,7 +146,7 @@ async def test_caller_is_served_by_its_ring_position_and_salt(tmp_path: Path) ->
             await serve(rig, (), HALVES, sticky)
             arms_by_salt.append(await arms_of(rig, callers))
             assert arms_by_salt[-1] == [
-                "stable" if unit < 5000 else "candidate" for unit in units_of(callers, sticky)
+                "stable" if unit < 5000 else "canary" for unit in units_of(callers, sticky)
             ]
     assert arms_by_salt[0] == arms_by_salt[1] != arms_by_salt[2]
 
@@ -156,10 +156,10 @@ async def test_caller_cannot_choose_its_arm_or_forge_an_identity(tmp_path: Path)
         await serve(rig, (), HALVES)
         callers = [f"user-{n}" for n in range(10)]
         half = [unit // 5000 for unit in units_of(callers)]
-        stable_caller, candidate_caller = callers[half.index(0)], callers[half.index(1)]
+        stable_caller, canary_caller = callers[half.index(0)], callers[half.index(1)]
         for caller, arm, impersonated, forged in (
-            (stable_caller, "stable", candidate_caller, "candidate"),
-            (candidate_caller, "candidate", stable_caller, "stable"),
+            (stable_caller, "stable", canary_caller, "canary"),
+            (canary_caller, "canary", stable_caller, "stable"),
         ):
             headers = {"x-user-id": caller, ARM_HEADER: forged, "x-slipway-caller": impersonated}
             async with session.get(f"{rig.url}/default/digits/v2/x", headers=headers) as response:

@@ -22,7 +22,7 @@ from serving.router.plan.service import GatewayService, gateway_service
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
-from serving.system import sockets
+from serving.system.network import sockets
 from tests.rig.ports import free_port
 from tests.rig.tcp_server import tcp_server
 

@@ -5,17 +5,17 @@ import pytest
 from serving import errors
 from serving.cli import traffic
 
-OBJ = {"metadata": {"name": "digits"}, "spec": {"predictors": [{"name": "stable"}, {"name": "candidate"}]}}
+OBJ = {"metadata": {"name": "digits"}, "spec": {"predictors": [{"name": "stable"}, {"name": "canary"}]}}
 
 
 def test_an_unknown_arm_is_refused_with_the_known_arms() -> None:
-    with pytest.raises(errors.UserError, match="its arms are stable, candidate"):
+    with pytest.raises(errors.UserError, match="its arms are stable, canary"):
         traffic.patch(OBJ, {"other": 1})
 
 
 def test_the_patch_changes_the_named_arm_and_tests_its_position() -> None:
-    assert traffic.patch(OBJ, {"candidate": 5}) == [
-        {"op": "test", "path": "/spec/predictors/1/name", "value": "candidate"},
+    assert traffic.patch(OBJ, {"canary": 5}) == [
+        {"op": "test", "path": "/spec/predictors/1/name", "value": "canary"},
         {"op": "add", "path": "/spec/predictors/1/trafficWeight", "value": 5},
     ]
 

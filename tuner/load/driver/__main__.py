@@ -8,7 +8,7 @@ import.
 import os
 import sys
 
-from serving.system.namespaces import die_with
+from serving.system.isolation.namespaces import die_with
 from tuner.load.driver.confinement import give_up_rights, hide_machine, join, open_many, stay_on
 
 

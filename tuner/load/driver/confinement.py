@@ -5,8 +5,8 @@ import resource
 from collections.abc import Sequence
 from pathlib import Path
 
-from serving.system import namespaces
-from serving.system.seccomp import system_call_filter
+from serving.system.isolation import namespaces
+from serving.system.isolation.seccomp import system_call_filter
 from tuner.load.driver.import_paths import keep_importable
 
 

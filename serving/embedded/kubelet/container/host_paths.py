@@ -13,8 +13,8 @@ from pathlib import Path
 
 from serving import errors
 from serving.embedded.pod_spec.volume_mounts import within
-from serving.system import user_ids
-from serving.system.user_ids import UserIds
+from serving.system.isolation import user_ids
+from serving.system.isolation.user_ids import UserIds
 
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

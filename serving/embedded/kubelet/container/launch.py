@@ -37,7 +37,7 @@ from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.objects import Object
 from serving.resources import names
-from serving.system import sockets
+from serving.system.network import sockets
 
 log = logging.getLogger(__name__)
 

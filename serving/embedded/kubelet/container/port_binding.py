@@ -14,13 +14,14 @@ import os
 import select
 import struct
 
-from serving.system import bind_notification, socket_diag
+from serving.system.isolation import bind_notification
+from serving.system.network import socket_diag
 
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:
     from typing import Any
 
-    from serving.system.bind_notification import BindCall
+    from serving.system.isolation.bind_notification import BindCall
 
 _MAPPED = bytes(10) + b"\xff\xff"
 """First bytes of an IPv6 address that is an IPv4 address (RFC 4291)."""

@@ -13,8 +13,9 @@ import os
 import signal
 import stat
 
-from serving.system import namespaces, trusted_path
-from serving.system.namespaces import (
+from serving.system import trusted_path
+from serving.system.isolation import namespaces
+from serving.system.isolation.namespaces import (
     MS_BIND,
     MS_MOVE,
     MS_NODEV,

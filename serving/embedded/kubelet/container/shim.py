@@ -32,7 +32,9 @@ import time
 
 from serving.embedded.kubelet.container import sandbox
 from serving.embedded.kubelet.container.port_binding import PortBinder
-from serving.system import atomic_file, bind_notification, descriptors, locks, namespaces, procfs
+from serving.system import atomic_file, locks, procfs
+from serving.system.isolation import bind_notification, namespaces
+from serving.system.network import descriptors
 
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:

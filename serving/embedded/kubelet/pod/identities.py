@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterable
 
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from serving.system import sockets
-from serving.system.user_ids import UserIds
+from serving.system.isolation.user_ids import UserIds
+from serving.system.network import sockets
 
 TRIES = 20
 """Addresses to try until the ports are free; the last is used anyway, and the process fails."""

@@ -13,7 +13,7 @@ from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.pod import grpc_health
 from serving.embedded.kubelet.pod.probes import port_of
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from serving.system import replica_connections, socket_diag, sockets
+from serving.system.network import replica_connections, socket_diag, sockets
 
 MAX_HEADERS = 64
 """The most headers of an answer that are read."""

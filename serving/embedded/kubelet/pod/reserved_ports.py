@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from serving import errors
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from serving.system import socket_diag, sockets
+from serving.system.network import socket_diag, sockets
 
 
 class ReservedPorts:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
-from serving.system.cgroup_layout import CgroupLayout, memory_limit
+from serving.system.isolation.cgroup_layout import CgroupLayout, memory_limit
 
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""

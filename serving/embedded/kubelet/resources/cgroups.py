@@ -11,8 +11,8 @@ from pathlib import Path
 from serving import clock
 from serving.embedded.kubelet.resources.cgroup_limits import limit_writes, oom_file, weight_of_all
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
-from serving.system import cgroup_files
-from serving.system.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, process_limit
+from serving.system.isolation import cgroup_files
+from serving.system.isolation.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, process_limit
 
 log = logging.getLogger(__name__)
 

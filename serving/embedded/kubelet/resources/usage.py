@@ -20,7 +20,7 @@ from serving.embedded.kubelet.resources.usage_parsing import CgroupPaths, Proces
 from serving.resources.formats import cadvisor
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.system import processes
-from serving.system.cgroup_layout import CgroupLayout
+from serving.system.isolation.cgroup_layout import CgroupLayout
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MICROSECONDS = 1e6

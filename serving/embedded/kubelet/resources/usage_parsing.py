@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from serving.system.cgroup_layout import CgroupLayout
+from serving.system.isolation.cgroup_layout import CgroupLayout
 
 KIB = 1024
 

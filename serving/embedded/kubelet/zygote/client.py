@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from serving import errors
-from serving.system import descriptors, sockets
+from serving.system.network import descriptors, sockets
 
 ANSWER_SECONDS = 0.5
 """Longest wait for a fork. A fork takes 5 ms, ten times that on a loaded machine. An ordinary start takes a

@@ -33,7 +33,9 @@ from pathlib import Path
 from typing import Any
 
 from serving.embedded.kubelet.container import sandbox, shim
-from serving.system import descriptors, locks, namespaces, processes
+from serving.system import locks, processes
+from serving.system.isolation import namespaces
+from serving.system.network import descriptors
 
 BACKLOG = 256
 READ_SECONDS = 10.0

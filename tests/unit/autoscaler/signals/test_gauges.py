@@ -15,7 +15,7 @@ from serving import clock, errors
 from serving.engines import shipped
 from serving.kube import Key
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
-from serving.system import sockets
+from serving.system.network import sockets
 from tests.fakes.kube import FakeKube
 from tests.rig.gateway_ports import keep_for_gateway, needs_marks
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autoscaler.signals import prometheus
 from serving import errors
-from serving.system import http_reading
+from serving.system.network import http_reading
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),

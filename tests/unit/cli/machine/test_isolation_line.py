@@ -3,7 +3,7 @@ import os
 import pytest
 
 from serving.cli.machine import up
-from serving.system.seccomp import SystemCallFilter
+from serving.system.isolation.seccomp import SystemCallFilter
 
 FILTERED = SystemCallFilter(b"program")
 UNFILTERED = SystemCallFilter(b"", "not filtered: no library")

@@ -20,11 +20,11 @@ VERSION = {
 }
 
 
-def inference(**candidate: Any) -> Object:
+def inference(**canary: Any) -> Object:
     resources = {"cpu": "1", "memory": "1Gi"}
     arms = [
         {"name": "stable", "modelVersion": "v0"},
-        {"name": "candidate", "modelVersion": "v1", "resources": resources, **candidate},
+        {"name": "canary", "modelVersion": "v1", "resources": resources, **canary},
     ]
     return {"metadata": {"name": "digits"}, "spec": {"framework": "sklearn", "predictors": arms}}
 
@@ -50,7 +50,7 @@ def applied(deployed: Object) -> tuple[Predictor, Predictor]:
 def test_the_patch_has_tuned_fields_only_and_tests_the_position() -> None:
     deployed = inference()
     name, *changes = change.operations(deployed, tuned_target(deployed), applied(deployed)[1])
-    assert name == {"op": "test", "path": "/spec/predictors/1/name", "value": "candidate"}
+    assert name == {"op": "test", "path": "/spec/predictors/1/name", "value": "canary"}
     assert [(change["op"], change["path"]) for change in changes] == [
         ("add", "/spec/predictors/1/resources"),
         ("add", "/spec/predictors/1/batching"),

@@ -46,8 +46,8 @@ def test_a_users_causes_replace_the_frameworks() -> None:
 
 
 def test_a_predictors_field_has_precedence_over_the_services_field() -> None:
-    stable, candidate = predictor("stable", "v1"), predictor("candidate", "v2")
-    candidate["routing"] = {
+    stable, canary = predictor("stable", "v1"), predictor("canary", "v2")
+    canary["routing"] = {
         "ejection": {"maxPercent": 10},
         "limits": {"requests": 5},
         "timeouts": {"request": "3s"},
@@ -57,7 +57,7 @@ def test_a_predictors_field_has_precedence_over_the_services_field() -> None:
         "limits": {"requests": 50},
         "timeouts": {"request": "1m", "perTry": "2s"},
     }
-    route = routed(settled(stable, candidate, routing=routing))
+    route = routed(settled(stable, canary, routing=routing))
     policy = {
         backend["arm"]: {key: backend.get(key) for key in ("ejection", "limits", "timeouts")}
         for backend in route["backends"]
@@ -68,7 +68,7 @@ def test_a_predictors_field_has_precedence_over_the_services_field() -> None:
             "limits": {"requests": 50},
             "timeouts": None,
         },
-        "candidate": {
+        "canary": {
             "ejection": {"consecutiveFailures": 7, "maxPercent": 10},
             "limits": {"requests": 5},
             "timeouts": {"request": "3s"},
@@ -78,13 +78,13 @@ def test_a_predictors_field_has_precedence_over_the_services_field() -> None:
 
 
 def test_a_predictors_own_retries_are_complete() -> None:
-    stable, candidate = predictor("stable", "v1"), predictor("candidate", "v2")
-    candidate["routing"] = {"retries": {"attempts": 5}}
+    stable, canary = predictor("stable", "v1"), predictor("canary", "v2")
+    canary["routing"] = {"retries": {"attempts": 5}}
     routing = {"retries": {"budgetPercent": 3}}
-    route = routed(settled(stable, candidate, routing=routing))
+    route = routed(settled(stable, canary, routing=routing))
     backends = {backend["arm"]: backend for backend in route["backends"]}
     assert "retries" not in backends["stable"]
-    assert backends["candidate"]["retries"] == {"on": ["Unsent", "Lost"], "budgetPercent": 3, "attempts": 5}
+    assert backends["canary"]["retries"] == {"on": ["Unsent", "Lost"], "budgetPercent": 3, "attempts": 5}
 
 
 def test_a_change_of_routing_starts_no_revision() -> None:

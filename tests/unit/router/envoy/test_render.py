@@ -24,13 +24,13 @@ SOCKETS = {name: f"/data/gateway/{name}.sock" for name in ("admin", "probe", "ch
 def plan() -> RoutePlanChanges:
     digits = route(
         "digits",
-        [("stable", 9000), ("candidate", 1000)],
+        [("stable", 9000), ("canary", 1000)],
         unweighted=["next"],
         sticky={"header": "X-User-Id", "salt": "spring"},
     )
     slices = {
         "digits-stable": [endpoint_slice("digits-stable", ["127.77.0.3", "127.77.0.2"])],
-        "digits-candidate": [endpoint_slice("digits-candidate", ["127.77.0.4"])],
+        "digits-canary": [endpoint_slice("digits-canary", ["127.77.0.4"])],
     }
     away = route("away", [("only", 10_000)], namespace="team")
     return replaced(RouteTable(), [gateway_service(digits, slices), gateway_service(away, {})])

@@ -8,17 +8,17 @@ from serving.router.plan.ring import add_unweighted, reassign_unready
 
 
 def test_a_change_of_weights_keeps_the_order_of_the_ring() -> None:
-    names = ["stable", "candidate"]
+    names = ["stable", "canary"]
     for keep_positions in (True, False):
         orders = {
             tuple(name for name, _ in add_unweighted(segments, names, keep_positions=keep_positions))
             for segments in (
                 [("stable", RING_UNITS)],
-                [("candidate", RING_UNITS)],
-                [("stable", 9000), ("candidate", 1000)],
+                [("canary", RING_UNITS)],
+                [("stable", 9000), ("canary", 1000)],
             )
         }
-        assert orders == {("stable", "candidate")}
+        assert orders == {("stable", "canary")}
 
 
 def test_sticky_callers_keep_their_positions_when_a_backend_has_several_segments() -> None:

@@ -11,7 +11,7 @@ def plan_one(route_: dict[str, Any], **slices: list[dict[str, Any]]) -> Any:
 
 
 def two_arms(**kwargs: Any) -> dict[str, Any]:
-    return route("digits", [("stable", 9000), ("candidate", 1000)], **kwargs)
+    return route("digits", [("stable", 9000), ("canary", 1000)], **kwargs)
 
 
 def ready(service: str, *addresses: str) -> list[dict[str, Any]]:
@@ -22,24 +22,24 @@ def test_weights_follow_segments_when_every_arm_is_ready() -> None:
     service = plan_one(
         two_arms(),
         digits_stable=ready("digits-stable", "127.77.0.2"),
-        digits_candidate=ready("digits-candidate", "127.77.0.3"),
+        digits_canary=ready("digits-canary", "127.77.0.3"),
     )
-    assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
-    assert service.weights == (("candidate", 10.0), ("stable", 90.0))
+    assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("canary", 1000)]
+    assert service.weights == (("canary", 10.0), ("stable", 90.0))
 
 
 def test_an_arm_without_ready_replicas_gives_its_share_to_the_others() -> None:
-    service = plan_one(two_arms(), digits_candidate=ready("digits-candidate", "127.77.0.3"))
-    assert [(s.arm, s.size) for s in service.ring] == [("stable", 0), ("candidate", RING_UNITS)]
-    assert service.weights == (("candidate", 100.0), ("stable", 0.0))
+    service = plan_one(two_arms(), digits_canary=ready("digits-canary", "127.77.0.3"))
+    assert [(s.arm, s.size) for s in service.ring] == [("stable", 0), ("canary", RING_UNITS)]
+    assert service.weights == (("canary", 100.0), ("stable", 0.0))
 
 
 def test_on_demand_arm_keeps_its_share_without_a_replica() -> None:
     digits = two_arms(on_demand=["stable"])
-    service = plan_one(digits, digits_candidate=ready("digits-candidate", "127.77.0.3"))
-    assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("candidate", 1000)]
-    assert service.weights == (("candidate", 10.0), ("stable", 90.0))
-    assert plan_one(two_arms(on_demand=["stable", "candidate"])).unavailable == ""
+    service = plan_one(digits, digits_canary=ready("digits-canary", "127.77.0.3"))
+    assert [(s.arm, s.size) for s in service.ring] == [("stable", 9000), ("canary", 1000)]
+    assert service.weights == (("canary", 10.0), ("stable", 90.0))
+    assert plan_one(two_arms(on_demand=["stable", "canary"])).unavailable == ""
 
 
 def test_unproven_on_demand_arm_gets_no_share() -> None:
@@ -60,11 +60,11 @@ def test_cluster_socket_names_are_short_and_unique() -> None:
 def test_endpoint_without_a_ready_condition_counts_as_ready() -> None:
     without_condition = endpoint_slice("digits-stable", ["127.77.0.2"])
     del without_condition["endpoints"][0]["conditions"]
-    unready = [endpoint_slice("digits-candidate", ["127.77.0.3"], ready=False)]
-    service = plan_one(two_arms(), digits_stable=[without_condition], digits_candidate=unready)
+    unready = [endpoint_slice("digits-canary", ["127.77.0.3"], ready=False)]
+    service = plan_one(two_arms(), digits_stable=[without_condition], digits_canary=unready)
     assert {c.name.split("/")[1]: c.endpoints != () for c in service.clusters} == {
         "digits-stable": True,
-        "digits-candidate": False,
+        "digits-canary": False,
     }
 
 
@@ -101,22 +101,18 @@ def test_service_has_every_cluster_of_its_ring_and_probes() -> None:
 def test_replica_is_reached_by_its_unix_socket_when_its_port_has_the_unix_protocol() -> None:
     slices = ready("digits-stable", "127.77.0.2")
     slices[0]["ports"][0]["appProtocol"] = UNIX_PROTOCOL
-    service = plan_one(
-        two_arms(), digits_stable=slices, digits_candidate=ready("digits-candidate", "127.77.0.3")
-    )
+    service = plan_one(two_arms(), digits_stable=slices, digits_canary=ready("digits-canary", "127.77.0.3"))
     endpoints = {cluster.name.split("/")[1]: cluster.endpoints for cluster in service.clusters}
     assert endpoints["digits-stable"] == (Endpoint("127.77.0.2", 8080, unix=True),)
     assert endpoints["digits-stable"][0].socket == "127.77.0.2:8080"
-    assert endpoints["digits-candidate"] == (Endpoint("127.77.0.3", 8080),)
+    assert endpoints["digits-canary"] == (Endpoint("127.77.0.3", 8080),)
 
 
 def test_protocol_of_a_backend_is_that_of_its_cluster_and_segments() -> None:
-    digits = route(
-        "digits", [("stable", 9000), ("candidate", 1000)], h2c=["candidate"], on_demand=["candidate"]
-    )
+    digits = route("digits", [("stable", 9000), ("canary", 1000)], h2c=["canary"], on_demand=["canary"])
     service = plan_one(digits, digits_stable=ready("digits-stable", "127.77.0.2"))
     assert {cluster.name: cluster.h2c for cluster in service.clusters} == {
         "default/digits-stable/8080": False,
-        "default/digits-candidate/8080": True,
+        "default/digits-canary/8080": True,
     }
-    assert {segment.arm: segment.h2c for segment in service.ring} == {"stable": False, "candidate": True}
+    assert {segment.arm: segment.h2c for segment in service.ring} == {"stable": False, "canary": True}

@@ -11,7 +11,7 @@ from serving.embedded.kubelet.container import launch, port_binding
 from serving.embedded.kubelet.node import Node
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.resources import names
-from serving.system import sockets
+from serving.system.network import sockets
 
 IDENTITY = PodIdentity("127.77.3.4", 70_001)
 POD = {"metadata": {"annotations": {names.GATEWAY_PORT_ANNOTATION: "8080"}}}

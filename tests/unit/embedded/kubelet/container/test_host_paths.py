@@ -10,7 +10,7 @@ import pytest
 from serving import errors
 from serving.embedded.kubelet.container import sandbox
 from serving.embedded.kubelet.container.host_paths import HostPaths
-from serving.system.user_ids import UserIds
+from serving.system.isolation.user_ids import UserIds
 
 USER = 1_879_048_192
 """A Pod's user."""

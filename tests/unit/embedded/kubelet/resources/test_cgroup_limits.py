@@ -10,7 +10,7 @@ from serving.embedded.kubelet.resources.cgroup_limits import (
     without_inherited,
 )
 from serving.embedded.pod_spec.resource_limits import ContainerLimits, limits
-from serving.system.cgroup_layout import layout, process_limit
+from serving.system.isolation.cgroup_layout import layout, process_limit
 
 V1 = "cgroup /cg/memory cgroup rw,memory 0 0\ncgroup /cg/cpu cgroup rw,cpu,cpuacct 0 0\n"
 V2 = "cgroup2 /cg cgroup2 rw 0 0\n"

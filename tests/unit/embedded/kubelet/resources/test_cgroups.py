@@ -7,8 +7,8 @@ import pytest
 from serving.embedded.kubelet.resources.cgroup_limits import not_enforced
 from serving.embedded.kubelet.resources.cgroups import SPARES, TOP, Cgroups, detect
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
-from serving.system import cgroup_files
-from serving.system.cgroup_layout import CgroupLayout
+from serving.system.isolation import cgroup_files
+from serving.system.isolation.cgroup_layout import CgroupLayout
 
 
 def test_processes_of_all_containers_are_limited_together_except_of_forked_ones(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from serving.embedded.kubelet.resources.usage_parsing import (
     Resident,
     Rollup,
 )
-from serving.system.cgroup_layout import CgroupLayout
+from serving.system.isolation.cgroup_layout import CgroupLayout
 
 HYBRID = CgroupLayout("/cg/unified", "/cg/memory", "/cg/cpu")
 PURE = CgroupLayout("/cg", unified_controllers=frozenset({"cpu", "memory"}))

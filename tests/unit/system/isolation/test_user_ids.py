@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
-from serving.system import user_ids
-from serving.system.user_ids import BLOCK, RANGE, SMALL_RANGE, UserIds
+from serving.system.isolation import user_ids
+from serving.system.isolation.user_ids import BLOCK, RANGE, SMALL_RANGE, UserIds
 
 WHOLE = "         0          0 4294967295\n"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.system import addresses
+from serving.system.network import addresses
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from serving.system import socket_diag
+from serving.system.network import socket_diag
 
 ADDRESS = "127.77.255.3"
 

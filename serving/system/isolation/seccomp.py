@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.system import namespaces
+from serving.system.isolation import namespaces
 
 LIBRARY = "libseccomp.so.2"
 MACHINES = tuple(namespaces.SECCOMP)

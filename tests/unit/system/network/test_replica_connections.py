@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.system import replica_connections, sockets
+from serving.system.network import replica_connections, sockets
 from tests.rig.tcp_server import tcp_server
 
 HOST = "127.0.0.1"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from serving.system.asgi_server import AsgiServer
+from serving.system.network.asgi_server import AsgiServer
 
 
 async def test_server_does_not_wake_between_its_start_and_its_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.system import namespaces, seccomp
+from serving.system.isolation import namespaces, seccomp
 
 CLONE_NEWUSER = 0x10000000
 libc = ctypes.CDLL(None, use_errno=True)

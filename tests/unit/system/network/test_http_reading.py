@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from serving import errors
-from serving.system import http_reading
+from serving.system.network import http_reading
 from tests.rig.tcp_server import tcp_server
 
 LIMIT = 100_000

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from serving.system import sockets
+from serving.system.network import sockets
 
 HOST = "127.0.0.1"
 NOBODY = 65534
@@ -30,7 +30,7 @@ for address in ("127.0.0.1", "0.0.0.0"):
 """Tries to take a port as another user, in every way, and prints what succeeds."""
 CAN_MARK = """
 import os, sys
-from serving.system import sockets
+from serving.system.network import sockets
 os.setuid(int(sys.argv[1]))
 print(sockets.can_mark())
 """

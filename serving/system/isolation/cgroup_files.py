@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from serving.system.cgroup_layout import CgroupLayout, layout
+from serving.system.isolation.cgroup_layout import CgroupLayout, layout
 
 
 def machine_layout() -> CgroupLayout:

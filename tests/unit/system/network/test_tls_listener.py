@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 
-from serving.system.tls_listener import TlsListener
+from serving.system.network.tls_listener import TlsListener
 
 
 async def test_socket_that_does_not_listen_ends_the_server() -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 import uvicorn
 
-from serving.system.tls_listener import TlsListener
+from serving.system.network.tls_listener import TlsListener
 
 
 class AsgiServer(uvicorn.Server):

@@ -4,7 +4,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.system import descriptors
+from serving.system.network import descriptors
 
 
 @given(st.binary(min_size=1, max_size=2_000_000), st.integers(0, 3))

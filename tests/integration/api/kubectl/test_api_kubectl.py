@@ -17,7 +17,7 @@ spec:
   framework: sklearn
   predictors:
   - {name: stable, modelVersion: v1, trafficWeight: 90}
-  - {name: candidate, modelVersion: v2, trafficWeight: 10}
+  - {name: canary, modelVersion: v2, trafficWeight: 10}
 """
 DEPLOYMENT = """
 apiVersion: apps/v1

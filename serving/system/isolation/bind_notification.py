@@ -14,7 +14,7 @@ import fcntl
 import os
 import struct
 
-from serving.system import namespaces
+from serving.system.isolation import namespaces
 
 TYPE_CHECKING = False  # as type checkers read it; `typing` costs memory in every container shim
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Keeps processes apart: users, namespaces, filters of system calls, and cgroups."""

@@ -1,0 +1,1 @@
+"""Sockets, and what listens and connects through them."""
