@@ -37,6 +37,16 @@ _UNREADABLE = (
 """The exceptions of zipfile for damaged, encrypted and made-up archives."""
 
 
+_END = struct.Struct("<4s4H2IH")
+"""APPNOTE.TXT 4.3.16: signature, disks, numbers of entries, size and offset of the directory, length of the
+comment."""
+_END64_LOCATOR = struct.Struct("<4sIQI")
+"""4.3.15: signature, disk, offset of the zip64 end, disks."""
+_END64 = struct.Struct("<4sQ2H2I4Q")
+"""4.3.14, version 1: signature, size of the rest, versions, disks, numbers of entries, size and offset."""
+_IN_ZIP64 = (0xFFFF, 0xFFFFFFFF)
+
+
 class Member(NamedTuple):
     """A member of an archive, and its bytes as far as they are examined."""
 
@@ -83,9 +93,11 @@ def members(content: Content) -> Iterator[Member]:
     """Yield the members of an archive.
 
     Raises:
-        Unreadable: the archive, or a member, cannot be read.
+        Unreadable: the archive, or a member, cannot be read, or readers could disagree on its members.
     """
     try:
+        if not _has_one_directory(content):
+            raise Unreadable
         with zipfile.ZipFile(_BoundedFile(content.file, content.size)) as archive:
             entries = archive.infolist()
             if len(entries) > MOST_MEMBERS:
@@ -103,3 +115,35 @@ def members(content: Content) -> Iterator[Member]:
                 yield Member(entry.filename, Content(io.BytesIO(head), entry.file_size, examined))
     except _UNREADABLE as error:
         raise Unreadable from error
+
+
+def _has_one_directory(content: Content) -> bool:
+    """Whether every reader finds the same directory: directly before its end, which ends the file.
+
+    zipfile takes the bytes before the end for the directory, and adds what stands before the archive to all
+    offsets; miniz, PyTorch's reader, goes to the offset that the end names. Comments hide other ends.
+    """
+    at = content.size - _END.size
+    if at < 0:
+        return False
+    signature, *numbers, comment = _END.unpack(content.read(at, _END.size))
+    if signature != b"PK\x05\x06" or comment:
+        return False
+    size, offset = numbers[-2:]
+    if at >= _END64_LOCATOR.size + _END64.size:
+        locator = _END64_LOCATOR.unpack(content.read(at - _END64_LOCATOR.size, _END64_LOCATOR.size))
+        if locator[0] == b"PK\x06\x07":
+            at -= _END64_LOCATOR.size + _END64.size
+            signature, rest, numbers64 = _end64(content, at)
+            if (signature, rest, locator[2]) != (b"PK\x06\x06", _END64.size - 12, at):
+                return False
+            if any(old not in (new, *_IN_ZIP64) for old, new in zip(numbers, numbers64, strict=True)):
+                return False
+            size, offset = numbers64[-2:]
+    return offset + size == at
+
+
+def _end64(content: Content, at: int) -> tuple[bytes, int, list[int]]:
+    """Return the signature, the size of the rest, and the numbers that the end has in 2 and 4 bytes."""
+    signature, rest, _, _, *numbers = _END64.unpack(content.read(at, _END64.size))
+    return signature, rest, numbers

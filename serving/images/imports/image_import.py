@@ -7,7 +7,7 @@ from serving import errors
 from serving.images.capture import source
 from serving.images.documents import image, layers, oci
 from serving.images.documents.image import invalid
-from serving.images.imports.unpacking import Unpacked, most_bytes, unpack
+from serving.images.imports.unpacking import FileBudget, Unpacked, most_bytes, unpack
 from serving.images.store import disk
 from serving.images.store.staging import Staging
 from serving.settings import StoreSettings
@@ -25,6 +25,7 @@ class Import:
         self._lock = threading.Lock()
         self._layers = {layer.digest: layer for layer in self.image.layers}
         self._unpacked: dict[str, Unpacked] = {}
+        self._budget = FileBudget(source.MAX_FILES)
 
     def add_blob(self, digest: str, data: bytes) -> None:
         """Add the config, a document that refers to the image, or a blob of such a document.
@@ -56,7 +57,7 @@ class Import:
         if digest in self._unpacked:
             return
         most = most_bytes(layer, self.image.layers, self._settings)
-        unpacked = unpack(layer, self._staging, chunks, most)
+        unpacked = unpack(layer, self._staging, chunks, most, self._budget)
         with self._lock:
             self._unpacked[digest] = unpacked
             if unpacked.blob is not None:
@@ -74,11 +75,8 @@ class Import:
         self._check_config()
         files = {file.path: file.digest for layer in self._unpacked.values() for file in layer.files}
         image.check_paths(list(files))
-        if not 1 <= len(files) <= source.MAX_FILES:
-            raise invalid(
-                f"{self.digest}: must have 1 to {source.MAX_FILES} files below {layers.ROOT}/, "
-                f"got {len(files)}"
-            )
+        if not files:
+            raise invalid(f"{self.digest}: has no file below {layers.ROOT}/")
         self._staging.add(self._manifest)
         return files
 

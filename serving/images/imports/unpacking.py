@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import threading
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,7 +11,6 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from serving import errors
-from serving.images.capture import source
 from serving.images.documents import oci
 from serving.images.documents.image import Layer, invalid
 from serving.images.imports import tarball
@@ -40,7 +41,35 @@ def most_bytes(layer: Layer, layers: Iterable[Layer], settings: StoreSettings) -
     return max(int(layer.size * settings.unpack_ratio), settings.unpack_free_bytes // compressed)
 
 
-def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes], most: int) -> Unpacked:
+class FileBudget:
+    """Bounds the files of all layers of an image together, while several threads unpack them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: Counter[str] = Counter()
+        """Files by the digest of their layer."""
+        self._lock = threading.Lock()
+
+    def take(self, layer: str) -> None:
+        """Take one file for a layer.
+
+        Raises:
+            errors.Permanent: `InvalidImage`: none is left.
+        """
+        with self._lock:
+            if self._taken.total() == self._most:
+                raise invalid(f"the image has more than {self._most} files")
+            self._taken[layer] += 1
+
+    def give_back(self, layer: str) -> None:
+        """Return the files of a layer that was not unpacked."""
+        with self._lock:
+            self._taken.pop(layer, None)
+
+
+def unpack(
+    layer: Layer, staging: Staging, chunks: Iterable[bytes], most: int, budget: FileBudget
+) -> Unpacked:
     """Write the layer's files below `models/` to the staged tree; after an error none of them is left.
 
     Args:
@@ -48,6 +77,7 @@ def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes], most: int) -
         staging: of the image.
         chunks: of the layer's blob.
         most: bytes that it may unpack to.
+        budget: of the image.
 
     Raises:
         errors.Permanent: `InvalidImage`; the message names the member and the rule, or the bound of the
@@ -60,7 +90,7 @@ def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes], most: int) -
         with disk.disk_full(), ExitStack() as opened:
             blob_path = None if layer.is_reproducible else staging.blob_path(layer.digest)
             blob = None if blob_path is None else opened.enter_context(_create(blob_path, created))
-            diff_id, files = _read(layer, staging, _stream(chunks, blob), created, most)
+            diff_id, files = _read(layer, staging, _stream(chunks, blob), created, most=most, budget=budget)
             if blob is not None:
                 os.fsync(blob.fileno())
         is_complete = True
@@ -68,6 +98,7 @@ def unpack(layer: Layer, staging: Staging, chunks: Iterable[bytes], most: int) -
         if not is_complete:
             for path in created:
                 path.unlink(missing_ok=True)
+            budget.give_back(layer.digest)
     return Unpacked(diff_id, files, blob_path)
 
 
@@ -86,13 +117,15 @@ def _read(
     staging: Staging,
     stream: tarball.LayerStream,
     created: list[Path],
+    *,
     most: int,
+    budget: FileBudget,
 ) -> tuple[str, tuple[oci.File, ...]]:
     unpacked = tarball.decompressed(stream, layer.compression)
     bounded = tarball.BoundedStream(unpacked, layer.digest, most)
     tar = tarball.TarReader(cast("IO[bytes]", bounded))
     try:
-        files = tuple(_write(tar, member, staging, created) for member in _limited(tar))
+        files = tuple(_write(tar, member, staging, created) for member in _limited(tar, layer, budget))
         _check_description(layer, tar, files)
     except errors.Permanent as error:
         if error.reason == "InvalidImage":
@@ -105,10 +138,9 @@ def _read(
     return tar.diff_id, files
 
 
-def _limited(tar: tarball.TarReader) -> Iterable[tarball.TarMember]:
-    for count, member in enumerate(tar.members()):
-        if count == source.MAX_FILES:
-            raise invalid(f"a layer has more than {source.MAX_FILES} files")
+def _limited(tar: tarball.TarReader, layer: Layer, budget: FileBudget) -> Iterable[tarball.TarMember]:
+    for member in tar.members():
+        budget.take(layer.digest)
         yield member
 
 

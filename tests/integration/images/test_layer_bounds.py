@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving import errors
+from serving.images.capture import source
 from serving.images.imports.image_import import Import
 from serving.images.store.model_store import ModelStore
 from serving.settings import StoreSettings
@@ -68,3 +69,22 @@ def test_many_small_layers_share_the_free_size(store: ModelStore) -> None:
     with pytest.raises(errors.Permanent, match=f"may unpack to {16 * MIB // 8} bytes"):
         many.bring(store)
     assert files_in(store) == []
+
+
+def test_the_layers_of_an_image_share_the_number_of_files(
+    store: ModelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "MAX_FILES", 5)
+    tars = [tar_of([member(f"models/{n}/{file}", b"1") for file in range(3)]) for n in range(2)]
+    too_many = foreign(*tars, compression="gzip")
+    with store.staging() as staging:
+        arriving = Import(too_many.manifest, staging, StoreSettings())
+        first, second = (layer.digest for layer in arriving.image.layers)
+        blob, other = too_many.blobs[first], too_many.blobs[second]
+        with pytest.raises(errors.Temporary, match="layer: must be"):
+            arriving.add_layer(first, pieces(blob + b"x"))
+        arriving.add_layer(first, pieces(blob))
+        with pytest.raises(errors.Permanent, match="the image has more than 5 files") as caught:
+            arriving.add_layer(second, pieces(other))
+        assert caught.value.reason == "InvalidImage"
+        assert len([path for path in files_in(store) if path.name in ("0", "1", "2")]) == 3

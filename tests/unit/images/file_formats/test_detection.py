@@ -7,9 +7,11 @@ import importlib.util
 import io
 import lzma
 import pickle
+import struct
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -411,3 +413,73 @@ def test_a_numpy_file_without_a_shape_counts_as_a_pickle(shape: str) -> None:
     text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}\n".encode()
     data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8)
     assert format_of("weights.npy", data) == ("Pickle", True)
+
+
+END = struct.Struct("<4s4H2IH")
+
+
+def with_two_directories(first: dict[str, bytes], second: dict[str, bytes]) -> bytes:
+    """Return an archive with `first` for readers that go to the offset of the end, and `second` for zipfile.
+
+    Both directories must have one size.
+    """
+    head, tail = zipped(first), zipped(second)
+    *_, size, offset, _ = END.unpack(head[-END.size :])
+    *_, other_size, other_offset, _ = END.unpack(tail[-END.size :])
+    assert size == other_size
+    before = head[: offset + size]
+    directory = bytearray(tail[other_offset : other_offset + size])
+    at = 0
+    while at < size:
+        names = sum(struct.unpack_from("<3H", directory, at + 28))
+        (header,) = struct.unpack_from("<I", directory, at + 42)
+        # zipfile adds to each offset how far the directory it takes is from where the end says.
+        struct.pack_into("<I", directory, at + 42, header + offset - other_offset)
+        at += 46 + names
+    return before + tail[:other_offset] + bytes(directory) + head[-END.size :]
+
+
+def test_an_archive_on_whose_members_readers_disagree_is_not_looked_into() -> None:
+    packed = with_two_directories({"archive/data.pkl": pickled() + bytes(200)}, {"archive/data.npy": npy()})
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        assert archive.read("archive/data.npy") == npy(), "zipfile sees no pickle"
+    assert format_of("weights.npz", packed) == ("Archive", True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: b"prepended" + data,
+        lambda data: data + b"appended",
+        lambda data: data[:-2] + b"\x04\x00note",
+        lambda data: data[: -END.size] + END.pack(*END.unpack(data[-END.size :])[:6], 0xFFFFFFFF, 0),
+    ],
+    ids=["prepended", "appended", "comment", "zip64-without-its-end"],
+)
+def test_an_archive_with_other_bytes_than_its_own_is_not_looked_into(
+    change: Callable[[bytes], bytes],
+) -> None:
+    packed = zipped({"a.npy": npy()})
+    assert format_of("weights.npz", packed) == ("NumPy", False)
+    assert format_of("weights.npz", change(packed)) == ("Archive", True)
+
+
+def zip64(data: bytes, **changed: int) -> bytes:
+    """Return the archive with the end of zip64, as PyTorch's writer adds it to small ones too."""
+    *_, entries, size, offset, _ = END.unpack(data[-END.size :])
+    numbers = {"rest": 44, "entries": entries, "size": size, "offset": offset, "at": len(data) - END.size}
+    numbers |= changed
+    end64 = struct.pack(
+        "<4sQ2H2I4Q",
+        *(b"PK\x06\x06", numbers["rest"], 45, 45, 0, 0),
+        *(numbers["entries"], numbers["entries"], numbers["size"], numbers["offset"]),
+    )
+    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, numbers["at"], 1)
+    return data[: -END.size] + end64 + locator + data[-END.size :]
+
+
+def test_an_archive_with_a_zip64_end_is_looked_into_where_both_ends_agree() -> None:
+    packed = zipped({"a.npy": npy()})
+    assert format_of("weights.npz", zip64(packed)) == ("NumPy", False)
+    for changed in ({"rest": 45}, {"entries": 2}, {"size": 7}, {"offset": 0}, {"at": 3}):
+        assert format_of("weights.npz", zip64(packed, **changed)) == ("Archive", True)
