@@ -159,6 +159,12 @@ class GatewaySettings(Section):
     """Longest time until a request has arrived as a whole, unless its answer begins before: 64 MiB, the
     largest one, at 5 Mbit/s take 107 s, and what has arrived of a request to a language model is kept until
     then."""
+    probe_timeout_seconds: Interval = 5.0
+    """Longest wait for the answer to one probe of a new revision."""
+    probe_retry_seconds: Interval = 1.0
+    """Between probes of a revision that did not answer 200: long beside a probe, short beside a roll-out."""
+    probes_at_once: Count = 32
+    """Revisions probed at once: a probe mostly waits for its replica."""
     drain_seconds: Seconds = 30.0
     """Longest wait for requests in flight when the gateway stops."""
     upstream_idle_seconds: Interval = 4.0
@@ -238,10 +244,6 @@ class ControllerSettings(Section):
     """First delay after a failed reconcile; it doubles."""
     backoff_cap_seconds: Interval = 30.0
     """Longest delay after a failed reconcile."""
-    probe_timeout_seconds: Interval = 5.0
-    """Longest wait for the answer to one probe of a new revision through the gateway."""
-    probe_retry_seconds: Interval = 1.0
-    """Between probes of a revision that did not answer 200: long beside a probe, short beside a roll-out."""
     gather_seconds: Seconds = 0.04
     """From a change of an Inference's children to its reconcile, so that a burst of changes is one reconcile.
     Changes of the Inference itself do not wait."""

@@ -1,16 +1,14 @@
 """The Inference controller: reads the caches, plans, carries the plan out, and reports.
 
-A restart loses nothing: proofs are in the API, verdicts of probes live for one reconcile, and a status that
-was delayed is planned again.
+A restart loses nothing: proofs are in the API, and a status that was delayed is planned again.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from serving import clock, errors
 from serving.controllers.gateways import LiveGateways
-from serving.controllers.prober import Prober
 from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache, owner_uids
@@ -19,7 +17,6 @@ from serving.objects import Object
 from serving.planning.inference import planner, replicas, template_edits
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import (
-    BackendProbe,
     Ensure,
     InferencePlan,
     PutBackTemplate,
@@ -47,7 +44,6 @@ class InferenceController:
         self,
         kube: Kube,
         settings: ControllerSettings,
-        prober: Prober,
         watches: Watches,
         engines: Mapping[str, Engine] = MappingProxyType({}),
     ) -> None:
@@ -55,7 +51,6 @@ class InferenceController:
         self._kube = kube
         self._engines = engines
         self._settings = settings
-        self._prober = prober
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._inferences = watches.of(kinds.INFERENCE)
         self._versions = watches.of(kinds.MODEL_VERSION)
@@ -89,45 +84,23 @@ class InferenceController:
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one Inference closer to its spec."""
-        plan, delay = await self._carry_out(key, {})
-        retry = None
-        if plan.probes:
-            verdicts = await self._probe(key, plan.probes)
-            _, delay = await self._carry_out(key, verdicts)
-            retry = self._settings.probe_retry_seconds if any(verdicts.values()) else None
-        waits = (delay, retry, self._put_backs.seconds_left(key))
+        delay = await self._carry_out(key)
+        waits = (delay, self._put_backs.seconds_left(key))
         return Result(min((wait for wait in waits if wait is not None), default=None))
 
-    async def _probe(self, key: Key, probes: Sequence[BackendProbe]) -> dict[str, str | None]:
-        """Return the verdict on each backend; if probing takes long, report first that it is in progress."""
-        probing = asyncio.gather(*(self._prober.verdict(key.namespace, probe) for probe in probes))
-        try:
-            await asyncio.wait({probing}, timeout=self._settings.status_settle_seconds)
-            if not probing.done():
-                await self._carry_out(key, {}, is_probing=True)
-            results = await probing
-        finally:
-            probing.cancel()
-        return {probe.backend: verdict for probe, verdict in zip(probes, results, strict=True)}
-
-    async def _carry_out(
-        self, key: Key, verdicts: dict[str, str | None], *, is_probing: bool = False
-    ) -> tuple[InferencePlan, float | None]:
-        """Carry out a plan; returns it, and the seconds until a delayed status is due."""
+    async def _carry_out(self, key: Key) -> float | None:
+        """Carry out a plan; return the seconds until a delayed status is due."""
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
             self._status_outdated_since.pop(key, None)
             self._reported.pop(key, None)
             self._put_backs.forget(key)
-            return InferencePlan(), None
+            return None
         refused: dict[str, str] = {}
-        plan = self._plan(inference, verdicts, refused)
+        plan = self._plan(inference, refused)
         while not await self._act(inference, plan, refused):
-            plan = self._plan(inference, verdicts, refused)
-        if plan.probes and not is_probing:
-            # The verdicts follow at once and change the status.
-            self._status_outdated_since[key] = clock.monotonic()
-        return plan, await self._report(key, inference, plan)
+            plan = self._plan(inference, refused)
+        return await self._report(key, inference, plan)
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
@@ -158,10 +131,8 @@ class InferenceController:
             kinds.INFERENCE, *key, patch, subresource="status", content_type=JSON_PATCH
         )
 
-    def _plan(
-        self, inference: Object, verdicts: dict[str, str | None], refused: dict[str, str]
-    ) -> InferencePlan:
-        return planner.plan(self._observe(inference, verdicts, refused), clock.rfc3339(clock.now()))
+    def _plan(self, inference: Object, refused: dict[str, str]) -> InferencePlan:
+        return planner.plan(self._observe(inference, refused), clock.rfc3339(clock.now()))
 
     async def _act(self, inference: Object, plan: InferencePlan, refused: dict[str, str]) -> bool:
         """Do the plan's writes; False if the API rejected a revision, so that another plan is needed.
@@ -194,9 +165,7 @@ class InferenceController:
                     await self._set_finalizers(inference, action)
         return True
 
-    def _observe(
-        self, inference: Object, verdicts: dict[str, str | None], refused: dict[str, str]
-    ) -> ObservedObjects:
+    def _observe(self, inference: Object, refused: dict[str, str]) -> ObservedObjects:
         meta = inference["metadata"]
         namespace = meta["namespace"]
         predictors = inference["spec"].get("predictors") or []
@@ -214,7 +183,6 @@ class InferenceController:
             route=route if route is not None and meta["uid"] in owner_uids(route) else None,
             gateways=self._gateways.alive,
             gateway_problems=self._gateways.problems,
-            verdicts=verdicts,
             field_manager=self._kube.field_manager,
             put_back=self._put_backs.blocked(Key(namespace, meta["name"]), deployments),
             pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},

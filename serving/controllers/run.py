@@ -10,7 +10,6 @@ from serving.controllers.handoff import HandoffController
 from serving.controllers.inference import InferenceController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
-from serving.controllers.prober import Prober
 from serving.data_dir import DataDir
 from serving.kube import Watches, connect_eventually
 from serving.settings import ControllerSettings, Settings
@@ -38,12 +37,8 @@ async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
             for name in ("inference", "model", "modelversion", "hand-off")
         }
         watches = Watches(clients["inference"])
-        prober = Prober(data_dir.probe_socket, config.probe_timeout_seconds)
-        stack.push_async_callback(prober.close)
         controllers: list[Controller] = [
-            InferenceController(
-                clients["inference"], config, prober, watches, engines.known(data_dir.engines)
-            ),
+            InferenceController(clients["inference"], config, watches, engines.known(data_dir.engines)),
             ModelController(clients["model"], config, watches),
             ModelVersionController(clients["modelversion"], settings, data_dir, watches),
             HandoffController(clients["hand-off"], config, watches),

@@ -30,6 +30,14 @@ class RouteBackend(Base):
     autoscaler: Annotated[
         str, Field(description="Autoscaler in this namespace that learns of requests waiting for a replica.")
     ] = ""
+    probe: Annotated[
+        list[str],
+        Field(
+            max_length=8,
+            description="Paths that each gateway GETs, or gRPC methods that it calls, until all succeed; set"
+            " while the revision is not proven.",
+        ),
+    ] = []
     timeouts: AnswerTimeout = AnswerTimeout()
     retries: Annotated[
         Retries, Field(description="Instead of the Route's, for requests whose first try is at this backend.")
@@ -92,6 +100,13 @@ class EffectiveWeight(Base):
     percent: float
 
 
+class ProbeResult(Base):
+    """What a gateway's probe of a backend came to."""
+
+    backend: str
+    message: Annotated[str, Field(description="The first failure; empty if every request succeeded.")] = ""
+
+
 class GatewayStatus(Base):
     """The status of the Route at one gateway, written by that gateway alone."""
 
@@ -99,6 +114,13 @@ class GatewayStatus(Base):
     accepted_generation: Annotated[int, Field(description="Newest generation that Envoy has accepted.")] = 0
     address: Annotated[str, Field(description="host:port of the public listener.")] = ""
     weights: Annotated[list[EffectiveWeight], Field(json_schema_extra=list_map("arm"))] = []
+    probes: Annotated[
+        list[ProbeResult],
+        Field(
+            description="Results for the backends that have `probe` and a ready replica.",
+            json_schema_extra=list_map("backend"),
+        ),
+    ] = []
     message: Annotated[str, Field(description="Why the newest generation was rejected.")] = ""
 
 

@@ -33,6 +33,7 @@ from serving.router.plan.service import (
     services_used,
     slice_service_key,
 )
+from serving.router.prober import CandidateProbes, Prober
 from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer, Rejected
@@ -152,6 +153,8 @@ class Gateway:
         self._server = server
         self._renderer = Renderer(settings.gateway, SocketFolders.of(data_dir))
         self._status = RouteStatusWriter(kube, self._routes, EventRecorder(kube, "gateway"), settings)
+        prober = Prober(data_dir.probe_socket, settings.gateway.probe_timeout_seconds)
+        self._probes = CandidateProbes(prober, settings.gateway, self._status.probed)
         self._collector = collector
         self._changed: set[Key] = set()
         self._has_changes = asyncio.Event()
@@ -171,6 +174,7 @@ class Gateway:
             group.create_task(self._routes.run())
             group.create_task(self._slices.run())
             group.create_task(self._status.run())
+            group.create_task(self._probes.run())
             # Before both are complete, a plan would take endpoints away from an adopted Envoy.
             await self._routes.synced.wait()
             await self._slices.synced.wait()
@@ -240,6 +244,7 @@ class Gateway:
         self._table.put(key, service)
         self._unreported.pop(key, None)
         if service is None:
+            self._probes.follow(key, None)
             self._status.forget(key)
 
     def _set_target(self) -> None:
@@ -287,14 +292,15 @@ class Gateway:
         reached = [key for key, (version, _) in self._unreported.items() if version <= acknowledged]
         for key in reached:
             _, service = self._unreported.pop(key)
-            self._status.accepted(key, service, (self._rejected.get(key) or (None, ""))[1])
+            message = (self._rejected.get(key) or (None, ""))[1]
+            self._status.accepted(key, service, message, self._probes.follow(key, service))
 
     def _report_rejected(self, key: Key, reason: str) -> None:
         service = self._accepted.get(key)
         if service is None:
             self._status.refused(key, reason)
         else:
-            self._status.accepted(key, service, reason)
+            self._status.accepted(key, service, reason, self._probes.follow(key, service))
 
     def _route_changed(self, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
         if before is not None and after is not None and _spec(before) == _spec(after):

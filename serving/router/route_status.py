@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from serving import clock, errors
@@ -22,6 +24,9 @@ NAME = "local"
 """The gateway of one machine; on a cluster, the Pod's name."""
 
 
+_NONE_PROBED: Mapping[str, str] = MappingProxyType({})
+
+
 class RouteStatusWriter:
     """Keeps this gateway's status entry of each Route, and writes it if it differs from the stored one."""
 
@@ -38,13 +43,16 @@ class RouteStatusWriter:
         self._writer = Reconciler("route status", self._write, settings.controllers)
         routes.on_change(self._route_changed)
 
-    def accepted(self, key: Key, service: GatewayService, message: str) -> None:
+    def accepted(
+        self, key: Key, service: GatewayService, message: str, probed: Mapping[str, str] = _NONE_PROBED
+    ) -> None:
         """Envoy serves this service.
 
         Args:
             key: its Route.
             service: the service.
             message: why a newer one was rejected; empty if none was.
+            probed: results of probes, by backend: the failure, empty for a success.
         """
         self._put(
             key,
@@ -53,9 +61,15 @@ class RouteStatusWriter:
                 "acceptedGeneration": service.generation,
                 "address": self._address,
                 "weights": [{"arm": arm, "percent": percent} for arm, percent in service.weights],
+                **_probes(probed),
                 "message": message or service.unavailable,
             },
         )
+
+    def probed(self, key: Key, results: Mapping[str, str]) -> None:
+        """Candidates of a Route that Envoy serves were probed."""
+        if key in self._entries:
+            self._put(key, {**self._entries[key], **_probes(results)})
 
     def refused(self, key: Key, reason: str) -> None:
         """Envoy serves nothing of this Route."""
@@ -143,6 +157,11 @@ class RouteStatusWriter:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._renew.wait()
+
+
+def _probes(results: Mapping[str, str]) -> dict[str, Any]:
+    probes = [{"backend": backend, "message": failure} for backend, failure in sorted(results.items())]
+    return {"probes": probes} if probes else {}
 
 
 def _stored(route: Object) -> dict[str, Any]:

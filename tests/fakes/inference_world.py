@@ -6,7 +6,6 @@ world.plan(actions=2)                            # as a controller that is kille
 """
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
 from serving.objects import Object
@@ -58,7 +57,7 @@ class InferenceWorld:
     def deployments(self) -> dict[str, Object]:
         return self.children["Deployment"]
 
-    def now(self, verdicts: Mapping[str, str | None] | None = None, **fields: Any) -> ObservedObjects:
+    def now(self, **fields: Any) -> ObservedObjects:
         versions = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
         versions |= set(map(_version, self.deployments.values()))
         return ObservedObjects(
@@ -73,7 +72,6 @@ class InferenceWorld:
             route=self.route,
             gateways=frozenset({GATEWAY} if self.alive else ()),
             gateway_problems=self.problems,
-            verdicts=verdicts or {},
             **fields,
         )
 
@@ -83,12 +81,18 @@ class InferenceWorld:
         self.inference["metadata"]["generation"] += 1
 
     def plan(self, *, actions: int | None = None) -> InferencePlan:
-        """Carry out a plan, or only its first actions; the verdicts of its probes lead to another plan."""
-        plan = self._carry_out({}, actions)
-        if actions is None and plan.probes:
-            verdicts = {probe.backend: self._verdict(probe.backend) for probe in plan.probes}
-            self.proven |= {backend for backend, failure in verdicts.items() if not failure}
-            plan = self._carry_out(verdicts, None)
+        """Carry out a plan, or only its first actions."""
+        plan = planner.plan(self.now(), NOW)
+        for action in plan.actions[:actions]:
+            self._act(action)
+            self.check()
+            self.written += 1
+        if actions is None and plan.status is not None:
+            if self.is_patient and plan.status_may_wait:
+                self._check_proofs(plan.status)
+            else:
+                self.inference["status"] = copy.deepcopy(plan.status)
+                self.written += 1
         return plan
 
     def ready(self) -> None:
@@ -108,11 +112,15 @@ class InferenceWorld:
                 target["spec"]["replicas"] = min(max(replicas, spec["minReplicas"]), spec["maxReplicas"])
 
     def accept(self) -> None:
-        """Let the gateway serve the current Route and report it."""
+        """Let the gateway serve the current Route, probe its candidates that have a replica, and report."""
         if self.route is not None and self.alive:
             self.served = copy.deepcopy(self.route["spec"])
-            generation = self.route["metadata"]["generation"]
-            entry = {"name": GATEWAY, "acceptedGeneration": generation, "address": "127.0.0.1:8080"}
+            entry = {
+                "name": GATEWAY,
+                "acceptedGeneration": self.route["metadata"]["generation"],
+                "address": "127.0.0.1:8080",
+                "probes": self._probe(),
+            }
             self.route["status"] = {"gateways": [entry]}
         self.check()
 
@@ -144,24 +152,15 @@ class InferenceWorld:
             assert referenced <= self.proven, "traffic for a revision that was never proven"
             assert sum(segment["size"] for segment in spec["segments"]) in (0, RING_UNITS)
 
-    def _verdict(self, backend: str) -> str | None:
-        backends = {b["name"] for b in self.served.get("backends") or []}
-        assert backend in backends, "probed before the gateway serves it"
-        return "503" if _version(self.deployments[backend]) in self.sick else None
-
-    def _carry_out(self, verdicts: Mapping[str, str | None], actions: int | None) -> InferencePlan:
-        plan = planner.plan(self.now(verdicts), NOW)
-        for action in plan.actions[:actions]:
-            self._act(action)
-            self.check()
-            self.written += 1
-        if actions is None and plan.status is not None:
-            if self.is_patient and plan.status_may_wait:
-                self._check_proofs(plan.status)
-            else:
-                self.inference["status"] = copy.deepcopy(plan.status)
-                self.written += 1
-        return plan
+    def _probe(self) -> list[Object]:
+        results = []
+        for backend in self.served["backends"]:
+            deployment = self.deployments.get(backend["name"]) or {}
+            if "probe" in backend and (deployment.get("status") or {}).get("readyReplicas"):
+                is_sick = _version(deployment) in self.sick
+                self.proven |= set() if is_sick else {backend["name"]}
+                results.append({"backend": backend["name"], "message": "503" if is_sick else ""})
+        return results
 
     def _check_proofs(self, held_back: Object) -> None:
         """Check that the API also has the proof of each revision that a held-back status calls proven."""

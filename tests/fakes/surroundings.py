@@ -10,26 +10,11 @@ import datetime as dt
 from typing import Any
 
 from serving import clock
-from serving.controllers.prober import Prober
 from serving.objects import Object
-from serving.planning.inference.plan import BackendProbe
 from serving.resources import kinds, names
 from tests.fakes.kube import FakeKube
 
 NS = "default"
-
-
-class FakeProber(Prober):
-    """Answers at once; `sick` backends answer 503. `probed` lists the probed backends."""
-
-    def __init__(self) -> None:
-        self.sick: set[str] = set()
-        self.probed: list[str] = []
-
-    async def verdict(self, namespace: str, probe: BackendProbe) -> str | None:
-        await asyncio.sleep(0)
-        self.probed.append(probe.backend)
-        return "GET /v2/health/ready: 503" if any(probe.backend.startswith(s) for s in self.sick) else None
 
 
 class Surroundings:
@@ -39,7 +24,13 @@ class Surroundings:
         self.api = api
         self.gateway = gateway
         self.broken: set[str] = set()
+        self.sick: set[str] = set()
+        """Beginnings of the names of backends that answer a probe with 503."""
         self.is_accepting = True
+        """Whether the gateway accepts changes of Routes."""
+        self._accepted: dict[str, tuple[int, Object]] = {}
+        """Generation and spec of each Route that the gateway serves."""
+        self.is_probing = True
         self.history: list[Object] = []
         """Specs of the Route, in the order in which the gateway saw them."""
         self._task: asyncio.Task[None] | None = None
@@ -78,16 +69,38 @@ class Surroundings:
             count = deployment["spec"]["replicas"]
             status = {"replicas": count, "readyReplicas": count if ok else 0}
             self.api.change(kinds.DEPLOYMENT, NS, meta["name"], {"status": status})
-        for route in self.api.find(kinds.ROUTE) if self.is_accepting else []:
+        for route in self.api.find(kinds.ROUTE):
             meta = route["metadata"]
-            if not self.history or self.history[-1] != route["spec"]:
-                self.history.append(route["spec"])
-            entry = {
-                "name": self.gateway,
-                "acceptedGeneration": meta["generation"],
-                "address": "127.0.0.1:8080",
+            if self.is_accepting:
+                self._accepted[meta["name"]] = meta["generation"], route["spec"]
+                if not self.history or self.history[-1] != route["spec"]:
+                    self.history.append(route["spec"])
+            if meta["name"] in self._accepted:
+                generation, spec = self._accepted[meta["name"]]
+                entry = {
+                    "name": self.gateway,
+                    "acceptedGeneration": generation,
+                    "address": "127.0.0.1:8080",
+                    "probes": self._probe(spec),
+                }
+                self.api.change(kinds.ROUTE, NS, meta["name"], {"status": {"gateways": [entry]}})
+
+    def _probe(self, spec: Object) -> list[Object]:
+        ready = {
+            deployment["metadata"]["name"]
+            for deployment in self.api.find(kinds.DEPLOYMENT)
+            if (deployment.get("status") or {}).get("readyReplicas")
+        }
+        return [
+            {
+                "backend": backend["name"],
+                "message": "GET /v2/health/ready: 503"
+                if backend["name"].startswith(tuple(self.sick))
+                else "",
             }
-            self.api.change(kinds.ROUTE, NS, meta["name"], {"status": {"gateways": [entry]}})
+            for backend in spec["backends"]
+            if self.is_probing and "probe" in backend and backend["name"] in ready
+        ]
 
 
 def ready_version(name: str, framework: str = "sklearn", namespace: str = NS) -> Object:

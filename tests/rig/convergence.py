@@ -24,7 +24,6 @@ QUICK = dataclasses.replace(
     workers=2,
     backoff_base_seconds=0.001,
     backoff_cap_seconds=0.01,
-    probe_retry_seconds=0.01,
     gather_seconds=0.001,
     status_settle_seconds=0.01,
     release_seconds=0.01,

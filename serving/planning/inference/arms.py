@@ -1,6 +1,5 @@
 """The arms of an Inference: the desired and the serving revision of each, and why they differ."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from serving import errors
@@ -45,13 +44,13 @@ class Arm:
         return not self.serving and problem is not None and problem.reason == MODEL_VERSION_BLOCKED
 
     @property
-    def is_probe_due(self) -> bool:
-        """Whether only a successful probe is missing until the candidate serves."""
+    def is_probed(self) -> bool:
+        """Whether only successful probes are missing until the candidate serves."""
         return self.rollout_problem is not None and self.rollout_problem.reason in ("Probing", "ProbeFailed")
 
     def once_routed(self, *, is_accepted: bool) -> "Arm":
-        """Return the arm once the Route is written: a due probe waits until the gateways have accepted it."""
-        if is_accepted or not self.is_probe_due or self.desired is None:
+        """Return the arm once the Route is written: probes wait until the gateways have accepted it."""
+        if is_accepted or not self.is_probed or self.desired is None:
             return self
         return replace(self, rollout_problem=_route_not_accepted(self.desired.name))
 
@@ -130,23 +129,13 @@ def _rollout_problem(state: InferenceState, arm: Arm, name: str) -> StatusReason
         return not_ready
     if not state.is_accepted or name not in state.backends:
         return _route_not_accepted(name)
-    if name not in observed.verdicts:
-        probing = StatusReason("Probing", f"revision {name} is being probed through the gateway")
-        return _last_failure(observed.inference, arm.predictor.name, name) or probing
-    failure = observed.verdicts[name]
-    return None if failure is None else StatusReason("ProbeFailed", f"revision {name}: {failure}")
+    failure = state.verdicts.get(name)
+    if failure is None:
+        return StatusReason("Probing", f"revision {name} is being probed through the gateways")
+    return StatusReason("ProbeFailed", f"revision {name}: {failure}") if failure else None
 
 
 def _route_not_accepted(name: str) -> StatusReason:
     return StatusReason(
         "RouteNotAccepted", f"revision {name} waits until the gateways have accepted its Route"
     )
-
-
-def _last_failure(inference: Mapping[str, Object], arm: str, candidate: str) -> StatusReason | None:
-    """Return the stored failure of this candidate's probe, which holds until the next probe is answered."""
-    for status in (inference.get("status") or {}).get("predictors") or []:
-        if (status["name"], status.get("candidateRevision")) == (arm, candidate):
-            is_failure = status["reason"] == "ProbeFailed"
-            return StatusReason(status["reason"], status["message"]) if is_failure else None
-    return None

@@ -55,7 +55,7 @@ def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:
 def _optional(spec: Object) -> list[Any]:
     """Return the values of a Route's optional fields, in a fixed order; servers add none of them."""
     of_route = [spec.get(field) or {} for field in ("sticky", "timeouts", "retries")]
-    fields = ("onDemand", "timeouts", "retries", "ejection", "limits")
+    fields = ("probe", "onDemand", "timeouts", "retries", "ejection", "limits")
     return of_route + [backend.get(field) or {} for backend in spec.get("backends") or [] for field in fields]
 
 

@@ -1,5 +1,6 @@
 """The state that an Inference is planned from, derived once from the observed objects."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,8 @@ class InferenceState:
     """Entries of the Route's status by live gateways, in its order."""
     lagging: Mapping[str, str]
     """Live gateways that have not accepted the Route, with their messages."""
+    verdicts: Mapping[str, str]
+    """Results of probes by revision: a failure at a live gateway, or empty where every one proved it."""
     replicas: Mapping[str, RevisionReplicas]
     """By revision, for revisions that have a Deployment."""
     serving: Mapping[str, str]
@@ -104,7 +107,23 @@ def derive(observed: ObservedObjects) -> InferenceState:
         for name, deployment in observed.deployments.items()
     }
     blocked = _blocked(observed, backends)
-    return _with_serving(InferenceState(observed, backends, segments, statuses, lagging, states, {}, blocked))
+    verdicts = _verdicts(observed.gateways, statuses)
+    return _with_serving(
+        InferenceState(observed, backends, segments, statuses, lagging, verdicts, states, {}, blocked)
+    )
+
+
+def _verdicts(gateways: Collection[str], statuses: Mapping[str, Object]) -> dict[str, str]:
+    """Return the verdict on each backend: a revision is proven once every live gateway's probe succeeds."""
+    verdicts: dict[str, str] = {}
+    successes: Counter[str] = Counter()
+    for name in sorted(gateways):
+        for probe in statuses.get(name, {}).get("probes") or []:
+            backend, failure = probe["backend"], probe.get("message") or ""
+            if failure:
+                verdicts.setdefault(backend, failure if len(gateways) == 1 else f"gateway {name}: {failure}")
+            successes[backend] += not failure
+    return {backend: "" for backend, count in successes.items() if count == len(gateways)} | verdicts
 
 
 def _with_serving(state: InferenceState) -> InferenceState:

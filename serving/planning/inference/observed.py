@@ -25,8 +25,6 @@ class ObservedObjects:
     """Names of the live gateways: only their statuses count."""
     gateway_problems: Mapping[str, str] = field(default_factory=dict)
     """Why live gateways serve no requests, by name."""
-    verdicts: Mapping[str, str | None] = field(default_factory=dict)
-    """Result of probing each backend: None if it is proven, else the failure."""
     field_manager: str = ""
     """The name under which the controller writes."""
     put_back: Collection[str] = ()

@@ -53,23 +53,12 @@ Action = Ensure | PutBackTemplate | RemoveChild | SetFinalizers
 
 
 @dataclass(frozen=True)
-class BackendProbe:
-    """GET these paths of a backend through the gateway's private listener; by gRPC, call these methods."""
-
-    backend: str
-    paths: tuple[str, ...]
-    h2c: bool = False
-    """Whether the backend speaks HTTP/2 without TLS; it is then probed by gRPC."""
-
-
-@dataclass(frozen=True)
 class InferencePlan:
-    """Actions in order, then the status, then probes, whose verdicts lead to another plan."""
+    """Actions in order, then the status."""
 
     actions: tuple[Action, ...] = ()
     status: Object | None = None
     """The status once the actions are done; None if it is stored already."""
     status_may_wait: bool = False
     """Whether the status only reports progress, so that it is worth writing only if it lasts."""
-    probes: tuple[BackendProbe, ...] = ()
     events: tuple[EventToEmit, ...] = ()

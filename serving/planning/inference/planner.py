@@ -19,7 +19,7 @@ from serving.planning.inference import (
     template_edits,
 )
 from serving.planning.inference.observed import ObservedObjects
-from serving.planning.inference.plan import Action, BackendProbe, InferencePlan, SetFinalizers
+from serving.planning.inference.plan import Action, InferencePlan, SetFinalizers
 from serving.planning.inference.revision import is_usable_name
 from serving.resources import engine
 from serving.resources.conditions import StatusReason
@@ -71,16 +71,10 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
     arms_after = [arm.once_routed(is_accepted=after.is_accepted) for arm in arms]
     stored = observed.inference.get("status") or {}
     new = status.render(after, arms_after, now)
-    probes = [
-        BackendProbe(arm.candidate.name, arm.candidate.probe_paths, h2c=arm.candidate.port.h2c)
-        for arm in arms
-        if arm.candidate is not None and arm.is_probe_due
-    ]
     return InferencePlan(
         tuple(actions),
         new if new != stored else None,
         status.may_wait(after, arms_after, new),
-        tuple(probes),
         status.events(stored, new),
     )
 

@@ -1,6 +1,6 @@
 """The Route of an Inference: a hash ring over proven backends, and all backends that gateways must reach."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from serving.objects import Object
 from serving.planning.inference import children, traffic
@@ -103,7 +103,18 @@ def _backends(
         if arm.serving and arm.serving not in result:
             result[arm.serving] = _lost_backend(state, arm)
     predictors = {arm.predictor.name: arm.predictor for arm in arms}
-    return [_of_predictor(state, entry, inference, predictors.get(entry["arm"])) for entry in result.values()]
+    probes = {arm.candidate.name: arm.candidate.probe_paths for arm in arms if arm.candidate is not None}
+    return [
+        _of_predictor(state, _probed(entry, probes), inference, predictors.get(entry["arm"]))
+        for entry in result.values()
+    ]
+
+
+def _probed(backend: Object, probes: Mapping[str, Sequence[str]]) -> Object:
+    """Return the entry with the probe of a candidate, and no other."""
+    entry = {key: value for key, value in backend.items() if key != "probe"}
+    paths = probes.get(backend["name"])
+    return {**entry, "probe": list(paths)} if paths else entry
 
 
 def _of_predictor(

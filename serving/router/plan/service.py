@@ -90,6 +90,19 @@ class ProbeRoute:
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """A backend that has to be probed on its private address before it may get traffic."""
+
+    backend: str
+    address: str
+    """Its path on the private listener, `/NAMESPACE/BACKEND`."""
+    probe: tuple[str, ...]
+    """Paths to GET, or gRPC methods to call where it is `h2c`."""
+    h2c: bool
+    has_replica: bool
+
+
+@dataclass(frozen=True)
 class GatewayService:
     """The public address of one Route, and the backends behind it.
 
@@ -111,6 +124,7 @@ class GatewayService:
     unavailable: str = ""
     problem: str = ""
     policy: RoutePolicy = ROUTE_DEFAULTS
+    candidates: tuple[Candidate, ...] = ()
     token_usage: str = "none"
     """How its answers report tokens: `none`, `final` or `continuous` (see `RouteSpec`)."""
 
@@ -168,6 +182,17 @@ def gateway_service(route: Object, slices_by_service: Mapping[str, Sequence[Obje
         unavailable="" if ring else _why_unavailable(segments),
         problem=_problem(sticky, segments, backends),
         policy=route_policy(spec),
+        candidates=tuple(
+            Candidate(
+                name,
+                f"/{namespace}/{name}",
+                tuple(backend["probe"]),
+                clusters[name].h2c,
+                bool(clusters[name].endpoints),
+            )
+            for name, backend in backends.items()
+            if backend.get("probe")
+        ),
         token_usage=token_usage(route),
     )
 

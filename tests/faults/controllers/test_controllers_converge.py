@@ -10,7 +10,7 @@ from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from tests.fakes.kube import FakeKube
-from tests.fakes.surroundings import NS, FakeProber, Surroundings, inference, predictor, ready_version
+from tests.fakes.surroundings import NS, Surroundings, inference, predictor, ready_version
 from tests.rig.convergence import QUICK, Case, kill, running, until
 
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
@@ -84,7 +84,7 @@ async def around(api: FakeKube) -> None:
 async def control(api: FakeKube) -> None:
     kube = api.client("inference")
     watches = Watches(kube)
-    controller = InferenceController(kube, QUICK, FakeProber(), watches)
+    controller = InferenceController(kube, QUICK, watches)
     async with asyncio.TaskGroup() as group:
         group.create_task(controller.run())
         group.create_task(watches.run())

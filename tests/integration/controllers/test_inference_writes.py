@@ -1,24 +1,19 @@
 """The writes of one change of an Inference: real controllers and API, fake node and gateway."""
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
-import aiohttp.web
 import pytest
 
 from autoscaler.controller import AutoscalerController
 from serving import clock
 from serving.controllers.inference import InferenceController
-from serving.controllers.prober import ANSWER_BYTES, Prober
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, Watches, connect
 from serving.objects import Object
-from serving.planning.inference.plan import BackendProbe
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
 from tests.fakes.surroundings import inference, predictor, ready_version
@@ -70,6 +65,9 @@ class ReportingSurroundings:
             "name": self.gateway,
             "acceptedGeneration": route["metadata"]["generation"],
             "address": "127.0.0.1:1",
+            "probes": [
+                {"backend": backend["name"]} for backend in route["spec"]["backends"] if "probe" in backend
+            ],
         }
         await self.kube.apply_status(
             kinds.ROUTE, route, {"gateways": [entry]}, manager="slipway-gateway-test"
@@ -88,22 +86,8 @@ def _own(obj: Object | None, key: str) -> Object:
     return {name: part[name] for name in part if name not in ("resourceVersion", "managedFields")}
 
 
-async def answering(path: Path) -> aiohttp.web.AppRunner:
-    """Serve 200 to every GET on a Unix socket, and 503 to paths with `sick`."""
-
-    async def answer(request: aiohttp.web.Request) -> aiohttp.web.Response:
-        return aiohttp.web.Response(status=503 if "sick" in request.path else 200, text="no\n model")
-
-    app = aiohttp.web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = aiohttp.web.AppRunner(app)
-    await runner.setup()
-    await aiohttp.web.UnixSite(runner, str(path)).start()
-    return runner
-
-
 @pytest.fixture
-async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[ReportingSurroundings]:
+async def surroundings(api_server: DataDir) -> AsyncIterator[ReportingSurroundings]:
     """Run the controllers, with ready ModelVersions v1 and v2."""
     namespace = f"writes-{uuid.uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
@@ -112,9 +96,6 @@ async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[Rep
             for name in ("inference", "autoscaler", "test")
         ]
         kube = clients[-1]
-        stack.push_async_callback((await answering(tmp_path / "probe.sock")).cleanup)
-        prober = Prober(tmp_path / "probe.sock", 5.0)
-        stack.push_async_callback(prober.close)
         await kube.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
         around = ReportingSurroundings(kube, namespace)
         lease = {
@@ -128,7 +109,7 @@ async def surroundings(api_server: DataDir, tmp_path: Path) -> AsyncIterator[Rep
             created = await kube.create(kinds.MODEL_VERSION, version)
             await kube.apply_status(kinds.MODEL_VERSION, created, version["status"])
         watches = Watches(clients[0])
-        controller = InferenceController(clients[0], DEFAULTS.controllers, prober, watches)
+        controller = InferenceController(clients[0], DEFAULTS.controllers, watches)
         scaler = AutoscalerController(clients[1], DEFAULTS.controllers, watches)
         async with running(around.run(), controller.run(), scaler.run(), watches.run()):
             yield around
@@ -160,32 +141,3 @@ async def quiet(surroundings: ReportingSurroundings) -> None:
         if len(surroundings.writes) != seen:
             seen, since = len(surroundings.writes), loop.time()
         await asyncio.sleep(0.05)
-
-
-async def test_probe_verdict_is_the_first_response_that_is_not_200(tmp_path: Path) -> None:
-    runner = await answering(tmp_path / "probe.sock")
-    prober = Prober(tmp_path / "probe.sock", 5.0)
-    assert await prober.verdict("n", BackendProbe("good", ("/v2/health/ready", "/v2/models/m/ready"))) is None
-    assert await prober.verdict("n", BackendProbe("good", ("/a", "/sick", "/b"))) == "GET /sick: 503 no model"
-    await runner.cleanup()
-    failure = await prober.verdict("n", BackendProbe("good", ("/a",)))
-    assert failure is not None
-    assert failure.startswith("GET /a: ")
-    await prober.close()
-
-
-async def test_probe_fails_when_the_answer_is_endless(tmp_path: Path) -> None:
-    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        with contextlib.suppress(ConnectionError):
-            while True:
-                writer.write(b"a" * 65_536)
-                await writer.drain()
-
-    server = await asyncio.start_unix_server(endless, tmp_path / "probe.sock")
-    probe = Prober(tmp_path / "probe.sock", 5.0)
-    verdict = await probe.verdict("n", BackendProbe("good", ("/a",)))
-    assert verdict == f"GET /a: an answer of more than {ANSWER_BYTES} bytes"
-    await probe.close()
-    server.close()

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from serving.controllers.inference import InferenceController
-from serving.controllers.prober import Prober
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import conditions, kinds
@@ -23,16 +22,15 @@ NO_CODE = ModelPolicySettings(no_code=True)
 
 
 @pytest.fixture
-async def inferences(life: Life, tmp_path: Path) -> AsyncIterator[None]:
+async def inferences(life: Life) -> AsyncIterator[None]:
     """The Inference controller beside those of models."""
-    watches, prober = Watches(life.kube), Prober(tmp_path / "absent.sock", 1.0)
-    controller = InferenceController(life.kube, SETTINGS.controllers, prober, watches)
+    watches = Watches(life.kube)
+    controller = InferenceController(life.kube, SETTINGS.controllers, watches)
     async with running(controller.run(), watches.run()):
         yield
         for inference in (await life.kube.list(kinds.INFERENCE, life.namespace)).items:
             await life.delete(kinds.INFERENCE, inference["metadata"]["name"])
             await life.gone(kinds.INFERENCE, inference["metadata"]["name"])
-    await prober.close()
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ import aiohttp
 import grpc
 import pytest
 
-from serving.controllers.prober import Prober
-from serving.planning.inference.plan import BackendProbe
-from serving.router.plan.service import Cluster, Endpoint
+from serving.router.plan.service import Candidate, Cluster, Endpoint
+from serving.router.prober import Prober
 from tests.programs import grpc_replica
 from tests.rig.addresses import own
 from tests.rig.convergence import until
@@ -185,10 +184,11 @@ async def test_prober_proves_a_container_by_its_answer(tmp_path: Path) -> None:
         prober = Prober(gateway.data_dir.gateway / "probe.sock", 5.0)
         stack.push_async_callback(prober.close)
 
-        async def verdict(name: str) -> str | None:
-            return await prober.verdict("default", BackendProbe(name, (method,), h2c=True))
+        async def verdict(name: str) -> str:
+            candidate = Candidate(name, f"/default/{name}", (method,), h2c=True, has_replica=True)
+            return await prober.verdict(candidate)
 
-        assert await verdict("ready-a") is None
-        assert await verdict("plain-a") is None, "UNIMPLEMENTED is an answer of the server"
-        assert (await verdict("away-a") or "").startswith(f"gRPC {method}: UNAVAILABLE ")
-        assert (await verdict("missing") or "").startswith(f"gRPC {method}: NOT_FOUND ")
+        assert await verdict("ready-a") == ""
+        assert await verdict("plain-a") == "", "UNIMPLEMENTED is an answer of the server"
+        assert (await verdict("away-a")).startswith(f"gRPC {method}: UNAVAILABLE ")
+        assert (await verdict("missing")).startswith(f"gRPC {method}: NOT_FOUND ")

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
 from serving.objects import Object
-from serving.planning.inference.plan import BackendProbe
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
-from tests.fakes.surroundings import NS, FakeProber, Surroundings, inference, predictor, ready_version
+from tests.fakes.surroundings import NS, Surroundings, inference, predictor, ready_version
 from tests.rig.convergence import running, until
 
 QUICK = dataclasses.replace(ControllerSettings(), gather_seconds=0.005, status_settle_seconds=0.1)
@@ -24,7 +23,6 @@ class ControllerRig:
 
     def __init__(self) -> None:
         self.api = FakeKube()
-        self.prober = FakeProber()
         self.around = Surroundings(self.api)
         for name in ("digits-v1", "digits-v2"):
             self.api.add(kinds.MODEL_VERSION, ready_version(name))
@@ -32,7 +30,7 @@ class ControllerRig:
     async def control(self, settings: ControllerSettings) -> None:
         kube = self.api.client("inference")
         watches = Watches(kube)
-        controller = InferenceController(kube, settings, self.prober, watches)
+        controller = InferenceController(kube, settings, watches)
         async with asyncio.TaskGroup() as group:
             group.create_task(controller.run())
             group.create_task(watches.run())
@@ -109,12 +107,13 @@ async def test_status_with_a_problem_is_written_at_once() -> None:
 
 
 async def test_failed_probe_is_reported_at_once_and_until_it_succeeds() -> None:
-    settings = dataclasses.replace(PATIENT, probe_retry_seconds=0.01)
-    async with controlled(settings, predictor("stable", "digits-v1")) as rig:
-        rig.prober.sick.add("digits-stable")
-        await until(lambda: len(rig.prober.probed) > 5)
+    async with controlled(PATIENT, predictor("stable", "digits-v1")) as rig:
+        rig.around.sick.add("digits-stable")
+        await until(lambda: rig.ready == ("False", "ProbeFailed"))
+        rig.api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"look": "again"}}})
         assert rig.statuses() == ["ProbeFailed"]
-        rig.prober.sick.clear()
+        rig.around.sick.clear()
+        rig.api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"look": "once more"}}})
         await until(lambda: rig.ready[0] == "True")
 
 
@@ -125,7 +124,6 @@ async def test_progress_is_reported_when_it_takes_long() -> None:
         rig.around.broken.clear()
         rig.around.is_accepting = False
         rig.api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"look": "again"}}})
-        await until(lambda: bool(rig.prober.probed))
         await until(lambda: rig.ready == ("False", "RouteNotAccepted"))
 
 
@@ -146,30 +144,15 @@ async def test_status_that_keeps_changing_is_written_regularly() -> None:
         assert len(rig.statuses()) <= (loop.time() - started) / QUICK.status_settle_seconds + 1
 
 
-class SlowProber(FakeProber):
-    """Answers once `go` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go = asyncio.Event()
-
-    async def verdict(self, namespace: str, probe: BackendProbe) -> str | None:
-        self.probed.append(probe.backend)
-        await self.go.wait()
-        return None
-
-
 async def test_slow_probe_is_reported_while_it_runs() -> None:
     rig = ControllerRig()
-    slow = rig.prober = SlowProber()
+    rig.around.is_probing = False
     rig.api.add(kinds.INFERENCE, inference(*TWO))
     rig.around.start()
     async with running(rig.control(QUICK)):
         await until(lambda: rig.ready == ("False", "Probing"))
-        assert sorted(name.split("-")[1] for name in slow.probed) == ["new", "stable"], (
-            "both backends are probed at once"
-        )
-        slow.go.set()
+        rig.around.is_probing = True
+        rig.api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"look": "again"}}})
         await until(lambda: rig.ready == ("True", "Ready"))
     await rig.around.stop()
 
@@ -181,10 +164,9 @@ async def test_the_proof_of_an_arm_without_weight_is_kept_by_the_next_controller
     rig.around.start()
     async with running(rig.control(PATIENT)):
         await until(lambda: rig.ready[0] == "True")
-    rig.prober.probed.clear()
+    rig.around.is_probing = False
     changed = [{**arm, "trafficWeight": 50} for arm in idle]
     rig.api.change(kinds.INFERENCE, NS, "digits", {"spec": {"predictors": changed}})
     async with running(rig.control(PATIENT)):
         await until(lambda: rig.is_current and rig.ready[0] == "True")
     await rig.around.stop()
-    assert rig.prober.probed == []

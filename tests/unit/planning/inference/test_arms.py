@@ -17,7 +17,7 @@ def test_a_replacement_needs_all_its_replicas_and_a_first_revision_one() -> None
     first_revision["status"] = {"readyReplicas": 1}
     world.accept()
     (arm,) = _read(world)
-    assert arm.is_probe_due
+    assert arm.serving == first_revision["metadata"]["name"]
     world.settle()
     world.edit(predictor("a", "v2", **bounds))
     world.plan()
@@ -32,11 +32,11 @@ def test_a_replacement_needs_all_its_replicas_and_a_first_revision_one() -> None
     assert arm.candidate.name == replacement["metadata"]["name"]
 
 
-def test_due_probe_waits_for_the_gateways_when_the_route_is_rewritten() -> None:
+def test_probes_wait_for_the_gateways_when_the_route_is_rewritten() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.plan()
-    world.ready()
     world.accept()
+    world.ready()
     (arm,) = _read(world)
     assert arm.once_routed(is_accepted=True) == arm
     problem = arm.once_routed(is_accepted=False).rollout_problem

@@ -3,8 +3,7 @@
 from typing import Any
 
 from serving.objects import Object
-from serving.planning.inference import planner
-from tests.fakes.inference_world import NOW, InferenceWorld
+from tests.fakes.inference_world import InferenceWorld
 from tests.fakes.surroundings import predictor
 
 
@@ -52,15 +51,9 @@ def test_revision_of_another_protocol_replaces_the_old_one_after_its_probe() -> 
 
 def test_probe_of_an_arm_that_speaks_http2_is_a_call() -> None:
     world = InferenceWorld(arm("own", "v1", "grpc"), arm("plain", "v1", "http"), framework="custom")
-    probes = []
-    for _ in range(3):
-        world.ready()
-        world.accept()
-        probes = list(planner.plan(world.now(), NOW).probes)
-        if probes:
-            break
-        world.plan()
-    assert {(probe.h2c, probe.paths) for probe in probes} == {
-        (True, ("/inference.GRPCInferenceService/ServerReady",)),
-        (False, ("/v2/health/ready",)),
+    world.plan()
+    world.accept()
+    assert {(backend.get("protocol"), *backend["probe"]) for backend in world.served["backends"]} == {
+        ("h2c", "/inference.GRPCInferenceService/ServerReady"),
+        (None, "/v2/health/ready"),
     }

@@ -100,7 +100,7 @@ def test_plan_of_a_settled_inference_is_empty(initial: list[Object]) -> None:
     world = InferenceWorld(*initial)
     world.settle()
     plan = planner.plan(world.now(), "2030-01-01T00:00:00Z")
-    assert (plan.actions, plan.status, plan.probes, plan.events) == ((), None, (), ())
+    assert (plan.actions, plan.status, plan.events) == ((), None, ())
 
 
 @settings(max_examples=50)
@@ -196,23 +196,28 @@ def test_broken_revision_gets_no_traffic_and_the_old_one_keeps_serving() -> None
     assert not old_revision & set(world.deployments)
 
 
-def test_failed_probe_is_repeated_and_its_revision_gets_no_traffic() -> None:
+def test_revision_whose_probe_fails_gets_no_traffic_and_is_probed_on() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.sick = {"v1"}
     for _ in range(5):
         world.go_on()
     assert world.served["segments"] == []
     assert ready(world)["reason"] == "ProbeFailed"
-    assert planner.plan(world.now(), NOW).probes
+    assert [backend["probe"] for backend in world.served["backends"]] == [
+        ["/v2/health/ready", "/v2/models/digits/ready"]
+    ]
+    world.sick = set()
+    world.settle()
+    assert ready(world)["reason"] == "Ready"
+    assert not any("probe" in backend for backend in world.served["backends"])
 
 
-def test_probe_result_is_kept_while_the_probe_is_repeated() -> None:
+def test_failed_probe_of_a_candidate_is_not_that_of_the_next() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.sick = {"v1"}
     for _ in range(3):
         world.go_on()
-    plan = planner.plan(world.now(), NOW)
-    assert (plan.status, [probe.backend for probe in plan.probes]) == (None, list(world.deployments))
+    assert planner.plan(world.now(), NOW).status is None
     world.edit(predictor("a", "v2"))
     world.go_on()
     assert ready(world)["reason"] != "ProbeFailed", "the failure belongs to another candidate"

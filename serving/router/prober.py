@@ -1,0 +1,132 @@
+"""Probes candidates through the gateway's private listener, on the path that traffic will take."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+
+from serving import errors, protobuf
+from serving.kube import Key
+from serving.router.plan.service import Candidate, GatewayService
+from serving.settings import GatewaySettings
+from serving.system.network import http_reading
+
+ANSWER_BYTES = 1024 * 1024
+"""Longest answer to a probe, whose status alone counts: lists of models are shorter."""
+
+_READY = (1, 1)
+"""Field `ready` of a ServerReadyResponse with the value true."""
+
+
+class Prober:
+    """Sends requests over the gateway's Unix socket; a revision is proven only by success.
+
+    Its Envoy must have acknowledged the configuration of the candidate.
+    """
+
+    def __init__(self, socket: Path, timeout: float) -> None:
+        """Must be called in a running event loop; `timeout` limits one request, in seconds."""
+        self._socket = socket
+        self._timeout = timeout
+        self._session = http_reading.session("http://probe", aiohttp.UnixConnector(path=str(socket)))
+
+    async def verdict(self, candidate: Candidate) -> str:
+        """Return the first failure of a request; empty if every one succeeds."""
+        for path in candidate.probe:
+            request = self._call if candidate.h2c else self._get
+            if failure := await request(f"{candidate.address}{path}"):
+                return f"{'gRPC' if candidate.h2c else 'GET'} {path}: {failure}"
+        return ""
+
+    async def _get(self, path: str) -> str | None:
+        """Return why the path does not answer 200; None if it does."""
+        try:
+            page = await http_reading.get(self._session, path, limit=ANSWER_BYTES, seconds=self._timeout)
+        except errors.Unavailable as error:
+            return str(error)
+        if page.status != 200:
+            return f"{page.status} {' '.join(page.text.split())[:200]}".strip()
+        return None
+
+    async def _call(self, method: str) -> str | None:
+        """Return why the method does not answer `ready: true`; None if it does.
+
+        A server without this method is proven by its answer: it need not be one of the Open Inference
+        Protocol, and its readiness probe has succeeded.
+        """
+        import grpc  # noqa: PLC0415 10 MB that only services with gRPC containers need
+
+        async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
+            call = channel.unary_unary(method, request_serializer=None, response_deserializer=None)
+            try:
+                response: bytes = await call(b"", timeout=self._timeout)
+                is_ready = _READY in list(protobuf.parts(response))
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    return None  # not of the gateway, which answers NOT_FOUND where it has no route
+                return f"{error.code().name} {error.details()}"[:200].strip()
+            except protobuf.Malformed as error:
+                return f"not a ServerReadyResponse: {error}"
+        return None if is_ready else "ready is false"
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+
+class CandidateProbes:
+    """Probes the candidates of each Route that have a replica, again and again until they succeed."""
+
+    def __init__(
+        self, prober: Prober, settings: GatewaySettings, report: Callable[[Key, dict[str, str]], None]
+    ) -> None:
+        """Report results.
+
+        Args:
+            prober: sends the requests.
+            settings: of the gateway.
+            report: called with the results for all candidates of a Route, by backend, when one has changed:
+                the failure, empty for a success.
+        """
+        self._prober = prober
+        self._retry_seconds = settings.probe_retry_seconds
+        self._report = report
+        self._at_once = asyncio.Semaphore(settings.probes_at_once)
+        self._running: dict[Key, dict[Candidate, asyncio.Task[None]]] = {}
+        self._results: dict[Key, dict[str, str]] = {}
+        self._group = asyncio.TaskGroup()
+
+    async def run(self) -> None:
+        """Send probes until cancelled; must run before `follow` is called."""
+        try:
+            async with self._group:
+                await asyncio.Event().wait()
+        finally:
+            await self._prober.close()
+
+    def follow(self, key: Key, service: GatewayService | None) -> dict[str, str]:
+        """Probe these candidates of a Route and no others from now on; return the results so far."""
+        due = {candidate for candidate in (service.candidates if service else ()) if candidate.has_replica}
+        tasks = self._running.pop(key, {})
+        for candidate in tasks.keys() - due:
+            tasks.pop(candidate).cancel()
+        for candidate in due - tasks.keys():
+            tasks[candidate] = self._group.create_task(self._probe(key, candidate))
+        names = {candidate.backend for candidate in due}
+        results = {name: text for name, text in self._results.pop(key, {}).items() if name in names}
+        if due:
+            self._running[key], self._results[key] = tasks, results
+        return dict(results)
+
+    async def _probe(self, key: Key, candidate: Candidate) -> None:
+        failure = None
+        while failure != "":
+            async with self._at_once:
+                failure = await self._prober.verdict(candidate)
+            results = self._results[key]
+            if results.get(candidate.backend) != failure:
+                results[candidate.backend] = failure
+                self._report(key, dict(results))
+            if failure:
+                await asyncio.sleep(self._retry_seconds)
