@@ -27,6 +27,7 @@ def launched(run: RunDirectory, log: Path, script: str) -> Iterator[Started]:
         "log_bytes": 1000,
         "binding": None,
         "cores": [],
+        "oom_score": 0,
         "user": None,
         "view": None,
         "filter": "",

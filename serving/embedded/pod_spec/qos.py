@@ -1,4 +1,4 @@
-"""The quality of service class of a Pod. Pure.
+"""The quality of service class of a Pod, and which containers the kernel kills first without memory. Pure.
 
 https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
 """
@@ -20,6 +20,22 @@ def qos_class(spec: Mapping[str, Any]) -> str:
         return "BestEffort"
     guaranteed = all(set(limits) == set(_RESOURCES) and requests == limits for requests, limits in amounts)
     return "Guaranteed" if guaranteed else "Burstable"
+
+
+def oom_score_adjustment(spec: Mapping[str, Any], container: Mapping[str, Any], machine_bytes: int) -> int:
+    """Return the `oom_score_adj` of a container, 2 to 1,000: the less memory it requests, the higher.
+
+    https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-out-of-memory-behavior
+    A Guaranteed Pod gets 2, not Kubernetes' -997, which ordinary users may not set: components have 0, and
+    without them no Pod is served.
+    """
+    match qos_class(spec):
+        case "BestEffort":
+            return 1000
+        case "Guaranteed":
+            return 2
+    requested = _amounts(container)[0].get("memory", Decimal(0))
+    return min(max(2, 1000 - int(1000 * requested / machine_bytes)), 999)
 
 
 def _amounts(container: Mapping[str, Any]) -> tuple[dict[str, Decimal], dict[str, Decimal]]:

@@ -258,6 +258,16 @@ async def test_pod_gets_no_more_processes_than_its_limit_and_others_get_theirs(
     await remove(kube, "family")
 
 
+async def test_container_is_killed_before_components_when_the_machine_has_no_memory_left(
+    kube: Kube, node: NodeProcess
+) -> None:
+    program = "print(open('/proc/self/oom_score_adj').read(), end='')"
+    created = await kube.create(kinds.POD, pod(NAMESPACE, "scored", program, spec_restartPolicy="Never"))
+    await until(kube, NAMESPACE, "scored", phase("Succeeded"))
+    assert node.data_dir.pod_log(created["metadata"]["uid"], "main", 0).read_text() == "1000\n"
+    await remove(kube, "scored")
+
+
 def message_of(pod: dict[str, Any]) -> str | None:
     """Return why the container of a Pod waits."""
     message: str | None = main_status(pod).get("state", {}).get("waiting", {}).get("message")

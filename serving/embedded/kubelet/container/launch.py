@@ -20,6 +20,7 @@ from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
 from serving.embedded.kubelet.resources.cgroups import ContainerCgroups
+from serving.embedded.kubelet.resources.machine import this_machine
 from serving.embedded.kubelet.spawning import spawn_shim
 from serving.embedded.kubelet.zygote import eligibility
 from serving.embedded.kubelet.zygote.client import ForkedProcess, ForkRequest
@@ -34,6 +35,7 @@ from serving.embedded.pod_spec import (
     volume_mounts,
 )
 from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.embedded.pod_spec.qos import oom_score_adjustment
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.objects import Object
 from serving.resources import names
@@ -129,6 +131,7 @@ async def prepare(
         "log": str(node.data_dir.pod_log(meta["uid"], container["name"], run.index)),
         "log_bytes": node.settings.log_bytes,
         "cores": sorted(cpuset.requested(meta) or ()),
+        "oom_score": oom_score_adjustment(pod["spec"], container, this_machine().memory),
         "user": identity.user,
         "filter": node.system_calls.program.hex(),
         "view": _isolated_files(node, run, mounts) if node.isolation else None,

@@ -216,9 +216,9 @@ def enter(spec: dict[str, Any]) -> None:
     os.umask(0o022)  # also for mount points, which another user enters
     if spec["join"]:
         _join(spec["cgroups"])
+    with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
+        file.write(str(spec["oom_score"]))
     if spec["user"] is not None:
-        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
-            file.write("0")
         _isolate_files(spec["view"], spec["user"])
     _drop(spec)
 

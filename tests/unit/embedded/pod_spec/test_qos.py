@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from serving.embedded.pod_spec.qos import qos_class
+from serving.embedded.pod_spec.qos import oom_score_adjustment, qos_class
 
 
 def spec(*containers: dict[str, Any]) -> dict[str, Any]:
@@ -33,3 +33,18 @@ def test_class_is_that_of_kubernetes(containers: list[dict[str, Any]], expected:
 def test_init_container_counts() -> None:
     pod = {**spec({"limits": WHOLE}), "initContainers": [{"name": "i", "resources": {}}]}
     assert qos_class(pod) == "Burstable"
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({}, 1000),
+        ({"limits": WHOLE}, 2),
+        ({"requests": {"cpu": "1"}}, 999),
+        ({"requests": {"memory": "1Gi"}}, 750),
+        ({"requests": {"memory": "8Gi"}}, 2),
+    ],
+)
+def test_oom_score_is_lower_the_more_memory_is_requested(resources: dict[str, Any], expected: int) -> None:
+    pod = spec(resources)
+    assert oom_score_adjustment(pod, pod["containers"][0], 4 * 1024**3) == expected
