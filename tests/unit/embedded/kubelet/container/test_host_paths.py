@@ -206,7 +206,7 @@ def test_container_does_not_start_when_a_link_replaces_its_host_path_after_the_c
     child = os.fork()
     if child == 0:
         try:
-            sandbox.enter({"join": False, "user": USER, "view": view})
+            sandbox.enter({"join": False, "oom_score": 0, "user": USER, "view": view})
         except OSError as error:
             os.write(writer, f"{error.strerror} ({error.filename})".encode())
         finally:
