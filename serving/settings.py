@@ -116,6 +116,12 @@ class NodeSettings(Section):
 class GatewaySettings(Section):
     """The gateway and its Envoy."""
 
+    name: str = "local"
+    """Names this gateway among those of one API, in the status of Routes and in its Lease: on a cluster the
+    name of its Pod."""
+    address: str = ""
+    """Host and port by which clients reach the gateway, for `status.url`: of a load balancer, for example.
+    Empty: those of the listener."""
     port: Port = 8080
     """Port of the public listener; 0 picks a free one."""
     host: str = "127.0.0.1"

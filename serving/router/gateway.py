@@ -79,7 +79,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
                 server.set_target(starting(settings.gateway))
                 log.info("started Envoy %d", process.start(config).pid)
                 await server.wait_ready(ENVOY_START_SECONDS)
-            collector = StatisticsCollector(admin, process)
+            collector = StatisticsCollector(settings.gateway.name, admin, process)
             pages: dict[str, Callable[[], Awaitable[str]]] = {
                 metrics.PATH: collector.page,
                 metrics.TOTALS_PATH: partial(collector.page, buckets=False),

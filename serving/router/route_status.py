@@ -20,9 +20,6 @@ log = logging.getLogger(__name__)
 LEASE_RETRY_SECONDS = 1.0
 """Before another attempt to renew the Lease: it must not expire because the API was away for a moment."""
 
-NAME = "local"
-"""The gateway of one machine; on a cluster, the Pod's name."""
-
 
 _NONE_PROBED: Mapping[str, str] = MappingProxyType({})
 
@@ -35,8 +32,9 @@ class RouteStatusWriter:
         self._routes = routes
         self._recorder = recorder
         self._settings = settings.gateway
-        self._manager = f"{FIELD_MANAGER_PREFIX}gateway-{NAME}"
-        self._address = f"{settings.gateway.host}:{settings.gateway.port}"
+        self._name = settings.gateway.name
+        self._manager = f"{FIELD_MANAGER_PREFIX}gateway-{self._name}"
+        self._address = settings.gateway.address or f"{settings.gateway.host}:{settings.gateway.port}"
         self._entries: dict[Key, dict[str, Any]] = {}
         self._problem = ""
         self._renew = asyncio.Event()
@@ -57,7 +55,7 @@ class RouteStatusWriter:
         self._put(
             key,
             {
-                "name": NAME,
+                "name": self._name,
                 "acceptedGeneration": service.generation,
                 "address": self._address,
                 "weights": [{"arm": arm, "percent": percent} for arm, percent in service.weights],
@@ -76,7 +74,7 @@ class RouteStatusWriter:
         self._put(
             key,
             {
-                "name": NAME,
+                "name": self._name,
                 "acceptedGeneration": 0,
                 "address": self._address,
                 "weights": [],
@@ -113,7 +111,7 @@ class RouteStatusWriter:
             return
         entry = self._entries.get(Key.of(after))
         is_new = before is None or before["metadata"]["uid"] != after["metadata"]["uid"]
-        if entry is not None and (is_new or _stored(before or {}) == entry != _stored(after)):
+        if entry is not None and (is_new or self._stored(before or {}) == entry != self._stored(after)):
             self._writer.add(Key.of(after))
 
     async def _write(self, key: Key) -> Result | None:
@@ -121,7 +119,7 @@ class RouteStatusWriter:
         if entry is None or route is None:
             self._entries.pop(key, None)
             return None
-        stored = _stored(route)
+        stored = self._stored(route)
         if stored == entry:
             return None
         try:
@@ -131,6 +129,11 @@ class RouteStatusWriter:
         if entry["message"] not in ("", NOTHING_PROVEN, stored.get("message")):
             await self._recorder.emit(route, "RouteDegraded", entry["message"], "Warning")
         return None
+
+    def _stored(self, route: Object) -> dict[str, Any]:
+        """Return this gateway's entry of a stored Route; empty if there is none."""
+        entries: list[dict[str, Any]] = (route.get("status") or {}).get("gateways") or []
+        return next((item for item in entries if item["name"] == self._name), {})
 
     async def _renew_lease(self) -> None:
         while True:
@@ -143,7 +146,7 @@ class RouteStatusWriter:
                     "annotations": annotations,
                 },
                 "spec": {
-                    "holderIdentity": NAME,
+                    "holderIdentity": self._name,
                     "leaseDurationSeconds": self._settings.lease_seconds,
                     "renewTime": clock.rfc3339_micro(clock.now()),
                 },
@@ -162,9 +165,3 @@ class RouteStatusWriter:
 def _probes(results: Mapping[str, str]) -> dict[str, Any]:
     probes = [{"backend": backend, "message": failure} for backend, failure in sorted(results.items())]
     return {"probes": probes} if probes else {}
-
-
-def _stored(route: Object) -> dict[str, Any]:
-    """Return this gateway's entry of a stored Route; empty if there is none."""
-    entries: list[dict[str, Any]] = (route.get("status") or {}).get("gateways") or []
-    return next((item for item in entries if item["name"] == NAME), {})

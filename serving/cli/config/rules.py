@@ -1,4 +1,4 @@
-"""Rules between two settings, which no type of one setting can express. Pure."""
+"""Rules that no type of one setting can express: between two settings, and of texts. Pure."""
 
 import re
 from operator import attrgetter
@@ -29,6 +29,10 @@ _AT_MOST = (
 """Settings that must not exceed another."""
 
 
+_LABEL_LENGTH = 63
+"""Longest DNS label (RFC 1123)."""
+
+
 class BrokenRule(NamedTuple):
     """A rule between settings that the configuration breaks."""
 
@@ -52,6 +56,8 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
         _signed(settings.models.policy),
         _pod_network(node.pod_network),
         _host_path_roots(node.host_path_roots),
+        _gateway_name(settings.gateway.name),
+        _gateway_address(settings.gateway.address),
         _url("controllers.prometheus", settings.controllers.prometheus),
     ]
     return [broken for broken in checks if broken is not None]
@@ -92,6 +98,20 @@ def _host_path_roots(text: str) -> BrokenRule | None:
             message = f"must be absolute paths such as /srv, separated by commas, not {root!r}"
             return BrokenRule("node.host_path_roots", message)
     return None
+
+
+def _gateway_name(name: str) -> BrokenRule | None:
+    if len(name) <= _LABEL_LENGTH and re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name):
+        return None
+    rule = f"must be a DNS label of at most {_LABEL_LENGTH} characters such as gateway-1"
+    return BrokenRule("gateway.name", f"{rule}, not {name!r}")
+
+
+def _gateway_address(address: str) -> BrokenRule | None:
+    if not address or re.fullmatch(r"([-.0-9A-Za-z]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?", address):
+        return None
+    rule = "must be a host, perhaps with a port, such as models.example.com:8080, or empty"
+    return BrokenRule("gateway.address", f"{rule}, not {address!r}")
 
 
 def _url(path: str, url: str) -> BrokenRule | None:

@@ -126,6 +126,8 @@ def _has_one_directory(content: Content) -> bool:
     at = content.size - _END.size
     if at < 0:
         return False
+    size: int
+    offset: int
     signature, *numbers, comment = _END.unpack(content.read(at, _END.size))
     if signature != b"PK\x05\x06" or comment:
         return False

@@ -12,10 +12,8 @@ from typing import Any
 from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Result
 from serving.resources import kinds, names
-from serving.router.route_status import NAME
-from serving.settings import FIELD_MANAGER_PREFIX, ControllerSettings
+from serving.settings import FIELD_MANAGER_PREFIX, Settings
 
-REPORTER = f"{names.ACTIVATOR_REPORTER}{NAME}"
 _REPORT_SECONDS = 1.0
 """Between reports of the number of waiting requests; the first and the last are reported at once."""
 _RETRY_SECONDS = 0.1
@@ -43,17 +41,22 @@ class DemandReporter:
         self,
         kube: Kube,
         read: Callable[[Key], WaitingRequests],
-        controllers: ControllerSettings,
+        settings: Settings,
     ) -> None:
         """Args: read: returns the present state of an Autoscaler."""
         self._kube = kube
         self._read = read
-        self._manager = f"{FIELD_MANAGER_PREFIX}{REPORTER}"
+        self._reporter = f"{names.ACTIVATOR_REPORTER}{settings.gateway.name}"
+        self._manager = f"{FIELD_MANAGER_PREFIX}{self._reporter}"
         self._reported: dict[Key, WaitingRequests] = {}
         self._loop = Reconciler(
             "demand",
             self._write,
-            replace(controllers, backoff_base_seconds=_RETRY_SECONDS, backoff_cap_seconds=_RETRY_SECONDS),
+            replace(
+                settings.controllers,
+                backoff_base_seconds=_RETRY_SECONDS,
+                backoff_cap_seconds=_RETRY_SECONDS,
+            ),
         )
 
     async def run(self) -> None:
@@ -78,7 +81,7 @@ class DemandReporter:
         again = Result(_REPORT_SECONDS) if waiting.count else None
         if self._reported.get(key) == waiting:
             return again
-        entry: dict[str, Any] = {"reporter": REPORTER, "inFlight": waiting.count}
+        entry: dict[str, Any] = {"reporter": self._reporter, "inFlight": waiting.count}
         if waiting.last_request:
             at = dt.datetime.fromtimestamp(waiting.last_request, dt.UTC)
             entry["lastRequestTime"] = clock.rfc3339_micro(at)

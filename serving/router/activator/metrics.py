@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from serving.router.metrics.labels import Labels, family
-from serving.router.route_status import NAME
 
 HELD = "slipway_requests_held"
 HELD_TOTAL = "slipway_requests_held_total"
@@ -19,8 +18,14 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 class ActivatorMetrics:
     """The page of one activator."""
 
-    def __init__(self, waiting: Callable[[], Iterable[tuple[Labels, int]]]) -> None:
-        """Args: waiting: returns the number of waiting requests by revision."""
+    def __init__(self, gateway: str, waiting: Callable[[], Iterable[tuple[Labels, int]]]) -> None:
+        """Describe one activator.
+
+        Args:
+            gateway: the name of its gateway.
+            waiting: returns the number of waiting requests by revision.
+        """
+        self._gateway = gateway
         self._waiting = waiting
         self._registry = registry = CollectorRegistry()
         total = Gauge("slipway_activator_held_requests", "Requests that wait now.", registry=registry)
@@ -72,7 +77,7 @@ class ActivatorMetrics:
                     ACTIVATOR,
                     "gauge",
                     "The activator of this page.",
-                    [f'{ACTIVATOR}{{activator="{NAME}"}} 1\n'],
+                    [f'{ACTIVATOR}{{activator="{self._gateway}"}} 1\n'],
                 ),
             )
         )

@@ -126,10 +126,11 @@ class Activator:
         self._routes.index(_SERVICE, services_used)
         self._routes.on_change(lambda before, after: self._changes.put_nowait(Key.of(after or before or {})))
         self._slices.on_change(self._slice_changed)
-        self._demand = DemandReporter(kube, self._waiting, settings.controllers)
+        self._demand = DemandReporter(kube, self._waiting, settings)
         self._totals = QueueTotals()
         self._metrics = ActivatorMetrics(
-            lambda: ((entry.labels, len(entry.backend.queue)) for entry in self._entries.values())
+            settings.gateway.name,
+            lambda: ((entry.labels, len(entry.backend.queue)) for entry in self._entries.values()),
         )
         self._observer = RequestObserver(
             queue_changed=self._queue_changed,

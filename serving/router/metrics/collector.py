@@ -18,7 +18,6 @@ from serving.router.metrics import token_page
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
 from serving.router.plan.service import socket_name
-from serving.router.route_status import NAME
 from serving.system import processes
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,8 @@ request since the last one there is none."""
 class StatisticsCollector:
     """The metrics page of one gateway, over the runs of Envoy."""
 
-    def __init__(self, admin: Admin, process: EnvoyProcess) -> None:
+    def __init__(self, gateway: str, admin: Admin, process: EnvoyProcess) -> None:
+        self._gateway = gateway
         self._admin = admin
         self._process = process
         self._labels: dict[Key, dict[str, Labels]] = {}
@@ -104,7 +104,7 @@ class StatisticsCollector:
         labels = self._by_cluster
         counted = {cluster for route in self._with_tokens for cluster in self._labels.get(route, ())}
         tokens = {name: self._tokens.get(socket_name(name), TokenCounts()) for name in counted}
-        page = self._counts.page(NAME, labels, buckets=buckets)
+        page = self._counts.page(self._gateway, labels, buckets=buckets)
         return page + token_page.families(tokens, labels, self._counts.read_at)
 
     async def _refresh(self) -> str:

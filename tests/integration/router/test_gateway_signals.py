@@ -54,7 +54,7 @@ class Reader:
     """A scraper of one gateway's page."""
 
     def __init__(self, gateway: GatewayRig) -> None:
-        self.signals = StatisticsCollector(gateway.admin, gateway.process)
+        self.signals = StatisticsCollector("local", gateway.admin, gateway.process)
         self.signals.mark_routes_known()
         self.know(DIGITS)
 
@@ -352,7 +352,7 @@ async def test_durations_are_read_only_when_requests_have_been_answered_since(
 async def test_page_is_unavailable_before_all_routes_are_known(tmp_path: Path) -> None:
     async with gateway_rig(tmp_path) as gateway:
         with pytest.raises(errors.Unavailable):
-            await StatisticsCollector(gateway.admin, gateway.process).page()
+            await StatisticsCollector("local", gateway.admin, gateway.process).page()
 
 
 async def test_page_is_served_at_the_port_in_the_data_directory(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_page_with_other_counts_is_parsed_again() -> None:
 
 
 def test_activators_page_has_the_held_requests() -> None:
-    page = Parser().page(ActivatorMetrics(lambda: [(D, 7)]).page())
+    page = Parser().page(ActivatorMetrics("local", lambda: [(D, 7)]).page())
     assert page.activator
     assert page.held == {Target("default", "digits-stable-1"): 7}
 

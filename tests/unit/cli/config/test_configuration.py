@@ -79,7 +79,12 @@ def test_a_setting_can_be_set_by_file_and_by_variable(data_dir: DataDir, path: s
 def another(setting: SettingDescription) -> Any:
     """Return a value of a setting within its bounds that is not its default."""
     if setting.type == "string":
-        strict = {"node.pod_network": "127.9", "node.host_path_roots": "/other, /another"}
+        strict = {
+            "node.pod_network": "127.9",
+            "node.host_path_roots": "/other, /another",
+            "gateway.name": "other-1",
+            "gateway.address": "[::1]:80",
+        }
         return strict.get(setting.path, "http://other")
     if setting.type == "boolean":
         return not setting.default
@@ -136,6 +141,9 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("node: {pod_network: '10.1'}", "node.pod_network: must be 127.N"),
         ("node: {host_path_roots: '/srv,mnt'}", "node.host_path_roots: must be absolute paths such as /srv"),
         ("node: {host_path_roots: /srv/../etc}", "separated by commas, not '/srv/../etc'"),
+        ("gateway: {name: Local}", "gateway.name: must be a DNS label of at most 63 characters"),
+        (f"gateway: {{name: {'a' * 64}}}", "gateway.name: must be a DNS label of at most 63 characters"),
+        ("gateway: {address: 'http://models'}", "or empty, not 'http://models'"),
         ("controllers: {prometheus: prom:9090}", "must be a URL such as http://prometheus.example:9090"),
         ("controllers: {prometheus: 'user:secret@prom'}", "or empty, not 'an invalid URL with credentials"),
     ],
