@@ -73,7 +73,7 @@ class AutoscalerController:
         self._deployments = watches.of(kinds.DEPLOYMENT)
         self._profiles = watches.of(kinds.CAPACITY_PROFILE)
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
-        self._leases = watches.of(kinds.LEASE, namespace="default")
+        self._leases = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
         self._loop = Reconciler("autoscaler", self.reconcile, settings)
         self._autoscalers.index(_TARGET, _target)
         self._pods.index(_REVISION, _revision)

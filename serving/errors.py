@@ -114,6 +114,10 @@ class Temporary(SlipwayError):
         self.retry_after = retry_after
 
 
+class LeadershipLost(SlipwayError):
+    """The Lease of the leader could not be renewed in time, or another process has it: this one must end."""
+
+
 class UserError(SlipwayError):
     """The user's request cannot be carried out; the message says what to do."""
 

@@ -250,6 +250,11 @@ class ControllerSettings(Section):
     """First delay after a failed reconcile; it doubles."""
     backoff_cap_seconds: Interval = 30.0
     """Longest delay after a failed reconcile."""
+    leader_election: bool = False
+    """Of several processes of controllers one works and the others wait. Below `up` a lock of the data
+    directory does the same."""
+    lease_namespace: str = "default"
+    """Namespace of the Leases of gateways and controllers: on a cluster that of the installation."""
     gather_seconds: Seconds = 0.04
     """From a change of an Inference's children to its reconcile, so that a burst of changes is one reconcile.
     Changes of the Inference itself do not wait."""

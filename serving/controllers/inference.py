@@ -54,7 +54,7 @@ class InferenceController:
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._inferences = watches.of(kinds.INFERENCE)
         self._versions = watches.of(kinds.MODEL_VERSION)
-        self._leases = watches.of(kinds.LEASE, namespace="default")
+        self._leases = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
         self._children = {kind: watches.of(kind) for kind in _CHILDREN}
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
@@ -77,7 +77,7 @@ class InferenceController:
     async def _api_answers(self) -> bool:
         try:
             async with asyncio.timeout(API_ANSWER_SECONDS):
-                await self._kube.list(kinds.LEASE, "default", limit=1)
+                await self._kube.list(kinds.LEASE, self._settings.lease_namespace, limit=1)
         except (errors.ApiError, errors.Unavailable, TimeoutError):
             return False
         return True

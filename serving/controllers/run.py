@@ -1,8 +1,10 @@
 """The process that runs serving's controllers: one client each, shared watches, stopped together."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from typing import Protocol
 
 from serving import engines
@@ -12,6 +14,7 @@ from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
 from serving.data_dir import DataDir
 from serving.kube import Watches, connect_eventually
+from serving.kube.election import LeaderElection
 from serving.settings import ControllerSettings, Settings
 
 
@@ -26,8 +29,26 @@ Prepare = Callable[[DataDir, ControllerSettings, Watches], AbstractAsyncContextM
 """Connects a controller of another package and registers its watches."""
 
 
+LEASE = "slipway-controllers"
+"""Name of the Lease of the controllers that work."""
+
+
 async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
-    """Run these controllers and `others` until cancelled; the API may be unavailable at any time."""
+    """Run these controllers and `others` until cancelled; the API may be unavailable at any time.
+
+    Raises:
+        errors.LeadershipLost: another process works from now on.
+    """
+    work = partial(_work, data_dir, settings, *others)
+    if not settings.controllers.leader_election:
+        await work()
+        return
+    async with await connect_eventually(data_dir.kubeconfig, component="controllers") as kube:
+        namespace = settings.controllers.lease_namespace
+        await LeaderElection(kube, namespace, LEASE, socket.gethostname()).run(work)
+
+
+async def _work(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
     config = settings.controllers
     async with AsyncExitStack() as stack:
         clients = {

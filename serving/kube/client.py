@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -32,6 +33,8 @@ STRICT = {"fieldValidation": "Strict"}
 """The server refuses unknown fields; by default kube-apiserver drops them with a warning."""
 KEEP_SECONDS = 10.0
 """Between requests that keep a connection open: aiohttp closes a connection that was idle for 15 s."""
+_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_AUTHORITY = _TOKEN.with_name("ca.crt")
 CONFIG_SECONDS = 0.2
 """Between tries to read a kubeconfig that does not exist yet."""
 
@@ -365,7 +368,8 @@ async def connect(
             await kube_config.load(configuration, kubeconfig)
         else:
             try:
-                config.load_incluster_config(client_configuration=configuration)
+                account = config.incluster_config.InClusterConfigLoader(str(_TOKEN), str(_AUTHORITY))
+                account.load_and_set(configuration)
             except config.ConfigException:
                 await kube_config.load(configuration, None)
     except yaml.YAMLError as error:
@@ -396,12 +400,20 @@ def _session_options(host: str) -> dict[str, Any]:
     return {"trust_env": False, "proxy": proxy or None}
 
 
+def _is_in_pod() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and _TOKEN.exists()
+
+
 async def connect_eventually(kubeconfig: Path | None = None, *, component: str) -> Kube:
-    """Connect as soon as there is a configuration: a component may be started before the API writes it."""
+    """Connect as soon as there is a configuration: a component may be started before the API writes it.
+
+    In a Pod without the file, the configuration is that of its service account.
+    """
     is_logged = False
     while True:
+        is_file = kubeconfig is None or kubeconfig.exists()  # noqa: ASYNC240 as above
         try:
-            return await connect(kubeconfig, component=component)
+            return await connect(kubeconfig if is_file or not _is_in_pod() else None, component=component)
         except errors.UserError as error:
             if not is_logged:
                 log.info("waiting for the API: %s", error)

@@ -32,6 +32,7 @@ class RouteStatusWriter:
         self._routes = routes
         self._recorder = recorder
         self._settings = settings.gateway
+        self._lease_namespace = settings.controllers.lease_namespace
         self._name = settings.gateway.name
         self._manager = f"{FIELD_MANAGER_PREFIX}gateway-{self._name}"
         self._address = settings.gateway.address or f"{settings.gateway.host}:{settings.gateway.port}"
@@ -142,7 +143,7 @@ class RouteStatusWriter:
             lease = {
                 "metadata": {
                     "name": self._manager,
-                    "namespace": "default",
+                    "namespace": self._lease_namespace,
                     "annotations": annotations,
                 },
                 "spec": {

@@ -134,12 +134,20 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
         Path(directory),
         digest,
         sealed=environment.get(names.MODEL_SEALED_ENV, ""),
-        host=environment.get("HOST") or "127.0.0.1",
+        host=environment.get("HOST") or _all_of_the_pod(environment),
         port=int(port),
         listeners=int(passed),
         batch_size=int(batch_size) if batch_size else None,
         batch_timeout=batch_timeout,
     )
+
+
+def _all_of_the_pod(environment: Mapping[str, str]) -> str:
+    """Return the addresses on which the gateways reach a Pod of a cluster; elsewhere loopback."""
+    api = environment.get("KUBERNETES_SERVICE_HOST")
+    if not api:
+        return "127.0.0.1"
+    return "::" if ":" in api else "0.0.0.0"  # noqa: S104 of the Pod's own network
 
 
 def main(runtime: Runtime[Any]) -> int:

@@ -1,7 +1,8 @@
 """Runs one component of `slipway up` in this process, which the zygote of components has forked.
 
-Exit codes: 0 after SIGTERM; `restart_policy.GIVES_UP` for a configuration that cannot run (the last line has
-the reason). After any other exit code the supervisor starts it again.
+Exit codes: 0 after SIGTERM; 1 for controllers that lead no more; `restart_policy.GIVES_UP` for a
+configuration that cannot run (the last line has the reason). After any other exit code the supervisor starts
+it again.
 """
 
 import argparse
@@ -74,12 +75,18 @@ def main(arguments: Sequence[str]) -> int:
     ports = {"apiPort": configuration.api.port, "gatewayPort": configuration.gateway.port}
     run_files.write(data_dir.identity(options.name), processes.encoded(me, **ports))
     failure: BaseException | None = None
+    lost: BaseException | None = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             run = _load(options.name, configuration)
             runner.run(_until_stopped(run, data_dir, configuration, data_dir.liveness(options.name)))
+    except* errors.LeadershipLost as group:
+        lost = _first(group)
     except* errors.UserError as group:
         failure = _first(group)
+    if lost is not None:
+        log.error("stopping: %s", lost)
+        return 1
     if failure is not None:
         print(f"error: {failure}", file=sys.stderr, flush=True)
         return GIVES_UP

@@ -55,12 +55,14 @@ class TokenGate:
 
     def __init__(self, app: ASGIApp, secret: str) -> None:
         self._app = app
-        self._expected = f"Bearer {secret}".encode()
+        self._secret = secret.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            if not secrets.compare_digest(authorization, self._expected):
+            scheme, _, token = authorization.partition(b" ")
+            # The name of the scheme has any case (RFC 9110 section 11.1): a Pod's client sends "bearer".
+            if scheme.lower() != b"bearer" or not secrets.compare_digest(token, self._secret):
                 if scope["path"] in OPEN_PATHS:
                     await self._app(scope, receive, _closing(send))
                 else:

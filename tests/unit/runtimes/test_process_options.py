@@ -41,6 +41,20 @@ def predicted(model: ShapedModel, **environment: str) -> predictions.Predictions
         return process._predictions(model, chosen, SETTINGS, worker)
 
 
+@pytest.mark.parametrize(
+    ("environment", "host"),
+    [
+        ({}, "127.0.0.1"),
+        ({"HOST": "127.77.0.2"}, "127.77.0.2"),
+        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "0.0.0.0"),
+        ({"KUBERNETES_SERVICE_HOST": "fd00::1"}, "::"),
+        ({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HOST": "10.1.2.3"}, "10.1.2.3"),
+    ],
+)
+def test_runtime_listens_where_gateways_reach_it(environment: dict[str, str], host: str) -> None:
+    assert process.options({**REQUIRED, **environment}, SETTINGS).host == host
+
+
 @pytest.mark.parametrize("environment", [{}, {"SLIPWAY_BATCH_SIZE": "1", "SLIPWAY_BATCH_TIMEOUT": "2ms"}])
 def test_requests_are_not_batched_by_default(environment: dict[str, str]) -> None:
     assert isinstance(predicted(ShapedModel(-1, 4), **environment), predictions.SinglePredictions)

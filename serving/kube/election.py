@@ -1,0 +1,156 @@
+"""Leader election by a Lease, as client-go's: of several processes one works, and the others wait.
+
+The clocks of two machines are never compared: a Lease has expired if its holder has not changed it for its
+duration by the clock of the process that waits.
+https://pkg.go.dev/k8s.io/client-go/tools/leaderelection
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from serving import clock, errors
+from serving.kube.client import Kube
+from serving.objects import Object
+from serving.resources import kinds
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The times of an election in seconds; the defaults are those of Kubernetes' own components."""
+
+    lease: int = 15
+    """How long the others wait after the last renewal."""
+    renew: float = 10.0
+    """A leader that could not renew for so long stops: well before the others take over."""
+    retry: float = 2.0
+    """Between attempts to acquire or renew."""
+
+
+class LeaderElection:
+    """One candidate for one Lease."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str, host: str, timing: Timing = Timing()) -> None:
+        """Stand for a Lease.
+
+        Args:
+            kube: must be allowed to get, create and update it.
+            namespace: of the Lease.
+            name: of the Lease.
+            host: of this process, such as its Pod; a random part makes the identity unique.
+            timing: equal for all candidates.
+        """
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._identity = f"{host}_{uuid.uuid4()}"
+        self._timing = timing
+        self._seen: tuple[Any, ...] = ()
+        """Holder and renewal of the Lease when it was last read."""
+        self._seen_at = 0.0
+        """When these were read first, in monotonic seconds."""
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do the work once this process leads; it is cancelled when it leads no more.
+
+        Raises:
+            errors.LeadershipLost: the process must end, as parts of the work may not have noticed.
+        """
+        await self._acquire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(self._keep())
+                await work()
+                keeping.cancel()
+        except* errors.LeadershipLost as lost:
+            raise errors.LeadershipLost(str(lost.exceptions[0])) from None
+        finally:
+            await self._release()
+
+    async def _acquire(self) -> None:
+        leader = None
+        while True:
+            try:
+                holder = await self._attempt()
+            except (errors.ApiError, errors.Unavailable) as error:
+                log.info("Lease %s/%s cannot be acquired: %s", self._namespace, self._name, error)
+            else:
+                if holder == self._identity:
+                    log.info("%s leads", self._identity)
+                    return
+                if holder != leader:
+                    log.info("%s leads; waiting", holder)
+                    leader = holder
+            await asyncio.sleep(self._timing.retry)
+
+    async def _keep(self) -> None:
+        renewed, problem = clock.monotonic(), ""
+        while True:
+            await asyncio.sleep(self._timing.retry)
+            started = clock.monotonic()
+            try:
+                async with asyncio.timeout_at(
+                    asyncio.get_running_loop().time() + renewed + self._timing.renew - started
+                ):
+                    holder = await self._attempt()
+            except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
+                problem = str(error) or "no answer"
+            else:
+                if holder != self._identity:
+                    raise errors.LeadershipLost(f"{holder} leads")
+                renewed = started
+            if clock.monotonic() - renewed >= self._timing.renew:
+                raise errors.LeadershipLost(f"not renewed for {self._timing.renew:g} s: {problem}")
+
+    async def _attempt(self) -> str:
+        """Acquire or renew the Lease if it is free or this process has it; return who has it."""
+        try:
+            lease = await self._kube.get(kinds.LEASE, self._namespace, self._name)
+        except errors.NotFound:
+            lease = {"metadata": {"namespace": self._namespace, "name": self._name}}
+        spec = lease.get("spec") or {}
+        holder = str(spec.get("holderIdentity") or "")
+        if holder not in ("", self._identity) and not self._has_expired(spec):
+            return holder
+        desired = {**lease, "spec": self._renewed(spec)}
+        try:
+            if "resourceVersion" in lease["metadata"]:
+                await self._kube.update(kinds.LEASE, desired)
+            else:
+                await self._kube.create(kinds.LEASE, desired)
+        except (errors.Conflict, errors.AlreadyExists):
+            return "another process"  # the next attempt reads which
+        return self._identity
+
+    def _has_expired(self, spec: Object) -> bool:
+        now, seen = clock.monotonic(), (spec["holderIdentity"], spec.get("renewTime"))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        return bool(now - self._seen_at >= (spec.get("leaseDurationSeconds") or self._timing.lease))
+
+    def _renewed(self, spec: Object) -> Object:
+        now = clock.rfc3339_micro(clock.now())
+        is_new = spec.get("holderIdentity") != self._identity
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._timing.lease,
+            "acquireTime": now if is_new else spec.get("acquireTime"),
+            "renewTime": now,
+            "leaseTransitions": int(spec.get("leaseTransitions") or 0) + is_new,
+        }
+
+    async def _release(self) -> None:
+        """Free the Lease if this process still has it, so that the next one need not wait for its expiry."""
+        try:
+            async with asyncio.timeout(self._timing.retry):
+                lease = await self._kube.get(kinds.LEASE, self._namespace, self._name)
+                if lease["spec"].get("holderIdentity") == self._identity:
+                    spec = {**lease["spec"], "holderIdentity": ""}
+                    await self._kube.update(kinds.LEASE, {**lease, "spec": spec})
+        except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
+            log.info("Lease %s/%s is not released: %s", self._namespace, self._name, error or "no answer")
