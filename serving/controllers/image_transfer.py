@@ -161,6 +161,8 @@ class ImageTransfer:
             return (await self._kube.get(kinds.SECRET, namespace, name)).get("data") or {}
         except errors.NotFound as error:
             raise errors.Temporary("SecretNotFound", f"there is no Secret {name}") from error
+        except errors.Forbidden as error:
+            raise errors.Temporary("SecretForbidden", str(error)) from error
         except errors.Invalid as error:
             raise errors.Temporary("InvalidSecret", str(error)) from error
 

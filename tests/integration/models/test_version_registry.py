@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from serving import errors
 from serving.images.registry import Credentials, Reference, Registry, manifests
 from serving.images.store.model_store import ModelStore
+from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.objects.signing_keys import key_pair
@@ -117,6 +119,36 @@ async def test_a_version_becomes_ready_when_its_secret_is_created_later(
         data = encoded(_dockerconfigjson=json.dumps(login))
         await life.kube.patch(kinds.SECRET, life.namespace, "login", {"data": data})
         await life.ready("v1")
+    finally:
+        registry.stop()
+
+
+async def test_a_version_says_that_its_secret_may_not_be_read_and_tries_again_with_pauses(
+    life: Life, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, reads = Kube.get, []
+
+    async def refused(kube: Kube, kind: kinds.Kind, namespace: str | None, name: str) -> Object:
+        if kind is not kinds.SECRET:
+            return await get(kube, kind, namespace, name)
+        reads.append(name)
+        message = f'secrets "{name}" is forbidden: User "controllers" cannot get it'
+        raise errors.Forbidden(403, "Forbidden", message)
+
+    monkeypatch.setattr(Kube, "get", refused)
+    registry = RegistryServer.with_htpasswd(tmp_path / "locked").start()
+    try:
+        policy = {"registry": {"repository": f"{registry.host}/models/digits", "secretName": "login"}}
+        await life.create(kinds.MODEL, "digits", policy)
+        await life.version("v1", path=files())
+        await life.announced("v1", "SecretForbidden")
+        stored = await life.kube.get(kinds.MODEL_VERSION, life.namespace, "v1")
+        condition = conditions.find(stored["status"]["conditions"], "Ready") or {}
+        assert condition["reason"] == "SecretForbidden"
+        assert 'User "controllers" cannot get it' in condition["message"]
+        before = len(reads)
+        await asyncio.sleep(1.0)
+        assert len(reads) - before <= 10, "each attempt waits twice as long as the one before"
     finally:
         registry.stop()
 
