@@ -255,6 +255,7 @@ class Gateway:
                 self._unreported[Key(service.namespace, service.route)] = version, service
         for (namespace, name), reason in plan.routes.items():
             if reason:
+                self._probes.follow(Key(namespace, name), None)
                 self._status.refused(Key(namespace, name), reason)
 
     async def _wait_accepted(self) -> None:
