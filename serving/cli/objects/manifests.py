@@ -49,8 +49,7 @@ def bodies(names: list[str]) -> list[tuple[str, Any]]:
 
     Raises:
         errors.UserError: a file does not exist, is not YAML or has a value that JSON cannot have, or all
-        files
-            are empty.
+            files are empty.
     """
     documents = [
         body for name in names for file, content in _texts(name) for body in _documents(file, content)

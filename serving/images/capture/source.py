@@ -34,8 +34,7 @@ def open_directory(
     Args:
         source: an absolute directory.
         within: no component below this directory may be a link, nor may a link that another user may change
-        lead
-            to it; None checks the last component only.
+            lead to it; None checks the last component only.
         reader: id of the user who must be able to read it; None for no user.
         apart: a directory that neither is in the source nor contains it; None for none.
 
@@ -122,13 +121,11 @@ def walk(root: int, reader: int | None = None) -> dict[str, FileStamp]:
     Args:
         root: descriptor of the directory.
         reader: as of `open_directory`; the change time in a stamp makes sure that a file of this stamp has
-        the
-            owner and the mode that were checked.
+            the owner and the mode that were checked.
 
     Raises:
         errors.Permanent: `InvalidOutput` for links, devices, sockets, hard links, names that are not UTF-8
-        and
-            what the reader may not read; `TooManyFiles`.
+            and what the reader may not read; `TooManyFiles`.
         errors.Temporary: `OutputStillChanging`, a directory was removed while it was read.
     """
     stamps: dict[str, FileStamp] = {}

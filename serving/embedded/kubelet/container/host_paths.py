@@ -46,8 +46,7 @@ class HostPaths:
 
         Raises:
             errors.Temporary: it is missing or of another type, leads to the data directory or, where
-            containers
-                are kept apart, to the kernel's file systems, or may not be made.
+                containers are kept apart, to the kernel's file systems, or may not be made.
         """
         real, data = os.path.realpath(text), os.path.realpath(self.data)
         if within(real, data) or within(data, real):

@@ -49,8 +49,7 @@ def directory(node: Node, pod: Object, volume: Object, user: int | None) -> str:
 
     Raises:
         errors.Temporary: the host path does not exist yet, leads to the data directory by a link, or may not
-        be
-            made.
+            be made.
     """
     if kind_of(volume) == "emptyDir":
         path = node.data_dir.pod_volume(pod["metadata"]["uid"], volume["name"])
