@@ -32,6 +32,7 @@ class RouteStatusWriter:
         self._routes = routes
         self._recorder = recorder
         self._settings = settings.gateway
+        self._gather_seconds = settings.controllers.gather_seconds
         self._lease_namespace = settings.controllers.lease_namespace
         self._name = settings.gateway.name
         self._manager = f"{FIELD_MANAGER_PREFIX}gateway-{self._name}"
@@ -63,12 +64,13 @@ class RouteStatusWriter:
                 **_probes(probed),
                 "message": message or service.unavailable,
             },
+            probes_follow=any(c.has_replica and c.backend not in probed for c in service.candidates),
         )
 
     def probed(self, key: Key, results: Mapping[str, str]) -> None:
         """Candidates of a Route that Envoy serves were probed."""
         if key in self._entries:
-            self._put(key, {**self._entries[key], **_probes(results)})
+            self._put(key, {**self._entries[key], **_probes(results)}, probes_follow=True)
 
     def refused(self, key: Key, reason: str) -> None:
         """Envoy serves nothing of this Route."""
@@ -98,9 +100,14 @@ class RouteStatusWriter:
             group.create_task(self._writer.run(self._routes))
             group.create_task(self._renew_lease())
 
-    def _put(self, key: Key, entry: dict[str, Any]) -> None:
-        if self._entries.get(key) != entry:
-            self._entries[key] = entry
+    def _put(self, key: Key, entry: dict[str, Any], *, probes_follow: bool = False) -> None:
+        """Keep the entry and write it, after a moment if results of probes may change it again at once."""
+        if self._entries.get(key) == entry:
+            return
+        self._entries[key] = entry
+        if probes_follow:
+            self._writer.add_after(key, self._gather_seconds)
+        else:
             self._writer.add(key)
 
     def _route_changed(self, before: Object | None, after: Object | None) -> None:
