@@ -5,7 +5,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from serving.resources.autoscaler import ScalingSpec
-from serving.resources.base import NAME_PATTERN, Base, Conditions, Duration, Name, Quantity, list_map, rules
+from serving.resources.base import (
+    ATOMIC,
+    NAME_PATTERN,
+    Base,
+    Conditions,
+    Duration,
+    Name,
+    Quantity,
+    list_map,
+    rules,
+)
 from serving.resources.routing import PredictorRouting, Routing
 
 OWN_FRAMEWORKS = ("sklearn", "pytorch", "transformers", "custom")
@@ -128,9 +138,24 @@ _CONTAINER = {
 """A container: the fields that are merged into the runtime's container, so that errors name their path."""
 
 
+_ObjectName = Annotated[str | None, Field(min_length=1, max_length=253)]
+_PodList = Annotated[
+    list[dict[str, Any]], Field(max_length=64, json_schema_extra={"items": _open(), **ATOMIC})
+]
+"""A list of a Pod's spec, which the Deployment validates."""
+
+
 class TemplateMetadata(Base):
     """Additional metadata of a predictor's Pods."""
 
+    labels: Annotated[
+        dict[str, str],
+        Field(
+            description="Copied to the Pod, for Kueue or Volcano for example; those of `slipway.dev` are"
+            " Slipway's own, and refused.",
+            json_schema_extra={"additionalProperties": {"type": "string"}},
+        ),
+    ] = {}
     annotations: Annotated[
         dict[str, str],
         Field(
@@ -142,7 +167,9 @@ class TemplateMetadata(Base):
 
 
 class PredictorTemplate(Base):
-    """Additions to a predictor's Pods: a custom container that replaces the runtime, or sidecars."""
+    """Additions to a predictor's Pods: a custom container that replaces the runtime, sidecars, and fields of
+    the Pod's spec for scheduling and security.
+    """
 
     metadata: TemplateMetadata = TemplateMetadata()
     containers: Annotated[
@@ -156,6 +183,34 @@ class PredictorTemplate(Base):
             json_schema_extra={"items": _CONTAINER, **list_map("name")},
         ),
     ] = []
+    node_selector: Annotated[
+        dict[str, str],
+        Field(
+            description="Labels of the nodes that may run the Pods, beside those that a share of a GPU needs.",
+            json_schema_extra={"additionalProperties": {"type": "string"}},
+        ),
+    ] = {}
+    affinity: Annotated[
+        dict[str, Any], Field(description="Rules of nodes and other Pods.", json_schema_extra=_open())
+    ] = {}
+    tolerations: _PodList = []
+    topology_spread_constraints: _PodList = []
+    priority_class_name: _ObjectName = None
+    scheduler_name: _ObjectName = None
+    runtime_class_name: _ObjectName = None
+    service_account_name: _ObjectName = None
+    image_pull_secrets: Annotated[
+        list[dict[str, Any]],
+        Field(
+            max_length=16,
+            description="Secrets with the logins of the registries of images and models.",
+            json_schema_extra=_keyed("name", "string"),
+        ),
+    ] = []
+    security_context: Annotated[
+        dict[str, Any],
+        Field(description="Of the Pod; a container has its own.", json_schema_extra=_open()),
+    ] = {}
 
 
 class Predictor(Base):

@@ -36,6 +36,7 @@ class RouteBackend(Base):
             max_length=8,
             description="Paths that each gateway GETs, or gRPC methods that it calls, until all succeed; set"
             " while the revision is not proven.",
+            json_schema_extra=ATOMIC,
         ),
     ] = []
     timeouts: AnswerTimeout = AnswerTimeout()

@@ -61,7 +61,7 @@ def with_share(template: Object, container: Object, gpu: Gpu) -> SharedPod:
     added = [{"name": name, "value": value} for name, value in env.items()]
     meta, spec = template["metadata"], template["spec"]
     if rendered.node_selector:
-        spec = {**spec, "nodeSelector": dict(rendered.node_selector)}
+        spec = {**spec, "nodeSelector": {**spec.get("nodeSelector", {}), **rendered.node_selector}}
     annotations = {**meta["annotations"], names.GPU_ANNOTATION: _annotation(gpu, rendered)}
     return SharedPod(
         {**template, "metadata": {**meta, "annotations": annotations}, "spec": spec},

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
 from serving.resources import names
 from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
+from serving.settings import GROUP
 
 NAME_LIMIT = 63
 """Length of a DNS label: the name of a Service, the value of a label."""
@@ -97,7 +99,7 @@ def render(
         engine: the engine, if the framework is one.
 
     Raises:
-        errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU.
+        errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`.
     """
     status = model_version["status"]
     version = model_version["metadata"]["name"]
@@ -114,7 +116,7 @@ def render(
     base = _container(server, env, predictor, port=port)
     template: Object = {
         "metadata": {
-            "labels": labels,
+            "labels": {**_own_labels(predictor.name, own), **labels},
             "annotations": {
                 **_ports(framework, port, engine),
                 **own.metadata.annotations,
@@ -122,6 +124,7 @@ def render(
             },
         },
         "spec": {
+            **_pod_fields(own),
             "volumes": [
                 {"name": "model", "image": {"reference": status["image"], "pullPolicy": "IfNotPresent"}}
             ],
@@ -137,9 +140,25 @@ def render(
     name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
     if claim is not None:
         template = gpu_pod.with_claim(template, name)
-    meta = {**template["metadata"], "labels": {**labels, names.REVISION_LABEL: name}}
+    meta = {**template["metadata"], "labels": {**template["metadata"]["labels"], names.REVISION_LABEL: name}}
     paths = _probe_paths(inference, framework, containers[0], port, engine)
     return Revision(name, predictor.name, version, port, {**template, "metadata": meta}, paths, claim)
+
+
+def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str]:
+    for name in template.metadata.labels:
+        if name.startswith(f"{GROUP}/"):
+            raise errors.Permanent(
+                "TemplateInvalid",
+                f"spec.predictors[name={predictor!r}].template.metadata.labels: {name!r} is Slipway's own",
+            )
+    return template.metadata.labels
+
+
+def _pod_fields(template: PredictorTemplate) -> Object:
+    """Return the fields of the Pod's spec that the template sets, by their names in JSON."""
+    fields = template.model_dump(mode="json", by_alias=True, exclude={"metadata", "containers"})
+    return {name: value for name, value in fields.items() if value}
 
 
 def _served_port(framework: str, containers: Sequence[Object]) -> ServedPort:

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import errors
 from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.planning.inference import revision
 from serving.resources import names
@@ -171,3 +172,43 @@ def test_every_framework_has_a_runtime_image_on_a_single_machine(framework: str)
     (container,) = rendered(framework=framework).template["spec"]["containers"]
     assert container["image"] == f"slipway.dev/runtimes/{framework}"
     assert container["image"] in RUNTIMES
+
+
+POD_FIELDS = {
+    "nodeSelector": {"zone": "a"},
+    "affinity": {"podAntiAffinity": {}},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone"}],
+    "priorityClassName": "serving.high",
+    "schedulerName": "volcano",
+    "runtimeClassName": "gvisor",
+    "serviceAccountName": "reader",
+    "imagePullSecrets": [{"name": "login"}],
+    "securityContext": {"runAsNonRoot": True},
+}
+
+
+def test_fields_of_the_pod_are_those_of_the_template() -> None:
+    template = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}, **POD_FIELDS}
+    pod = rendered(template=template).template
+    assert POD_FIELDS.items() <= pod["spec"].items()
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert pod["metadata"]["labels"][names.PREDICTOR_LABEL] == "stable"
+    assert rendered(template={}).name == rendered().name, "an empty template changes no revision"
+
+
+def test_node_selector_of_a_gpu_share_is_added_to_that_of_the_template() -> None:
+    resources = {"gpu": {"memory": "4Gi", "mechanism": "ack"}}
+    of_share = rendered(resources=resources).template["spec"]["nodeSelector"]
+    both = rendered(resources=resources, template={"nodeSelector": {"zone": "a"}})
+    assert both.template["spec"]["nodeSelector"] == {"zone": "a", **of_share}
+    assert of_share
+
+
+def test_label_of_slipway_in_a_template_is_refused_with_its_path() -> None:
+    with pytest.raises(errors.Permanent) as refusal:
+        rendered(template={"metadata": {"labels": {"slipway.dev/trial": "x"}}})
+    assert refusal.value.reason == "TemplateInvalid"
+    assert str(refusal.value) == (
+        "spec.predictors[name='stable'].template.metadata.labels: 'slipway.dev/trial' is Slipway's own"
+    )
