@@ -137,7 +137,7 @@ async def clusters(rig: GatewayRig) -> str:
 
 
 async def test_a_hung_replica_costs_one_try_when_another_serves(tmp_path: Path) -> None:
-    limits = {"timeouts": {"perTry": "300ms"}, "retries": {"on": ["Unsent", "Lost"]}}
+    limits = {"timeouts": {"perTry": "600ms"}, "retries": {"on": ["Unsent", "Lost"]}}
     async with (
         replica(FIRST, never_answer) as hung,
         replica(SECOND) as healthy,
@@ -147,7 +147,7 @@ async def test_a_hung_replica_costs_one_try_when_another_serves(tmp_path: Path) 
     assert {reply.status for reply in replies} == {200}
     assert hung.requests > 0
     assert healthy.requests == len(replies)
-    assert max(reply.seconds for reply in replies) >= 0.3
+    assert max(reply.seconds for reply in replies) >= 0.6
     assert max(reply.seconds for reply in replies) < 1.5
 
 

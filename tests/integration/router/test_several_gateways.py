@@ -25,7 +25,7 @@ from tests.rig.convergence import running, until
 from tests.rig.servers.gateway import backend, endpoint_slice, in_background, settings_for_test
 
 pytestmark = pytest.mark.timeout(60)
-REPLICA = own(0)
+REPLICA = own(8)
 
 
 @dataclass
