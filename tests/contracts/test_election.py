@@ -1,4 +1,4 @@
-"""Leader election: one process works at a time, whatever ends it."""
+"""Leader election: one process works at a time, and another takes over when it stops, hangs or is cut off."""
 
 import asyncio
 from collections.abc import AsyncIterator
