@@ -51,10 +51,10 @@ demo-llm: llm ## The same with language models that it trains, in some four minu
 
 # One worker runs a whole file, as fixtures of a file are started once for each worker. The slow files come
 # first, by name, and mostly wait: lint, and a background worker with the unit tests, run beside them.
-test: venv ## Lint, types, import contracts and all tests
+test: venv ## Lint, types, import contracts and all tests (RETRY=1: failed tests run once more, alone)
 	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || \
 	  { echo "lint has failed; its output follows the tests, and is in $(VENV)/lint.log" >&2; exit 1; }; } & lint=$$!; \
-	$(BIN)/python -m pytest --workers $(JOBS) --background tests/unit tests; tests=$$?; \
+	$(BIN)/python -m pytest --workers $(JOBS) --background tests/unit $(if $(RETRY),--retry-alone) tests; tests=$$?; \
 	wait $$lint; linted=$$?; cat $(VENV)/lint.log; [ $$linted = 0 ] && exit $$tests
 
 fuzz: venv ## New inputs for every property test, many for the API server; failing ones stay in .hypothesis/fuzz

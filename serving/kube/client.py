@@ -323,10 +323,23 @@ class Kube:
                 headers=headers,
                 timeout=timeout,
             ) as response:
-                yield response
+                try:
+                    yield response
+                finally:
+                    _abort_if_unread(response)
         except (TimeoutError, aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
             reason = str(error) or (f"no answer within {timeout.total:g} s" if timeout.total else "no answer")
             raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {reason}") from error
+
+
+def _abort_if_unread(response: aiohttp.ClientResponse) -> None:
+    """Abort the connection of a response that has not ended, as that of a cancelled watch.
+
+    Closing TLS waits up to 30 s for the server's close_notify alert, which a hung server never sends.
+    """
+    connection = response.connection  # None once the whole body has been read
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> None:

@@ -1,10 +1,12 @@
-"""Runs the collected tests in forked processes: `pytest --workers N [--background FOLDER]`.
+"""Runs the collected tests in forked processes: `pytest --workers N [--background FOLDER] [--retry-alone]`.
 
 A fork has the imported test modules already. A new interpreter for each worker, as pytest-xdist starts them,
 collects all tests again: 42 s of CPU time on a clean checkout, 24 s on a used one.
 A worker runs whole files, in the order of collection, as fixtures of a module are started once for each
 worker. The background worker runs files of a folder from the last one on, at a lower priority: tests that
 compute fill the time in which the others wait.
+With `--retry-alone`, tests that failed run once more when nothing runs beside them: a machine of continuous
+integration that stalls for seconds breaks limits that hold elsewhere. The summary shows their first failure.
 """
 
 import gc
@@ -27,6 +29,10 @@ import threadpoolctl
 
 from tests.rig.addresses import WORKER
 
+RETRIED = "retried"
+"""Outcome of the first run of a test that runs once more."""
+MOST_RETRIES = 10
+"""Tests that run once more: where more fail, the reason is not a stall of the machine."""
 NICENESS = 5
 """Niceness of the background worker: a third of the processor time of the others, when that is scarce."""
 
@@ -45,6 +51,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         metavar="FOLDER",
         help="another process, of a lower priority, runs the last files of FOLDER",
+    )
+    parser.addoption(
+        "--retry-alone",
+        action="store_true",
+        help="with --workers: tests that fail run once more, with no other test beside them",
     )
 
 
@@ -67,6 +78,21 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     background = session.config.getoption("background")
     _Workers(session, count, background and background.resolve()).run()
     return True
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Count the first failure of a test that runs once more apart from the failures."""
+    return ("retried", "R", "RETRIED") if report.outcome == RETRIED else None
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Show the first failures of the tests that ran once more."""
+    for report in terminalreporter.getreports(RETRIED):
+        terminalreporter.write_sep("_", f"{report.nodeid} ran once more, alone, after this failure")
+        report.toterminal(terminalreporter._tw)
+        for title, text in report.sections:
+            terminalreporter.write_sep("-", title)
+            terminalreporter.write_line(text)
 
 
 @dataclass
@@ -92,22 +118,48 @@ class _Workers:
         self._files = deque(list(items) for _, items in by_file)
         self._numbers = itertools.count()
         self._workers: list[_Worker] = []
+        self._failures: dict[str, list[pytest.TestReport]] | None = None
+        """Reports of tests that may run once more, by their ids; None: each is the test's result."""
+        if session.config.getoption("retry_alone") and not session.config.option.maxfail:
+            self._failures = {}
 
     def run(self) -> None:
         terminal: Any = self._session.config.pluginmanager.getplugin("terminalreporter")
         terminal.showfspath = False  # reports of several files alternate
         self._session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         try:
-            while self._files or self._workers:
-                self._fork_missing()
-                self._receive()
-                if self._session.shouldfail:
-                    raise self._session.Failed(self._session.shouldfail)
+            self._run_files()
+            if self._failures:
+                self._retry()
+                self._run_files()
         finally:
             for worker in self._workers:
                 os.kill(worker.pid, signal.SIGINT)
+                worker.connection.close()  # ends one that has swallowed SIGINT and waits for a file
             for worker in self._workers:
                 os.waitpid(worker.pid, 0)
+
+    def _run_files(self) -> None:
+        while self._files or self._workers:
+            self._fork_missing()
+            self._receive()
+            if self._session.shouldfail:
+                raise self._session.Failed(self._session.shouldfail)
+
+    def _retry(self) -> None:
+        """Have one worker run the failed tests, unless there are many."""
+        failures, self._failures = self._failures or {}, None
+        items = [item for item in self._session.items if item.nodeid in failures]
+        is_retried = len(failures) <= MOST_RETRIES and len(items) == len(failures)
+        for report in itertools.chain.from_iterable(failures.values()):
+            if is_retried:
+                report.outcome = RETRIED  # type: ignore[assignment]
+            self._hook.pytest_runtest_logreport(report=report)
+        if is_retried:
+            self._count, self._background = 1, None
+            self._files.extend(
+                list(group) for _, group in itertools.groupby(items, key=lambda item: item.path)
+            )
 
     def _fork_missing(self) -> None:
         """Fork workers until there are as many as there should be, or no file is left for another one."""
@@ -165,7 +217,7 @@ class _Workers:
         match kind:
             case "report":
                 report = self._hook.pytest_report_from_serializable(config=config, data=value)
-                self._hook.pytest_runtest_logreport(report=report)
+                self._log(report)
             case "warning":
                 message, when, nodeid, location = value
                 warning = warnings.WarningMessage(message, UserWarning, "", 0)
@@ -193,8 +245,14 @@ class _Workers:
             self._fail(f"worker {worker.pid}", f"it has ended with status {status}")
 
     def _fail(self, nodeid: str, text: str) -> None:
-        report = pytest.TestReport(nodeid, (nodeid, None, nodeid), {}, "failed", text, "call")
-        self._hook.pytest_runtest_logreport(report=report)
+        self._log(pytest.TestReport(nodeid, (nodeid, None, nodeid), {}, "failed", text, "call"))
+
+    def _log(self, report: pytest.TestReport) -> None:
+        """Report a result, unless it is a failure of a test that may run once more."""
+        if report.failed and self._failures is not None:
+            self._failures.setdefault(report.nodeid, []).append(report)
+        else:
+            self._hook.pytest_runtest_logreport(report=report)
 
 
 class _Reporting:

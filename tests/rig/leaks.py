@@ -5,10 +5,7 @@ from pathlib import Path
 
 def snapshot() -> set[str]:
     """Return the children, zombies included, and the descriptors; none where /proc is missing."""
-    children = {
-        pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()
-    }
-    return {f"process {pid}" for pid in children} | set(_descriptors())
+    return {f"process {pid}" for pid in _children()} | set(_descriptors())
 
 
 def since(before: set[str]) -> list[str]:
@@ -22,6 +19,17 @@ def _with_command(name: str) -> str:
         return f"{name}: {Path(f'/proc/{pid}/cmdline').read_text().replace(chr(0), ' ').strip() or 'zombie'}"
     except OSError:
         return name
+
+
+def _children() -> set[str]:
+    """Return the process ids; read again if a thread has ended, as another one inherits its children."""
+    while True:
+        try:
+            return {
+                pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()
+            }
+        except (FileNotFoundError, ProcessLookupError):
+            continue
 
 
 def _descriptors() -> list[str]:

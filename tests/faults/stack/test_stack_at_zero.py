@@ -7,6 +7,7 @@ import signal
 import statistics
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import NamedTuple
 
 import aiohttp
@@ -86,14 +87,23 @@ async def all_answered(requests: list[asyncio.Task[RequestResult]], label: str) 
     print(f"{label}: {len(results)} answered, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
 
 
-async def until_held(kube: Kube) -> None:
-    """Wait until the activator reports held requests."""
+async def version_before(kube: Kube) -> str:
+    """Return the resourceVersion from which `until_held` watches."""
+    return (await kube.list(kinds.AUTOSCALER, NAMESPACE)).resource_version
 
-    def is_reported(obj: Object) -> bool:
-        demand = (obj.get("status") or {}).get("demand") or []
-        return any(entry["inFlight"] for entry in demand if entry["reporter"].startswith("activator-"))
 
-    await until(kube, kinds.AUTOSCALER, f"{NAME}-a", is_reported)
+async def until_held(kube: Kube, since: str) -> None:
+    """Wait until the activator has reported held requests after the resourceVersion `since`.
+
+    A watch sees each report; reads now and then miss those of a short wake.
+    """
+    async with asyncio.timeout(60), aclosing(kube.watch(kinds.AUTOSCALER, NAMESPACE, since)) as changes:
+        async for change in changes:
+            if change.object["metadata"]["name"] != f"{NAME}-a":
+                continue
+            demand = (change.object.get("status") or {}).get("demand") or []
+            if any(entry["inFlight"] for entry in demand if entry["reporter"].startswith("activator-")):
+                return
 
 
 def kill(stack: LiveStack, name: str) -> processes.ProcessIdentity:
@@ -132,9 +142,10 @@ async def test_burst_at_zero_is_answered_when_components_are_killed_during_the_w
     names = ("api", "controllers", "node", "gateway")
     async with clients() as session:
         killed = [] if is_reported else [kill(stack, name) for name in names]
+        before = await version_before(kube) if is_reported else ""
         requests = burst(session, stack, BURST)
         if is_reported:
-            await until_held(kube)
+            await until_held(kube, before)
             killed = [kill(stack, name) for name in names]
         await all_answered(requests, "components killed")
         for name, old_process in zip(names, killed, strict=True):
@@ -147,8 +158,9 @@ async def test_killed_activator_loses_only_the_requests_it_holds(stack: LiveStac
     os.kill(node.pid, signal.SIGSTOP)  # starts no replica meanwhile
     try:
         async with clients() as session:
+            before = await version_before(kube)
             requests = burst(session, stack, 20)
-            await until_held(kube)
+            await until_held(kube, before)
             killed = kill(stack, "activator")
             assert {a.status for a in await asyncio.gather(*requests)} == {503}
             await until_replaced(stack, "activator", killed)
@@ -248,8 +260,9 @@ async def test_client_that_hangs_up_wakes_the_replica_and_leaves_no_demand(
     stack: LiveStack, kube: Kube
 ) -> None:
     async with clients() as session:
+        before = await version_before(kube)
         leaving = burst(session, stack, 10)
-        await until_held(kube)
+        await until_held(kube, before)
         for task in leaving:
             task.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)

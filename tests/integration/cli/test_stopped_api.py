@@ -1,5 +1,6 @@
 """Commands while the process of the API is stopped: the kernel accepts connections, and nobody answers."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from serving.kube import Kube, connect
+from serving.resources import kinds
+from tests.rig.leaks import snapshot
 from tests.rig.servers.api_process import ApiProcess
 
 LIMIT_SECONDS = 5.0
@@ -43,3 +47,30 @@ def test_a_command_reports_within_5_s_that_a_stopped_api_accepts_and_does_not_an
         f"error: the API at {server} accepts connections, but has not answered for 3 s"
     )
     assert spent < LIMIT_SECONDS
+
+
+async def test_a_cancelled_watch_leaves_no_connection_to_an_api_that_hangs(tmp_path: Path) -> None:
+    """Closing a TLS connection would wait 30 s for the answer of the stopped server."""
+    api = ApiProcess(tmp_path / "data").start()
+    assert api.process is not None
+    try:
+        async with await connect(api.data_dir.kubeconfig, component="test") as kube:
+            version = (await kube.list(kinds.INFERENCE)).resource_version
+            idle = snapshot()
+            watch = asyncio.ensure_future(_events(kube, version))
+            await kube.create(kinds.NAMESPACE, {"metadata": {"name": "watched"}})
+            while not snapshot() - idle:  # the create took the idle connection, the watch opens another
+                await asyncio.sleep(0.01)
+            os.kill(api.process.pid, signal.SIGSTOP)
+            watch.cancel()
+            await asyncio.wait([watch])
+            await asyncio.sleep(0)  # the event loop closes aborted sockets in its next turn
+            assert not snapshot() - idle
+    finally:
+        os.kill(api.process.pid, signal.SIGCONT)
+        api.stop()
+
+
+async def _events(kube: Kube, version: str) -> None:
+    async for _ in kube.watch(kinds.INFERENCE, None, version):
+        pass

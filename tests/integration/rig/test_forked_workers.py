@@ -83,6 +83,45 @@ def test_session_stops_at_the_first_failure_when_asked_to(tmp_path: Path) -> Non
     assert "stopping after 1 failures" in completed.stdout
 
 
+def test_session_stops_when_a_worker_has_swallowed_its_interrupt(tmp_path: Path) -> None:
+    swallows = (
+        "import time\nfrom pathlib import Path\ndef test_swallows():\n    Path('begun').touch()\n"
+        "    try:\n        time.sleep(600)\n    except KeyboardInterrupt:\n        pass"
+    )
+    fails = (
+        "import time\nfrom pathlib import Path\ndef test_fails():\n"
+        "    while not Path('begun').exists():\n        time.sleep(0.01)\n    assert False"
+    )
+    completed = run(tmp_path, "-x", a=fails, b=swallows)
+    assert completed.returncode == 1
+    assert "stopping after 1 failures" in completed.stdout
+
+
+def test_failed_tests_run_once_more_alone_and_count_by_their_second_result(tmp_path: Path) -> None:
+    stalls = (
+        "from pathlib import Path\nseen = Path(__file__).with_suffix('.seen')\n"
+        "def test_stalls():\n    seen.touch() if not seen.exists() else None\n"
+        "    print('of the first run')\n    assert seen.stat().st_size == 1, seen.write_text('x')"
+    )
+    broken = "def test_broken(): assert 1 == 2"
+    completed = run(tmp_path, "--retry-alone", a=stalls, b="def test_passes(): pass")
+    assert completed.returncode == 0, completed.stdout
+    assert "2 passed, 1 retried" in completed.stdout
+    assert "test_stalls ran once more, alone, after this failure" in completed.stdout
+    assert "of the first run" in completed.stdout
+    completed = run(tmp_path, "--retry-alone", a=stalls, b=broken)
+    assert completed.returncode == 1
+    assert "1 failed, 1 passed, 1 retried" in completed.stdout
+
+
+def test_no_test_runs_once_more_where_many_fail(tmp_path: Path) -> None:
+    many = "import pytest\n@pytest.mark.parametrize('n', range(11))\ndef test_fails(n): assert n < 0"
+    completed = run(tmp_path, "--retry-alone", a=many)
+    assert completed.returncode == 1
+    assert "11 failed" in completed.stdout
+    assert "retried" not in completed.stdout
+
+
 def test_background_worker_runs_the_last_files_of_its_folder_at_a_lower_priority(tmp_path: Path) -> None:
     (tmp_path / "unit").mkdir()
     waits = "import time\nfrom pathlib import Path\ndef test_waits():\n    end = time.monotonic() + 20\n"
