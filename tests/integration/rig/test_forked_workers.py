@@ -86,7 +86,8 @@ def test_session_stops_at_the_first_failure_when_asked_to(tmp_path: Path) -> Non
 def test_session_stops_when_a_worker_has_swallowed_its_interrupt(tmp_path: Path) -> None:
     swallows = (
         "import time\nfrom pathlib import Path\ndef test_swallows():\n    Path('begun').touch()\n"
-        "    try:\n        time.sleep(600)\n    except KeyboardInterrupt:\n        pass"
+        "    try:\n        time.sleep(600)\n    except KeyboardInterrupt:\n        pass\n"
+        "def test_last(): pass"  # before a file's last test, its worker asks for another file
     )
     fails = (
         "import time\nfrom pathlib import Path\ndef test_fails():\n"
