@@ -106,7 +106,7 @@ async def test_a_log_is_refused_when_it_is_a_file_of_another_type(
 ) -> None:
     server.log(1).unlink()
     OTHERS[kind](server.log(1))
-    with pytest.raises(errors.ApiError, match="1.log: is not a regular file$") as raised:
+    with pytest.raises(errors.ApiError, match=r"1\.log: is not a regular file$") as raised:
         await server.get_log(query)
     assert raised.value.code == 400
 

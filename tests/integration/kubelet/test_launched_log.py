@@ -1,4 +1,4 @@
-"""The log of a run exists before clients can read the run's status, and its bound holds beside other files."""
+"""The log of a run exists before clients can read the run's status, and is bounded beside any files."""
 
 import os
 import select
