@@ -15,7 +15,6 @@ import fnmatch
 import hashlib
 import mmap
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,7 @@ from pathlib import Path
 from serving import errors
 from serving.images.documents import image, oci, output_manifest
 from serving.resources import names
-
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+from serving.system import regular_file
 
 
 @dataclass(frozen=True)
@@ -52,18 +50,14 @@ class OpenFile:
         """
         self.name = path.name
         try:
-            self._fd = os.open(path, _OPEN)
+            self._fd = regular_file.open_fd(path)
         except OSError as error:
             raise errors.Permanent(
                 "DigestMismatch", f"{path.name}: cannot be read: {error.strerror}"
             ) from error
-        status = os.fstat(self._fd)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(self._fd)
-            raise errors.Permanent("DigestMismatch", f"{path.name}: is not a regular file")
         self.data = (
             mmap.mmap(self._fd, 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
-            if status.st_size
+            if os.fstat(self._fd).st_size
             else b""  # an empty file cannot be mapped
         )
 

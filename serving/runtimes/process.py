@@ -55,6 +55,9 @@ PRELOAD = (
 )
 """Modules, besides the framework's, that every runtime has imported once it has answered a request."""
 
+INVALID_ENVIRONMENT = "InvalidEnvironment"
+"""Reason of an end because of a variable."""
+
 Loaded = TypeVar("Loaded")
 
 _log = logging.getLogger(__name__)
@@ -161,12 +164,20 @@ def main(runtime: Runtime[Any]) -> int:
         model = _loaded(runtime, process_options, stopwatch)
         _serve(model, runtime, stopwatch.startup, process_options, settings)
     except errors.UserError as error:
-        _log.error("%s", error)
+        _print_reason(INVALID_ENVIRONMENT, error)
         return 2
     except errors.Permanent as error:
-        _log.error("%s: %s", error.reason, error)
+        _print_reason(error.reason, error)
         return 1
     return 0
+
+
+def _print_reason(reason: str, error: Exception) -> None:
+    """Print why the process ends, as the last line of its log: the Pod's termination message ends with it.
+
+    The planner reads it (`serving.planning.inference.replicas`), so it is one line without a timestamp.
+    """
+    sys.stderr.write(f"{reason}: {' '.join(str(error).split())}\n")
 
 
 def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) -> Any:

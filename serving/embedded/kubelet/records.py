@@ -4,7 +4,8 @@ pod.json                         address, user id and port of the Unix socket; n
 volumes/<name>                   emptyDir volumes
 logs/<container>/<index>.log      and .log.times, .log.1, .log.1.times
 containers/<container>/<index>/  one run: see `container/shim.py` for its files; `shutdown` exists where a
-                                 shutdown of the node ended it
+                                 shutdown of the node ended it; `message.json` has the termination message of
+                                 a file, as the file goes with the run's /tmp
 """
 
 import contextlib
@@ -22,6 +23,8 @@ from serving.data_dir import POD_RECORD
 from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun, exited, lost
 from serving.system import atomic_file, locks, removal
 from serving.system.processes import ProcessIdentity
+
+_MESSAGE = "message.json"
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -121,6 +124,15 @@ class RunDirectory:
             finished_at=finished_at,
             shutdown=(self.path / "shutdown").exists(),
         )
+
+    @property
+    def termination_message(self) -> str:
+        """The recorded termination message; empty if there is none."""
+        return str((read_json(self.path / _MESSAGE) or {}).get("message", ""))
+
+    def record_termination_message(self, message: str) -> None:
+        """Record the message of the ended run; raises OSError if the disk is full."""
+        write_json(self.path / _MESSAGE, {"message": message})
 
     def note_shutdown(self) -> None:
         """Record that a shutdown of the node ends the run; on a full disk it counts as a restart."""

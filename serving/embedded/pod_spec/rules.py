@@ -13,6 +13,7 @@ from serving.embedded.pod_spec import (
     gpu_limits,
     object_names,
     resource_limits,
+    termination_fields,
     volume_mounts,
 )
 from serving.errors import Cause
@@ -69,8 +70,6 @@ _CONTAINER = {
     "restartPolicy": "sidecar containers are not supported",
     "restartPolicyRules": "there is one restart policy per Pod",
 }
-_TERMINATION_MESSAGE = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
-"""Kubernetes' defaults, the only supported values: no termination message is read."""
 
 
 def refusals(
@@ -108,6 +107,7 @@ def refusals(
         for index, container in enumerate(spec.get(kind) or []):
             path = f"spec.{kind}[{index}]"
             causes += _container(path, container, pod, images)
+            causes += termination_fields.refusals(path, container, mounts=mounts)
             causes += volume_mounts.mount_refusals(path, container, spec, mounts=mounts, protected=protected)
     return causes
 
@@ -127,9 +127,6 @@ def _container(
     for field, reason in _CONTAINER.items():
         if container.get(field):
             yield Cause(f"{path}.{field}", reason)
-    for field, default in _TERMINATION_MESSAGE.items():
-        if container.get(field, default) != default:
-            yield Cause(f"{path}.{field}", "containers leave no termination message; their log is kept")
     image = container.get("image", "")
     if images is not None and image not in images and not container.get("command"):
         yield Cause(

@@ -4,12 +4,13 @@ A Deployment's status has the number of ready replicas. The reason why a replica
 its Pod's status.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object, is_deleting
-from serving.resources import conditions
+from serving.resources import conditions, names
 from serving.resources.conditions import StatusReason
 
 SCALED_TO_ZERO = "ScaledToZero"
@@ -20,6 +21,8 @@ _CRASHED = ("Completed", "Error")
 """Generic reasons of a terminated container; a server must not exit at all."""
 _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
 """The machine restarted, and nothing observed the exit, or the node was shut down: not a fault of it."""
+_OWN_REASON = re.compile(r"(?P<reason>[A-Z][A-Za-z]{1,63}): ")
+"""Start of the last line of a runtime that cannot serve: `REASON: message`."""
 _WAITING = StatusReason(_NOT_READY)
 """Replicas that may only be slow."""
 
@@ -123,7 +126,20 @@ def _container_problem(container: Mapping[str, Any]) -> StatusReason | None:
         return StatusReason(str(waiting["reason"]), message)
     if not terminated or terminated.get("reason") in _ENDED_WITH_THE_NODE:
         return None
+    return _end(label, str(container.get("image", "")), terminated)
+
+
+def _end(label: str, image: str, terminated: Mapping[str, Any]) -> StatusReason:
+    """Return why a container ended.
+
+    The message of a server has the end of its log, of which the last line is the reason; a message of the
+    node comes first, and explains the node's own reason.
+    """
     reason = str(terminated.get("reason") or "Error")
-    detail = f": {terminated['message']}" if terminated.get("message") else ""
-    message = f"{label} ended with exit code {terminated.get('exitCode')}{detail}"
-    return StatusReason("CrashLoopBackOff" if reason in _CRASHED else reason, message)
+    lines = [line.strip() for line in str(terminated.get("message") or "").splitlines() if line.strip()]
+    detail = "" if not lines else lines[-1] if reason in _CRASHED else lines[0]
+    message = f"{label} ended with exit code {terminated.get('exitCode')}{detail and f': {detail}'}"
+    if reason not in _CRASHED:
+        return StatusReason(reason, message)
+    own = _OWN_REASON.match(detail) if image.startswith(names.RUNTIME_IMAGE_PREFIX) else None
+    return StatusReason(own["reason"] if own else "CrashLoopBackOff", message)

@@ -25,6 +25,8 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 """A DNS-1035 label: before Kubernetes 1.36 the name of a Service must not begin with a digit."""
 _READY_PATH = "/v2/health/ready"
 _GRPC_READY = "/inference.GRPCInferenceService/ServerReady"
+_TERMINATION = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+"""Of servers whose last line of output is why they end; a custom container's template decides for itself."""
 
 
 class ServedPort(NamedTuple):
@@ -204,6 +206,7 @@ def _runtime(framework: str, predictor: Predictor, port: ServedPort) -> Object:
         return variables
     return {
         **variables,
+        **_TERMINATION,
         "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
         # Loading a model may take minutes; until then neither of the other probes counts.
         "startupProbe": _probe(_readiness(port), periodSeconds=1, failureThreshold=300),
@@ -221,6 +224,7 @@ def _engine(engine: Engine, predictor: Predictor) -> Object:
     arguments = [f"{flag}={values[field]}" for field, flag in engine.fields.items() if field in values]
     readiness = _get(engine.readiness, engine.port)
     server: Object = {
+        **_TERMINATION,
         "image": engine.image,
         "args": [*engine.args, *arguments],
         "env": engine.env,

@@ -1,6 +1,7 @@
 """Changes of an Inference under load on the whole product: no request fails, and no old object remains."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -178,6 +179,18 @@ async def test_no_request_fails_when_predictors_are_added_renamed_and_removed(
             "exit code 3",
             {**BASE, "canary": ("v-3", 50)},
             id="crashing",
+        ),
+        pytest.param(
+            {
+                "image": f"{names.RUNTIME_IMAGE_PREFIX}sklearn",
+                "command": [sys.executable, "-m", "serving.runtimes.sklearn.server"],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "env": [{"name": names.MODEL_DIGEST_ENV, "value": f"sha256:{'0' * 64}"}],
+            },
+            "DigestMismatch",
+            "ended with exit code 1: DigestMismatch: manifest.json: must be ",
+            BASE,
+            id="other-model",
         ),
         pytest.param(
             {"command": ["/bin/sleep", "600"]},

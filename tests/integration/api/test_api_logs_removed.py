@@ -1,5 +1,8 @@
-"""Logs that the agent renames or removes during a request; the API runs in this process."""
+"""Logs that the agent renames or removes during a request, or that are no regular files; the API runs in this
+process.
+"""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +11,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver.handlers.objects import ObjectHandlers
 from serving.embedded.apiserver.requests import asgi, paths
@@ -86,3 +90,33 @@ async def test_the_previous_run_is_the_last_ended_one_when_the_agent_is_ahead_of
 async def test_a_log_is_readable_while_it_is_rotated(server: LogServer, query: str) -> None:
     server.log(1).rename(server.log(1).with_name("1.log.1"))
     assert (await server.get_log(query)).text == "run 1\n"
+
+
+OTHERS: dict[str, Callable[[Path], object]] = {
+    "fifo": os.mkfifo,
+    "directory": Path.mkdir,
+    "link": lambda path: path.symlink_to("/etc/passwd"),
+}
+
+
+@pytest.mark.parametrize("query", ["", "follow=true", "tailLines=1", "timestamps=true"])
+@pytest.mark.parametrize("kind", OTHERS)
+async def test_a_log_is_refused_when_it_is_a_file_of_another_type(
+    server: LogServer, kind: str, query: str
+) -> None:
+    server.log(1).unlink()
+    OTHERS[kind](server.log(1))
+    with pytest.raises(errors.ApiError, match=r"1\.log: is not a regular file$") as raised:
+        await server.get_log(query)
+    assert raised.value.code == 400
+
+
+@pytest.mark.parametrize("part", ["1.log.1", "1.log.times"])
+@pytest.mark.parametrize("kind", OTHERS)
+async def test_the_rest_of_a_log_is_read_when_a_part_is_a_file_of_another_type(
+    server: LogServer, kind: str, part: str
+) -> None:
+    OTHERS[kind](server.log(1).with_name(part))
+    assert (await server.get_log("")).text == "run 1\n"
+    with pytest.raises(errors.ApiError, match="without their times"):
+        await server.get_log("timestamps=true")

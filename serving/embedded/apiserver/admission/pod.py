@@ -11,6 +11,7 @@ from typing import Any
 from serving.embedded.apiserver import object_meta, status_errors
 from serving.embedded.apiserver.admission import unsupported
 from serving.embedded.apiserver.schema import schemas
+from serving.embedded.pod_spec import termination_fields
 from serving.errors import Cause
 from serving.objects import Object
 from serving.resources.formats import quantity
@@ -52,8 +53,8 @@ def _container_defaults(container: Object) -> None:
     latest = "@" not in tag and (":" not in tag or tag.endswith(":latest"))
     container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
     container.setdefault("resources", {})
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
+    for field, default in termination_fields.DEFAULTS.items():
+        container.setdefault(field, default)
     limits = container["resources"].get("limits")
     if limits:
         requests = container["resources"].setdefault("requests", {})

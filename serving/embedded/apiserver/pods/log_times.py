@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from serving.system import regular_file
+
 _RECORD = struct.Struct("<qq")
 SECOND = 1_000_000_000
 
@@ -49,8 +51,8 @@ def find(path: Path, log: BinaryIO) -> LogTimes | None:
     inode = os.fstat(log.fileno()).st_ino
     for name in (f"{path.name}.times", f"{path.name}.1.times"):
         try:
-            index = path.with_name(name).open("rb")
-        except FileNotFoundError:
+            index = regular_file.open_binary(path.with_name(name))
+        except OSError:  # missing, or a file of another type
             continue
         if index.read(_RECORD.size) == _RECORD.pack(inode, 0):
             return LogTimes(index)

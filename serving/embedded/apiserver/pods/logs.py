@@ -18,6 +18,7 @@ from serving.embedded.apiserver.pods import log_times
 from serving.embedded.apiserver.requests import queries
 from serving.embedded.pod_spec.container_id import run_index
 from serving.objects import Object
+from serving.system import regular_file
 
 _CHUNK_BYTES = 64 * 1024
 _POLL_SECONDS = 0.1
@@ -123,19 +124,25 @@ def open_log(data_dir: DataDir, pod: Object, name: str, options: LogOptions) -> 
     """Return the log's path and the open log, which remains readable when the file is removed.
 
     Raises:
-        errors.ApiError: 400, there is no log (yet), or it lacks the times that the options need.
+        errors.ApiError: 400, there is no log (yet), it is no regular file, or it lacks the times that the
+            options need.
     """
     while True:
         path = locate(data_dir, pod, name, previous=options.previous)
         for present in (path, _rotated(path)):
-            with contextlib.suppress(FileNotFoundError):  # renamed or removed since it was located
-                file = present.open("rb")
-                try:
-                    _check_times(path, file, options)
-                except errors.ApiError:
-                    file.close()
-                    raise
-                return path, file
+            try:
+                file = regular_file.open_binary(present)
+            except FileNotFoundError:  # renamed or removed since it was located
+                continue
+            except OSError as error:
+                message = f'the log of container "{name}" cannot be read: {present.name}: {error.strerror}'
+                raise errors.ApiError(400, "BadRequest", message) from error
+            try:
+                _check_times(path, file, options)
+            except errors.ApiError:
+                file.close()
+                raise
+            return path, file
 
 
 def _rotated(path: Path) -> Path:
@@ -247,7 +254,7 @@ def _beginning(file: BinaryIO, older: Path, tail: int | None) -> Iterator[LogChu
     """Yield the part in the rotated file, and seek the open file to the start of its part."""
     offset, missing = (0, None) if tail is None else _last_lines(file, tail)
     if missing is None or missing > 0:
-        with contextlib.suppress(FileNotFoundError), older.open("rb") as before:
+        with contextlib.suppress(OSError), regular_file.open_binary(older) as before:
             if not _same(older, file):
                 before.seek(0 if missing is None else _last_lines(before, missing)[0])
                 yield from _rest(before)
@@ -256,16 +263,16 @@ def _beginning(file: BinaryIO, older: Path, tail: int | None) -> Iterator[LogChu
 
 def _same(path: Path, file: BinaryIO) -> bool:
     try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+        return os.path.samestat(path.lstat(), os.fstat(file.fileno()))
     except FileNotFoundError:
         return False
 
 
 def _reopened(path: Path, file: BinaryIO) -> BinaryIO | None:
-    """Return the new file at the path, or None while it is the open one."""
+    """Return the new file at the path; None while it is the open one, or no regular file."""
     try:
-        return None if _same(path, file) else path.open("rb")
-    except FileNotFoundError:
+        return None if _same(path, file) else regular_file.open_binary(path)
+    except OSError:
         return None
 
 

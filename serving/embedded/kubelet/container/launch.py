@@ -39,6 +39,7 @@ from serving.embedded.pod_spec.qos import oom_score_adjustment
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.objects import Object
 from serving.resources import names
+from serving.system import regular_file
 from serving.system.network import sockets
 
 log = logging.getLogger(__name__)
@@ -213,7 +214,8 @@ def start(launch: Launch, **details: Any) -> Started:
         os.chown(run.tmp, user, user)
     log_path = Path(launch.specification["log"])
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    log_path.touch(0o600)  # a client may read the log before the shim opens it
+    # A client may read the log before the shim opens it.
+    os.close(regular_file.open_fd(log_path, os.O_WRONLY | os.O_CREAT))
     limits, remark = resource_limits.limits(launch.container), ""
     with _listeners(launch.socket) as listeners:
         try:

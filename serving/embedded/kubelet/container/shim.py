@@ -32,7 +32,7 @@ import time
 
 from serving.embedded.kubelet.container import sandbox
 from serving.embedded.kubelet.container.port_binding import PortBinder
-from serving.system import atomic_file, locks, procfs
+from serving.system import atomic_file, locks, procfs, regular_file
 from serving.system.isolation import bind_notification, namespaces
 from serving.system.network import descriptors
 
@@ -81,6 +81,7 @@ class Log:
     """A log file, rotated to `FILE.1` before it and its index of times together exceed the limit.
 
     The index `FILE.times` has the time of every write: see `serving.embedded.apiserver.pods.log_times`.
+    Where a file of another type lies at one of these paths, output is lost, not the replica.
     """
 
     def __init__(self, path: str, limit: int) -> None:
@@ -88,13 +89,14 @@ class Log:
         self._open()
 
     def _open(self) -> None:
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        status = os.fstat(self._fd)
-        self._size, self._indexed, self._times = status.st_size, 0, -1
+        self._fd, self._size, self._indexed, self._times = -1, 0, 0, -1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         with contextlib.suppress(OSError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-            self._times = os.open(self._path + ".times", flags, 0o600)
-        self._index(status.st_ino, 0)
+            self._fd = regular_file.open_fd(self._path, flags)
+            status = os.fstat(self._fd)
+            self._size = status.st_size
+            self._times = regular_file.open_fd(self._path + ".times", flags | os.O_TRUNC)
+            self._index(status.st_ino, 0)
 
     def _index(self, *numbers: int) -> None:
         with contextlib.suppress(OSError):
@@ -103,8 +105,12 @@ class Log:
     def write(self, data: bytes) -> None:
         """Append; on a full disk the output is lost, not the replica."""
         if self._size and self._size + self._indexed + len(data) > self._limit:
+            try:
+                os.replace(self._path, self._path + ".1")  # noqa: PTH105 as above
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, 0)  # the bound holds nevertheless
             self.close()
-            os.replace(self._path, self._path + ".1")  # noqa: PTH105 as above
             with contextlib.suppress(OSError):
                 os.replace(self._path + ".times", self._path + ".1.times")  # noqa: PTH105 as above
             self._open()
@@ -114,9 +120,9 @@ class Log:
 
     def close(self) -> None:
         """Close the log and its index."""
-        os.close(self._fd)
-        with contextlib.suppress(OSError):
-            os.close(self._times)
+        for fd in (self._fd, self._times):
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
 
 def oom_kills(path: str | None) -> int:

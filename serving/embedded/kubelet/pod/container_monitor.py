@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from serving import clock
-from serving.embedded.kubelet.container import stopping
+from serving.embedded.kubelet.container import stopping, termination_message
 from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
@@ -90,7 +90,12 @@ class ContainerMonitor:
             self._containers.update(self._name, run=self._state.before, before=None)
             return
         await asyncio.to_thread(self._node.cgroups.remove, self._run.pod_uid, self._name)
-        run = self._run.read()
+        run = await asyncio.to_thread(
+            termination_message.read_run,
+            self._run,
+            self._containers.specs[self._name],
+            self._node.data_dir.pod_log(self._run.pod_uid, self._name, self._run.index),
+        )
         self._containers.update(self._name, run=run, started=False, ready=False)
         if run.exit is not None and run.exit.code != 0:
             detail = run.exit.message or f"exit code {run.exit.code}"

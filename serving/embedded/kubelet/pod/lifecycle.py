@@ -25,6 +25,8 @@ class ContainerExit:
     message: str = ""
     signal: int = 0
     finished_at: datetime | None = None
+    termination_message: str = ""
+    """The message of the program itself; `message` is the node's."""
 
 
 @dataclass(frozen=True)

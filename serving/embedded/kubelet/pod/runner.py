@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from serving import clock, errors
-from serving.embedded.kubelet.container import launch, stopping
+from serving.embedded.kubelet.container import launch, stopping, termination_message
 from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
@@ -91,7 +91,7 @@ class PodRunner:
         try:
             await self._bind()
             self._identity = self._assign_identity()
-            self._adopt_runs()
+            await self._adopt_runs()
             with contextlib.suppress(errors.Temporary, OSError):
                 self._reserve_ports()  # else before the next start
             while not self._must_end():
@@ -121,18 +121,26 @@ class PodRunner:
                 log.info("pod %s/%s cannot be bound yet: %s", meta["namespace"], meta["name"], error)
                 await termination.pause(BIND_RETRY_SECONDS, self._gone)
 
-    def _adopt_runs(self) -> None:
+    async def _adopt_runs(self) -> None:
         """Read the records of earlier agents, and adopt the runs that have not ended.
 
         The results of their probes are those in the Pod's status.
         """
         status = self.pod.get("status") or {}
         statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-        for name in self._containers.specs:
+        for name, spec in self._containers.specs.items():
             directories = self._directory.runs(name)[-2:]
             if not directories:
                 continue
-            *before, run = (directory.read() for directory in directories)
+            *before, run = [
+                await asyncio.to_thread(
+                    termination_message.read_run,
+                    directory,
+                    spec,
+                    self._node.data_dir.pod_log(self._uid, name, directory.index),
+                )
+                for directory in directories
+            ]
             self._containers.update(name, run=run, before=before[0] if before else None)
             if run.exit is not None:
                 continue

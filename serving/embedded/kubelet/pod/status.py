@@ -13,6 +13,7 @@ from serving.embedded.kubelet.pod.lifecycle import (
     init_done,
     phase,
 )
+from serving.embedded.pod_spec import termination_fields
 from serving.embedded.pod_spec.container_id import container_id
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.resources.conditions import find
@@ -30,10 +31,14 @@ def rfc3339(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _terminated(uid: str, name: str, run: ContainerRun, exit_: ContainerExit) -> dict[str, Any]:
+def _terminated(
+    uid: str, name: str, run: ContainerRun, exit_: ContainerExit, message_bytes: int
+) -> dict[str, Any]:
     body: dict[str, Any] = {"exitCode": exit_.code, "reason": exit_.reason}
-    if exit_.message:
-        body["message"] = exit_.message
+    # On lines of their own, so that a reader can tell the node's message from the program's.
+    message = "\n".join(filter(None, (exit_.message, exit_.termination_message)))
+    if message:
+        body["message"] = termination_fields.bounded(message, message_bytes)
     if exit_.signal:
         body["signal"] = exit_.signal
     if run.started_at or exit_.finished_at:
@@ -43,12 +48,18 @@ def _terminated(uid: str, name: str, run: ContainerRun, exit_: ContainerExit) ->
     return {"terminated": body | {"containerID": container_id(uid, name, run.index)}}
 
 
-def _state(uid: str, c: Container, *, backing_off: bool, idle: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _state(
+    uid: str, c: Container, *, backing_off: bool, idle: str, message_bytes: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (state, lastState)."""
-    last = _terminated(uid, c.name, c.before, c.before.exit) if c.before and c.before.exit else {}
+
+    def ending(run: ContainerRun | None) -> dict[str, Any]:
+        return _terminated(uid, c.name, run, run.exit, message_bytes) if run and run.exit else {}
+
+    last = ending(c.before)
     if c.run is not None and c.run.exit is None:
         return {"running": {"startedAt": rfc3339(c.run.started_at)} if c.run.started_at else {}}, last
-    ended = _terminated(uid, c.name, c.run, c.run.exit) if c.run and c.run.exit else {}
+    ended = ending(c.run)
     if c.blocked is not None:
         return {"waiting": {"reason": c.blocked.reason, "message": c.blocked.message}}, ended
     if backing_off:
@@ -59,8 +70,10 @@ def _state(uid: str, c: Container, *, backing_off: bool, idle: str) -> tuple[dic
     return {"waiting": {"reason": idle}}, last
 
 
-def _container(uid: str, c: Container, *, ready: bool, backing_off: bool, idle: str) -> dict[str, Any]:
-    state, last = _state(uid, c, backing_off=backing_off, idle=idle)
+def _container(
+    uid: str, c: Container, *, ready: bool, backing_off: bool, idle: str, message_bytes: int
+) -> dict[str, Any]:
+    state, last = _state(uid, c, backing_off=backing_off, idle=idle, message_bytes=message_bytes)
     body: dict[str, Any] = {
         "name": c.name,
         "image": c.image,
@@ -158,7 +171,14 @@ def _containers(
     """Return the fields of the status about containers."""
 
     def container_status(c: Container, idle: str, *, is_ready: bool) -> dict[str, Any]:
-        return _container(uid, c, ready=is_ready, backing_off=c.name in backing_off, idle=idle)
+        return _container(
+            uid,
+            c,
+            ready=is_ready,
+            backing_off=c.name in backing_off,
+            idle=idle,
+            message_bytes=termination_fields.POD_BYTES // (len(inits) + len(mains)),
+        )
 
     idle = "ContainerCreating" if _initialized(inits, mains) else "PodInitializing"
     fields = {

@@ -26,6 +26,7 @@ def test_container_has_the_manifests_image_command_and_probes() -> None:
     assert server["args"][:3] == ["/mnt/model/models", "--served-model-name", "$(SLIPWAY_MODEL_NAME)"]
     assert server["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
     assert {"name": "SLIPWAY_MODEL_NAME", "value": "chat"} in server["env"]
+    assert server["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
 def test_fields_of_the_predictor_become_arguments() -> None:

@@ -5,8 +5,21 @@ from serving.planning.inference import replicas
 from serving.resources.conditions import StatusReason
 
 
-def pod(name: str = "p", *, ready: bool = False, last_state: Object | None = None, **state: Object) -> Object:
-    container = {"name": "predictor", "ready": ready, "state": state, "lastState": last_state or {}}
+def pod(
+    name: str = "p",
+    *,
+    ready: bool = False,
+    last_state: Object | None = None,
+    image: str = "",
+    **state: Object,
+) -> Object:
+    container = {
+        "name": "predictor",
+        "image": image,
+        "ready": ready,
+        "state": state,
+        "lastState": last_state or {},
+    }
     return {"metadata": {"name": name}, "status": {"containerStatuses": [container]}}
 
 
@@ -60,6 +73,41 @@ def test_the_problem_of_a_failed_container_names_it_and_its_reason(
     failed_pod: Object, reason: str, message: str
 ) -> None:
     assert replicas.pod_problem(failed_pod) == StatusReason(reason, message)
+
+
+RUNTIME = "slipway.dev/runtimes/sklearn"
+LOG = "2026-01-01 ERROR Noise: x\nDigestMismatch: model.joblib: must be sha256:1, got sha256:2\n\n"
+
+
+@pytest.mark.parametrize("state", ["terminated", "waiting", "running"])
+@pytest.mark.parametrize(
+    ("image", "message", "reason", "detail"),
+    [
+        (RUNTIME, LOG, "DigestMismatch", "DigestMismatch: model.joblib: must be sha256:1, got sha256:2"),
+        (RUNTIME, "LoadFailed: no: such: file\n", "LoadFailed", "LoadFailed: no: such: file"),
+        (RUNTIME, "2026-01-01 INFO Ready: x\n", "CrashLoopBackOff", "2026-01-01 INFO Ready: x"),
+        ("vllm/vllm-openai", "x\nValueError: no GPU\n", "CrashLoopBackOff", "ValueError: no GPU"),
+    ],
+)
+def test_reason_is_the_last_line_of_the_message_when_a_runtime_printed_it(
+    state: str, image: str, message: str, reason: str, detail: str
+) -> None:
+    end = terminated(1, message=message)
+    states: dict[str, Object] = {
+        "terminated": pod(image=image, **end),
+        "waiting": pod(image=image, waiting=BACK_OFF, last_state=end),
+        "running": pod(image=image, running={}, last_state=end),
+    }
+    assert replicas.pod_problem(states[state]) == StatusReason(
+        reason, f"container predictor ended with exit code 1: {detail}"
+    )
+
+
+def test_reason_of_the_node_is_kept_when_the_message_also_has_the_log() -> None:
+    end = terminated(137, "OOMKilled", message="the container went over its memory limit\nLoadFailed: x\n")
+    assert replicas.pod_problem(pod(image=RUNTIME, **end)) == StatusReason(
+        "OOMKilled", "container predictor ended with exit code 137: the container went over its memory limit"
+    )
 
 
 @pytest.mark.parametrize(

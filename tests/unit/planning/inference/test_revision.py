@@ -91,6 +91,19 @@ def test_template_containers_are_merged_by_name_and_their_lists_by_key() -> None
     assert containers[0]["image"] == "slipway.dev/runtimes/sklearn"
 
 
+@pytest.mark.parametrize("framework", OWN_FRAMEWORKS)
+def test_log_of_a_runtime_is_its_termination_message_when_it_fails(framework: str) -> None:
+    container = rendered(framework=framework).template["spec"]["containers"][0]
+    policy = container.get("terminationMessagePolicy")
+    assert policy == (None if framework == "custom" else "FallbackToLogsOnError")
+
+
+def test_template_decides_the_policy_of_the_termination_message_when_it_has_one() -> None:
+    own = {"name": "predictor", "terminationMessagePolicy": "File"}
+    container = rendered(template={"containers": [own]}).template["spec"]["containers"][0]
+    assert container["terminationMessagePolicy"] == "File"
+
+
 def test_custom_container_keeps_its_image_and_readiness_probe_path() -> None:
     custom_containers = [
         {"name": "predictor", "image": "mine", "readinessProbe": {"httpGet": {"path": "/up", "port": 8080}}}

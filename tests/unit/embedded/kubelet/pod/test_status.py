@@ -132,3 +132,28 @@ def test_missing_filter_of_system_calls_is_a_condition() -> None:
     assert (unfiltered["status"], unfiltered["message"]) == ("False", "no library")
     exposed = status(UP, not_filtered="no library", identity=PodIdentity("127.77.0.1", None))
     assert condition(exposed, "slipway.dev/Isolated")["message"].endswith("; no library")
+
+
+def test_message_of_an_exit_has_the_nodes_line_first_and_then_the_programs():
+    exit_ = ContainerExit(137, "OOMKilled", "over its limit", termination_message="LoadFailed: no\n")
+    ended = replace(UP, run=ContainerRun(0, 0, NOW, exit_))
+    state = status(ended)["containerStatuses"][0]["state"]
+    assert state["terminated"]["message"] == "over its limit\nLoadFailed: no\n"
+
+
+def test_messages_of_a_pod_are_at_most_12_kib_when_it_has_many_containers():
+    exit_ = ContainerExit(1, "Error", termination_message="€" * 1365 + "z")
+    ended = replace(UP, run=ContainerRun(1, 0, NOW, exit_), before=ContainerRun(0, 0, NOW, exit_))
+    few = status(*[replace(ended, name=f"c{n}") for n in range(3)])["containerStatuses"]
+    assert {c["state"]["terminated"]["message"] for c in few} == {"€" * 1365 + "z"}
+    many = status(*[replace(ended, name=f"c{n}") for n in range(30)])["containerStatuses"]
+    messages = [c["state"]["terminated"]["message"] for c in many]
+    assert sum(len(message.encode()) for message in messages) <= 12 * 1024
+    assert {message[-2:] for message in messages} == {"€z"}
+
+
+def test_message_of_the_last_state_is_bounded_too_when_the_container_runs_again():
+    exit_ = ContainerExit(1, "Error", termination_message="z" * 4096)
+    again = replace(UP, before=ContainerRun(0, 0, NOW, exit_))
+    result = status(*[replace(again, name=f"c{n}") for n in range(6)])
+    assert len(result["containerStatuses"][0]["lastState"]["terminated"]["message"]) == 2048

@@ -1,0 +1,58 @@
+"""The termination message in a container's spec and in the bounds of a Pod's status. Pure.
+
+https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+"""
+
+from collections.abc import Iterator, Mapping
+from posixpath import normpath
+from typing import Any
+
+from serving.errors import Cause
+
+PATH, POLICY = "terminationMessagePath", "terminationMessagePolicy"
+DEFAULTS = {PATH: "/dev/termination-log", POLICY: "File"}
+FALLBACK = "FallbackToLogsOnError"
+POD_BYTES = 12 * 1024
+"""Bytes of the messages in the status of one Pod, shared alike by its containers, as in the kubelet."""
+_PRIVATE = "/tmp/"  # noqa: S108 every run has its own
+
+
+def falls_back(container: Mapping[str, Any]) -> bool:
+    """Whether the end of the log takes the place of an empty message file."""
+    return container.get(POLICY) == FALLBACK
+
+
+def private_file(container: Mapping[str, Any]) -> str | None:
+    """Return the path of the message file relative to the run's private /tmp.
+
+    None for the default path: /dev is the machine's, and containers cannot make files in it.
+    """
+    path = str(container.get(PATH) or "")
+    return path.removeprefix(_PRIVATE) if path.startswith(_PRIVATE) else None
+
+
+def bounded(text: str, limit: int) -> str:
+    """Return the end of the text, in `limit` bytes of UTF-8 at most: the reason of an end is printed last."""
+    return text.encode()[-limit:].decode(errors="ignore") if limit > 0 else ""
+
+
+def refusals(path: str, container: Mapping[str, Any], *, mounts: bool) -> Iterator[Cause]:
+    """Yield why a node cannot read the message of the container at this path of the Pod.
+
+    Args:
+        path: the container's path, such as `spec.containers[0]`.
+        container: its spec.
+        mounts: whether the node can mount, so that each run has its own /tmp.
+    """
+    policy, file = container.get(POLICY) or DEFAULTS[POLICY], container.get(PATH) or DEFAULTS[PATH]
+    if policy not in (DEFAULTS[POLICY], FALLBACK):
+        yield Cause(f"{path}.{POLICY}", f"must be {DEFAULTS[POLICY]} or {FALLBACK}, got {policy!r}")
+    if file == DEFAULTS[PATH]:
+        return
+    if not file.startswith(_PRIVATE) or normpath(file) != file:
+        yield Cause(f"{path}.{PATH}", f"must be {DEFAULTS[PATH]} or a file below {_PRIVATE}, got {file!r}")
+    elif not mounts:
+        yield Cause(f"{path}.{PATH}", f"{file!r} needs a node that runs as root: else /tmp is the machine's")
+    for index, mount in enumerate(container.get("volumeMounts") or []):
+        if f"{file}/".startswith(normpath(mount["mountPath"]).rstrip("/") + "/"):
+            yield Cause(f"{path}.{PATH}", f"volumeMounts[{index}] must not cover {file!r}")
