@@ -34,7 +34,7 @@ def listener(port: int) -> socket.socket:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a process of another user")
 def test_reserved_port_is_kept_from_other_users_before_during_and_after_a_listener() -> None:
-    port = sockets.try_port(HOST, 0)
+    port = sockets.try_port("::", 0)
     every_way = port_thief.ways_to_bind(HOST, port)
     assert len(every_way) == 24, "the test cannot fail if nobody can bind the port"
     with sockets.reserve(HOST, port), sockets.keep_all_of_ipv6(port) or contextlib.nullcontext():
