@@ -14,8 +14,6 @@ SOCKET_PATH_BYTES = 107
 GATEWAY_MARK = 0x534C57
 """SO_MARK of the connections of the gateway and the node to replicas, socket(7): "SLW". Setting it needs
 CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW."""
-_IPV6_FREEBIND = 78
-"""<linux/in6.h>: bind an address that no interface has."""
 _CONNECT_SECONDS = 1.0
 """Longest wait for a connection to this machine itself."""
 
@@ -123,8 +121,7 @@ def keep_all_of_ipv6(port: int, user: int | None = None) -> socket.socket | None
         if user is not None:
             os.fchown(kept.fileno(), user, user)
         kept.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        kept.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
-        kept.bind((unreachable.random_address(), port))
+        unreachable.bind(kept, port)
     except OSError:
         kept.close()
         raise
