@@ -64,7 +64,7 @@ def reserved(settings: Settings) -> Iterator[None]:
                 stack.enter_context(sockets.reserve(section.host, section.port))
                 if sockets.family(section.host) == socket.AF_INET:
                     stack.enter_context(sockets.keep_all_of_ipv6(section.port) or contextlib.nullcontext())
-            except OSError as error:  # a component that an older version has started
+            except OSError as error:  # of an older version's component, or a socket of all of IPv6
                 log.warning(
                     "port %d cannot be reserved (%s): another user can take it while its component restarts",
                     section.port,

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 import socket
 from collections.abc import Iterable
 
@@ -12,7 +13,7 @@ from serving.system.network.kept_sockets import ALL_OF_IPV6, KeptSockets, Place
 
 
 class ReservedPorts:
-    """The reserved ports of the Pods that have a user of their own.
+    """The reserved ports of all Pods.
 
     They stay reserved while `kept` holds them or a container listens at them. A container binds them through
     its shim: see `port_binding`.
@@ -30,7 +31,7 @@ class ReservedPorts:
             self._places[identity.address] = {
                 place
                 for place in self._kept.places
-                if place.user == identity.user and place.address in (identity.address, ALL_OF_IPV6)
+                if place.user == _user(identity) and place.address in (identity.address, ALL_OF_IPV6)
             }
         self._release_unused()
 
@@ -47,9 +48,7 @@ class ReservedPorts:
             self._reserve(identity, ALL_OF_IPV6, port)
 
     def _reserve(self, identity: PodIdentity, address: str, port: int) -> None:
-        user = identity.user
-        assert user is not None, "ports are reserved where each Pod has a user"
-        place = Place(user, address, port)
+        place = Place(_user(identity), address, port)
         if place not in self._kept:
             try:
                 reserved = _reserved(place)
@@ -70,6 +69,10 @@ class ReservedPorts:
     def _release_unused(self) -> None:
         """Free what no Pod has; Pods that share a GPU have one user, and share its ports of all of IPv6."""
         self._kept.retain(set().union(*self._places.values()).__contains__)
+
+
+def _user(identity: PodIdentity) -> int:
+    return os.geteuid() if identity.user is None else identity.user
 
 
 def _reserved(place: Place) -> socket.socket | None:

@@ -42,12 +42,15 @@ def inodes(kept: KeptSockets) -> list[int]:
     return [os.fstat(descriptor).st_ino for descriptor in kept.to_pass()]
 
 
-def test_sockets_of_the_last_agent_are_used_when_their_pod_is_adopted(kept: KeptSockets, port: int) -> None:
-    ReservedPorts(kept).reserve(POD, [port])
+@pytest.mark.parametrize("pod", [POD, PodIdentity(ADDRESS, None)], ids=["own-user", "user-of-the-agent"])
+def test_sockets_of_the_last_agent_are_used_when_their_pod_is_adopted(
+    kept: KeptSockets, port: int, pod: PodIdentity
+) -> None:
+    ReservedPorts(kept).reserve(pod, [port])
     inherited = inodes(kept)
     successor = ReservedPorts(kept)
-    successor.adopt([POD])
-    successor.reserve(POD, [port])
+    successor.adopt([pod])
+    successor.reserve(pod, [port])
     assert inodes(kept) == inherited
     assert set(kept.places) == places(port, POD)
 
