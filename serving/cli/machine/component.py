@@ -28,6 +28,7 @@ from serving.embedded.supervisor import liveness
 from serving.embedded.supervisor.restart_policy import GIVES_UP
 from serving.settings import Settings
 from serving.system import allocator, locks, processes, run_files
+from serving.system.network.kept_sockets import KeptSockets
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,11 @@ ALREADY_RUNS = 75
 """Exit code where another process runs this component of this data directory (sysexits.h EX_TEMPFAIL)."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit status."""
+def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
+    """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit status.
+
+    `kept` are the descriptors of the sockets of its predecessor.
+    """
     options = _parser().parse_args(arguments)
     data_dir = DataDir(Path(options.data_dir).absolute())
     try:
@@ -77,9 +81,12 @@ def main(arguments: Sequence[str]) -> int:
     failure: BaseException | None = None
     lost: BaseException | None = None
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            run = _load(options.name, configuration)
-            runner.run(_until_stopped(run, data_dir, configuration, data_dir.liveness(options.name)))
+        with (
+            contextlib.closing(KeptSockets(kept)) as passed,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            run = _load(options.name, configuration, passed)
+            runner.run(_until_stopped(run, data_dir, configuration, options.name, passed))
     except* errors.LeadershipLost as group:
         lost = _first(group)
     except* errors.UserError as group:
@@ -121,8 +128,10 @@ def modules(name: str) -> tuple[str, ...]:
     return (MODULES[name], *((AUTOSCALER, *TUNER) if name == "controllers" else ()))
 
 
-def _load(name: str, configuration: Configuration) -> Run:
+def _load(name: str, configuration: Configuration, kept: KeptSockets) -> Run:
     module = importlib.import_module(MODULES[name])
+    if name == "node":
+        return partial(module.run, kept=kept)
     run: Run = module.run
     if name != "controllers":
         return run
@@ -140,10 +149,12 @@ async def _as_task(work: Awaitable[None]) -> None:
     await work
 
 
-async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings, socket: Path) -> None:
+async def _until_stopped(
+    run: Run, data_dir: DataDir, settings: Settings, name: str, kept: KeptSockets
+) -> None:
     """Run until SIGTERM or SIGINT; a second signal kills the process, as by default.
 
-    Meanwhile the supervisor gets answers on `socket`.
+    Meanwhile the supervisor gets answers, and with them the kept sockets.
     """
     loop = asyncio.get_running_loop()
     work = loop.create_task(_as_task(run(data_dir, settings)))
@@ -156,7 +167,7 @@ async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings, socket
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    async with liveness.answering(socket):
+    async with liveness.answering(data_dir.liveness(name), kept.to_pass):
         await asyncio.wait([work])
     if not work.cancelled():
         work.result()

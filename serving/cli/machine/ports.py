@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import socket
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -61,7 +62,9 @@ def reserved(settings: Settings) -> Iterator[None]:
         for section in (settings.api, settings.gateway):
             try:
                 stack.enter_context(sockets.reserve(section.host, section.port))
-            except OSError as error:  # a component that an older version has started
+                if sockets.family(section.host) == socket.AF_INET:
+                    stack.enter_context(sockets.keep_all_of_ipv6(section.port) or contextlib.nullcontext())
+            except OSError as error:  # of an older version's component, or a socket of all of IPv6
                 log.warning(
                     "port %d cannot be reserved (%s): another user can take it while its component restarts",
                     section.port,

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from serving.cli.machine import component
 from serving.system import processes
+from serving.system.network import kept_sockets
 
 _MESSAGE_BYTES = 4096
 
@@ -24,8 +25,9 @@ _MESSAGE_BYTES = 4096
 def main(arguments: Sequence[str]) -> int:
     """Serve `component-zygote --socket FD ...` until `up` ends; return in components too, with their status.
 
-    A request is a packet {"start": NAME} with the descriptor of the component's output; the answer is
-    {"pid": PID} or {"errno": NUMBER}. The end of a component is a packet {"ended": PID, "status": STATUS}.
+    A request is a packet {"start": NAME} with the descriptors of the component's output and of its
+    predecessor's sockets; the answer is {"pid": PID} or {"errno": NUMBER}. The end of a component is a packet
+    {"ended": PID, "status": STATUS}.
     """
     parser = argparse.ArgumentParser(prog="slipway component-zygote")
     parser.add_argument("--socket", type=int, required=True)
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
                     connection.send(json.dumps({"ended": pid, "status": status}).encode())
             if connection.fileno() not in ready:
                 continue
-            message, outputs, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 1)
+            message, passed, _, _ = socket.recv_fds(connection, _MESSAGE_BYTES, 1 + kept_sockets.MOST_PASSED)
             if not message:
                 return 0
             name = json.loads(message)["start"]
@@ -58,10 +60,10 @@ def main(arguments: Sequence[str]) -> int:
                 if child == 0:
                     for descriptor in (connection.detach(), *children):
                         os.close(descriptor)
-                    return _become(name, outputs[0], rest)
+                    return _become(name, passed[0], passed[1:], rest)
                 children[os.pidfd_open(child)] = child
                 connection.send(json.dumps({"pid": child}).encode())
-            for descriptor in outputs:
+            for descriptor in passed:
                 os.close(descriptor)
     return 0
 
@@ -74,11 +76,11 @@ def _import(name: str) -> None:
     gc.freeze()  # a collection writes to the pages of modules, which components would then no longer share
 
 
-def _become(name: str, output: int, arguments: Sequence[str]) -> int:
+def _become(name: str, output: int, kept: Sequence[int], arguments: Sequence[str]) -> int:
     os.setsid()
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
     os.close(output)
     processes.set_command_line([sys.executable, "-m", "serving.app", "component", name, *arguments])
     gc.enable()
-    return component.main([name, *arguments])
+    return component.main([name, *arguments], kept)

@@ -16,6 +16,7 @@ from serving.kube import Informer, Watches, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import Settings
+from serving.system.network.kept_sockets import KeptSockets
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,10 @@ class Agent:
 
     async def _remove_orphan(self, pod: PodDirectory) -> None:
         try:
+            identity = PodIdentity.recorded(pod.info)
             await stopping.remove(pod, self._node.cgroups, self._node.settings.grace_seconds)
+            if identity is not None:
+                self._node.ports.release(identity)
         except Exception:  # a broken record of one Pod must not stop the others, now and at each start
             log.exception("pod %s, which no longer exists, stays on the machine", pod.path.name)
 
@@ -91,17 +95,28 @@ class Agent:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def run(data_dir: DataDir, settings: Settings, runtimes: Mapping[str, LocalRuntime] = RUNTIMES) -> None:
+async def run(
+    data_dir: DataDir,
+    settings: Settings,
+    *,
+    kept: KeptSockets,
+    runtimes: Mapping[str, LocalRuntime] = RUNTIMES,
+) -> None:
     """Run Pods until cancelled; their processes stay, for the next agent to adopt.
 
-    `runtimes` are the local runtimes, by image.
+    Args:
+        data_dir: the data directory.
+        settings: the settings.
+        kept: holds the sockets at the Pods' addresses, at first those of the last agent.
+        runtimes: the local runtimes, by image.
     """
     data_dir.pods.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with await connect_eventually(data_dir.kubeconfig, component="node") as kube:
-        node = discover(data_dir, settings, kube, runtimes)
-        for pod in pods(data_dir.pods):
-            if identity := PodIdentity.recorded(pod.info):
-                node.identities.take(identity)
+        node = discover(data_dir, settings, kube, kept, runtimes)
+        recorded = [i for pod in pods(data_dir.pods) if (i := PodIdentity.recorded(pod.info))]
+        for identity in recorded:
+            node.identities.take(identity)
+        node.ports.adopt(recorded)
         port = node.metrics.serve(data_dir, node.cgroups.layout, settings.node.metrics_port)
         log.info("metrics at http://127.0.0.1:%d/metrics", port)
         agent = Agent(node)

@@ -18,6 +18,7 @@ from serving.embedded.kubelet.container.image_volumes import ImageVolumes
 from serving.embedded.kubelet.devices.mps import Mps, directory_of
 from serving.embedded.kubelet.metrics import NodeMetrics
 from serving.embedded.kubelet.pod.identities import Identities
+from serving.embedded.kubelet.pod.reserved_ports import ReservedPorts
 from serving.embedded.kubelet.resources.cgroups import Cgroups, detect
 from serving.embedded.kubelet.runtimes import LocalRuntime
 from serving.embedded.kubelet.spawning import can_notify_of_binds
@@ -27,6 +28,7 @@ from serving.kube import EventRecorder, Kube
 from serving.settings import NodeSettings, Settings
 from serving.system.isolation.seccomp import SystemCallFilter, system_call_filter
 from serving.system.isolation.user_ids import SYSTEM_USER, UserIds
+from serving.system.network.kept_sockets import KeptSockets
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Node:
     events: EventQueue
     cgroups: Cgroups
     identities: Identities
+    ports: ReservedPorts
     isolation: Isolation | None
     runtimes: Mapping[str, LocalRuntime]
     """The local runtimes, by image."""
@@ -117,8 +120,14 @@ def host_path_roots(text: str) -> tuple[str, ...]:
     return tuple(root for part in text.split(",") if (root := part.strip()))
 
 
-def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mapping[str, LocalRuntime]) -> Node:
-    """Return this machine as a node."""
+def discover(
+    data_dir: DataDir,
+    settings: Settings,
+    kube: Kube,
+    kept: KeptSockets,
+    runtimes: Mapping[str, LocalRuntime],
+) -> Node:
+    """Return this machine as a node; `kept` are the last agent's sockets."""
     cgroups = detect(settings.node.pod_pids_limit)
     isolation = detect_isolation(data_dir)
     return Node(
@@ -128,6 +137,7 @@ def discover(data_dir: DataDir, settings: Settings, kube: Kube, runtimes: Mappin
         events=EventQueue(EventRecorder(kube, "node")),
         cgroups=cgroups,
         identities=Identities(settings.node.pod_network, isolation.user_ids if isolation else None),
+        ports=ReservedPorts(kept),
         isolation=isolation,
         runtimes=runtimes,
         zygotes=ZygotePool(data_dir.zygotes, cgroups, runtimes),

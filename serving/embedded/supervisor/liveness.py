@@ -1,27 +1,50 @@
-"""Asks components whether their event loops run, over a Unix socket of each; a hung process cannot answer."""
+"""Asks components whether their event loops run, over a Unix socket of each; a hung process cannot answer.
+
+With each answer a component passes the sockets that the supervisor keeps for its successor, as systemd's
+descriptor store does. Whoever connects gets them: only the owner of the data directory reaches the socket.
+"""
 
 import asyncio
 import contextlib
 import logging
+import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from serving.system.network import sockets
+from serving.system.network import kept_sockets, sockets
 
 log = logging.getLogger(__name__)
 
 _ANSWER = b"ok\n"
 
 
+class Answer(NamedTuple):
+    """The answer of a component."""
+
+    descriptors: list[int]
+    """Of the sockets to keep; the receiver closes them."""
+    is_complete: bool
+    """Whether these are all that the component has passed: this process had room for them."""
+
+
 @contextlib.asynccontextmanager
-async def answering(path: Path) -> AsyncIterator[None]:
-    """Answer on this event loop while the block runs; on a full disk there is no socket, and no answer."""
+async def answering(path: Path, to_pass: Callable[[], Sequence[int]]) -> AsyncIterator[None]:
+    """Answer on this event loop while the block runs; on a full disk there is no socket, and no answer.
+
+    Args:
+        path: of the Unix socket.
+        to_pass: returns the descriptors that go with an answer.
+    """
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(_ANSWER)
-        with contextlib.suppress(ConnectionError):
-            await writer.drain()
+        accepted = writer.get_extra_info("socket").fileno()
+        with (
+            contextlib.suppress(OSError),  # the supervisor has gone, or there are no descriptors left
+            socket.fromfd(accepted, socket.AF_UNIX, socket.SOCK_STREAM) as connection,
+        ):
+            socket.send_fds(connection, [_ANSWER], to_pass())
         writer.close()
 
     path.unlink(missing_ok=True)  # noqa: ASYNC240 of a local file
@@ -41,15 +64,34 @@ async def answering(path: Path) -> AsyncIterator[None]:
         server.close()
 
 
-async def answers(path: Path, timeout: float) -> bool:
-    """Whether the process that listens at `path` answers within `timeout` seconds."""
+async def ask(path: Path, timeout: float) -> Answer | None:
+    """Return the answer of the process at `path`; None if there is none within `timeout` seconds."""
     try:
-        async with asyncio.timeout(timeout):
-            with sockets.short_path(path) as address:
-                reader, writer = await asyncio.open_unix_connection(address)
-            try:
-                return await reader.readline() == _ANSWER
-            finally:
-                writer.close()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(0)
+            async with asyncio.timeout(timeout):
+                with sockets.short_path(path) as address:
+                    await asyncio.get_running_loop().sock_connect(connection, address)
+                await _readable(connection)
+            return _received(connection)
     except (OSError, TimeoutError):
-        return False
+        return None
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(connection, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(connection)
+
+
+def _received(connection: socket.socket) -> Answer | None:
+    content, descriptors, flags, _ = socket.recv_fds(connection, len(_ANSWER), kept_sockets.MOST_PASSED)
+    if content != _ANSWER:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return None
+    return Answer(descriptors, is_complete=not flags & socket.MSG_CTRUNC)

@@ -20,6 +20,7 @@ from serving.embedded.supervisor import liveness, ownership, restart_policy
 from serving.embedded.supervisor.zygote import ComponentZygote
 from serving.settings import SupervisorSettings
 from serving.system import locks, processes, run_files
+from serving.system.network.kept_sockets import KeptSockets
 from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def owned(data_dir: DataDir) -> Iterator[None]:
 
 
 @dataclass
-class _Component:
+class Component:
     """The state of one component."""
 
     name: str
@@ -74,6 +75,17 @@ class _Component:
     """When its event loop answered last, on the monotonic clock; None before the first answer."""
     due: float = 0.0
     """When to start it, on the monotonic clock, while it does not run."""
+    kept: KeptSockets = field(default_factory=KeptSockets)
+    """The sockets of its last answer, for its successor."""
+
+    def note_answer(self, answer: liveness.Answer, asked: ProcessIdentity | None) -> None:
+        """Take over an answer of the process that was `asked`."""
+        if self.identity == asked:
+            self.answered = clock.monotonic()
+        if self.identity == asked and answer.is_complete:
+            self.kept.replace(answer.descriptors)
+        else:  # the last answer of a process that has ended, or a part: the other sockets are still needed
+            self.kept.join(answer.descriptors)
 
 
 class Supervisor:
@@ -93,7 +105,7 @@ class Supervisor:
         self._zygote = ComponentZygote(
             data_dir, arguments, settings, dict(os.environ if environment is None else environment)
         )
-        self._components = {name: _Component(name) for name in COMPONENTS}
+        self._components = {name: Component(name) for name in COMPONENTS}
         self.proven = False
         """Whether every component has been up once; from then on every one is restarted."""
 
@@ -140,19 +152,20 @@ class Supervisor:
                     await self._start(component)
             await asyncio.sleep(self._settings.poll_seconds)
 
-    def _is_hung(self, component: _Component, now: float) -> bool:
+    def _is_hung(self, component: Component, now: float) -> bool:
         return (
             restart_policy.is_hung(component.history, component.answered, now=now, settings=self._settings)
             and self._data_dir.liveness(component.name).exists()
         )  # it has none on a full disk
 
-    async def _ask(self, component: _Component) -> None:
+    async def _ask(self, component: Component) -> None:
         """Note when a component's event loop answers, until cancelled."""
         socket = self._data_dir.liveness(component.name)
         while True:
             identity = component.identity
-            if await liveness.answers(socket, self._settings.hang_seconds) and component.identity == identity:
-                component.answered = clock.monotonic()
+            answer = await liveness.ask(socket, self._settings.hang_seconds)
+            if answer is not None:
+                component.note_answer(answer, identity)
             await asyncio.sleep(self._settings.ask_seconds)
 
     def _excuse(self, seconds: float) -> None:
@@ -162,14 +175,14 @@ class Supervisor:
             if component.answered is not None:
                 component.answered += seconds
 
-    def _kill_hung(self, component: _Component) -> None:
+    def _kill_hung(self, component: Component) -> None:
         log.error("%s has hung: killed", component.name)
         assert component.identity is not None
         processes.send_signal(component.identity, signal.SIGKILL)
         component.answered = None
         component.history = restart_policy.started(component.history, clock.monotonic())
 
-    async def _note_end(self, component: _Component) -> None:
+    async def _note_end(self, component: Component) -> None:
         assert component.identity is not None
         code = await self._zygote.exit_status(component.identity)
         component.identity = None
@@ -185,14 +198,16 @@ class Supervisor:
                 component.history = history
                 component.due = now + delay
 
-    async def _start(self, component: _Component) -> None:
+    async def _start(self, component: Component) -> None:
         component.answered = None
         record = processes.read_running(self._data_dir.identity(component.name))
         if record is not None:
             component.identity = record[0]
         else:
             with self._open_log(component.name) as output:
-                forking = asyncio.ensure_future(self._zygote.fork(component.name, output))
+                forking = asyncio.ensure_future(
+                    self._zygote.fork(component.name, output, component.kept.to_pass())
+                )
                 try:
                     component.identity = await asyncio.shield(forking)
                 except OSError as error:  # a full process table: the other components serve meanwhile
@@ -204,7 +219,7 @@ class Supervisor:
                     raise
         component.history = restart_policy.started(component.history, clock.monotonic())
 
-    def _put_off(self, component: _Component, error: OSError) -> None:
+    def _put_off(self, component: Component, error: OSError) -> None:
         """Try a start again later, as after an end at once."""
         now = clock.monotonic()
         restart = restart_policy.failed_start(component.history, now=now, settings=self._settings)
@@ -238,7 +253,7 @@ class Supervisor:
             for name in names:
                 group.create_task(self._stop(self._components[name]))
 
-    async def _stop(self, component: _Component) -> None:
+    async def _stop(self, component: Component) -> None:
         if component.identity is None:
             return
         deadline = clock.monotonic() + self._settings.stop_seconds

@@ -51,8 +51,13 @@ class ComponentZygote:
         self._statuses: dict[int, asyncio.Future[int | None]] = {}
         """The exit status of each component that this zygote has forked, by pid; None if it ended first."""
 
-    async def fork(self, name: str, output: BinaryIO) -> ProcessIdentity:
-        """Start a component whose output goes to `output`.
+    async def fork(self, name: str, output: BinaryIO, kept: Sequence[int]) -> ProcessIdentity:
+        """Start a component.
+
+        Args:
+            name: of the component.
+            output: the file that its output goes to.
+            kept: descriptors of the sockets of its predecessor, at most `kept_sockets.MOST_PASSED`.
 
         Raises:
             OSError: no process can be made, or the zygote does not answer.
@@ -63,7 +68,7 @@ class ComponentZygote:
         self._answer = asyncio.get_running_loop().create_future()
         timeout = self._settings.hang_seconds if name in self._imported else self._settings.start_seconds
         try:
-            socket.send_fds(self._connection, [orjson.dumps({"start": name})], [output.fileno()])
+            socket.send_fds(self._connection, [orjson.dumps({"start": name})], [output.fileno(), *kept])
             answer = await asyncio.wait_for(self._answer, timeout)
         except TimeoutError as error:
             self.close()

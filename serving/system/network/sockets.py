@@ -7,6 +7,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from serving.system.network import unreachable
+
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
 GATEWAY_MARK = 0x534C57
@@ -90,6 +92,40 @@ def reserve(host: str, port: int, user: int | None = None) -> socket.socket:
         reserved.close()
         raise
     return reserved
+
+
+def keep_all_of_ipv6(port: int, user: int | None = None) -> socket.socket | None:
+    """Return a socket that keeps every process from a TCP port of all IPv6 addresses (`::`).
+
+    It completes `reserve` at an IPv4 address. A socket bound to `::` would get the connections to that
+    address, and Linux lets another user bind it by SO_REUSEPORT after a socket of that user with IPV6_V6ONLY
+    has been there: the kernel compares the second one with the first alone. Other IPv6 addresses are free.
+
+    Args:
+        port: its number.
+        user: the user id for which the port is kept, which only root may set; None for this process's.
+
+    Returns:
+        The socket, or None where the kernel has no IPv6.
+
+    Raises:
+        OSError: a process has the port of all IPv6 addresses.
+    """
+    try:
+        kept = socket.socket(socket.AF_INET6)
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            return None
+        raise
+    try:
+        if user is not None:
+            os.fchown(kept.fileno(), user, user)
+        kept.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        unreachable.bind(kept, port)
+    except OSError:
+        kept.close()
+        raise
+    return kept
 
 
 def mark(sock: socket.socket) -> None:

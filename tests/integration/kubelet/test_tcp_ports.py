@@ -5,8 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +15,7 @@ from serving.embedded.kubelet.records import PodDirectory
 from serving.kube import Kube
 from serving.resources import kinds, names
 from serving.system.network import sockets
+from tests.rig import port_thief
 from tests.rig.servers.node_process import (
     NodeProcess,
     is_ready,
@@ -97,6 +96,7 @@ print(json.dumps({
     'datagrams': bind((own, 18473), kind=socket.SOCK_DGRAM),
     'loopback': bind(('127.0.0.1', 18473)),
     'of ipv6 alone': bind(('::1', 18473), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), family=socket.AF_INET6),
+    'all of ipv6 alone': bind(('::', 18473), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), family=socket.AF_INET6).startswith('100::'),
     'undeclared': bind((own, 9090)),
     'not of this machine': bind(('192.0.2.1', 18473)),
     'mptcp': mptcp(),
@@ -138,26 +138,6 @@ def answer(address: str, *, marked: bool = False) -> str:
             return type(error).__name__
 
 
-THIEF = """
-import os, socket, sys
-os.setgroups([]); os.setresuid(65534, 65534, 65534)
-for host in (sys.argv[1], ''):
-    for options in ([], [socket.SO_REUSEADDR], [socket.SO_REUSEPORT], [socket.SO_REUSEADDR, socket.SO_REUSEPORT]):
-        thief = socket.socket()
-        for option in options: thief.setsockopt(socket.SOL_SOCKET, option, 1)
-        try: thief.bind((host, int(sys.argv[2])))
-        except OSError: continue
-        sys.exit(f'bound {host} with {options}')
-"""
-
-
-def steal(address: str) -> str:
-    """Return how another user could bind the port, or nothing."""
-    return subprocess.run(
-        [sys.executable, "-c", THIEF, address, str(PORT)], capture_output=True, text=True, check=False
-    ).stderr
-
-
 @pytest.mark.parametrize("program", SERVERS.values(), ids=SERVERS)
 async def test_server_gets_its_port_and_nobody_else_does_while_it_is_down(
     kube: Kube, node: NodeProcess, program: str
@@ -165,15 +145,13 @@ async def test_server_gets_its_port_and_nobody_else_does_while_it_is_down(
     async with running(kube, "serves", program, readinessProbe=READINESS) as stored:
         address = stored["status"]["podIP"]
         assert answer(address) == "mine"
-        assert steal(address) == ""
+        assert port_thief.ways_to_bind(address, PORT) == []
         directory = PodDirectory(node.data_dir.pods / stored["metadata"]["uid"])
         _, server = directory.run("main", 0).identities() or pytest.fail("the run has no process")
         os.kill(server.pid, signal.SIGKILL)
-        attempts = 0
-        while not is_restarted(await kube.get(kinds.POD, NAMESPACE, "serves")):
-            assert steal(address) == ""
-            attempts += 1
-        assert attempts
+        with port_thief.trying(address, PORT) as thief:
+            await until(kube, NAMESPACE, "serves", is_restarted)
+        assert thief.bound == {}
         assert answer(address) == "mine"
 
 
@@ -218,6 +196,7 @@ async def test_other_binds_are_those_of_the_kernel(kube: Kube, node: NodeProcess
             "datagrams": "own 18473",
             "loopback": "127.0.0.1 18473",
             "of ipv6 alone": "::1 18473",
+            "all of ipv6 alone": True,
             "undeclared": "own 9090",
             "not of this machine": "OSError Cannot assign requested address",
             "mptcp": "Protocol not supported",

@@ -21,6 +21,7 @@ from serving.kube import Kube, connect
 from serving.resources import kinds
 from serving.settings import DEFAULTS
 from serving.system import processes
+from serving.system.network.kept_sockets import KeptSockets
 from tests.rig.servers.preloaded import PreloadedProcess
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +64,9 @@ def run(root: Path) -> None:
     )
 
     async def main() -> None:
-        task = asyncio.ensure_future(agent.run(DataDir(root), replace(DEFAULTS, node=node), runtimes))
+        settings = replace(DEFAULTS, node=node)
+        running = agent.run(DataDir(root), settings, kept=KeptSockets(), runtimes=runtimes)
+        task = asyncio.ensure_future(running)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await task

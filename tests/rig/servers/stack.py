@@ -318,6 +318,10 @@ def settled(obj: Object) -> bool:
     )
 
 
+def is_ready(obj: Object) -> bool:
+    return ready(obj).get("status") == "True"
+
+
 def is_at_zero(obj: Object) -> bool:
     """Whether the newest spec is Ready without a replica."""
     return settled(obj) and ready(obj)["reason"] == "ScaledToZero"

@@ -15,7 +15,7 @@ import select
 import struct
 
 from serving.system.isolation import bind_notification
-from serving.system.network import socket_diag
+from serving.system.network import socket_diag, unreachable
 
 TYPE_CHECKING = False  # as type checkers read it; the module costs half a megabyte beside every replica
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ class PortBinder:
         Returns 0, the error number, or None if the kernel should execute the call.
         """
         try:
-            port = requested_port(call.address(), self._spec["address"])
+            address = call.address()
+            port = requested_port(address, self._spec["address"])
             if port is None or port not in self._spec["ports"]:
                 return None
             opened = call.open_socket()
@@ -113,7 +114,13 @@ class PortBinder:
             os.close(opened)
             return None  # not a socket
         try:
-            return self._bind_socket(bound, port) if _can_accept(bound) else None
+            if not _can_listen(bound):
+                return None
+            if bound.family == _socket.AF_INET6 and bound.getsockopt(
+                _socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY
+            ):
+                return _bind_all_of_ipv6(bound, port) if address[8:24] == bytes(16) else None
+            return self._bind_socket(bound, port)
         finally:
             bound.close()
 
@@ -130,17 +137,23 @@ class PortBinder:
         return 0
 
 
-def _can_accept(bound: _socket.socket) -> bool:
-    """Whether this is a TCP socket that could listen at an IPv4 address.
+def _bind_all_of_ipv6(bound: _socket.socket, port: int) -> int:
+    """Bind a socket of IPv6 alone where nobody reaches it: the node keeps the port of all IPv6 addresses.
+
+    Servers that listen at all of IPv4 and of IPv6 by two sockets, as nginx, would end with an error.
+    """
+    unreachable.bind(bound, port)
+    return 0
+
+
+def _can_listen(bound: _socket.socket) -> bool:
+    """Whether this is a TCP socket that could listen.
 
     A connected one could not; to close the shim's descriptor of it may take as long as its SO_LINGER.
     """
     if bound.family not in (_socket.AF_INET, _socket.AF_INET6) or bound.type != _socket.SOCK_STREAM:
         return False
-    if bound.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1) != bytes([_TCP_CLOSE]):
-        return False
-    is_ipv6 = bound.family == _socket.AF_INET6
-    return not (is_ipv6 and bound.getsockopt(_socket.IPPROTO_IPV6, _socket.IPV6_V6ONLY))
+    return bound.getsockopt(_socket.IPPROTO_TCP, _socket.TCP_INFO, 1) == bytes([_TCP_CLOSE])
 
 
 def accept_only(bound: _socket.socket, mark: int) -> None:

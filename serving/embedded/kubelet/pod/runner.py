@@ -21,7 +21,6 @@ from serving.embedded.kubelet.pod import status as pod_status
 from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
 from serving.embedded.kubelet.pod.containers import Containers
 from serving.embedded.kubelet.pod.lifecycle import Blocked
-from serving.embedded.kubelet.pod.reserved_ports import ReservedPorts
 from serving.embedded.kubelet.pod.status_writer import StatusWriter
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
@@ -53,7 +52,6 @@ class PodRunner:
         self._gone = asyncio.Event()
         """Set when the Pod no longer exists in the API, so that its end need not wait."""
         self._identity = PodIdentity("", None)
-        self._ports = ReservedPorts()
         self._seen_at = clock.now()
         self._starts: dict[str, start_trace.NodeStart] = {}
         """Starts by this runner of containers that are not ready yet."""
@@ -108,7 +106,6 @@ class PodRunner:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._ports.release()
 
     async def _bind(self) -> None:
         """Bind a Pod without a node to this one: the API deletes unbound Pods without a grace period."""
@@ -177,7 +174,7 @@ class PodRunner:
         """Keep other users from the Pod's address, where shims can bind it: as `ReservedPorts.reserve`."""
         if not self._node.binds_ports:
             return
-        self._ports.reserve(
+        self._node.ports.reserve(
             self._identity, tcp_ports.of_containers(self._containers.specs.values(), self._identity)
         )
 
@@ -303,6 +300,7 @@ class PodRunner:
         await stopping.remove(self._directory, self._node.cgroups, grace, self._gone)
         if self._identity.socket is not None:
             (self._node.data_dir.pod_sockets / self._identity.socket).unlink(missing_ok=True)
+        self._node.ports.release(self._identity)
         self._node.identities.release(self._identity)
         if any("image" in volume for volume in self.pod["spec"].get("volumes") or []):
             await self._node.images.release(self._uid)

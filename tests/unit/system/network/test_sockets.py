@@ -9,28 +9,14 @@ import sys
 import pytest
 
 from serving.system.network import sockets
+from tests.rig import port_thief
 
 HOST = "127.0.0.1"
 NOBODY = 65534
-BIND = """
-import os, socket, sys
-os.setuid(int(sys.argv[1]))
-for address in ("127.0.0.1", "0.0.0.0"):
-    for options in ((), (socket.SO_REUSEADDR,), (socket.SO_REUSEPORT,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)):
-        with socket.socket() as thief:
-            for option in options:
-                thief.setsockopt(socket.SOL_SOCKET, option, 1)
-            try:
-                thief.bind((address, int(sys.argv[2])))
-                thief.listen()
-            except OSError:
-                continue
-            print(address, options)
-"""
-"""Tries to take a port as another user, in every way, and prints what succeeds."""
 CAN_MARK = """
 import os, sys
 from serving.system.network import sockets
+from tests.rig import port_thief
 os.setuid(int(sys.argv[1]))
 print(sockets.can_mark())
 """
@@ -46,24 +32,35 @@ def listener(port: int) -> socket.socket:
     return made
 
 
-def taken_by_another_user(port: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", BIND, str(NOBODY), str(port)], capture_output=True, text=True, check=True
-    )
-    return done.stdout
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a process of another user")
+def test_reserved_port_is_kept_from_other_users_before_during_and_after_a_listener() -> None:
+    port = sockets.try_port("::", 0)
+    every_way = port_thief.ways_to_bind(HOST, port)
+    assert len(every_way) == 24, "the test cannot fail if nobody can bind the port"
+    with sockets.reserve(HOST, port), sockets.keep_all_of_ipv6(port) or contextlib.nullcontext():
+        assert port_thief.ways_to_bind(HOST, port) == []
+        with listener(port), socket.create_connection((HOST, port)):
+            assert port_thief.ways_to_bind(HOST, port) == []
+        assert port_thief.ways_to_bind(HOST, port) == []
+        with listener(port):
+            pass
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a process of another user")
-def test_reserved_port_is_kept_from_other_users_before_during_and_after_a_listener() -> None:
+def test_other_addresses_are_free_when_all_of_ipv6_is_kept() -> None:
     port = sockets.try_port(HOST, 0)
-    assert taken_by_another_user(port), "the test cannot fail if nobody can bind the port"
-    with sockets.reserve(HOST, port):
-        assert taken_by_another_user(port) == ""
-        with listener(port), socket.create_connection((HOST, port)):
-            assert taken_by_another_user(port) == ""
-        assert taken_by_another_user(port) == ""
-        with listener(port):
-            pass
+    with sockets.keep_all_of_ipv6(port) or contextlib.nullcontext():
+        for host in (HOST, "::1"):
+            with socket.create_server((host, port), family=sockets.family(host)):
+                pass
+
+
+def test_all_of_ipv6_cannot_be_kept_when_a_process_has_it() -> None:
+    with (
+        socket.create_server(("::", 0), family=socket.AF_INET6, reuse_port=True) as other,
+        pytest.raises(OSError, match="in use"),
+    ):
+        sockets.keep_all_of_ipv6(other.getsockname()[1])
 
 
 def test_reserved_port_refuses_connections_while_nobody_listens() -> None:
