@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
+from serving.planning.gpu.share import RenderedShare
 from serving.resources import names
 from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
@@ -134,7 +135,8 @@ def render(
     claim = None
     if share is not None:
         shared = gpu_pod.with_share(template, base, share)
-        template, base, claim = shared.template, shared.container, shared.claim
+        template, base, claim = shared.template, shared.container, shared.share.claim
+        _refuse_overrides(predictor.name, own, shared.share)
     containers = _merge_containers([base], own.containers, adds_arguments=engine is not None)
     template = {**template, "spec": {**template["spec"], "containers": containers}}
     name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
@@ -153,6 +155,13 @@ def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str
                 f"spec.predictors[name={predictor!r}].template.metadata.labels: {name!r} is Slipway's own",
             )
     return template.metadata.labels
+
+
+def _refuse_overrides(predictor: str, template: PredictorTemplate, share: RenderedShare) -> None:
+    for container in template.containers:
+        if container["name"] == CONTAINER:
+            path = f"spec.predictors[name={predictor!r}].template.containers[name={CONTAINER!r}]"
+            gpu_pod.refuse_override(share, container, path)
 
 
 def _pod_fields(template: PredictorTemplate) -> Object:
