@@ -115,7 +115,9 @@ class Sizer:
         held = self._stabilization.keep(now, replicas.desired, need.lasting, startup)
         if least == 0 and not _is_busy(load):
             need = idle_need(need, held, replicas, self.idle, self.config, now=now, startup=startup)
-            held = need.replicas
+            is_set = self.config.down.stabilization is not None
+            # A window that the spec sets lasts until the idle time is over, which removes all replicas.
+            held = min(held, replicas.desired) if is_set and need.replicas else need.replicas
         count, reason, message = self._limited(need, held, replicas.desired, now=now, least=least, most=most)
         if schedule and reason in ("MinReplicas", "MaxReplicas"):
             message += f" by the schedule {schedule}"
@@ -296,7 +298,7 @@ class Sizer:
         ):
             decisive = max(metric_needs, key=lambda need: need.needed or 0)
             needed = decisive.needed or 0
-            count = self._stabilization.keep_without_load(observation.now, needed, startup)
+            count = self._stabilization.keep_without_load(observation.now, desired, needed, startup)
             reason, message = "Metric", f"{decisive.metric}: {decisive.message}"
             if count > needed:
                 reason, message = "Held", held_message(needed, count)
