@@ -18,6 +18,7 @@ from autoscaler import backfill, desired_count, guards, metrics_page, other_writ
 from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
+from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.saver import StateSaver
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from autoscaler.signals import gauges as gauges_read
@@ -41,8 +42,6 @@ from serving.settings import ControllerSettings
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS = 5.0
-"""Seconds between readings of the gateways' pages; nearly every start takes longer."""
 QUICK_SECONDS = 1.0
 """Seconds between readings while a target with `idleSeconds` of less than `QUICK_BELOW` has replicas."""
 QUICK_BELOW = 10

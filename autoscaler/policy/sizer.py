@@ -23,8 +23,8 @@ from autoscaler.policy.startup import StartupTimes
 from autoscaler.policy.window import WindowMaximum
 from autoscaler.settings import DEFAULTS
 
-INTERVAL = 5.0
-"""Seconds between decisions: as often as load is read."""
+TICK_SECONDS = 5.0
+"""Seconds between readings of the load, and between decisions; nearly every start takes longer."""
 DRAIN_STARTS = 0.33
 """Start-up times in which ready replicas drain a backlog: additional replicas cost their start-up time, and
 all requests wait until then."""
@@ -67,7 +67,7 @@ _UNLIMITED = Capacity(1e12, 1e12)
 class Sizer:
     """Sizes one target."""
 
-    interval = INTERVAL
+    interval = TICK_SECONDS
 
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config

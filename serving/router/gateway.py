@@ -64,8 +64,8 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         errors.UserError: no Envoy for this platform, or the port is taken.
     """
     process = EnvoyProcess(data_dir, settings.gateway)
-    async with Admin(data_dir.gateway / "admin.sock") as admin:
-        server = DeltaXdsServer(data_dir.gateway, admin)
+    async with Admin(data_dir.admin_socket) as admin:
+        server = DeltaXdsServer(data_dir, admin)
         config = orjson.dumps(
             bootstrap(
                 settings.gateway,
@@ -93,7 +93,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
             ):
                 log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
                 gateway = Gateway(kube, server, collector, data_dir, settings)
-                envoy = EnvoySupervision(process, config, data_dir.gateway, gateway.report_envoy)
+                envoy = EnvoySupervision(process, config, data_dir, gateway.report_envoy)
                 group.create_task(envoy.run())
                 if settings.gateway.huge_pages:
                     group.create_task(keep_in_huge_pages(process))
@@ -113,7 +113,7 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     running = EnvoyProcess(data_dir, settings.gateway).running()
     if running is None:
         return
-    async with Admin(data_dir.gateway / "admin.sock") as admin:
+    async with Admin(data_dir.admin_socket) as admin:
         try:
             await admin.drain()
             await _until_idle(admin, settings.gateway.drain_seconds)

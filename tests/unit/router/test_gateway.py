@@ -39,7 +39,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[tuple[FakeKube, FakeEnvoy, as
     kube, envoy, settings = FakeKube(), FakeEnvoy(), settings_for_test()
     data_dir = DataDir(tmp_path)
     admin = FakeAdmin(envoy)
-    server = DeltaXdsServer(tmp_path, admin)  # type: ignore[arg-type]
+    server = DeltaXdsServer(data_dir, admin)  # type: ignore[arg-type]
     collector = StatisticsCollector("local", admin, EnvoyProcess(data_dir, settings.gateway))  # type: ignore[arg-type]
 
     async def answer() -> None:
