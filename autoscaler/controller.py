@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from autoscaler import backfill, desired_count, guards, metrics_page, other_writers, profiles, targets
+from autoscaler import backfill, guards, metrics_page, observed_count, other_writers, profiles, targets
 from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
@@ -251,7 +251,7 @@ class AutoscalerController:
     async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
         now, moment = clock.now().timestamp(), clock.monotonic()
         key = Key.of(autoscaler)
-        desired = desired_count.take(state, target.object, self._kube.field_manager, moment)
+        desired = observed_count.take(state, target.object, self._kube.field_manager, moment)
         counts = target.object.get("status") or {}
         state.pods = target.pods
         observed = state.starts.take(desired, counts.get("readyReplicas", 0), target.pods)
