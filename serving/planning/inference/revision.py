@@ -102,19 +102,12 @@ def render(
     Raises:
         errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`.
     """
-    status = model_version["status"]
-    version = model_version["metadata"]["name"]
-    labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
     own = predictor.template or PredictorTemplate()
+    version = model_version["metadata"]["name"]
     port = _served_port(framework, own.containers) if engine is None else ServedPort(engine.port)
-    env = {
-        names.MODEL_NAME_ENV: inference,
-        names.MODEL_VERSION_ENV: version,
-        names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
-        names.MODEL_DIGEST_ENV: status["digest"],
-    }
     server = _runtime(framework, predictor, port) if engine is None else _engine(engine, predictor)
-    base = _container(server, env, predictor, port=port)
+    base = _container(server, _model_variables(inference, model_version), predictor, port=port)
+    labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
     template: Object = {
         "metadata": {
             "labels": {**_own_labels(predictor.name, own), **labels},
@@ -124,12 +117,7 @@ def render(
                 names.MODEL_VERSION_ANNOTATION: version,
             },
         },
-        "spec": {
-            **_pod_fields(own),
-            "volumes": [
-                {"name": "model", "image": {"reference": status["image"], "pullPolicy": "IfNotPresent"}}
-            ],
-        },
+        "spec": {**_pod_fields(own), "volumes": [_model_volume(model_version)]},
     }
     share = predictor.resources.gpu
     claim = None
@@ -145,6 +133,20 @@ def render(
     meta = {**template["metadata"], "labels": {**template["metadata"]["labels"], names.REVISION_LABEL: name}}
     paths = _probe_paths(inference, framework, containers[0], port, engine)
     return Revision(name, predictor.name, version, port, {**template, "metadata": meta}, paths, claim)
+
+
+def _model_variables(inference: str, model_version: Mapping[str, Any]) -> Mapping[str, str]:
+    return {
+        names.MODEL_NAME_ENV: inference,
+        names.MODEL_VERSION_ENV: model_version["metadata"]["name"],
+        names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
+        names.MODEL_DIGEST_ENV: model_version["status"]["digest"],
+    }
+
+
+def _model_volume(model_version: Mapping[str, Any]) -> Object:
+    image = {"reference": model_version["status"]["image"], "pullPolicy": "IfNotPresent"}
+    return {"name": "model", "image": image}
 
 
 def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str]:
