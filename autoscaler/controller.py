@@ -14,10 +14,11 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from autoscaler import backfill, desired_count, guards, metrics_page, other_writers, profiles, targets
+from autoscaler import backfill, guards, metrics_page, observed_count, other_writers, profiles, targets
 from autoscaler.fitting import Fitting
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
+from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.saver import StateSaver
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from autoscaler.signals import gauges as gauges_read
@@ -41,8 +42,6 @@ from serving.settings import ControllerSettings
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS = 5.0
-"""Seconds between readings of the gateways' pages; nearly every start takes longer."""
 QUICK_SECONDS = 1.0
 """Seconds between readings while a target with `idleSeconds` of less than `QUICK_BELOW` has replicas."""
 QUICK_BELOW = 10
@@ -252,7 +251,7 @@ class AutoscalerController:
     async def _size(self, autoscaler: Object, target: ScaleTarget, state: TargetState) -> None:
         now, moment = clock.now().timestamp(), clock.monotonic()
         key = Key.of(autoscaler)
-        desired = desired_count.take(state, target.object, self._kube.field_manager, moment)
+        desired = observed_count.take(state, target.object, self._kube.field_manager, moment)
         counts = target.object.get("status") or {}
         state.pods = target.pods
         observed = state.starts.take(desired, counts.get("readyReplicas", 0), target.pods)

@@ -21,6 +21,7 @@ from autoscaler.forecast.history import MOST
 from autoscaler.forecast.profile import BIN
 from autoscaler.observation import Capacity, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
+from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.signals.board import Board, Reading
 from autoscaler.signals.exposition import Parser, Target
 from autoscaler.target_state import TargetState
@@ -38,7 +39,6 @@ from serving.router.metrics.page import (
 SERVICES = 1_000
 QUICK_SERVICES = 200
 TICKS = 60
-TICK_SECONDS = 5.0
 START = 1_763_000_000.0
 BAR_MILLISECONDS = 5.0
 """For one service, signals included."""

@@ -18,9 +18,9 @@ import itertools  # noqa: E402
 import numpy as np  # noqa: E402
 from rig.harness import Bar, Interval, at_most, interval, report  # noqa: E402
 
-from tuner.search.decide import decide  # noqa: E402
 from tuner.search.decision import Explore  # noqa: E402
 from tuner.search.problem import Budget, Earlier, Observation, Problem  # noqa: E402
+from tuner.search.step import decide  # noqa: E402
 from tuner.settings import SearchSettings  # noqa: E402
 
 AXES = {100: (4, 5, 5), 1_000: (10, 10, 10), 100_000: (10, 10, 10, 10, 10)}

@@ -137,6 +137,11 @@ class DataDir:
         return self.root / "gateway"
 
     @property
+    def admin_socket(self) -> Path:
+        """Unix socket of Envoy's admin interface."""
+        return self.gateway / "admin.sock"
+
+    @property
     def probe_socket(self) -> Path:
         """Unix socket of the gateway's private listener, where /NAMESPACE/BACKEND/... reaches one backend."""
         return self.gateway / "probe.sock"

@@ -27,6 +27,8 @@ from serving.units import (
 GROUP = "slipway.dev"
 VERSION = "v1alpha1"
 FIELD_MANAGER_PREFIX = "slipway-"
+BACKLOG = 2048
+"""Connections that wait for accept on a listener, as uvicorn's."""
 
 
 class Section:
@@ -372,7 +374,7 @@ class RuntimeSettings(Section):
     inline_seconds: Seconds = 0.002
     """A prediction that is expected to take less runs on the event loop: a thread costs 0.5 ms at the median,
     and health checks can wait this long."""
-    waiting: Count = 2048
+    waiting: Count = BACKLOG
     """Requests that wait for a batch: as many as connections that wait for accept, and more than a replica
     that keeps up ever has. Further requests get 503 with Retry-After."""
     sequences: Count = 64
@@ -396,7 +398,7 @@ class RuntimeSettings(Section):
     that the replica ends, and after `upstream_idle_seconds` in any case."""
     grace_seconds: Seconds = 24.0
     """Longest wait for requests in flight after that; all three together are below the Pod's 30 s."""
-    backlog: Count = 2048
+    backlog: Count = BACKLOG
     """Connections that wait for accept, as uvicorn's."""
 
 

@@ -38,7 +38,7 @@ _ASPECTS = {"TargetInvalid": planning.TARGET_READY, "AlgorithmMissing": planning
 
 
 class Decide(Protocol):
-    """`tuner.search.decide.decide`, or its replacement in a test."""
+    """`tuner.search.step.decide`, or its replacement in a test."""
 
     def __call__(
         self,

@@ -23,18 +23,18 @@ from autoscaler.policy.startup import StartupTimes
 from autoscaler.policy.window import WindowMaximum
 from autoscaler.settings import DEFAULTS
 
-INTERVAL = 5.0
-"""Seconds between decisions: as often as load is read."""
-DRAIN_STARTS = 0.33
-"""Start-up times in which ready replicas drain a backlog: additional replicas cost their start-up time, and
-all requests wait until then."""
-SHORTEST_DRAIN = 10.0
+TICK_SECONDS = 5.0
+"""Seconds between readings of the load, and between decisions; nearly every start takes longer."""
+CATCH_UP_STARTS = 0.33
+"""Start-up times in which ready replicas catch up with a backlog: additional replicas cost their start-up
+time, and all requests wait until then."""
+SHORTEST_CATCH_UP = 10.0
 """Seconds: two decisions."""
-DRAIN_SECONDS = 15.0
+CATCH_UP_SECONDS = 15.0
 """Seconds for which replicas for a backlog are held: three readings."""
-MOST_DRAIN = 0.45
+MOST_CATCH_UP = 0.45
 """Replicas for a backlog, relative to those for the load: slow starts do not wind up the count."""
-LEAST_DRAIN = 2.0
+LEAST_CATCH_UP = 2.0
 """Replicas that a backlog may always have: a share of few replicas is less than one."""
 QUEUE_SHARE = 0.6
 """Share of the risk for random waits, by queueing theory. Loads of 1, 3 and 10 slots need 3, 6 and 15 slots;
@@ -67,7 +67,7 @@ _UNLIMITED = Capacity(1e12, 1e12)
 class Sizer:
     """Sizes one target."""
 
-    interval = INTERVAL
+    interval = TICK_SECONDS
 
     def __init__(self, config: PolicyConfig) -> None:
         self.config = config
@@ -80,7 +80,7 @@ class Sizer:
         self._risk_factor = 1.0
         """Factor of the configured risk at the current number of replicas."""
         self._stabilization = Stabilization(config.down.stabilization)
-        self._drained = WindowMaximum(DRAIN_SECONDS)
+        self._catching_up = WindowMaximum(CATCH_UP_SECONDS)
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
         self._load: Load | None = None
@@ -115,7 +115,9 @@ class Sizer:
         held = self._stabilization.keep(now, replicas.desired, need.lasting, startup)
         if least == 0 and not _is_busy(load):
             need = idle_need(need, held, replicas, self.idle, self.config, now=now, startup=startup)
-            held = need.replicas
+            is_set = self.config.down.stabilization is not None
+            # A window that the spec sets lasts until the idle time is over, which removes all replicas.
+            held = min(held, replicas.desired) if is_set and need.replicas else need.replicas
         count, reason, message = self._limited(need, held, replicas.desired, now=now, least=least, most=most)
         if schedule and reason in ("MinReplicas", "MaxReplicas"):
             message += f" by the schedule {schedule}"
@@ -215,19 +217,19 @@ class Sizer:
         base = max(math.ceil(rate / capacity.rate - TOLERANCE), self._queued(band.median, capacity), 0)
         waiting = max(load.in_flight - replicas.ready * capacity.concurrency, 0.0) + load.held
         behind = self._behind(load, capacity, replicas, now=now, waiting=waiting, startup=startup)
-        seconds = max(DRAIN_STARTS * startup, SHORTEST_DRAIN)
+        seconds = max(CATCH_UP_STARTS * startup, SHORTEST_CATCH_UP)
         least = max(last, self.forecaster.risen(horizon)) / capacity.rate
         is_behind = waiting * self._work_per_request > rate * self.forecaster.wait
-        most = MOST_DRAIN * least * DEFAULTS.risk / self.config.risk
+        most = MOST_CATCH_UP * least * DEFAULTS.risk / self.config.risk
         if is_behind:
-            most = max(most, LEAST_DRAIN)
-        drain = min(behind / capacity.rate / seconds, most)
+            most = max(most, LEAST_CATCH_UP)
+        extra = min(behind / capacity.rate / seconds, most)
         if is_behind:
             # Replicas that are there go on working off a backlog that needs no further start.
-            drain = max(drain, min(replicas.desired - least, most))
-        self._drained.add(now, math.ceil(least + drain - TOLERANCE))
-        # Ready replicas and requests are counted at different moments: a drain lasts for some readings.
-        count = max(self._drained.since(now, DRAIN_SECONDS), base)
+            extra = max(extra, min(replicas.desired - least, most))
+        self._catching_up.add(now, math.ceil(least + extra - TOLERANCE))
+        # Ready replicas and requests are counted at different moments: the backlog lasts for some readings.
+        count = max(self._catching_up.since(now, CATCH_UP_SECONDS), base)
         if _is_busy(load):
             count = max(count, 1)
         if count > base:
@@ -296,7 +298,7 @@ class Sizer:
         ):
             decisive = max(metric_needs, key=lambda need: need.needed or 0)
             needed = decisive.needed or 0
-            count = self._stabilization.keep_without_load(observation.now, needed, startup)
+            count = self._stabilization.keep_without_load(observation.now, desired, needed, startup)
             reason, message = "Metric", f"{decisive.metric}: {decisive.message}"
             if count > needed:
                 reason, message = "Held", held_message(needed, count)

@@ -41,11 +41,7 @@ class Stabilization:
 
     def keep(self, now: float, desired: int, lasting: int, startup: float) -> int:
         """Add the need of now, and return the replicas to keep; a small fall is answered much later."""
-        if self._clock_jumped or self._needs.knows_none(now):
-            # The controller has just started, or the clock jumped: the count that is there is a need of now.
-            self._needs.add(now, desired)
-            self._clock_jumped = False
-        self._needs.add(now, lasting)
+        self._add(now, desired, lasting)
         if self._seconds is not None:
             return self._needs.since(now, self._seconds)
         window = max(HOLD_SECONDS, HOLD_STARTS * startup)
@@ -54,10 +50,18 @@ class Stabilization:
             return needed
         return max(needed, min(self._needs.since(now, SLOW_WINDOWS * window), desired))
 
-    def keep_without_load(self, now: float, needed: int, startup: float) -> int:
+    def keep_without_load(self, now: float, desired: int, needed: int, startup: float) -> int:
         """Add a need of metrics while the load is unknown, and return the replicas to keep."""
+        self._add(now, desired, needed)
+        window = max(HOLD_SECONDS, startup) if self._seconds is None else self._seconds
+        return self._needs.since(now, window)
+
+    def _add(self, now: float, desired: int, needed: int) -> None:
+        if self._clock_jumped or self._needs.knows_none(now):
+            # The controller has just started, or the clock jumped: the count that is there is a need of now.
+            self._needs.add(now, desired)
+            self._clock_jumped = False
         self._needs.add(now, needed)
-        return max(self._needs.since(now, max(HOLD_SECONDS, startup)), needed)
 
 
 def with_rise_step(need: Need, desired: int) -> Need:

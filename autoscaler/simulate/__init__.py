@@ -1,1 +1,1 @@
-"""Scaling policies against recorded load: traces, replicas that start slowly, late signals, scores. Pure."""
+"""Scaling policies against recorded load: traces, replicas that start slowly, late readings, scores. Pure."""

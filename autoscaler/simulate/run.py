@@ -1,4 +1,4 @@
-"""One run of one policy on one workload: the loop between plant, signals, policy and replicas. Pure."""
+"""One run of one policy on one workload: the loop between plant, readings, policy and replicas. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,11 +8,11 @@ import numpy as np
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Load, Observation, Replicas
+from autoscaler.simulate.delivery import Delivery, Readings, readings
 from autoscaler.simulate.plant import Plant, PlantCounts, Waits
 from autoscaler.simulate.policy import UTILISATION, WAITING, Policy
 from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.pool import Pool
-from autoscaler.simulate.signals import Readings, Signals, readings
 from autoscaler.simulate.startup import Startup
 from autoscaler.simulate.workloads.workload import Workload
 
@@ -62,7 +62,7 @@ def run(
     *,
     limit: int,
     seed: int,
-    signals: Signals | None = None,
+    delivery: Delivery | None = None,
     timeline: bool = False,
 ) -> Run:
     """Run a new policy on the workload; the same seed gives every policy the same starts and readings.
@@ -73,11 +73,11 @@ def run(
         build: makes the policy.
         limit: most replicas; usually `workload.limit()`.
         seed: of start-up times and readings.
-        signals: delays and losses of readings; None: the protocol's, with the workload's outages.
+        delivery: delays and losses of readings; None: the protocol's, with the workload's outages.
         timeline: whether decisions are kept for a page.
     """
     streams = np.random.default_rng((seed, 17)).spawn(2)
-    given = signals or Signals(outages=workload.outages)
+    given = delivery or Delivery(outages=workload.outages)
     loop = _Loop(
         workload=workload,
         plant=workload.plant(),
@@ -101,9 +101,9 @@ class _Loop:
     every: int
     """Seconds between the points of the timeline; 0: no timeline."""
     prompt: bool = False
-    """See `Signals.prompt`."""
+    """See `Delivery.prompt`."""
     steady: float = 0.0
-    """See `Signals.steady`."""
+    """See `Delivery.steady`."""
     _reason: str = ""
     """Reason of the last decision."""
     _decided: float = 0.0

@@ -17,6 +17,7 @@ from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.cli.weights import Amounts, parse, resolved
 from serving.resources import conditions, kinds
+from serving.resources.traffic_split import DEFAULT_WEIGHT
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -78,7 +79,8 @@ def patch(obj: Mapping[str, Any], amounts: Amounts) -> list[dict[str, Any]]:
             f"its arms are {', '.join(arms)}"
         )
     current = {
-        predictor["name"]: predictor.get("trafficWeight", 1) for predictor in obj["spec"]["predictors"]
+        predictor["name"]: predictor.get("trafficWeight", DEFAULT_WEIGHT)
+        for predictor in obj["spec"]["predictors"]
     }
     operations: list[dict[str, Any]] = []
     for arm, weight in resolved(current, amounts).items():
@@ -120,10 +122,10 @@ async def accepted(kube: "Kube", obj: Mapping[str, Any], timeout: float) -> dict
 
 def _show(obj: Mapping[str, Any]) -> None:
     served = {p["name"]: p.get("trafficPercent") for p in (obj.get("status") or {}).get("predictors") or []}
-    total = sum(p.get("trafficWeight", 1) for p in obj["spec"]["predictors"]) or 1
+    total = sum(p.get("trafficWeight", DEFAULT_WEIGHT) for p in obj["spec"]["predictors"]) or 1
     rows = []
     for predictor in obj["spec"]["predictors"]:
-        weight, percent = predictor.get("trafficWeight", 1), served.get(predictor["name"])
+        weight, percent = predictor.get("trafficWeight", DEFAULT_WEIGHT), served.get(predictor["name"])
         rows.append(
             [
                 predictor["name"],

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from serving import errors
+from serving.resources.traffic_split import HEAVIEST_WEIGHT
 
-HEAVIEST = 1_000_000
-"""The bound of `trafficWeight` in the schema of an Inference."""
 Amounts = Mapping[str, int] | Mapping[str, Fraction]
 """By arm: whole weights, or shares in percent."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,4})?)%", re.ASCII)
@@ -42,9 +41,9 @@ def parse(words: Sequence[str]) -> Amounts:
 
 def _weight(arm: str, digits: str) -> int:
     significant = digits.lstrip("0") or "0"
-    if len(significant) > len(str(HEAVIEST)) or int(significant) > HEAVIEST:
+    if len(significant) > len(str(HEAVIEST_WEIGHT)) or int(significant) > HEAVIEST_WEIGHT:
         raise errors.UserError(
-            f"trafficWeight of {arm} must be at most {HEAVIEST}, got {significant[:40]}; "
+            f"trafficWeight of {arm} must be at most {HEAVIEST_WEIGHT}, got {significant[:40]}; "
             "weights are relative to their sum"
         )
     return int(significant)
@@ -82,7 +81,7 @@ def resolved(current: Mapping[str, int], amounts: Amounts) -> dict[str, int]:
 
 def _whole(shares: Mapping[str, Fraction], unit: Fraction) -> dict[str, int]:
     """Return whole weights in the proportion of the shares; of `unit` for 1 % where that is exact."""
-    if any((share * unit).denominator > 1 or share * unit > HEAVIEST for share in shares.values()):
+    if any((share * unit).denominator > 1 or share * unit > HEAVIEST_WEIGHT for share in shares.values()):
         unit = Fraction(math.lcm(*(share.denominator for share in shares.values())))
-    unit = min(unit, HEAVIEST / max(shares.values()))
+    unit = min(unit, HEAVIEST_WEIGHT / max(shares.values()))
     return {arm: max(round(share * unit), 1) if share else 0 for arm, share in shares.items()}

@@ -135,7 +135,7 @@ class InferenceController:
         return planner.plan(self._observe(inference, refused), clock.rfc3339(clock.now()))
 
     async def _act(self, inference: Object, plan: InferencePlan, refused: dict[str, str]) -> bool:
-        """Do the plan's writes; False if the API rejected a revision, so that another plan is needed.
+        """Do the plan's writes; False if the API cannot have a revision, so that another plan is needed.
 
         Users' containers are validated only when a Deployment has them, and one arm's mistake must not block
         the others.
@@ -147,8 +147,8 @@ class InferenceController:
                 case Ensure():
                     try:
                         await self._ensure(inference, action)
-                    except errors.ApiError as error:
-                        if action.kind is not kinds.DEPLOYMENT or error.code not in _REFUSALS:
+                    except (errors.ApiError, errors.Permanent) as error:
+                        if not _is_refusal(action, error):
                             raise
                         refused[action.object["metadata"]["name"]] = str(error)
                         return False
@@ -224,7 +224,11 @@ class InferenceController:
         self._cache.wrote(action.kind, await self._kube.apply(action.kind, action.object))
 
     async def _claim(self, template: Object) -> None:
-        """Create the ResourceClaimTemplate of a revision; one with the revision's name is equal to it."""
+        """Create the ResourceClaimTemplate of a revision; one with the revision's name is equal to it.
+
+        Raises:
+            errors.Permanent: `RevisionRefused`, the API has no such kind.
+        """
         try:
             await self._kube.create(kinds.RESOURCE_CLAIM_TEMPLATE, template)
         except errors.AlreadyExists:
@@ -234,7 +238,7 @@ class InferenceController:
                 "the GPU mechanism dra needs ResourceClaimTemplates (resource.k8s.io/v1),"
                 " which this API lacks"
             )
-            raise errors.Invalid(422, "Invalid", message) from error
+            raise errors.Permanent("RevisionRefused", message) from error
 
     async def _refuse_foreign(self, inference: Object, action: Ensure, existing: Object) -> None:
         """Raise if the object has another owner; one without an owner (it was orphaned) is adopted."""
@@ -299,6 +303,13 @@ class InferenceController:
     def _add_all(self) -> None:
         for inference in self._inferences:
             self._loop.add(Key.of(inference))
+
+
+def _is_refusal(action: Ensure, error: errors.ApiError | errors.Permanent) -> bool:
+    """Whether the API can have no such revision."""
+    if isinstance(error, errors.Permanent):
+        return True
+    return action.kind is kinds.DEPLOYMENT and error.code in _REFUSALS
 
 
 def _user_metadata(inference: Object) -> Object:

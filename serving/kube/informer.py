@@ -6,10 +6,11 @@ these. A write over another one is refused (compare-and-swap) and repeated from 
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from serving import errors
+from serving import clock, errors
 from serving.kube.client import Kube, WatchEvent
 from serving.objects import Object
 from serving.resources.kinds import Kind
@@ -35,6 +36,33 @@ class Key(NamedTuple):
 
 Handler = Callable[[Object | None, Object | None], None]
 """Called with (before, after); None stands for an object that does not exist."""
+
+PAUSE_BASE_SECONDS = 0.05
+"""First pause before the next watch; it doubles. A restarted API listens after a tenth of a second."""
+PAUSE_CAP_SECONDS = 1.0
+"""Longest pause: changes wait for it once the API is back."""
+PAUSE_JITTER = 0.5
+"""Share of a pause that is random: clients of an API that restarts do not all return at one moment."""
+LASTING_SECONDS = 1.0
+"""Age from which a watch counts as successful: with `PAUSE_CAP_SECONDS`, a server that ends every watch gets
+at most about one request per second."""
+
+
+class WatchPauses:
+    """The pauses between the watches of one informer: none after a watch that lasted, else exponential."""
+
+    def __init__(self) -> None:
+        self._next = PAUSE_BASE_SECONDS
+
+    def after(self, lasted: float, *, failed: bool) -> float:
+        """Return the seconds to wait after a watch of `lasted` seconds; `failed` if an error ended it."""
+        if lasted >= LASTING_SECONDS:
+            self._next = PAUSE_BASE_SECONDS
+            if not failed:
+                return 0.0
+        pause = self._next * random.uniform(1 - PAUSE_JITTER, 1)  # noqa: S311
+        self._next = min(self._next * 2, PAUSE_CAP_SECONDS)
+        return pause
 
 
 class Informer:
@@ -89,33 +117,39 @@ class Informer:
         return iter(list(self.items.values()))
 
     async def run(self) -> None:
-        """List and watch until cancelled; errors are retried with back-off."""
-        delay = 0.05
+        """List and watch until cancelled, with back-off after errors and after watches that end early."""
+        pauses = WatchPauses()
         version = ""
         while True:
+            began = clock.monotonic()
+            failed = False
             try:
                 if not version:
                     version = await self._list()
                     self.synced.set()
+                    began = clock.monotonic()  # a long list is no watch that lasted
                 async for event in self._watch(version):
-                    delay = 0.05
                     version = event.object["metadata"]["resourceVersion"]
                     self._resource_version = int(version)
                     if event.type == "DELETED":
                         self._store(Key.of(event.object), None)
                     elif event.type != "BOOKMARK":
                         self._store(Key.of(event.object), event.object)
-            except errors.Gone:
+                ended = "the server ended it"
+            except errors.Gone as error:
                 version = ""
+                ended = str(error)
             except (errors.Unavailable, errors.ApiError) as error:
-                log.info("watch %s: %s; again in %.2f s", self.kind.plural, error, delay)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 1.0)
+                failed = True
+                ended = str(error)
             except (KeyError, ValueError) as error:
                 log.warning("watch %s: malformed response: %r; listing again", self.kind.plural, error)
                 version = ""
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 1.0)
+                failed = True
+                ended = repr(error)
+            if pause := pauses.after(clock.monotonic() - began, failed=failed):
+                log.info("watch %s: %s; again in %.2f s", self.kind.plural, ended, pause)
+                await asyncio.sleep(pause)
 
     def _watch(self, version: str) -> AsyncIterator[WatchEvent]:
         return self._kube.watch(self.kind, self._namespace, version, labels=self._labels, fields=self._fields)
@@ -144,5 +178,11 @@ class Informer:
         else:
             self.items[key] = after
         if before is not None or after is not None:
-            for handler in self._handlers:
+            self._notify(key, before, after)
+
+    def _notify(self, key: Key, before: Object | None, after: Object | None) -> None:
+        for handler in self._handlers:
+            try:
                 handler(before, after)
+            except Exception:  # a bug in one handler must not hide the change from the others
+                log.exception("handler of %s %s", self.kind.plural, key)

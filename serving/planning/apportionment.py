@@ -5,8 +5,7 @@ Traffic is apportioned to the 10,000 units of a Route's hash ring.
 
 from collections.abc import Mapping
 
-RING_UNITS = 10_000
-"""Units of a Route's hash ring, to which the sizes of its segments sum: 0.01 % is the smallest share."""
+from serving.resources.traffic_split import RING_UNITS
 
 
 def apportion(weights: Mapping[str, int], units: int = RING_UNITS) -> dict[str, int]:

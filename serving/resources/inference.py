@@ -17,6 +17,7 @@ from serving.resources.base import (
     rules,
 )
 from serving.resources.routing import PredictorRouting, Routing
+from serving.resources.traffic_split import DEFAULT_WEIGHT, HEAVIEST_WEIGHT
 
 OWN_FRAMEWORKS = ("sklearn", "pytorch", "transformers", "custom")
 """Those that Slipway's runtimes serve, and `custom`."""
@@ -219,8 +220,9 @@ class Predictor(Base):
     name: Annotated[Name, Field(max_length=30)]
     model_version: Annotated[Name, Field(description="A ModelVersion of this namespace.")]
     traffic_weight: Annotated[
-        int, Field(ge=0, le=1_000_000, description="Share of traffic, relative to the sum of all weights.")
-    ] = 1
+        int,
+        Field(ge=0, le=HEAVIEST_WEIGHT, description="Share of traffic, relative to the sum of all weights."),
+    ] = DEFAULT_WEIGHT
     resources: Resources = Resources()
     batching: BatchingSpec | None = None
     auto_scale: AutoScale = AutoScale()

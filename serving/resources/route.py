@@ -6,6 +6,7 @@ from pydantic import Field
 
 from serving.resources.base import ATOMIC, Base, Conditions, Name, list_map, rules
 from serving.resources.routing import AnswerTimeout, Ejection, Limits, Retries, Timeouts
+from serving.resources.traffic_split import RING_UNITS
 
 
 class RouteBackend(Base):
@@ -54,7 +55,7 @@ class RouteSegment(Base):
     """
 
     backend: Name
-    size: Annotated[int, Field(ge=1, le=10_000)]
+    size: Annotated[int, Field(ge=1, le=RING_UNITS)]
 
 
 class StickySpec(Base):

@@ -37,6 +37,7 @@ from serving.router.prober import CandidateProbes, Prober
 from serving.router.route_status import RouteStatusWriter
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer, Rejected
+from serving.router.xds.session import TYPES
 from serving.settings import Settings
 from serving.system import processes
 from serving.system.network import sockets
@@ -63,8 +64,8 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         errors.UserError: no Envoy for this platform, or the port is taken.
     """
     process = EnvoyProcess(data_dir, settings.gateway)
-    async with Admin(data_dir.gateway / "admin.sock") as admin:
-        server = DeltaXdsServer(data_dir.gateway, admin)
+    async with Admin(data_dir.admin_socket) as admin:
+        server = DeltaXdsServer(data_dir, admin)
         config = orjson.dumps(
             bootstrap(
                 settings.gateway,
@@ -92,7 +93,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
             ):
                 log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
                 gateway = Gateway(kube, server, collector, data_dir, settings)
-                envoy = EnvoySupervision(process, config, data_dir.gateway, gateway.report_envoy)
+                envoy = EnvoySupervision(process, config, data_dir, gateway.report_envoy)
                 group.create_task(envoy.run())
                 if settings.gateway.huge_pages:
                     group.create_task(keep_in_huge_pages(process))
@@ -112,7 +113,7 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     running = EnvoyProcess(data_dir, settings.gateway).running()
     if running is None:
         return
-    async with Admin(data_dir.gateway / "admin.sock") as admin:
+    async with Admin(data_dir.admin_socket) as admin:
         try:
             await admin.drain()
             await _until_idle(admin, settings.gateway.drain_seconds)
@@ -266,26 +267,47 @@ class Gateway:
         """Return to the accepted plan and try one change at a time, so that only the rejected one fails."""
         accepted = self._accepted
         tried = self._table.services
-        suspects = [Key(*key) for key in sorted({*accepted, *tried}) if accepted.get(key) != tried.get(key)]
+        changed = [key for key in {*accepted, *tried} if accepted.get(key) != tried.get(key)]
+        suspects = [Key(*key) for key in sorted(changed, reverse=True)]
         log.error("Envoy rejected an update of %d services: %s", len(suspects), reason)
         for key in suspects:
             self._put(key, accepted.get(key))
-        self._set_target()
-        await self._wait_accepted()
-        for key in suspects:
+        failure = await self._resend()
+        while suspects and not failure:
+            key = suspects.pop()
             service = self._desired.get(key)
             self._put(key, service)
-            try:
-                self._set_target()
-                await self._wait_accepted()
-            except Rejected as error:
-                self._put(key, accepted.get(key))
+            if rejection := await self._send_target():
                 if service is not None:
-                    self._rejected[key] = (service, str(error))
-        self._set_target()
-        await self._wait_accepted()
+                    self._rejected[key] = (service, rejection)
+                self._put(key, accepted.get(key))
+                failure = await self._resend()
         for key, (_, message) in self._rejected.items():
             self._report_rejected(key, message)
+        for key in suspects:
+            if key in self._desired:
+                self._report_rejected(key, failure)
+        self._changed.update(suspects)  # not tried: the next change of any service tries them
+
+    async def _send_target(self) -> str:
+        """Send the target; return Envoy's message if it rejects a part of it, or else an empty string."""
+        try:
+            self._set_target()
+            await self._wait_accepted()
+        except Rejected as error:
+            return str(error)
+        return ""
+
+    async def _resend(self) -> str:
+        """Send a target that Envoy had accepted; return Envoy's message if it rejects even this one.
+
+        A rejection may be of an earlier target: a response of each type may have been in flight.
+        """
+        for _ in TYPES:
+            if not (rejection := await self._send_target()):
+                return ""
+        log.error("Envoy rejects the plan that it had accepted: %s", rejection)
+        return rejection
 
     def _report_acknowledged(self) -> None:
         """Report the services that Envoy has acknowledged, except those replaced before."""

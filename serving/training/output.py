@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from serving import errors
+from serving.resources import names
 
 
 def output_directory() -> Path:
@@ -16,9 +17,9 @@ def output_directory() -> Path:
     Raises:
         errors.UserError: `$SLIPWAY_OUTPUT_DIR` is not set.
     """
-    output = os.environ.get("SLIPWAY_OUTPUT_DIR")
+    output = os.environ.get(names.OUTPUT_DIR_ENV)
     if not output:
-        raise errors.UserError("SLIPWAY_OUTPUT_DIR: must be set to the directory of the model")
+        raise errors.UserError(f"{names.OUTPUT_DIR_ENV}: must be set to the directory of the model")
     return Path(output)
 
 
@@ -38,6 +39,6 @@ def write_manifest(
         "sourceRevision": os.environ.get("SOURCE_REVISION") or revision,
         "inputs": list(inputs),
     }
-    partial = output / ".slipway.json.partial"
+    partial = output / f".{names.MANIFEST_FILE}.partial"
     partial.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    partial.replace(output / "slipway.json")
+    partial.replace(output / names.MANIFEST_FILE)

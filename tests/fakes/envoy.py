@@ -26,6 +26,8 @@ class FakeEnvoy:
     def __init__(self) -> None:
         self.has: dict[str, dict[str, tuple[str, Any]]] = {name: {} for name in TYPE_URLS}
         self.rejects: set[str] = set()
+        self.rejected_address = ""
+        """It rejects endpoints with this address, of any cluster."""
         self.warming: set[str] = set()
         """Changed clusters that are not in use before their endpoints come once more."""
         self._layers: set[str] = set()
@@ -73,7 +75,7 @@ class FakeEnvoy:
             updates = {name: update for name, update in updates.items() if name in self._layers}
         if kind == "endpoints":  # a response may cross the end of a subscription
             updates = {name: update for name, update in updates.items() if name in self.has["clusters"]}
-        refused = sorted(self.rejects & updates.keys())
+        refused = sorted(name for name, (_, value) in updates.items() if self._rejects(name, value))
         removed = list(response.removed_resources)
         new = [name for name in updates if name not in self.has[kind]]
         if kind == "clusters":
@@ -95,6 +97,9 @@ class FakeEnvoy:
                     "endpoints", resource_names_subscribe=new, resource_names_unsubscribe=removed
                 )
         return True
+
+    def _rejects(self, name: str, value: Any) -> bool:
+        return name in self.rejects or bool(self.rejected_address and self.rejected_address in str(value))
 
     async def _request(self, kind: str, **fields: Any) -> None:
         assert self._connection is not None

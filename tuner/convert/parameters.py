@@ -10,6 +10,7 @@ from typing import Any
 
 from serving.errors import UserError
 from serving.objects import Object
+from serving.resources import names
 from serving.resources.formats import quantity
 from tuner.convert.manifest_reader import Notes, items, mapping, shown, text
 
@@ -24,7 +25,7 @@ _SCRATCH = (
     "Slipway does not tune it: Morphling sets ephemeral-storage, and a predictor's container needs none"
 )
 _WITHOUT: dict[str, str] = {
-    "nvidia.com/gpu": (
+    names.GPU_RESOURCE: (
         "Slipway tunes the share of one GPU, and no number of GPUs: use gpu.memory and gpu.cores, or one"
         " experiment for each number"
     ),

@@ -9,7 +9,7 @@ import numpy as np
 from tuner.observation import problem_of
 from tuner.report.evidence import Evidence
 from tuner.report.schema import Choice, Step
-from tuner.search import choice, pruning
+from tuner.search import pruning, ranking
 from tuner.search.posterior import Prediction, SpaceModel, predict
 from tuner.search.problem import Observation, Problem
 from tuner.search.regret import outlook
@@ -59,7 +59,7 @@ def has_narrow_margin(data: SearchData, chosen: Choice, settings: SearchSettings
     """
     if not data.problem.log_bounds or not any(each.index == chosen.spec for each in data.observations):
         return False
-    ranked = choice.ranked(data.observations, data.prediction, quantile=settings.safety_quantile)
+    ranked = ranking.ranked(data.observations, data.prediction, quantile=settings.safety_quantile)
     return any(candidate.index == chosen.spec and candidate.safety < 0 for candidate in ranked)
 
 
@@ -113,8 +113,8 @@ def _regret(problem: Problem, observations: Sequence[Observation], settings: Sea
     if not any(each.boots for each in observations):
         return None
     model = SpaceModel(problem, observations)
-    ranked = choice.ranked(observations, model.prediction, quantile=settings.safety_quantile)
-    best = choice.best(ranked)
+    ranked = ranking.ranked(observations, model.prediction, quantile=settings.safety_quantile)
+    best = ranking.best(ranked)
     if best is None:
         return None
     closed = pruning.out_of_memory(problem, observations)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from serving.errors import Permanent
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference.revision import CONTAINER
+from serving.resources import names
 from serving.resources.experiment import Prices, ProfilingExperimentSpec
 from serving.resources.formats import quantity
 from serving.resources.inference import Gpu, Resources
@@ -17,8 +18,6 @@ from tuner.specs.space import Space
 
 Number = float | NDArray[np.float64]
 _GIB = 2.0**30
-_WHOLE_GPU = "nvidia.com/gpu"
-"""https://github.com/NVIDIA/k8s-device-plugin: counts whole GPUs, without shares."""
 _NEED_COST = frozenset({"throughputPerCost", "tokensPerCost", "costAtRate", "cost"})
 """Objectives that involve cost."""
 
@@ -52,7 +51,7 @@ def amounts(containers: Sequence[Mapping[str, Any]], resources: Resources) -> Am
         memory=sum(_amount(limit, "memory") for limit in limits),
         gpu_memory=memory,
         gpu_cores=cores,
-        gpus=sum(_amount(limit, _WHOLE_GPU) for limit in limits) if resources.gpu is None else 0.0,
+        gpus=sum(_amount(limit, names.GPU_RESOURCE) for limit in limits) if resources.gpu is None else 0.0,
     )
 
 

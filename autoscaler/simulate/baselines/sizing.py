@@ -8,7 +8,7 @@ from autoscaler.simulate.policy_inputs import PolicyInputs
 
 UTILISATION = 0.85
 """Share of capacity that the forecast rate may take."""
-DRAIN = 60.0
+CATCH_UP = 60.0
 """Seconds in which a backlog is to be gone."""
 DOWN_WINDOW = 180.0
 """Seconds of which the highest need is kept."""
@@ -34,13 +34,13 @@ class Sizing:
         if self._busy_at == float("-inf") or (load is not None and (load.arrivals or present(load) > 0)):
             self._busy_at = now
         need = rate / (UTILISATION * self._terms.capacity.rate)
-        drain = self._backlog(load, observation.replicas.ready) if load is not None else 0.0
-        count = math.ceil(need + min(drain, max(need, 1.0)) - LEAST)
+        extra = self._backlog(load, observation.replicas.ready) if load is not None else 0.0
+        count = math.ceil(need + min(extra, max(need, 1.0)) - LEAST)
         replicas = int(self._highest.of(now, count))
         return max(replicas, 1) if now - self._busy_at < KEEP else replicas
 
     def _backlog(self, load: Load, ready: int) -> float:
-        """Return the replicas that drain the backlog within its time."""
+        """Return the replicas that catch up with the backlog within its time."""
         slots = self._terms.capacity.concurrency
         waits = max(load.in_flight - ready * slots, 0.0) + load.held
-        return waits * self._terms.service_seconds / (slots * DRAIN)
+        return waits * self._terms.service_seconds / (slots * CATCH_UP)

@@ -45,8 +45,8 @@ class EnvoyWorld:
         self.settings = replace(DEFAULTS, gateway=replace(DEFAULTS.gateway, port=free_port(), **gateway))
         self.data_dir = DataDir(root)
         self.process = EnvoyProcess(self.data_dir, self.settings.gateway)
-        self.admin = Admin(self.data_dir.gateway / "admin.sock")
-        self.xds = DeltaXdsServer(self.data_dir.gateway, self.admin)
+        self.admin = Admin(self.data_dir.admin_socket)
+        self.xds = DeltaXdsServer(self.data_dir, self.admin)
         self.table = RouteTable()
         self.renderer = Renderer(self.settings.gateway, SocketFolders.of(self.data_dir))
 

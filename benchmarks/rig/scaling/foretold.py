@@ -8,10 +8,10 @@ import numpy as np
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
 from autoscaler.settings import DEFAULTS
+from autoscaler.simulate.delivery import Delivery
 from autoscaler.simulate.policy import Policy
 from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.run import Run, run
-from autoscaler.simulate.signals import Signals
 from autoscaler.simulate.startup import Startup
 from autoscaler.simulate.workloads.load import Replica, Requests
 from autoscaler.simulate.workloads.workload import Workload
@@ -22,7 +22,7 @@ TICK = 5.0
 """Seconds between two ticks of the autoscaler."""
 RUNS = 5
 """Simulated runs, whose mean is the prediction: they cover the unknown phase of the ticks."""
-READINGS = Signals(
+READINGS = Delivery(
     every=TICK, shortest=0.0, longest=0.0, missing=0.0, prompt=True, steady=DEFAULTS.idle_seconds
 )
 """As the autoscaler has them on one machine: it asks for the page, and decides."""
@@ -112,7 +112,7 @@ def _run(
         _builder(config, starts[0]),
         limit=config.max_replicas,
         seed=seed,
-        signals=READINGS,
+        delivery=READINGS,
     )
 
 

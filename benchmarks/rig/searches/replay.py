@@ -9,9 +9,9 @@ import numpy as np
 
 from rig.searches.surfaces import Surface
 from tuner.search import algorithms, transfer
-from tuner.search.decide import SearchStep
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend
 from tuner.search.problem import Budget, Earlier, Floats, Observation
+from tuner.search.step import SearchStep
 from tuner.settings import SearchSettings
 
 WINDOWS = 9

@@ -4,6 +4,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from serving.resources.traffic_split import DEFAULT_WEIGHT
+
 UNKNOWN = "N/A"
 
 
@@ -75,7 +77,7 @@ def overview(
                 ready.get("status"),
                 spec["name"],
                 spec["modelVersion"],
-                spec.get("trafficWeight", 1),
+                spec.get("trafficWeight", DEFAULT_WEIGHT),
                 None if percent is None else f"{percent:g}%",
                 f"{arm.get('readyReplicas', 0)}/{arm.get('replicas', 0)}",
                 arm.get("reason") or ready.get("reason"),

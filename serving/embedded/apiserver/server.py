@@ -27,7 +27,7 @@ from serving.embedded.apiserver.storage.garbage_collector import GarbageCollecto
 from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
-from serving.settings import ApiSettings, Settings
+from serving.settings import BACKLOG, ApiSettings, Settings
 from serving.system.network import sockets
 from serving.system.network.asgi_server import AsgiServer
 
@@ -94,7 +94,7 @@ async def _serve(store: ObjectStore, listener: socket.socket, data_dir: DataDir,
         proxy_headers=False,
         timeout_keep_alive=api.keep_alive_seconds,
         timeout_graceful_shutdown=api.stop_seconds,
-        backlog=2048,
+        backlog=BACKLOG,
         ssl_certfile=str(tls.files.certificate),
         ssl_keyfile=str(tls.files.key),
     )
@@ -145,7 +145,7 @@ def _listen(api: ApiSettings) -> socket.socket:
         if api.port:
             sockets.try_shared_port(api.host, api.port)
         listener.bind((api.host, api.port))
-        listener.listen(2048)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         endpoint = f"{api.host}:{api.port}"

@@ -13,10 +13,9 @@ from serving.images.documents.oci import File
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
 from serving.images.store.staging import Staging
+from serving.resources import names
 
 __all__ = ["Built", "File", "capture"]
-
-MANIFEST_FILE = "slipway.json"
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def capture(
     """
     with source.open_directory(path, within, reader=reader, apart=apart) as root, store.staging() as staging:
         stamps = source.walk(root, reader)
-        if not set(stamps) - {MANIFEST_FILE}:
+        if not set(stamps) - {names.MANIFEST_FILE}:
             raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
         disk.require_room(staging.path, sum(stamp.size for stamp in stamps.values()))
         output = _read_manifest(root, stamps, framework)
@@ -99,14 +98,14 @@ def capture(
 def _read_manifest(
     root: int, stamps: Mapping[str, disk.FileStamp], framework: str
 ) -> output_manifest.OutputManifest:
-    if MANIFEST_FILE not in stamps:
+    if names.MANIFEST_FILE not in stamps:
         return output_manifest.OutputManifest()
-    with source.open_file(root, MANIFEST_FILE, stamps[MANIFEST_FILE]) as file:
+    with source.open_file(root, names.MANIFEST_FILE, stamps[names.MANIFEST_FILE]) as file:
         output = output_manifest.parse(file.read(output_manifest.MAX_BYTES + 1))
     if framework and output.framework and framework != output.framework:
         raise errors.Permanent(
             "InvalidManifest",
-            f"slipway.json: framework: must be the ModelVersion's {framework!r}, got {output.framework!r}",
+            f"{names.MANIFEST_FILE}: framework: must be the ModelVersion's {framework!r}, got {output.framework!r}",
         )
     return output
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serving import errors
+from serving.resources import names
 
 MAX_BYTES = 256 * 1024
 """Its content becomes annotations and a status: a description, not a data file."""
@@ -86,7 +87,7 @@ def parse(data: bytes) -> OutputManifest:
 
 
 def _invalid(where: str, rule: str, value: object) -> errors.Permanent:
-    name = f"slipway.json: {where}: " if where else "slipway.json: "
+    name = f"{names.MANIFEST_FILE}: {where}: " if where else f"{names.MANIFEST_FILE}: "
     shown = repr(value)
     return errors.Permanent(
         "InvalidManifest", f"{name}{rule}, got {shown if len(shown) < 80 else shown[:77] + '...'}"

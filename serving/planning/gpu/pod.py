@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import ack, dra, hami, mig, mps
 from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, describe_rounding
@@ -40,8 +41,8 @@ class SharedPod:
 
     template: Object
     container: Object
-    claim: Object | None
-    """Spec of the ResourceClaimTemplate that the template still lacks, if any: see `with_claim`."""
+    share: RenderedShare
+    """What was added, except for the claim: see `with_claim`."""
 
 
 def with_share(template: Object, container: Object, gpu: Gpu) -> SharedPod:
@@ -66,7 +67,33 @@ def with_share(template: Object, container: Object, gpu: Gpu) -> SharedPod:
     return SharedPod(
         {**template, "metadata": {**meta, "annotations": annotations}, "spec": spec},
         {**container, "resources": resources, "env": [*container.get("env", []), *added]},
-        rendered.claim,
+        rendered,
+    )
+
+
+def refuse_override(share: RenderedShare, container: Object, path: str) -> None:
+    """Refuse a user's container, to be merged into the one with the share, that changes a limit of the share.
+
+    The Pod's annotation would report a share that nothing enforces.
+
+    Raises:
+        errors.Permanent: `TemplateInvalid`, with the field below `path`.
+    """
+    for entry in container.get("env") or []:
+        name = entry.get("name")
+        if name in share.env and entry != {"name": name, "value": share.env[name]}:
+            value = entry.get("value", "a reference")
+            raise _overrides(f"{path}.env[name={name!r}]", share.env[name], value)
+    resources = container.get("resources") or {}
+    for field in ("requests", "limits"):
+        for name, amount in (resources.get(field) or {}).items():
+            if name in share.limits and str(amount) != share.limits[name]:
+                raise _overrides(f"{path}.resources.{field}[{name!r}]", share.limits[name], amount)
+
+
+def _overrides(field: str, granted: str, value: object) -> errors.Permanent:
+    return errors.Permanent(
+        "TemplateInvalid", f"{field}: must be {granted!r}, as resources.gpu sets it, got {value!r}"
     )
 
 

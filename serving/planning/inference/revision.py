@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
+from serving.planning.gpu.share import RenderedShare
 from serving.resources import names
 from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
@@ -103,19 +104,12 @@ def render(
     Raises:
         errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`.
     """
-    status = model_version["status"]
-    version = model_version["metadata"]["name"]
-    labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
     own = predictor.template or PredictorTemplate()
+    version = model_version["metadata"]["name"]
     port = _served_port(framework, own.containers) if engine is None else ServedPort(engine.port)
-    env = {
-        names.MODEL_NAME_ENV: inference,
-        names.MODEL_VERSION_ENV: version,
-        names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
-        names.MODEL_DIGEST_ENV: status["digest"],
-    }
     server = _runtime(framework, predictor, port) if engine is None else _engine(engine, predictor)
-    base = _container(server, env, predictor, port=port)
+    base = _container(server, _model_variables(inference, model_version), predictor, port=port)
+    labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
     template: Object = {
         "metadata": {
             "labels": {**_own_labels(predictor.name, own), **labels},
@@ -125,18 +119,14 @@ def render(
                 names.MODEL_VERSION_ANNOTATION: version,
             },
         },
-        "spec": {
-            **_pod_fields(own),
-            "volumes": [
-                {"name": "model", "image": {"reference": status["image"], "pullPolicy": "IfNotPresent"}}
-            ],
-        },
+        "spec": {**_pod_fields(own), "volumes": [_model_volume(model_version)]},
     }
     share = predictor.resources.gpu
     claim = None
     if share is not None:
         shared = gpu_pod.with_share(template, base, share)
-        template, base, claim = shared.template, shared.container, shared.claim
+        template, base, claim = shared.template, shared.container, shared.share.claim
+        _refuse_overrides(predictor.name, own, shared.share)
     containers = _merge_containers([base], own.containers, adds_arguments=engine is not None)
     template = {**template, "spec": {**template["spec"], "containers": containers}}
     name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
@@ -147,6 +137,20 @@ def render(
     return Revision(name, predictor.name, version, port, {**template, "metadata": meta}, paths, claim)
 
 
+def _model_variables(inference: str, model_version: Mapping[str, Any]) -> Mapping[str, str]:
+    return {
+        names.MODEL_NAME_ENV: inference,
+        names.MODEL_VERSION_ENV: model_version["metadata"]["name"],
+        names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
+        names.MODEL_DIGEST_ENV: model_version["status"]["digest"],
+    }
+
+
+def _model_volume(model_version: Mapping[str, Any]) -> Object:
+    image = {"reference": model_version["status"]["image"], "pullPolicy": "IfNotPresent"}
+    return {"name": "model", "image": image}
+
+
 def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str]:
     for name in template.metadata.labels:
         if name.startswith(f"{GROUP}/"):
@@ -155,6 +159,13 @@ def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str
                 f"spec.predictors[name={predictor!r}].template.metadata.labels: {name!r} is Slipway's own",
             )
     return template.metadata.labels
+
+
+def _refuse_overrides(predictor: str, template: PredictorTemplate, share: RenderedShare) -> None:
+    for container in template.containers:
+        if container["name"] == CONTAINER:
+            path = f"spec.predictors[name={predictor!r}].template.containers[name={CONTAINER!r}]"
+            gpu_pod.refuse_override(share, container, path)
 
 
 def _pod_fields(template: PredictorTemplate) -> Object:

@@ -5,10 +5,10 @@ time. Differences between services are in the routes.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from serving import grpc_status
-from serving.router.envoy import statistics, token_accounting, weights
+from serving.router.envoy import local_replies, statistics, token_accounting, weights
 from serving.router.envoy.routes import ASSIGN_FILTER, BRIDGE_FILTER, CALLER_HEADER
 from serving.settings import GatewaySettings
 
@@ -21,35 +21,9 @@ _NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
 COOKIE = "slipway-caller"
 
 _GATEWAY = "slipway-gateway"
-_OWN_GRPC_STATUS = (404, 408, 413, 429, 504)
-"""HTTP statuses of local replies whose gRPC status is not Envoy's, which of 404 is UNIMPLEMENTED."""
-
 Json = dict[str, Any]
 
 
-class _GatewayError(NamedTuple):
-    """The answer to a request that no replica answers.
-
-    `flags` are Envoy's response flags:
-    https://www.envoyproxy.io/docs/envoy/latest/configuration/advanced/substitution_formatter
-    """
-
-    flags: tuple[str, ...]
-    status: int
-    reason: str
-    message: str
-
-
-_ERRORS = (
-    _GatewayError(("UT", "UMSDR"), 504, "Timeout", "no answer within the timeout of this service"),
-    _GatewayError(("UF", "UC", "UR"), 503, "ReplicaFailed", "a replica failed: %LOCAL_REPLY_BODY%"),
-    _GatewayError(("UH",), 503, "NoReplica", "no replica of this predictor is ready"),
-    _GatewayError(("UO",), 429, "TooManyRequests", "this predictor has as many requests as it may have"),
-)
-"""The first that applies is sent: a retry that the budget refuses adds UO to the flag of its failure."""
-
-_UNAVAILABLE = _GatewayError((), 503, "Unavailable", "%LOCAL_REPLY_BODY%")
-"""Any other 503: the gateway starts, or has no memory for further requests (`envoy overloaded`)."""
 _LEAST_IDLE_SECONDS = 5
 """Idle time of a stream near the limit of memory: models generate a token every second at least."""
 _TRACKED_POWER = 16
@@ -310,35 +284,9 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
                     },
                 },
             ],
-            "local_reply_config": {
-                # A retry that the budget refuses adds UO to the flag of its failure, so UO is the last one.
-                "mappers": [
-                    *token_accounting.local_replies(settings),
-                    *_grpc_errors(),
-                    *(_mapper(_has_flag(error), error, settings) for error in _ERRORS),
-                    _mapper(_status_is(_UNAVAILABLE.status), _UNAVAILABLE, settings),
-                ],
-                "body_format": _json(error="%LOCAL_REPLY_BODY%"),
-            },
+            "local_reply_config": local_replies.config(settings),
         },
     }
-
-
-def _mapper(condition: Json, error: _GatewayError, settings: GatewaySettings) -> Json:
-    """Return the rule for the local replies that a filter selects."""
-    mapper = {
-        "filter": condition,
-        "status_code": error.status,
-        "body_format_override": _json(error=error.message, reason=error.reason),
-    }
-    if error.status in (429, 503):
-        header = {"key": "retry-after", "value": str(settings.retry_after_seconds)}
-        mapper["headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
-    return mapper
-
-
-def _json(**fields: str) -> Json:
-    return {"json_format": fields, "content_type": "application/json"}
 
 
 def grpc_bridge() -> Json:
@@ -354,45 +302,6 @@ def grpc_bridge() -> Json:
             "content_type": grpc_status.CONTENT_TYPE,
         },
     }
-
-
-def _grpc_errors() -> list[Json]:
-    """Return the rules for local replies to gRPC requests: another status than Envoy's, and plain text."""
-    is_grpc = {
-        "header_filter": {
-            "header": {"name": "content-type", "string_match": {"prefix": grpc_status.CONTENT_TYPE}}
-        }
-    }
-    specific = [
-        _grpc_error([is_grpc, _status_is(http_status)], grpc_status.STATUS_OF[http_status])
-        for http_status in _OWN_GRPC_STATUS
-    ]
-    by_flag = [
-        _grpc_error([is_grpc, _has_flag(error)], grpc_status.STATUS_OF[error.status], error.message)
-        for error in _ERRORS
-    ]
-    return [*specific, *by_flag, {"filter": is_grpc, "body_format_override": _text("%LOCAL_REPLY_BODY%")}]
-
-
-def _grpc_error(filters: list[Json], status: int, message: str = "%LOCAL_REPLY_BODY%") -> Json:
-    return {
-        "filter": {"and_filter": {"filters": filters}},
-        "headers_to_add": [{"header": {"key": "grpc-status", "value": str(status)}}],
-        "body_format_override": _text(message),
-    }
-
-
-def _status_is(http_status: int) -> Json:
-    value = {"default_value": http_status, "runtime_key": "unused"}
-    return {"status_code_filter": {"comparison": {"op": "EQ", "value": value}}}
-
-
-def _has_flag(error: _GatewayError) -> Json:
-    return {"response_flag_filter": {"flags": list(error.flags)}}
-
-
-def _text(message: str) -> Json:
-    return {"text_format_source": {"inline_string": message}}
 
 
 def _stream() -> Json:

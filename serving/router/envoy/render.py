@@ -141,10 +141,10 @@ class Renderer:
     def _service(self, service: GatewayService) -> "_ServiceParts":
         prefix = weights.key_prefix(service)
         return _ServiceParts(
-            host=routes.virtual_host(service, self._settings),
-            path=routes.path_entry(service, self._settings),
+            host=routes.virtual_host(service, prefix, self._settings),
+            path=routes.path_entry(service, prefix, self._settings),
             key_prefix=prefix,
-            weights=weights.weights_of(service) if prefix else None,
+            weights=weights.weights_of(service, prefix) if prefix else None,
             serving=frozenset(s.cluster for s in service.ring if s.size and not prefix),
             named=frozenset(segment.cluster for segment in service.ring),
             language_model=None if service.token_usage == "none" else (service.namespace, service.name),

@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value, UInt64Value
 
 from serving.resources import names
 from serving.router.envoy import messages_pb2 as envoy
-from serving.router.envoy import retries, token_accounting, token_module, weights
+from serving.router.envoy import retries, token_accounting, token_module
 from serving.router.envoy.resource import duration, encode, pack
 from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRoute, Sticky
 from serving.settings import GatewaySettings
@@ -27,21 +27,27 @@ BRIDGE_FILTER = "slipway.grpc-bridge"
 """Name of the filter that turns a gRPC request into one of HTTP/1.1."""
 
 
-def virtual_host(service: GatewayService, settings: GatewaySettings) -> bytes:
-    """Return a service's address by host, as an encoded part of a route configuration."""
+def virtual_host(service: GatewayService, key_prefix: str, settings: GatewaySettings) -> bytes:
+    """Return a service's address by host, as an encoded part of a route configuration.
+
+    Args:
+        service: its ring and policy.
+        key_prefix: `weights.key_prefix` of the service.
+        settings: the gateway's.
+    """
     name = service.host(settings.domain)
     host = envoy.VirtualHost(
         name=name,
         domains=[name],
-        routes=[_route(service, "/", settings)],
+        routes=[_route(service, "/", key_prefix, settings)],
         request_body_buffer_limit=UInt64Value(value=settings.retry_body_bytes),
     )
     return _host_entry(encode(host))
 
 
-def path_entry(service: GatewayService, settings: GatewaySettings) -> bytes:
+def path_entry(service: GatewayService, key_prefix: str, settings: GatewaySettings) -> bytes:
     """Return a service's address by path, as an encoded part of the virtual host of all paths."""
-    return _tree_entry(service.prefix, _route(service, service.prefix, settings))
+    return _tree_entry(service.prefix, _route(service, service.prefix, key_prefix, settings))
 
 
 def models_entry(namespace: str, names: Iterable[str], settings: GatewaySettings) -> bytes:
@@ -139,7 +145,7 @@ def _on_match(route: envoy.Route) -> envoy.Matcher.OnMatch:
     return envoy.Matcher.OnMatch(action=envoy.TypedExtensionConfig(name="route", typed_config=pack(route)))
 
 
-def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> envoy.Route:
+def _route(service: GatewayService, prefix: str, key_prefix: str, settings: GatewaySettings) -> envoy.Route:
     match = envoy.RouteMatch(prefix=prefix)
     if not service.ring:
         message = f"{service.namespace}/{service.name}: {service.unavailable}"
@@ -148,7 +154,7 @@ def _route(service: GatewayService, prefix: str, settings: GatewaySettings) -> e
     route = envoy.Route(
         match=match,
         route=envoy.RouteAction(
-            weighted_clusters=_weighted_clusters(service),
+            weighted_clusters=_weighted_clusters(service, key_prefix),
             prefix_rewrite="" if prefix == "/" else "/",
             # Envoy's default of 15 s kills generations; the idle timeout cuts a silent stream.
             timeout=duration(service.policy.request_timeout),
@@ -182,19 +188,18 @@ def _make_sticky(route: envoy.Route, sticky: Sticky) -> None:
     route.typed_per_filter_config[ASSIGN_FILTER].CopyFrom(pack(lua))
 
 
-def _weighted_clusters(service: GatewayService) -> envoy.WeightedCluster:
-    prefix = weights.key_prefix(service)
+def _weighted_clusters(service: GatewayService, key_prefix: str) -> envoy.WeightedCluster:
     weighted = envoy.WeightedCluster(
         clusters=[
             envoy.WeightedCluster.ClusterWeight(
                 name=segment.cluster,
-                weight=UInt32Value(value=1 if prefix else segment.size),
+                weight=UInt32Value(value=1 if key_prefix else segment.size),
                 response_headers_to_add=_arm_headers(segment),
                 typed_per_filter_config=_filters_of(segment),
             )
             for segment in service.ring
         ],
-        runtime_key_prefix=prefix,
+        runtime_key_prefix=key_prefix,
     )
     if service.sticky is not None and len(service.ring) > 1:
         weighted.use_hash_policy.CopyFrom(BoolValue(value=True))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.router.envoy.process import EnvoyProcess
 from serving.system import processes, procfs
 from serving.system.network import sockets
@@ -47,20 +48,20 @@ class EnvoySupervision:
     """The state of one Envoy, which `run` keeps running."""
 
     def __init__(
-        self, process: EnvoyProcess, bootstrap: bytes, folder: Path, on_problem: Callable[[str], None]
+        self, process: EnvoyProcess, bootstrap: bytes, data_dir: DataDir, on_problem: Callable[[str], None]
     ) -> None:
         """Start nothing yet.
 
         Args:
             process: the Envoy, which runs.
             bootstrap: the content of its bootstrap file.
-            folder: the folder of its sockets.
+            data_dir: has its sockets.
             on_problem: called with the reason why no traffic flows when it changes; empty while Envoy
             answers.
         """
         self._process = process
         self._bootstrap = bootstrap
-        self._sockets = (folder / "admin.sock", folder / "probe.sock")
+        self._sockets = (data_dir.admin_socket, data_dir.probe_socket)
         self._on_problem = on_problem
         self._answered: float | None = None
         """When this Envoy answered last, on the monotonic clock; None before its first answer."""

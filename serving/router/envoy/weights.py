@@ -43,9 +43,8 @@ def key_prefix(service: GatewayService) -> str:
     return f"{service.namespace}/{service.name}.{digest}"
 
 
-def weights_of(service: GatewayService) -> Weights:
-    """Return the weights of a service that has a key prefix."""
-    prefix = key_prefix(service)
+def weights_of(service: GatewayService, prefix: str) -> Weights:
+    """Return the weights of a service that has this key prefix."""
     return _weights(prefix, {segment.cluster: segment.size for segment in service.ring})
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.objects import Object
-from serving.planning.apportionment import RING_UNITS
 from serving.resources.names import H2C, SERVICE_NAME_LABEL, UNIX_PROTOCOL
+from serving.resources.traffic_split import RING_UNITS
 from serving.router.plan.policy import (
     CLUSTER_DEFAULTS,
     ROUTE_DEFAULTS,

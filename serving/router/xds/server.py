@@ -8,12 +8,12 @@ had. Protocol: envoyproxy.io, "xDS REST and gRPC protocol", incremental variant.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from serving import clock, errors
+from serving.data_dir import DataDir
 from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy import weights
 from serving.router.envoy.admin import Admin
@@ -44,8 +44,8 @@ class MalformedRequest(ValueError):
 class DeltaXdsServer:
     """The target resources of one Envoy, and its session while it is connected."""
 
-    def __init__(self, folder: Path, admin: Admin, now: Callable[[], float] = clock.monotonic) -> None:
-        self._folder = folder
+    def __init__(self, data_dir: DataDir, admin: Admin, now: Callable[[], float] = clock.monotonic) -> None:
+        self._data_dir = data_dir
         self._admin = admin
         self._now = now
         self._order = order = UpdateOrder()
@@ -69,7 +69,11 @@ class DeltaXdsServer:
 
     def sockets(self) -> dict[str, str]:
         """Return the absolute paths of the sockets that `bootstrap` names."""
-        return {name: str(self._folder / f"{name}.sock") for name in ("admin", "probe", "changes")}
+        return {
+            "admin": str(self._data_dir.admin_socket),
+            "probe": str(self._data_dir.probe_socket),
+            "changes": str(self._data_dir.gateway / "changes.sock"),
+        }
 
     def set_target(self, changes: ResourceChanges) -> int:
         """Change the target, send what need not wait, and return the target's version."""

@@ -12,6 +12,7 @@ import torch
 
 from serving import clock, errors
 from serving.images.documents.output_manifest import OutputManifest
+from serving.resources import names
 from serving.runtimes import signature
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import InferenceRequest, Tensor
@@ -36,7 +37,7 @@ class TorchModel:
         if manifest.inputs and manifest.inputs != program.inputs:
             raise errors.Permanent(
                 "UnsupportedModel",
-                f"slipway.json: inputs: must be the program's {program.inputs}, got {manifest.inputs}",
+                f"{names.MANIFEST_FILE}: inputs: must be the program's {program.inputs}, got {manifest.inputs}",
             )
         self._program = program
         self.inputs = program.inputs

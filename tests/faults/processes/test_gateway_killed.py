@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from serving import clock
+from serving.data_dir import DataDir
 from serving.router.envoy import supervision
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.supervision import EnvoySupervision
@@ -88,7 +89,7 @@ async def test_traffic_continues_and_envoy_is_adopted_when_its_starter_is_killed
 async def test_killed_envoy_restarts_within_a_second_with_its_routes(tmp_path: Path) -> None:
     rig = GatewayRig(tmp_path, settings_for_test())
     await rig.start()
-    envoy = EnvoySupervision(rig.process, rig.config(), rig.data_dir.gateway, lambda _: None)
+    envoy = EnvoySupervision(rig.process, rig.config(), rig.data_dir, lambda _: None)
     keeper = asyncio.create_task(envoy.run())
     try:
         async with backend(STABLE, 8080), aiohttp.ClientSession() as session:
@@ -151,7 +152,7 @@ async def supervised(
     assert process.stdout is not None
     await process.stdout.readline()
     stand_in = StandIn(process)
-    envoy = EnvoySupervision(stand_in, b"", folder, problems.put_nowait)  # type: ignore[arg-type]
+    envoy = EnvoySupervision(stand_in, b"", DataDir(folder), problems.put_nowait)  # type: ignore[arg-type]
     envoy._answered = clock.monotonic()
     keeper = asyncio.create_task(envoy.run())
     try:

@@ -281,7 +281,7 @@ async def test_predictor_waits_for_its_model_version_and_then_starts(stack: Live
 async def envoy_knows(stack: LiveStack, name: str) -> bool:
     """Whether Envoy's configuration or its clusters contain the name."""
     async with aiohttp.ClientSession(
-        connector=aiohttp.UnixConnector(str(stack.data_dir.gateway / "admin.sock"))
+        connector=aiohttp.UnixConnector(str(stack.data_dir.admin_socket))
     ) as session:
         for path in ("config_dump", "clusters"):
             async with session.get(f"http://admin/{path}") as response:

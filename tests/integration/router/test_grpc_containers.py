@@ -181,7 +181,7 @@ async def test_prober_proves_a_container_by_its_answer(tmp_path: Path) -> None:
         await plain.start()
         stack.push_async_callback(plain.stop, None)
         await gateway.serve(routes, [endpoint_slice(f"{name}-a", [address]) for name, address in backends])
-        prober = Prober(gateway.data_dir.gateway / "probe.sock", 5.0)
+        prober = Prober(gateway.data_dir.probe_socket, 5.0)
         stack.push_async_callback(prober.close)
 
         async def verdict(name: str) -> str:

@@ -128,7 +128,7 @@ async def until_ejected(rig: GatewayRig, address: str) -> None:
 
 
 async def clusters(rig: GatewayRig) -> str:
-    connector = aiohttp.UnixConnector(str(rig.data_dir.gateway / "admin.sock"))
+    connector = aiohttp.UnixConnector(str(rig.data_dir.admin_socket))
     async with (
         aiohttp.ClientSession(connector=connector) as session,
         session.get("http://admin/clusters") as response,

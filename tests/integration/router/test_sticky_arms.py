@@ -12,9 +12,10 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 
-from serving.planning.apportionment import RING_UNITS, apportion_at_least_one
+from serving.planning.apportionment import apportion_at_least_one
 from serving.planning.inference import traffic
 from serving.resources.names import ARM_HEADER
+from serving.resources.traffic_split import RING_UNITS
 from tests.reference.xxh64 import xxh64
 from tests.rig.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route

@@ -130,8 +130,8 @@ class GatewayRig:
         self.settings = settings
         self.data_dir = DataDir(root)
         self.process = EnvoyProcess(self.data_dir, settings.gateway)
-        self.admin = Admin(self.data_dir.gateway / "admin.sock")
-        self.xds = DeltaXdsServer(self.data_dir.gateway, self.admin)
+        self.admin = Admin(self.data_dir.admin_socket)
+        self.xds = DeltaXdsServer(self.data_dir, self.admin)
         self.table = RouteTable()
         self.renderer = Renderer(settings.gateway, SocketFolders.of(self.data_dir))
         self._around = contextlib.AsyncExitStack()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from serving import errors
 from serving.cli import weights
 from serving.resources.inference import Predictor
+from serving.resources.traffic_split import HEAVIEST_WEIGHT
 
 
 @pytest.mark.parametrize(
@@ -39,8 +40,8 @@ def test_a_weight_above_the_schemas_bound_is_refused_by_field_and_rule(weight: s
 
 def test_the_heaviest_weight_is_the_bound_of_the_schema() -> None:
     bounds = Predictor.model_json_schema()["properties"]["trafficWeight"]
-    assert bounds["maximum"] == weights.HEAVIEST
-    assert weights.parse([f"a={weights.HEAVIEST}"]) == {"a": weights.HEAVIEST}
+    assert bounds["maximum"] == HEAVIEST_WEIGHT
+    assert weights.parse([f"a={HEAVIEST_WEIGHT}"]) == {"a": HEAVIEST_WEIGHT}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_shares_that_are_not_the_whole_are_refused(
 
 
 @given(
-    current=st.dictionaries(st.sampled_from("bcd"), st.integers(1, weights.HEAVIEST), min_size=1),
+    current=st.dictionaries(st.sampled_from("bcd"), st.integers(1, HEAVIEST_WEIGHT), min_size=1),
     share=st.decimals(min_value="0.1", max_value="99.9", places=1),
 )
 def test_a_share_is_met_and_the_other_arms_keep_their_proportions(
@@ -85,7 +86,7 @@ def test_a_share_is_met_and_the_other_arms_keep_their_proportions(
     before = {"a": 1, **current}
     after = before | weights.resolved(before, weights.parse([f"a={share}%"]))
     total = sum(after.values())
-    assert all(0 < weight <= weights.HEAVIEST for weight in after.values())
+    assert all(0 < weight <= HEAVIEST_WEIGHT for weight in after.values())
     assert abs(Fraction(after["a"], total) - Fraction(str(share)) / 100) < Fraction(1, 100_000)
     rest = 1 - Fraction(after["a"], total)
     for arm, weight in current.items():

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.planning.apportionment import RING_UNITS, apportion, apportion_at_least_one
+from serving.planning.apportionment import apportion, apportion_at_least_one
+from serving.resources.traffic_split import RING_UNITS
 
 weights = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 1000), min_size=1).filter(
     lambda w: sum(w.values()) > 0

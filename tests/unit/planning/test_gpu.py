@@ -137,10 +137,70 @@ def test_revision_without_a_gpu_has_no_claim_and_no_annotation() -> None:
     assert names.GPU_ANNOTATION not in _revision(None).template["metadata"]["annotations"]
 
 
-def test_environment_of_the_container_overrides_that_of_the_mechanism() -> None:
-    overriding = {"name": "predictor", "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"}]}
-    container = _revision(_gpu("mps"), containers=[overriding]).template["spec"]["containers"][0]
-    assert {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"} in container["env"]
+@pytest.mark.parametrize(
+    ("mechanism", "container", "field", "granted", "value"),
+    [
+        (
+            "mps",
+            {"env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"}]},
+            "env[name='CUDA_MPS_ACTIVE_THREAD_PERCENTAGE']",
+            "30",
+            "50",
+        ),
+        (
+            "mps",
+            {"env": [{"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "valueFrom": {"fieldRef": {}}}]},
+            "env[name='CUDA_MPS_PINNED_DEVICE_MEM_LIMIT']",
+            "0=4096M",
+            "a reference",
+        ),
+        (
+            "hami",
+            {"env": [{"name": "GPU_CORE_UTILIZATION_POLICY", "value": "default"}]},
+            "env[name='GPU_CORE_UTILIZATION_POLICY']",
+            "force",
+            "default",
+        ),
+        (
+            "hami",
+            {"resources": {"limits": {"nvidia.com/gpumem": "9000"}}},
+            "resources.limits['nvidia.com/gpumem']",
+            "4096",
+            "9000",
+        ),
+        (
+            "ack",
+            {"resources": {"requests": {"aliyun.com/gpu-mem": 9}}},
+            "resources.requests['aliyun.com/gpu-mem']",
+            "4",
+            9,
+        ),
+    ],
+)
+def test_container_that_changes_a_limit_of_its_share_is_refused_with_the_field(
+    mechanism: str, container: dict[str, Any], field: str, granted: str, value: object
+) -> None:
+    with pytest.raises(errors.Permanent) as refusal:
+        _revision(_gpu(mechanism), containers=[{"name": "predictor", **container}])
+    assert refusal.value.reason == "TemplateInvalid"
+    assert str(refusal.value) == (
+        f"spec.predictors[name='a'].template.containers[name='predictor'].{field}: "
+        f"must be {granted!r}, as resources.gpu sets it, got {value!r}"
+    )
+
+
+def test_container_keeps_its_variables_beside_those_of_its_share() -> None:
+    same = {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "30"}
+    other = {"name": "OMP_NUM_THREADS", "value": "2"}
+    sidecar = {"name": "monitor", "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "5"}]}
+    own = [{"name": "predictor", "env": [same, other]}, sidecar]
+    containers = _revision(_gpu("mps"), containers=own).template["spec"]["containers"]
+    assert [entry for entry in containers[0]["env"] if entry in (same, other)] == [same, other]
+    assert containers[1]["env"] == sidecar["env"]
+    free = {"name": "predictor", "env": [{"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "50"}]}
+    assert (
+        free["env"][0] in _revision(_gpu("hami"), containers=[free]).template["spec"]["containers"][0]["env"]
+    )
 
 
 def test_annotation_lists_requested_and_granted_share_and_preconditions() -> None:

@@ -39,13 +39,11 @@ from serving.embedded.pod_spec.qos import oom_score_adjustment
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.objects import Object
 from serving.resources import names
+from serving.settings import BACKLOG
 from serving.system import regular_file
 from serving.system.network import sockets
 
 log = logging.getLogger(__name__)
-
-BACKLOG = 2048
-"""Connections that wait for a container that does not accept them yet, as uvicorn's."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, EngineLoad, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
-from autoscaler.policy.sizer import LEAST_DRAIN, MOST_DRAIN, TOLERANCE, Sizer
+from autoscaler.policy.sizer import LEAST_CATCH_UP, MOST_CATCH_UP, TOLERANCE, Sizer
 from autoscaler.target_state import TargetState
 from tests.unit.autoscaler.policy.test_sizer import RATE, START, SizedService, counts
 
@@ -153,7 +153,7 @@ def test_count_does_not_wind_up_at_any_load_when_no_replica_becomes_ready(
     decisions = [world.tick(rate, waiting=grows * i) for i in range(240)]
     most = max(max(d.forecast.upper, d.rate) for d in decisions[60:] if d.forecast is not None) / RATE
     late = [decision.replicas for decision in decisions[180:]]
-    assert max(late) <= math.ceil(most + max(MOST_DRAIN * most, LEAST_DRAIN)) + 1
+    assert max(late) <= math.ceil(most + max(MOST_CATCH_UP * most, LEAST_CATCH_UP)) + 1
     assert max(late) <= late[0] + 1, "a longer wait asks for no more"
 
 

@@ -8,7 +8,7 @@ import pytest
 from autoscaler.observation import Capacity
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import IdleTimes
-from autoscaler.policy.sizer import MOST_DRAIN, Sizer
+from autoscaler.policy.sizer import MOST_CATCH_UP, Sizer
 from autoscaler.policy.startup import StartupTimes
 from tests.unit.autoscaler.policy.test_sizer import RATE, SizedService, counts
 
@@ -23,7 +23,7 @@ def test_count_after_a_step_stays_near_its_need_when_no_start_finishes(
     world.sizer.startup, world.startup = StartupTimes(), math.inf
     replicas = [world.tick(after, waiting=waiting * i).replicas for i in range(1440)]
     assert max(replicas) <= 2.5 * after / RATE
-    assert max(replicas[720:]) <= (1 + MOST_DRAIN) * after / RATE + 1, "a longer wait asks for no more"
+    assert max(replicas[720:]) <= (1 + MOST_CATCH_UP) * after / RATE + 1, "a longer wait asks for no more"
     assert min(replicas[2:]) >= 0.9 * after / RATE, "the need of the load is kept"
 
 
@@ -36,7 +36,7 @@ def test_replicas_follow_the_load_alone_when_prediction_is_disabled() -> None:
         twin.tick(rate)
         decision = world.tick(rate)
         assert decision.forecast is None
-        assert decision.needed <= math.ceil(decision.rate / RATE * (1 + MOST_DRAIN)) + 1
+        assert decision.needed <= math.ceil(decision.rate / RATE * (1 + MOST_CATCH_UP)) + 1
     steady = [(world.tick(100.0).needed, twin.tick(100.0).needed) for _ in range(240)][120:]
     assert all(0.9 * 10 <= disabled <= 11 for disabled, _ in steady)
     assert all(disabled <= enabled for disabled, enabled in steady)

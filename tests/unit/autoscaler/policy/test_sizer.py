@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.policy.sizer import MOST_DRAIN, STALE_SECONDS, Sizer
+from autoscaler.policy.sizer import MOST_CATCH_UP, STALE_SECONDS, Sizer
 
 START = 1_700_006_400.0
 RATE = 10.0
@@ -128,7 +128,7 @@ def test_the_count_does_not_wind_up_when_replicas_never_become_ready(waiting: fl
     for decision in decisions:
         assert decision.forecast is not None
         load = math.ceil(max(decision.forecast.upper, decision.rate) / RATE)
-        assert decision.needed <= math.ceil(load * (1 + MOST_DRAIN)) + 1
+        assert decision.needed <= math.ceil(load * (1 + MOST_CATCH_UP)) + 1
     late = [decision.replicas for decision in decisions[360:]]
     assert max(late) == late[0], "a longer wait asks for no more"
     assert min(late) >= 6

@@ -5,9 +5,10 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.planning.apportionment import RING_UNITS, apportion_at_least_one
+from serving.planning.apportionment import apportion_at_least_one
 from serving.planning.inference import traffic
 from serving.planning.inference.traffic import ArmSegment
+from serving.resources.traffic_split import RING_UNITS
 
 ARMS = [f"arm{i}" for i in range(6)]
 weights = st.dictionaries(st.sampled_from(ARMS), st.integers(0, 1000), min_size=1).filter(

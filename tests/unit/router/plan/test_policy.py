@@ -79,7 +79,7 @@ def test_a_try_timeout_is_off_while_requests_wait_for_a_replica() -> None:
     digits = route("digits", [("a", 10_000)], on_demand="a")
     digits["spec"]["timeouts"] = {"perTry": "2s"}
     up = {"digits-a": [endpoint_slice("digits-a", ["127.77.0.2"])]}
-    at_zero, started = (virtual_host(gateway_service(digits, slices), SETTINGS) for slices in ({}, up))
-    without = virtual_host(gateway_service(route("digits", [("a", 10_000)], on_demand="a"), up), SETTINGS)
+    at_zero, started = (virtual_host(gateway_service(digits, slices), "", SETTINGS) for slices in ({}, up))
+    without = virtual_host(gateway_service(route("digits", [("a", 10_000)], on_demand="a"), up), "", SETTINGS)
     assert at_zero == without
     assert started != without

@@ -1,7 +1,7 @@
 from typing import Any
 
-from serving.planning.apportionment import RING_UNITS
 from serving.resources.names import UNIX_PROTOCOL
+from serving.resources.traffic_split import RING_UNITS
 from serving.router.plan.service import Endpoint, gateway_service, socket_name
 from tests.rig.servers.gateway import endpoint_slice, route
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.data_dir import DataDir
 from serving.router.envoy import messages_pb2
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
@@ -50,7 +51,7 @@ class PlanServer(DeltaXdsServer):
 
     def __init__(self, envoy: FakeEnvoy) -> None:
         self.time = 0.0
-        super().__init__(Path("/nowhere"), FakeAdmin(envoy), now=lambda: self.time)  # type: ignore[arg-type]
+        super().__init__(DataDir(Path("/nowhere")), FakeAdmin(envoy), now=lambda: self.time)  # type: ignore[arg-type]
         self._table, self._renderer = (
             RouteTable(),
             Renderer(GatewaySettings(), SocketFolders("/activator", "/sockets")),

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from tests.reference.known_surfaces import KnownService, grid, play
-from tuner.search.decide import decide
 from tuner.search.decision import Explore
 from tuner.search.problem import Budget, Earlier, Observation
+from tuner.search.step import decide
 from tuner.search.transfer import earlier_models, hopes, learn
 from tuner.settings import SearchSettings
 

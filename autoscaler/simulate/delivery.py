@@ -1,4 +1,4 @@
-"""Readings as they reach a policy: at even times, late, in order, and some never. Pure."""
+"""The delivery of readings to a policy: at even times, late, in order, and some never. Pure."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Signals:
+class Delivery:
     """Delays and losses of readings."""
 
     every: float = 5.0
@@ -38,11 +38,11 @@ class Readings:
     known: list[float]
 
 
-def readings(signals: Signals, seconds: float, draws: np.random.Generator) -> Readings:
+def readings(delivery: Delivery, seconds: float, draws: np.random.Generator) -> Readings:
     """Return the readings of a run; a late reading delays those behind it."""
-    taken: NDArray[np.float64] = np.arange(signals.every, seconds, signals.every)
-    known = np.maximum.accumulate(taken + draws.uniform(signals.shortest, signals.longest, len(taken)))
-    arrive = draws.random(len(taken)) >= signals.missing
-    for start, end in signals.outages:
+    taken: NDArray[np.float64] = np.arange(delivery.every, seconds, delivery.every)
+    known = np.maximum.accumulate(taken + draws.uniform(delivery.shortest, delivery.longest, len(taken)))
+    arrive = draws.random(len(taken)) >= delivery.missing
+    for start, end in delivery.outages:
         arrive &= (taken < start) | (taken >= end)
     return Readings(taken[arrive].tolist(), known[arrive].tolist())

@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reference.known_surfaces import grid
-from tuner.search import choice
-from tuner.search.choice import (
+from tuner.search import ranking
+from tuner.search.decision import Alternative, Impossible
+from tuner.search.posterior import predict
+from tuner.search.problem import Budget, Observation
+from tuner.search.ranking import (
     EQUAL,
-    Candidate,
     MeanMargins,
+    RankedSpec,
     alternative,
     nearest,
     ordered,
     ranked,
     rule,
 )
-from tuner.search.decide import decide
-from tuner.search.decision import Alternative, Impossible
-from tuner.search.posterior import predict
-from tuner.search.problem import Budget, Observation
+from tuner.search.step import decide
 from tuner.settings import SearchSettings
 
 SPACE = grid(range(4), range(3), log_bounds=(0.0,))
@@ -38,9 +38,7 @@ def seen(row: int, objective: float, margin: float, **more) -> Observation:
 
 
 def best(observations: list[Observation], quantile: float = Z99) -> list[int]:
-    return [
-        candidate.index for candidate in ranked(observations, predict(SPACE, observations), quantile=quantile)
-    ]
+    return [spec.index for spec in ranked(observations, predict(SPACE, observations), quantile=quantile)]
 
 
 def test_the_best_comes_first_if_its_margin_is_wide():
@@ -86,13 +84,13 @@ def test_deviation_falls_when_a_spec_is_measured_again():
 
 def test_spec_whose_trials_all_stopped_early_ranks_but_is_not_the_best():
     observations = [seen(0, 0.0, -1.0), seen(5, 1.0, -1.0, censored=True), seen(11, 0.5, -1.0)]
-    candidates = ranked(observations, predict(SPACE, observations), quantile=Z99)
-    assert candidates[0].index == 5
-    assert choice.best(candidates).index == 11
+    specs = ranked(observations, predict(SPACE, observations), quantile=Z99)
+    assert specs[0].index == 5
+    assert ranking.best(specs).index == 11
     assert decide(SPACE, observations, (), Budget(10, 2), settings=ENOUGH).indices == (5, 11)
     again = [*observations, seen(5, 1.0, -1.0, confirms=True)]
-    assert choice.best(ranked(again, predict(SPACE, again), quantile=Z99)).index == 5
-    assert choice.best(()) is None
+    assert ranking.best(ranked(again, predict(SPACE, again), quantile=Z99)).index == 5
+    assert ranking.best(()) is None
 
 
 def test_nearest_spec_ran_every_time():
@@ -122,12 +120,12 @@ def test_search_names_no_constraint_when_the_only_spec_that_ran_crashes_later(ma
     assert (end.constraint, end.nearest, end.margins) == (None, None, ())
 
 
-def test_every_spec_that_ran_is_a_candidate_without_constraints():
+def test_every_spec_that_ran_is_a_spec_without_constraints():
     space = grid(range(4), range(3))
     observations = [Observation(row, log_objective=float(row), noise=0.01) for row in (0, 4, 9)]
-    candidates = ranked(observations, predict(space, observations), quantile=Z99)
-    assert [candidate.index for candidate in candidates] == [9, 4, 0]
-    assert np.all([candidate.safety == 0 for candidate in candidates])
+    specs = ranked(observations, predict(space, observations), quantile=Z99)
+    assert [spec.index for spec in specs] == [9, 4, 0]
+    assert np.all([spec.safety == 0 for spec in specs])
 
 
 STEP = 2.0**-10
@@ -135,10 +133,10 @@ STEP = 2.0**-10
 
 
 @st.composite
-def candidates(draw: st.DrawFn) -> list[Candidate]:
-    """Return candidates with few different objectives and probabilities, so that many are equal."""
+def specs(draw: st.DrawFn) -> list[RankedSpec]:
+    """Return specs with few different objectives and probabilities, so that many are equal."""
     return [
-        Candidate(
+        RankedSpec(
             index=index,
             log_objective=draw(st.integers(-20, 20)) * STEP,
             deviation=0.1,
@@ -152,48 +150,41 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
     ]
 
 
-@given(candidates())
-def test_every_candidate_is_ordered_once_and_the_safe_ones_come_first(given_candidates):
+@given(specs())
+def test_every_spec_is_ordered_once_and_the_safe_ones_come_first(given_candidates):
     order = ordered(given_candidates)
-    assert sorted(candidate.index for candidate in order) == list(range(len(given_candidates)))
-    assert [candidate.is_safe for candidate in order] == sorted(
-        (candidate.is_safe for candidate in order), reverse=True
-    )
+    assert sorted(spec.index for spec in order) == list(range(len(given_candidates)))
+    assert [spec.is_safe for spec in order] == sorted((spec.is_safe for spec in order), reverse=True)
 
 
-@given(candidates())
+@given(specs())
 def test_safe_choice_equals_the_best_objective_and_no_equal_one_is_surer(given_candidates):
-    safe = [candidate for candidate in given_candidates if candidate.is_safe]
+    safe = [spec for spec in given_candidates if spec.is_safe]
     first = ordered(given_candidates)[0]
     if not safe:
         return
-    best_objective = max(candidate.log_objective for candidate in safe)
-    equal = [candidate for candidate in safe if best_objective - candidate.log_objective <= EQUAL]
+    best_objective = max(spec.log_objective for spec in safe)
+    equal = [spec for spec in safe if best_objective - spec.log_objective <= EQUAL]
     assert first in equal
-    assert first.percent == max(candidate.percent for candidate in equal)
-    same = [candidate for candidate in equal if candidate.percent == first.percent]
-    assert first.log_objective == max(candidate.log_objective for candidate in same)
+    assert first.percent == max(spec.percent for spec in equal)
+    same = [spec for spec in equal if spec.percent == first.percent]
+    assert first.log_objective == max(spec.log_objective for spec in same)
 
 
-@given(candidates())
-def test_unsafe_candidates_are_ordered_by_probability_and_then_by_objective(given_candidates):
-    unsafe = [candidate for candidate in ordered(given_candidates) if not candidate.is_safe]
-    keys = [(-candidate.percent, -candidate.log_objective) for candidate in unsafe]
+@given(specs())
+def test_unsafe_specs_are_ordered_by_probability_and_then_by_objective(given_candidates):
+    unsafe = [spec for spec in ordered(given_candidates) if not spec.is_safe]
+    keys = [(-spec.percent, -spec.log_objective) for spec in unsafe]
     assert keys == sorted(keys)
 
 
-@given(candidates(), st.integers(-1000, 1000))
+@given(specs(), st.integers(-1000, 1000))
 def test_order_does_not_depend_on_the_currency(given_candidates, shift):
-    dearer = [
-        replace(candidate, log_objective=candidate.log_objective + shift * STEP)
-        for candidate in given_candidates
-    ]
-    assert [candidate.index for candidate in ordered(dearer)] == [
-        candidate.index for candidate in ordered(given_candidates)
-    ]
+    dearer = [replace(spec, log_objective=spec.log_objective + shift * STEP) for spec in given_candidates]
+    assert [spec.index for spec in ordered(dearer)] == [spec.index for spec in ordered(given_candidates)]
 
 
-@given(candidates())
+@given(specs())
 def test_rule_is_true_of_every_pair_in_order(given_candidates):
     for before, after in itertools.combinations(ordered(given_candidates), 2):
         gain, surer = before.log_objective - after.log_objective, before.percent - after.percent
@@ -232,18 +223,18 @@ def test_probability_and_not_the_width_of_the_noise_decides_when_no_spec_is_safe
 
 def test_probability_is_that_of_one_further_measurement():
     once = seen(5, 1.0, -0.2, margin_noise=0.001, scatter=0.2)
-    (candidate,) = ranked([once], predict(SPACE, [once]), quantile=Z99)
-    assert candidate.probability == pytest.approx(0.84, abs=0.02)
-    assert candidate.safety < 0
+    (spec,) = ranked([once], predict(SPACE, [once]), quantile=Z99)
+    assert spec.probability == pytest.approx(0.84, abs=0.02)
+    assert spec.safety < 0
 
 
 def test_alternative_is_the_best_complete_spec_of_the_same_price():
-    def candidate(index: int, objective: float, *, complete: bool = True) -> Candidate:
-        return Candidate(index, objective, 0.1, (-1.0,), 0.3, 0.995, 0, complete)
+    def spec(index: int, objective: float, *, complete: bool = True) -> RankedSpec:
+        return RankedSpec(index, objective, 0.1, (-1.0,), 0.3, 0.995, 0, complete)
 
     log_cost = np.log([0.3, 0.1 + 0.2, 0.3, 0.3, 0.4])
-    chosen, same, worse = candidate(0, 1.0), candidate(1, 0.8), candidate(2, 0.5)
-    early, dearer = candidate(3, 0.9, complete=False), candidate(4, 0.9)
+    chosen, same, worse = spec(0, 1.0), spec(1, 0.8), spec(2, 0.5)
+    early, dearer = spec(3, 0.9, complete=False), spec(4, 0.9)
     order = ordered([chosen, same, worse, early, dearer])
     assert alternative(order, chosen, log_cost) == Alternative(1, 0.995, "BetterObjective")
     assert alternative(order, dearer, log_cost) is None

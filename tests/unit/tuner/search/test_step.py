@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.reference.known_surfaces import KnownService, grid, play
-from tuner.search.decide import decide
 from tuner.search.decision import Confirm, Explore, Impossible, Recommend, Wait
 from tuner.search.problem import Budget, Observation
+from tuner.search.step import decide
 from tuner.settings import SearchSettings
 
 NEVER_ENOUGH = replace(SearchSettings(), regret=0.0, hopeless=0.0)

@@ -25,7 +25,7 @@ SAME_COST = 1e-9
 
 
 @dataclass(frozen=True)
-class Candidate:
+class RankedSpec:
     """A measured spec, with the model's values for it."""
 
     index: int
@@ -60,14 +60,14 @@ class MeanMargins:
     """One for each constraint."""
 
 
-def best(ranked: Sequence[Candidate]) -> Candidate | None:
-    """Return the candidate to recommend: the first that was measured completely, else the first."""
-    return next((candidate for candidate in ranked if candidate.complete), ranked[0] if ranked else None)
+def best(ranked: Sequence[RankedSpec]) -> RankedSpec | None:
+    """Return the spec to recommend: the first that was measured completely, else the first."""
+    return next((spec for spec in ranked if spec.complete), ranked[0] if ranked else None)
 
 
 def ranked(
     observations: Sequence[Observation], prediction: Prediction, *, quantile: float
-) -> tuple[Candidate, ...]:
+) -> tuple[RankedSpec, ...]:
     """Return the measured specs that met their constraints on average, best first.
 
     Args:
@@ -79,50 +79,50 @@ def ranked(
     return ordered([_candidate(index, observations, prediction, quantile) for index in feasible])
 
 
-def ordered(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Return candidates in the order of the choice: the safe ones, then the others."""
-    unsafe = [candidate for candidate in candidates if not candidate.is_safe]
+def ordered(specs: Sequence[RankedSpec]) -> tuple[RankedSpec, ...]:
+    """Return specs in the order of the choice: the safe ones, then the others."""
+    unsafe = [spec for spec in specs if not spec.is_safe]
     return (
-        *_in_order_of_safe([candidate for candidate in candidates if candidate.is_safe]),
-        *sorted(unsafe, key=lambda candidate: (-candidate.percent, -candidate.log_objective)),
+        *_in_order_of_safe([spec for spec in specs if spec.is_safe]),
+        *sorted(unsafe, key=lambda spec: (-spec.percent, -spec.log_objective)),
     )
 
 
-def _in_order_of_safe(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return safe candidates: each is the most probable of those that equal the best of the rest."""
-    rest = sorted(candidates, key=lambda candidate: -candidate.log_objective)
-    order: list[Candidate] = []
+def _in_order_of_safe(specs: Sequence[RankedSpec]) -> list[RankedSpec]:
+    """Return safe specs: each is the most probable of those that equal the best of the rest."""
+    rest = sorted(specs, key=lambda spec: -spec.log_objective)
+    order: list[RankedSpec] = []
     while rest:
         equal = [each for each in rest if rest[0].log_objective - each.log_objective <= EQUAL]
-        first = max(equal, key=lambda candidate: candidate.percent)
+        first = max(equal, key=lambda spec: spec.percent)
         rest.remove(first)
         order.append(first)
     return order
 
 
-def alternative(ranked: Sequence[Candidate], chosen: Candidate, log_cost: Floats) -> Alternative | None:
+def alternative(ranked: Sequence[RankedSpec], chosen: RankedSpec, log_cost: Floats) -> Alternative | None:
     """Return the best objective among the completely measured specs of the chosen one's price.
 
     Args:
-        ranked: the candidates.
+        ranked: the specs.
         chosen: one of them.
         log_cost: (n,): log of each spec's price.
     """
     same = [
-        candidate
-        for candidate in ranked
-        if candidate.complete
-        and candidate.index != chosen.index
-        and abs(float(log_cost[candidate.index] - log_cost[chosen.index])) <= SAME_COST
+        spec
+        for spec in ranked
+        if spec.complete
+        and spec.index != chosen.index
+        and abs(float(log_cost[spec.index] - log_cost[chosen.index])) <= SAME_COST
     ]
     if not same:
         return None
-    other = max(same, key=lambda candidate: candidate.log_objective)
+    other = max(same, key=lambda spec: spec.log_objective)
     return Alternative(other.index, other.probability, rule(chosen, other))
 
 
-def rule(chosen: Candidate, other: Candidate) -> Rule:
-    """Return the rule by which a candidate comes before another that ranks lower."""
+def rule(chosen: RankedSpec, other: RankedSpec) -> Rule:
+    """Return the rule by which a spec comes before another that ranks lower."""
     if chosen.is_safe and not other.is_safe:
         return "OnlySafe"
     if not chosen.is_safe:
@@ -152,13 +152,13 @@ def _running(observations: Sequence[Observation]) -> list[MeanMargins]:
 
 def _candidate(
     index: int, observations: Sequence[Observation], prediction: Prediction, quantile: float
-) -> Candidate:
+) -> RankedSpec:
     repeated = [observation for observation in observations if observation.index == index]
     noise = math.sqrt(float(np.mean([observation.repeat_noise**2 for observation in repeated])))
     margins = tuple(float(margin.mean[index]) for margin in prediction.margins)
     deviations = [math.hypot(float(margin.deviation[index]), noise) for margin in prediction.margins]
     distances = list(zip(margins, deviations, strict=True))
-    return Candidate(
+    return RankedSpec(
         index=index,
         log_objective=float(prediction.objective.mean[index]),
         deviation=float(prediction.objective.deviation[index]),

@@ -2,7 +2,7 @@
 
 The first trials are a design (`design`). From the first trial that ran on, a Gaussian process scores the
 whole space (`acquisition`). Once the expected regret is small (`regret`) or the budget is almost used up, the
-winner and the runner-up are measured again, and the first of all by the rules of `choice` is recommended.
+winner and the runner-up are measured again, and the first of all by the rules of `ranking` is recommended.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.search import algorithms, choice, design, pruning, transfer
+from tuner.search import algorithms, design, pruning, ranking, transfer
 from tuner.search.acquisition import log_trial_cost, score
-from tuner.search.choice import Candidate
 from tuner.search.decision import Confirm, Decision, Explore, Impossible, Recommend, Wait
 from tuner.search.posterior import SpaceModel, TransferPrior
 from tuner.search.problem import Budget, Earlier, Integers, Observation, Problem
+from tuner.search.ranking import RankedSpec
 from tuner.search.regret import Outlook, outlook
 from tuner.settings import SearchSettings
 
@@ -82,7 +82,7 @@ class SearchStep:
             decision,
             best=leading.index,
             probability=leading.probability,
-            alternative=choice.alternative(self._ranked, leading, self.problem.log_cost),
+            alternative=ranking.alternative(self._ranked, leading, self.problem.log_cost),
         )
 
     def _decide(self) -> Decision:
@@ -116,15 +116,15 @@ class SearchStep:
         return SpaceModel(self.problem, self.observations, self.prior)
 
     @cached_property
-    def _ranked(self) -> tuple[Candidate, ...]:
-        """The candidates, best first."""
+    def _ranked(self) -> tuple[RankedSpec, ...]:
+        """The measured specs, best first."""
         quantile = self.settings.safety_quantile
-        return choice.ranked(self.observations, self._model.prediction, quantile=quantile)
+        return ranking.ranked(self.observations, self._model.prediction, quantile=quantile)
 
     @property
-    def _leading(self) -> Candidate | None:
-        """The candidate that would be recommended now."""
-        return choice.best(self._ranked)
+    def _leading(self) -> RankedSpec | None:
+        """The spec that would be recommended now."""
+        return ranking.best(self._ranked)
 
     @property
     def _anything_ran(self) -> bool:
@@ -218,7 +218,7 @@ class SearchStep:
     def _conclude(self, unmeasured: Outlook, because: str) -> Decision:
         if self._leading is not None:
             return Recommend(self._leading.index, unmeasured.regret, because)
-        nearest = choice.nearest(self.observations)
+        nearest = ranking.nearest(self.observations)
         if nearest is None:
             return Impossible(None, None, (), unmeasured.p_any)
         return Impossible(int(np.argmax(nearest.margins)), nearest.index, nearest.margins, unmeasured.p_any)

@@ -1,0 +1,78 @@
+"""`stabilizationSeconds` counts seconds: of any number of readings, with a known load and without."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.observation import Capacity, Observation, Replicas
+from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
+from autoscaler.policy.sizer import Sizer
+from tests.unit.autoscaler.policy.test_never import RATE, START, ReadyTarget
+
+QUERY = Metric("PromQL/jobs", "PromQL", 1.0)
+MOST = 9
+
+
+@settings(max_examples=200)
+@given(
+    window=st.integers(0, 600),
+    first=st.integers(1, MOST),
+    samples=st.lists(
+        st.tuples(st.sampled_from((1, 5, 5, 60, 150, 900)), st.none() | st.integers(1, MOST)), max_size=30
+    ),
+)
+def test_fall_is_answered_after_the_window_whatever_samples_are_absent(
+    window: int, first: int, samples: list[tuple[int, int | None]]
+) -> None:
+    sizer = Sizer(PolicyConfig(1, MOST, metrics=(QUERY,), down=Pace(stabilization=float(window))))
+    now, count, needs = START, first, [(START, first)]
+    for seconds, value in [(0, first), *samples]:
+        now += seconds
+        gauges = {} if value is None else {QUERY.name: float(value)}
+        decision = sizer.decide(Observation(now, Replicas(count, count), None, gauges))
+        if value is None:
+            assert decision.replicas == count
+            continue
+        needs.append((now, value))
+        count = max(needed for time, needed in needs if time >= now - window)
+        assert decision.replicas == count
+
+
+def test_existing_count_is_kept_for_the_window_when_the_controller_starts_without_a_load() -> None:
+    sizer = Sizer(PolicyConfig(1, MOST, metrics=(QUERY,), down=Pace(stabilization=300.0)))
+    counts = [
+        sizer.decide(Observation(START + seconds, Replicas(7, 7), None, {QUERY.name: 2.0})).replicas
+        for seconds in (0, 5, 300, 301)
+    ]
+    assert counts == [7, 7, 7, 2]
+
+
+def stopped_load(window: float, idle: float) -> list[int]:
+    """Return the counts at each reading after the load of five replicas has stopped; the first is before."""
+    config = PolicyConfig(
+        0,
+        20,
+        down=Pace(stabilization=window),
+        zero=Zero(idle),
+        prediction="Disabled",
+        capacity=Capacity(RATE, 10.0),
+    )
+    target = ReadyTarget(config, 1)
+    for _ in range(60):
+        target.tick(5 * RATE)
+    return [target.replicas, *(target.tick(0.0).replicas for _ in range(200))]
+
+
+@pytest.mark.parametrize("window", [600, 60])
+def test_idle_target_keeps_its_replicas_for_the_window_when_it_may_go_to_zero(window: int) -> None:
+    before, *counts = stopped_load(window, idle=900.0)
+    assert before >= 5
+    assert set(counts[: (window - 5) // 5]) == {before}
+    assert counts[(window + 60) // 5] < before
+    assert counts[-1] == 0
+
+
+def test_idle_target_goes_to_zero_when_the_window_is_longer_than_the_idle_time() -> None:
+    before, *counts = stopped_load(3600.0, idle=60.0)
+    assert counts[5] == before
+    assert counts[20] == 0

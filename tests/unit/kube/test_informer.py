@@ -1,0 +1,102 @@
+"""Informers: every handler gets every change, and watches that end early are reopened with back-off."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import errors
+from serving.kube import Informer
+from serving.kube.client import WatchEvent
+from serving.kube.informer import (
+    LASTING_SECONDS,
+    PAUSE_BASE_SECONDS,
+    PAUSE_CAP_SECONDS,
+    PAUSE_JITTER,
+    WatchPauses,
+)
+from serving.objects import Object
+from serving.resources import kinds
+from tests.fakes.kube import FakeKube
+from tests.objects.deployments import deployment
+from tests.rig.convergence import running, until
+
+
+class EndingWatches(FakeKube):
+    """Ends each watch at once, as a proxy with a broken upstream does, or refuses its version."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.opened: list[float] = []
+        """Times at which watches were opened, in seconds of the loop."""
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[WatchEvent]:
+        self.opened.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        for event in ():
+            yield event
+
+
+async def test_change_reaches_the_other_handlers_when_one_raises(caplog: pytest.LogCaptureFixture) -> None:
+    api = FakeKube()
+    informer = Informer(api, kinds.DEPLOYMENT)
+    seen: list[str] = []
+
+    def fail(_: Object | None, after: Object | None) -> None:
+        raise KeyError("a bug")
+
+    informer.on_change(fail)
+    informer.on_change(lambda _, after: seen.append(after["metadata"]["name"] if after else "gone"))
+    api.add(kinds.DEPLOYMENT, deployment("listed"))
+    async with running(informer.run()) as (task,):
+        await informer.synced.wait()
+        api.add(kinds.DEPLOYMENT, deployment("watched"))
+        await until(lambda: len(seen) == 2)
+        api.remove(kinds.DEPLOYMENT, "default", "watched")
+        await until(lambda: len(seen) == 3)
+        assert not task.done()
+    assert seen == ["listed", "watched", "gone"]
+    failures = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert [record.getMessage() for record in failures] == [
+        "handler of deployments default/listed",
+        "handler of deployments default/watched",
+        "handler of deployments default/watched",
+    ]
+    assert all(record.exc_info for record in failures)
+
+
+@pytest.mark.parametrize("error", [None, errors.Gone(410, "Expired", "too old")])
+async def test_watch_is_reopened_with_growing_pauses_when_it_ends_at_once(error: Exception | None) -> None:
+    api = EndingWatches(error)
+    async with running(Informer(api, kinds.DEPLOYMENT).run()):
+        await until(lambda: len(api.opened) >= 5)
+    pauses = [after - before for before, after in itertools.pairwise(api.opened[:5])]
+    least = [(1 - PAUSE_JITTER) * PAUSE_BASE_SECONDS * 2**n for n in range(4)]
+    assert all(pause >= bound for pause, bound in zip(pauses, least, strict=True)), pauses
+
+
+ends = st.tuples(st.floats(0, LASTING_SECONDS, exclude_max=True), st.booleans())
+
+
+@given(st.lists(ends, min_size=1, max_size=40), st.floats(LASTING_SECONDS, 600))
+def test_pauses_double_to_the_cap_and_begin_anew_after_a_watch_that_lasted(
+    early: list[tuple[float, bool]], lasted: float
+) -> None:
+    pauses = WatchPauses()
+    for number, (seconds, failed) in enumerate(early):
+        whole = min(PAUSE_BASE_SECONDS * 2**number, PAUSE_CAP_SECONDS)
+        assert (1 - PAUSE_JITTER) * whole <= pauses.after(seconds, failed=failed) <= whole
+    assert pauses.after(lasted, failed=False) == 0
+    assert 0 < pauses.after(lasted, failed=True) <= PAUSE_BASE_SECONDS
+
+
+def test_pauses_differ_between_informers() -> None:
+    assert len({WatchPauses().after(0, failed=True) for _ in range(20)}) > 1

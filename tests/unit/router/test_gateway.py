@@ -1,0 +1,92 @@
+"""The gateway's process with an Envoy that rejects updates: only the rejected services fail."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from serving.data_dir import DataDir
+from serving.objects import Object
+from serving.resources import kinds
+from serving.router.envoy.process import EnvoyProcess
+from serving.router.gateway import Gateway
+from serving.router.metrics.collector import StatisticsCollector
+from serving.router.xds.server import DeltaXdsServer
+from tests.fakes.envoy import FakeAdmin, FakeEnvoy
+from tests.fakes.kube import FakeKube
+from tests.rig.convergence import running, until
+from tests.rig.servers.gateway import endpoint_slice, route, settings_for_test
+
+
+def cluster_of(name: str) -> str:
+    return f"default/{name}-only/8080"
+
+
+def store(kube: FakeKube, name: str) -> None:
+    kube.add(kinds.ROUTE, route(name, [("only", 10_000)]))
+    kube.add(kinds.ENDPOINT_SLICE, endpoint_slice(f"{name}-only", ["127.77.0.2"]))
+
+
+def message_of(kube: FakeKube, name: str) -> str | None:
+    """Return the message in the gateway's entry of a Route; None without an entry."""
+    status: Object = kube.objects["routes", "default", name].get("status") or {}
+    return next((entry.get("message", "") for entry in status.get("gateways") or []), None)
+
+
+@asynccontextmanager
+async def gateway(tmp_path: Path) -> AsyncIterator[tuple[FakeKube, FakeEnvoy, asyncio.Task[None]]]:
+    """Yield a gateway whose Envoy has the service `a`."""
+    kube, envoy, settings = FakeKube(), FakeEnvoy(), settings_for_test()
+    data_dir = DataDir(tmp_path)
+    admin = FakeAdmin(envoy)
+    server = DeltaXdsServer(data_dir, admin)  # type: ignore[arg-type]
+    collector = StatisticsCollector("local", admin, EnvoyProcess(data_dir, settings.gateway))  # type: ignore[arg-type]
+
+    async def answer() -> None:
+        while True:  # one answer at a time: the gateway runs in between
+            await envoy.read()
+            await asyncio.sleep(0.001)
+
+    store(kube, "a")
+    await envoy.connect(server)
+    async with running(Gateway(kube, server, collector, data_dir, settings).run(), answer()) as (task, _):
+        await until(lambda: message_of(kube, "a") == "")
+        yield kube, envoy, task
+
+
+def move(kube: FakeKube, name: str, address: str) -> None:
+    """Give a service another endpoint."""
+    endpoints = endpoint_slice(f"{name}-only", [address])["endpoints"]
+    kube.change(kinds.ENDPOINT_SLICE, "default", f"{name}-only-1", {"endpoints": endpoints})
+
+
+async def test_only_rejected_services_fail_when_envoy_rejects_responses_of_two_types(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as (kube, envoy, task):
+        envoy.rejects, envoy.rejected_address = {cluster_of("b")}, "127.77.0.9"
+        move(kube, "a", "127.77.0.9")  # its endpoints and the cluster of b are in flight together
+        store(kube, "b")
+        store(kube, "c")
+        await until(lambda: task.done() or all((message_of(kube, "a"), message_of(kube, "b"))))
+        assert not task.done(), task.exception()
+        await until(lambda: message_of(kube, "c") == "")
+        assert (message_of(kube, "a"), message_of(kube, "b")) == (
+            f"no {cluster_of('a')}",
+            f"no {cluster_of('b')}",
+        )
+        assert envoy.has["clusters"].keys() == {cluster_of("a"), cluster_of("c")}
+        assert envoy.missing() == []
+
+
+async def test_services_are_tried_again_when_envoy_had_rejected_what_it_accepted_before(
+    tmp_path: Path,
+) -> None:
+    async with gateway(tmp_path) as (kube, envoy, task):
+        envoy.rejects = {cluster_of("a")}
+        move(kube, "a", "127.77.0.9")
+        await until(lambda: task.done() or bool(message_of(kube, "a")))
+        assert not task.done(), task.exception()
+        envoy.rejects = set()
+        store(kube, "b")
+        await until(lambda: message_of(kube, "b") == "")
+        await until(lambda: message_of(kube, "a") == "")
+        assert "127.77.0.9" in str(envoy.has["endpoints"][cluster_of("a")])
