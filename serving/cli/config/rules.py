@@ -1,5 +1,6 @@
 """Rules that no type of one setting can express: between two settings, and of texts. Pure."""
 
+import ipaddress
 import re
 from operator import attrgetter
 from posixpath import normpath
@@ -58,6 +59,7 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
         _host_path_roots(node.host_path_roots),
         _gateway_name(settings.gateway.name),
         _gateway_address(settings.gateway.address),
+        _pages_host(settings.pages.host),
         _url("controllers.prometheus", settings.controllers.prometheus),
     ]
     return [broken for broken in checks if broken is not None]
@@ -112,6 +114,14 @@ def _gateway_address(address: str) -> BrokenRule | None:
         return None
     rule = "must be a host, perhaps with a port, such as models.example.com:8080, or empty"
     return BrokenRule("gateway.address", f"{rule}, not {address!r}")
+
+
+def _pages_host(host: str) -> BrokenRule | None:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return BrokenRule("pages.host", f"must be an address such as 0.0.0.0, not {host!r}")
+    return None
 
 
 def _url(path: str, url: str) -> BrokenRule | None:
