@@ -19,7 +19,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from serving import errors
+from autoscaler.signals.board import Reading
+from autoscaler.signals.pages import Pages
+from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources import kinds, leases
@@ -191,6 +193,11 @@ async def is_refused(port: int) -> bool:
     return False
 
 
+def received(reading: Reading) -> float:
+    """Return the received requests of the quick replica."""
+    return sum(counts.received for key, counts in reading.counts.items() if key.name == "quick-a")
+
+
 async def test_gateway_is_live_and_ready_and_its_lease_names_its_pages(kube: Kube, pod: Pod) -> None:
     async with replicas(kube, pod.namespace):
         pod.start("gateway")
@@ -200,8 +207,11 @@ async def test_gateway_is_live_and_ready_and_its_lease_names_its_pages(kube: Kub
         assert (await pod.page("gateway", "/metrics"))[0] == 404
         lease = await lease_of(kube, pod)
         assert lease is not None
-        async with pod.session.get(lease["metadata"]["annotations"]["slipway.dev/pages"]) as answer:
-            assert f'slipway_gateway_info{{gateway="{pod.name}"' in await answer.text()
+        pages = Pages(lambda: leases.pages([lease], clock.now()))
+        read = await pages.read()
+        await pages.close()
+        assert read.problems == {}
+        assert [(reading.gateway, received(reading)) for reading in read.readings] == [(pod.name, 1)]
 
 
 async def test_no_request_fails_when_a_gateway_gets_sigterm_twice(kube: Kube, pod: Pod) -> None:
