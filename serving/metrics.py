@@ -43,12 +43,21 @@ class Page:
 
 def pages(folder: Path) -> list[Page]:
     """Return the pages that components have recorded in a folder (`DataDir.pages`), by component."""
-    recorded = []
+    found = []
     for path in sorted(folder.glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            note = orjson.loads(path.read_bytes())
-            recorded.append(Page(path.stem, int(note["port"]), str(note.get("host", LOOPBACK))))
-    return recorded
+            found.append(recorded(path))
+    return found
+
+
+def recorded(note: Path) -> Page:
+    """Return the page that a component has recorded in a file.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: there is no record, or a malformed one.
+    """
+    content = orjson.loads(note.read_bytes())
+    return Page(note.stem, int(content["port"]), str(content.get("host", LOOPBACK)))
 
 
 def of_registry(registry: CollectorRegistry) -> Callable[[], Awaitable[str]]:
@@ -100,5 +109,5 @@ def _answered(page: Callable[[], Awaitable[str]]) -> http_pages.Page:
 def _latest_port(note: Path) -> int:
     """Return the latest port, 0 if there is no record."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return int(orjson.loads(note.read_bytes())["port"])
+        return recorded(note).port
     return 0

@@ -7,8 +7,8 @@ end together. It decides no weights, and writes only its own entry in the status
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import orjson
@@ -17,14 +17,15 @@ from serving import clock, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import EventRecorder, Informer, Key, Kube, connect_eventually
 from serving.resources import kinds
-from serving.resources.leases import ACTIVATOR_PAGES_ANNOTATION, PAGES_ANNOTATION
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
+from serving.router.envoy.drain import FORCED_SECONDS, end, until_idle
 from serving.router.envoy.huge_heap import keep_in_huge_pages
 from serving.router.envoy.process import EnvoyProcess, digest
 from serving.router.envoy.render import Renderer, starting
 from serving.router.envoy.supervision import EnvoySupervision
+from serving.router.metrics import lease_pages
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
 from serving.router.plan.route_table import RouteTable
@@ -41,7 +42,7 @@ from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer, Rejected
 from serving.settings import Settings
 from serving.system import processes
-from serving.system.network import addresses, sockets
+from serving.system.network import sockets
 from serving.system.process_exit import has_ended_within
 from serving.system.readiness import Readiness
 
@@ -53,8 +54,6 @@ ADOPTION_SECONDS = 5.0
 """Longest wait for an Envoy that an earlier gateway started: its main thread is busy for up to 0.3 s."""
 PLANNING_PAUSE_SHARE = 2.0
 """Pause after planning, in multiples of its time: planning takes at most a third of a core."""
-FORCED_SECONDS = 2.0
-"""After SIGTERM Envoy exits in 0.1 s; after this time it gets SIGKILL."""
 _SERVICE = "service"
 """Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
 
@@ -86,7 +85,7 @@ async def run_in_pod(
             readiness.follow(lambda: "it is draining")
             async with Admin(data_dir.gateway / "admin.sock") as admin:
                 await _leave(admin, running, settings)
-            await _end(data_dir, settings)
+            await end(EnvoyProcess(data_dir, settings.gateway))
     finally:
         stop.cancel()
         work.cancel()
@@ -138,7 +137,7 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
                 asyncio.TaskGroup() as group,
             ):
                 log.info("metrics at %s", page.url)
-                named = partial(_pages_named, data_dir, await _advertised(page))
+                named = partial(lease_pages.annotations, data_dir, await lease_pages.advertised(page))
                 gateway = Gateway(kube, server, collector, data_dir, settings, pages=named)
                 running.gateway = gateway
                 envoy = EnvoySupervision(process, config, data_dir.gateway, gateway.report_envoy)
@@ -146,25 +145,6 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
                 if settings.gateway.huge_pages:
                     group.create_task(keep_in_huge_pages(process))
                 group.create_task(gateway.run())
-
-
-async def _advertised(page: metrics.Page) -> str:
-    """Return the address by which the autoscaler reaches pages of this host."""
-    try:
-        return await sockets.advertised(page.bound)
-    except OSError as error:
-        log.warning("only an autoscaler on this host can read its pages: its name has no address: %s", error)
-        return addresses.local(page.bound)
-
-
-def _pages_named(data_dir: DataDir, host: str) -> dict[str, str]:
-    """Return the Lease's annotations: the metrics pages of this gateway, and of the activator beside it."""
-    annotations = {"gateway": PAGES_ANNOTATION, "activator": ACTIVATOR_PAGES_ANNOTATION}
-    return {
-        annotations[page.component]: f"http://{addresses.authority(host, page.port)}{metrics.PATH}"
-        for page in metrics.pages(data_dir.pages)
-        if page.component in annotations
-    }
 
 
 def _mark(data_dir: DataDir) -> int | None:
@@ -177,15 +157,14 @@ def _mark(data_dir: DataDir) -> int | None:
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     """Drain and stop this directory's Envoy, if it runs."""
-    if EnvoyProcess(data_dir, settings.gateway).running() is None:
+    process = EnvoyProcess(data_dir, settings.gateway)
+    if process.running() is None:
         return
     async with Admin(data_dir.gateway / "admin.sock") as admin:
-        try:
+        with _though_envoy_is_away():
             await admin.drain()
-            await _until_idle(admin, settings.gateway.drain_seconds)
-        except errors.Unavailable as error:
-            log.warning("Envoy cannot be drained: %s", error)
-    await _end(data_dir, settings)
+            await until_idle(admin, settings.gateway.drain_seconds)
+    await end(process)
 
 
 async def _leave(admin: Admin, running: _Running, settings: Settings) -> None:
@@ -193,36 +172,24 @@ async def _leave(admin: Admin, running: _Running, settings: Settings) -> None:
 
     Until the listeners close, everything runs on: a Pod that ends gets connections for some seconds more.
     """
-    try:
+    with _though_envoy_is_away():
         await admin.drain()
-        await asyncio.sleep(settings.gateway.leave_seconds)
-        if running.supervision is not None:  # Envoy with closed listeners would count as hung
-            running.supervision.cancel()
-        if running.gateway is not None:
-            await running.gateway.leave()
+    await asyncio.sleep(settings.gateway.leave_seconds)
+    if running.supervision is not None:  # Envoy with closed listeners would count as hung
+        running.supervision.cancel()
+    if running.gateway is not None:
+        await running.gateway.leave()
+    with _though_envoy_is_away():
         await admin.close_listeners()
-        await _until_idle(admin, settings.gateway.drain_seconds)
+        await until_idle(admin, settings.gateway.drain_seconds)
+
+
+@contextmanager
+def _though_envoy_is_away() -> Iterator[None]:
+    try:
+        yield
     except errors.Unavailable as error:
         log.warning("Envoy cannot be drained: %s", error)
-
-
-async def _end(data_dir: DataDir, settings: Settings) -> None:
-    running = EnvoyProcess(data_dir, settings.gateway).running()
-    if running is None:
-        return
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        processes.send_signal(running.process, number)
-        if await has_ended_within(running.process, FORCED_SECONDS):
-            return
-
-
-async def _until_idle(admin: Admin, seconds: float) -> None:
-    deadline = clock.monotonic() + seconds
-    while await admin.active():
-        if clock.monotonic() > deadline:
-            log.warning("requests were still in flight after %s s of draining", seconds)
-            return
-        await asyncio.sleep(0.05)
 
 
 class Gateway:

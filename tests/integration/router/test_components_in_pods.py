@@ -276,6 +276,17 @@ async def test_activator_ends_after_the_envoy_of_its_pod(kube: Kube, pod: Pod) -
         assert await pod.code("gateway") == 0
 
 
+async def test_gateway_ends_with_the_next_envoy_when_its_envoy_was_just_killed(pod: Pod) -> None:
+    pod.start("gateway")
+    await pod.until_ready("gateway")
+    envoy = EnvoyProcess(pod.data_dir, GatewaySettings(port=pod.port)).running()
+    assert envoy is not None
+    os.kill(envoy.pid, signal.SIGKILL)
+    pod.stop("gateway")
+    assert await pod.code("gateway") == 0
+    assert not pod.has_envoy()
+
+
 async def test_gateway_ends_when_it_never_reached_the_api(pod: Pod) -> None:
     pod.data_dir.kubeconfig.unlink()
     pod.start("gateway")
