@@ -214,6 +214,14 @@ async def test_gateway_is_live_and_ready_and_its_lease_names_its_pages(kube: Kub
         assert [(reading.gateway, received(reading)) for reading in read.readings] == [(pod.name, 1)]
 
 
+async def test_gateway_is_ready_when_there_are_no_routes(kube: Kube, pod: Pod) -> None:
+    for left in (await kube.list(kinds.ROUTE)).items:
+        await kube.delete(kinds.ROUTE, left["metadata"]["namespace"], left["metadata"]["name"])
+    pod.start("gateway")
+    await pod.until_ready("gateway")
+    assert await status_of(pod, "quick") == 404
+
+
 async def test_no_request_fails_when_a_gateway_gets_sigterm_twice(kube: Kube, pod: Pod) -> None:
     statuses: list[int] = []
     has_left = asyncio.Event()
