@@ -9,8 +9,8 @@ from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds
 from serving.router.envoy.process import EnvoyProcess
-from serving.router.gateway import Gateway
 from serving.router.metrics.collector import StatisticsCollector
+from serving.router.route_applier import RouteApplier
 from serving.router.xds.server import DeltaXdsServer
 from tests.fakes.envoy import FakeAdmin, FakeEnvoy
 from tests.fakes.kube import FakeKube
@@ -49,7 +49,8 @@ async def gateway(tmp_path: Path) -> AsyncIterator[tuple[FakeKube, FakeEnvoy, as
 
     store(kube, "a")
     await envoy.connect(server)
-    async with running(Gateway(kube, server, collector, data_dir, settings).run(), answer()) as (task, _):
+    applier = RouteApplier(kube, server, collector, data_dir, settings, pages=dict)
+    async with running(applier.run(), answer()) as (task, _):
         await until(lambda: message_of(kube, "a") == "")
         yield kube, envoy, task
 

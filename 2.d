@@ -1,0 +1,1 @@
+END rounds=9963 binds=0 listens=0 answers=0
