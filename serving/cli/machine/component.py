@@ -127,12 +127,14 @@ def _load(name: str, configuration: Configuration) -> Run:
     if name != "controllers":
         return run
     autoscaler = importlib.import_module(AUTOSCALER)
-    tuner = [importlib.import_module(name) for name in TUNER]
+    experiments, trials = (importlib.import_module(name) for name in TUNER)
+    images = configuration.runtime_images
     return lambda data_dir, settings: module.run(
         data_dir,
         settings,
         partial(autoscaler.prepared, scaling=configuration.autoscaler),
-        *(partial(controller.prepared, settings=configuration.tuner) for controller in tuner),
+        partial(experiments.prepared, settings=configuration.tuner, images=images),
+        partial(trials.prepared, settings=configuration.tuner),
     )
 
 

@@ -16,7 +16,7 @@ from serving.planning.gpu import pod as gpu_pod
 from serving.resources import names
 from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
-from serving.settings import GROUP
+from serving.settings import DEFAULTS, GROUP, RuntimeImageSettings
 
 NAME_LIMIT = 63
 """Length of a DNS label: the name of a Service, the value of a label."""
@@ -90,6 +90,8 @@ def render(
     predictor: Predictor,
     model_version: Mapping[str, Any],
     engine: Engine | None = None,
+    *,
+    images: RuntimeImageSettings = DEFAULTS.runtime_images,
 ) -> Revision:
     """Return the revision of a predictor whose ModelVersion is ready.
 
@@ -99,6 +101,7 @@ def render(
         predictor: the arm.
         model_version: the ModelVersion, with `status.image` and `status.digest`.
         engine: the engine, if the framework is one.
+        images: those of Slipway's model servers.
 
     Raises:
         errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`.
@@ -114,7 +117,7 @@ def render(
         names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
         names.MODEL_DIGEST_ENV: status["digest"],
     }
-    server = _runtime(framework, predictor, port) if engine is None else _engine(engine, predictor)
+    server = _runtime(framework, predictor, port, images) if engine is None else _engine(engine, predictor)
     base = _container(server, env, predictor, port=port)
     template: Object = {
         "metadata": {
@@ -126,7 +129,7 @@ def render(
             },
         },
         "spec": {
-            **_pod_fields(own),
+            **_pod_fields(own, images.pull_secret if has_own_server(framework, engine) else ""),
             "volumes": [
                 {"name": "model", "image": {"reference": status["image"], "pullPolicy": "IfNotPresent"}}
             ],
@@ -157,9 +160,15 @@ def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str
     return template.metadata.labels
 
 
-def _pod_fields(template: PredictorTemplate) -> Object:
-    """Return the fields of the Pod's spec that the template sets, by their names in JSON."""
+def _pod_fields(template: PredictorTemplate, pull_secret: str) -> Object:
+    """Return the fields of the Pod's spec that the template sets, by their names in JSON.
+
+    `pull_secret`, unless it is empty, comes beside the template's own.
+    """
     fields = template.model_dump(mode="json", by_alias=True, exclude={"metadata", "containers"})
+    secret = {"name": pull_secret}
+    if pull_secret and secret not in (own := fields["imagePullSecrets"] or []):
+        fields["imagePullSecrets"] = [*own, secret]
     return {name: value for name, value in fields.items() if value}
 
 
@@ -178,8 +187,7 @@ def _probe_paths(
     if port.h2c:
         return (_GRPC_READY,)
     ready = container.get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
-    is_own = framework != "custom" and engine is None
-    return (ready, f"/v2/models/{inference}/ready") if is_own else (ready,)
+    return (ready, f"/v2/models/{inference}/ready") if has_own_server(framework, engine) else (ready,)
 
 
 def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, port: ServedPort) -> Object:
@@ -199,7 +207,12 @@ def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, 
     return container
 
 
-def _runtime(framework: str, predictor: Predictor, port: ServedPort) -> Object:
+def has_own_server(framework: str, engine: Engine | None) -> bool:
+    """Whether a model server that Slipway ships serves the framework."""
+    return framework != "custom" and engine is None
+
+
+def _runtime(framework: str, predictor: Predictor, port: ServedPort, images: RuntimeImageSettings) -> Object:
     """Return the fields of a container of Slipway's runtimes; of a custom one, only its variables."""
     variables = {"env": _batching(predictor.batching, framework)}
     if framework == "custom":
@@ -207,7 +220,8 @@ def _runtime(framework: str, predictor: Predictor, port: ServedPort) -> Object:
     return {
         **variables,
         **_TERMINATION,
-        "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
+        "image": f"{images.prefix}/{framework}{images.tag and f':{images.tag}'}",
+        **({"imagePullPolicy": images.pull_policy} if images.pull_policy else {}),
         # Loading a model may take minutes; until then neither of the other probes counts.
         "startupProbe": _probe(_readiness(port), periodSeconds=1, failureThreshold=300),
         # A replica that hangs is replaced within 15 s: four failures and the grace take 11 s at most, and
@@ -251,7 +265,7 @@ def _field_values(predictor: Predictor) -> dict[str, str]:
 
 def _ports(framework: str, port: ServedPort, engine: Engine | None) -> dict[str, str]:
     """Return the annotations of a Pod's ports: how requests arrive, and where an engine has its metrics."""
-    if framework != "custom" and engine is None:
+    if has_own_server(framework, engine):
         # Slipway's runtimes take a passed Unix socket.
         return {names.SOCKET_PORT_ANNOTATION: str(names.RUNTIME_PORT)}
     annotations = {}
