@@ -37,7 +37,7 @@ from serving.objects import Object, is_deleting
 from serving.resources import kinds, leases, names
 from serving.resources.conditions import Condition
 from serving.resources.engine import Engine
-from serving.settings import ControllerSettings
+from serving.settings import ControllerSettings, PagesSettings
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class AutoscalerController:
         read, _ = await asyncio.gather(pages.read(timed), self._read_gauges())
         live = leases.live(self._leases, clock.now())
         now = clock.monotonic()
-        self._board.tick(read.readings, live, known, read.held, now)
+        self._board.tick(read.readings, live, known, read.held, now, problems=read.problems)
         self._board.retain(known)
         self._tokens.tick(read.readings)
         for key, target in self._signals.items():
@@ -395,20 +395,24 @@ def _least(config: PolicyConfig) -> int:
 
 @asynccontextmanager
 async def prepared(
-    data_dir: DataDir, settings: ControllerSettings, watches: Watches, scaling: AutoscalerSettings = DEFAULTS
+    data_dir: DataDir,
+    settings: ControllerSettings,
+    watches: Watches,
+    scaling: AutoscalerSettings = DEFAULTS,
+    host: str = PagesSettings.host,
 ) -> AsyncIterator[AutoscalerController]:
     """Give a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="autoscaler") as kube:
+        gateways = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
         controller = AutoscalerController(
             kube,
             settings,
             watches,
-            pages=Pages(data_dir.pages),
+            pages=Pages(lambda: leases.pages(gateways, clock.now())),
             store=StateStore(data_dir.autoscaler),
             scaling=scaling,
             known_engines=engines.known(data_dir.engines),
         )
-        async with metrics.served(
-            {metrics.PATH: controller.metrics_page}, data_dir.metrics("autoscaler"), scaling.metrics_port
-        ):
+        page, note = {metrics.PATH: controller.metrics_page}, data_dir.metrics("autoscaler")
+        async with metrics.served(page, note, host, scaling.metrics_port):
             yield controller

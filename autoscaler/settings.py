@@ -27,7 +27,7 @@ class AutoscalerSettings(Section):
     save_seconds: Interval = 300.0
     """Between writes of the learned state of a target: at most this much is lost when the machine fails."""
     metrics_port: Port = 0
-    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/autoscaler.json`
+    """Port of `GET /metrics` on `pages.host`; 0 picks a free one, which `DIR/run/metrics/autoscaler.json`
     names."""
 
 

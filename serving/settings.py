@@ -107,7 +107,7 @@ class NodeSettings(Section):
     drain_seconds: Seconds = 1.5
     """From leaving the EndpointSlice to SIGTERM: the time in which every gateway stops sending."""
     metrics_port: Port = 0
-    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/node.json` names."""
+    """Port of `GET /metrics` on `pages.host`; 0 picks a free one, which `DIR/run/metrics/node.json` names."""
     finished_pods_kept: CountOrZero = 100
     """Finished Pods without an owner that are kept; beyond it the oldest are deleted."""
 
@@ -173,6 +173,10 @@ class GatewaySettings(Section):
     """Revisions probed at once: a probe mostly waits for its replica."""
     drain_seconds: Seconds = 30.0
     """Longest wait for requests in flight when the gateway stops."""
+    leave_seconds: Seconds = 10.0
+    """In a Pod, from SIGTERM to the end of its listeners: the time in which kube-proxies and load balancers
+    learn that the Pod ends. Meanwhile each answer closes its connection. With `drain_seconds`, and 5 s for
+    the rest, below the Pod's terminationGracePeriodSeconds."""
     upstream_idle_seconds: Interval = 4.0
     """Idle time after which the gateway closes a connection to a replica: uvicorn closes after 5 s, and a
     request sent in that moment fails."""
@@ -200,7 +204,8 @@ class GatewaySettings(Section):
     lease_renew_seconds: Interval = 5.0
     """Between renewals of the Lease: three attempts within its lifetime."""
     metrics_port: Port = 0
-    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/gateway.json` names."""
+    """Port of `GET /metrics` on `pages.host`; 0 picks a free one, which `DIR/run/metrics/gateway.json`
+    names."""
 
 
 @dataclass(frozen=True)
@@ -234,10 +239,19 @@ class ActivatorSettings(Section):
     """Idle time after which, or after twice which, the activator closes a connection to a replica: within a
     burst none is idle for so long, and a replica that stops waits until its connections are closed."""
     metrics_port: Port = 0
-    """Port of `GET /metrics` on 127.0.0.1; 0 picks a free one, which `DIR/run/metrics/activator.json`
+    """Port of `GET /metrics` on `pages.host`; 0 picks a free one, which `DIR/run/metrics/activator.json`
     names."""
     backlog: Count = 4_096
     """Connections that wait for accept on one socket: a burst arrives faster than it is accepted."""
+
+
+@dataclass(frozen=True)
+class PagesSettings(Section):
+    """The pages of components: their metrics, and in Pods their health."""
+
+    host: str = "127.0.0.1"
+    """Literal address on which every component serves its pages: loopback only, unless asked for. In a Pod
+    `0.0.0.0` or `::`, as kubelet, Prometheus and the autoscaler ask from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -454,6 +468,7 @@ class Settings(Section):
     node: NodeSettings = field(default_factory=NodeSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     activator: ActivatorSettings = field(default_factory=ActivatorSettings)
+    pages: PagesSettings = field(default_factory=PagesSettings)
     controllers: ControllerSettings = field(default_factory=ControllerSettings)
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
     registry: RegistrySettings = field(default_factory=RegistrySettings)

@@ -1,4 +1,4 @@
-"""Write manifests/crds/*.yaml, one file per kind, from the schemas that the embedded server enforces."""
+"""Write manifests/install/crds, one file per kind, from the schemas that the embedded server enforces."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import yaml
 
 from serving.resources import catalog
 
-CRDS = Path(__file__).parent.parent / "manifests" / "crds"
+CRDS = Path(__file__).parent.parent / "manifests" / "install" / "crds"
 
 
 def render(definition: catalog.Definition) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from autoscaler.observation import Load, Percentile
@@ -217,6 +218,8 @@ class Board:
         targets: AbstractSet[Target],
         held: Mapping[Target, float],
         now: float,
+        *,
+        problems: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Add the readings of one tick.
 
@@ -226,6 +229,7 @@ class Board:
             targets: those whose load is taken.
             held: held requests of activators, by target.
             now: monotonic seconds.
+            problems: why gateways have no reading, where that is known, by name.
         """
         by_gateway = {reading.gateway: reading for reading in readings}
         rises: list[tuple[float, float, dict[Target, Counts]]] = []
@@ -240,6 +244,8 @@ class Board:
             before = gateway.before
             accepted = _accepted_increases(gateway, by_gateway.get(name), now, targets)
             if accepted is None:
+                if name in problems and name not in by_gateway:
+                    gateway.rejection = Rejection(problems[name])
                 silent.append(gateway)
                 continue
             seconds, rates = accepted

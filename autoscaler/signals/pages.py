@@ -1,9 +1,10 @@
-"""Reads the pages of the gateways and activators of one machine."""
+"""Reads the metrics pages of gateways and activators, at the addresses that the gateways' Leases name."""
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import aiohttp
@@ -11,15 +12,15 @@ import aiohttp
 from autoscaler.signals.board import Reading
 from autoscaler.signals.exposition import Page, Parser, Target
 from serving import errors, metrics
+from serving.resources.leases import GatewayPages
 from serving.system.network import http_reading
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 3.0
 """Timeout of one page: a gateway waits a second for Envoy, and writes 7 MB for a thousand services."""
 PAGE_BYTES = 64 * 1024 * 1024
 """Longest page, for 10,000 services: any process may listen at the port of a component that ended."""
-GATEWAY = "gateway"
-COMPONENTS = (GATEWAY, "activator")
-"""Prefixes of the names of the components that count requests."""
 
 
 class Scrape(NamedTuple):
@@ -29,16 +30,25 @@ class Scrape(NamedTuple):
     held: Mapping[Target, float]
     activators: frozenset[str]
     """Names of the activators that answered."""
+    problems: Mapping[str, str] = MappingProxyType({})
+    """Why gateways' pages cannot be asked for or used, by the names of the gateways."""
 
 
 NOTHING = Scrape((), {}, frozenset())
 
 
 class Pages:
-    """The pages that the files of a data directory name."""
+    """The pages of live gateways and of the activators beside them."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, gateways: Callable[[], Mapping[str, GatewayPages]]) -> None:
+        """Read nothing yet.
+
+        Args:
+            gateways: returns the addresses of the live gateways' pages, by their names.
+        """
+        self._gateways = gateways
+        self._problems: dict[str, str] = {}
+        """Those that the log has."""
         self._parsers: dict[str, Parser] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -55,41 +65,55 @@ class Pages:
         """
         if self._session is None:
             self._session = http_reading.session()
-        addresses = [page for page in metrics.pages(self._folder) if page.component.startswith(COMPONENTS)]
-        pages = await asyncio.gather(*(self._page(self._session, address, timed) for address in addresses))
-        readings: dict[str, Reading] = {}
+        gateways = self._gateways()
+        read = await asyncio.gather(
+            *(self._gateway(self._session, named.gateway, timed) for named in gateways.values()),
+            *(self._page(self._session, named.activator, frozenset()) for named in gateways.values()),
+        )
+        self._parsers = {url: self._parsers[url] for named in gateways.values() for url in named[:2] if url}
+        readings: list[Reading] = []
         held: dict[Target, float] = {}
         activators = set()
-        for page in pages:
+        problems = {name: named.problem for name, named in gateways.items() if named.problem}
+        for name, page in zip(gateways, read[: len(gateways)], strict=True):
             if page is None:
                 continue
-            if page.gateway:
-                readings[page.gateway] = Reading(
-                    page.gateway,
-                    page.read_at,
-                    page.started,
-                    page.counts,
-                    page.buckets,
-                    frozenset(timed),
-                    page.tokens,
-                )
+            if page.gateway != name:
+                problems[name] = f"its page is that of gateway {page.gateway[:40]!r}"
+                continue
+            counts = page.counts, page.buckets, frozenset(timed), page.tokens
+            readings.append(Reading(name, page.read_at, page.started, *counts))
+        for page in read[len(gateways) :]:
+            if page is None:
+                continue
             if page.activator:
                 activators.add(page.activator)
             for target, count in page.held.items():
                 if 0 < count < float("inf"):
                     held[target] = held.get(target, 0.0) + count
-        return Scrape(tuple(readings.values()), held, frozenset(activators))
+        self._log(problems)
+        return Scrape(tuple(readings), held, frozenset(activators), problems)
+
+    async def _gateway(
+        self, session: aiohttp.ClientSession, url: str, timed: AbstractSet[Target]
+    ) -> Page | None:
+        """Read the page with the buckets of histograms only if they are asked for: they are most of it."""
+        return await self._page(session, url, timed, "" if timed else metrics.TOTALS)
 
     async def _page(
-        self, session: aiohttp.ClientSession, address: metrics.Page, timed: AbstractSet[Target]
+        self, session: aiohttp.ClientSession, url: str, timed: AbstractSet[Target], part: str = ""
     ) -> Page | None:
+        if not url:
+            return None
+        parser = self._parsers.setdefault(url, Parser())
         try:
-            has_buckets = bool(timed) or not address.component.startswith(GATEWAY)
-            url = address.url if has_buckets else address.totals_url
-            page = await http_reading.get(session, url, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
-            if page.status != 200:
-                return None
-            parser = self._parsers.setdefault(address.component, Parser())
-            return parser.page(page.text, timed)
+            page = await http_reading.get(session, url + part, limit=PAGE_BYTES, seconds=TIMEOUT_SECONDS)
+            return parser.page(page.text, timed) if page.status == 200 else None
         except (errors.Unavailable, ValueError):
             return None  # a live gateway without a page is known by its Lease
+
+    def _log(self, problems: dict[str, str]) -> None:
+        for name, problem in problems.items():
+            if self._problems.get(name) != problem:
+                log.warning("gateway %s: %s", name, problem)
+        self._problems = problems

@@ -16,6 +16,7 @@ from serving.data_dir import DataDir
 from serving.kube import Watches, connect_eventually
 from serving.kube.election import LeaderElection
 from serving.settings import ControllerSettings, Settings
+from serving.system.readiness import Readiness
 
 
 class Controller(Protocol):
@@ -33,22 +34,26 @@ LEASE = "slipway-controllers"
 """Name of the Lease of the controllers that work."""
 
 
-async def run(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
+async def run(data_dir: DataDir, settings: Settings, readiness: Readiness, *others: Prepare) -> None:
     """Run these controllers and `others` until cancelled; the API may be unavailable at any time.
+
+    They are ready once all watches have listed their objects. So is a process that waits for the leader's
+    end: otherwise a rolling update, which waits for the new Pod before it ends the old one, would not end.
 
     Raises:
         errors.LeadershipLost: another process works from now on.
     """
-    work = partial(_work, data_dir, settings, *others)
+    work = partial(_work, data_dir, settings, readiness, *others)
     if not settings.controllers.leader_election:
         await work()
         return
     async with await connect_eventually(data_dir.kubeconfig, component="controllers") as kube:
         namespace = settings.controllers.lease_namespace
-        await LeaderElection(kube, namespace, LEASE, socket.gethostname()).run(work)
+        election = LeaderElection(kube, namespace, LEASE, socket.gethostname())
+        await election.run(work, on_waiting=lambda: readiness.follow(lambda: ""))
 
 
-async def _work(data_dir: DataDir, settings: Settings, *others: Prepare) -> None:
+async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *others: Prepare) -> None:
     config = settings.controllers
     async with AsyncExitStack() as stack:
         clients = {
@@ -73,7 +78,13 @@ async def _work(data_dir: DataDir, settings: Settings, *others: Prepare) -> None
         controllers += [
             await stack.enter_async_context(prepare(data_dir, config, watches)) for prepare in others
         ]
+        readiness.follow(lambda: _obstacle(watches))
         async with asyncio.TaskGroup() as group:
             for controller in controllers:
                 group.create_task(controller.run())
             group.create_task(watches.run())
+
+
+def _obstacle(watches: Watches) -> str:
+    unsynced = watches.unsynced()
+    return f"not listed yet: {', '.join(unsynced)}" if unsynced else ""

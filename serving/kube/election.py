@@ -55,13 +55,19 @@ class LeaderElection:
         self._seen_at = 0.0
         """When these were read first, in monotonic seconds."""
 
-    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def run(
+        self, work: Callable[[], Awaitable[None]], on_waiting: Callable[[], None] = lambda: None
+    ) -> None:
         """Do the work once this process leads; it is cancelled when it leads no more.
+
+        Args:
+            work: runs until cancelled.
+            on_waiting: called when the API has answered that another process leads.
 
         Raises:
             errors.LeadershipLost: the process must end, as parts of the work may not have noticed.
         """
-        await self._acquire()
+        await self._acquire(on_waiting)
         try:
             async with asyncio.TaskGroup() as group:
                 keeping = group.create_task(self._keep())
@@ -72,7 +78,7 @@ class LeaderElection:
         finally:
             await self._release()
 
-    async def _acquire(self) -> None:
+    async def _acquire(self, on_waiting: Callable[[], None]) -> None:
         leader = None
         while True:
             try:
@@ -85,6 +91,7 @@ class LeaderElection:
                     return
                 if holder != leader:
                     log.info("%s leads; waiting", holder)
+                    on_waiting()
                     leader = holder
             await asyncio.sleep(self._timing.retry)
 

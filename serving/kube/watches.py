@@ -21,6 +21,10 @@ class Watches:
             self._informers[key] = Informer(self._kube, kind, namespace=namespace, labels=labels)
         return self._informers[key]
 
+    def unsynced(self) -> list[str]:
+        """Return the plural names of the kinds whose objects are not listed yet, in order."""
+        return sorted({i.kind.plural for i in self._informers.values() if not i.synced.is_set()})
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         async with asyncio.TaskGroup() as group:

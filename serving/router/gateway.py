@@ -1,13 +1,14 @@
 """The gateway's process: configures Envoy from the Routes, and reports what Envoy has accepted.
 
-Traffic does not depend on it: Envoy survives its death, and the next gateway adopts Envoy. It decides no
-weights, and writes only its own entry in the status of Routes and its own Lease.
+Traffic does not depend on it: Envoy survives its death, and the next gateway adopts Envoy; only in a Pod both
+end together. It decides no weights, and writes only its own entry in the status of Routes and its own Lease.
 """
 
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import orjson
@@ -19,10 +20,12 @@ from serving.resources import kinds
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
+from serving.router.envoy.drain import FORCED_SECONDS, end, until_idle
 from serving.router.envoy.huge_heap import keep_in_huge_pages
 from serving.router.envoy.process import EnvoyProcess, digest
 from serving.router.envoy.render import Renderer, starting
 from serving.router.envoy.supervision import EnvoySupervision
+from serving.router.metrics import lease_pages
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
 from serving.router.plan.route_table import RouteTable
@@ -41,6 +44,7 @@ from serving.settings import Settings
 from serving.system import processes
 from serving.system.network import sockets
 from serving.system.process_exit import has_ended_within
+from serving.system.readiness import Readiness
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +54,6 @@ ADOPTION_SECONDS = 5.0
 """Longest wait for an Envoy that an earlier gateway started: its main thread is busy for up to 0.3 s."""
 PLANNING_PAUSE_SHARE = 2.0
 """Pause after planning, in multiples of its time: planning takes at most a third of a core."""
-FORCED_SECONDS = 2.0
-"""After SIGTERM Envoy exits in 0.1 s; after this time it gets SIGKILL."""
 _SERVICE = "service"
 """Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
 
@@ -62,6 +64,49 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     Raises:
         errors.UserError: no Envoy for this platform, or the port is taken.
     """
+    await _run(data_dir, settings, _Running())
+
+
+async def run_in_pod(
+    data_dir: DataDir, settings: Settings, readiness: Readiness, stopping: asyncio.Event
+) -> None:
+    """Serve until the event, then drain Envoy and end with it: no process outlives its Pod.
+
+    Raises:
+        errors.UserError: no Envoy for this platform, or the port is taken.
+    """
+    running = _Running()
+    readiness.follow(running.obstacle)
+    work = asyncio.ensure_future(_run(data_dir, settings, running))
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            readiness.follow(lambda: "it is draining")
+            async with Admin(data_dir.gateway / "admin.sock") as admin:
+                await _leave(admin, running, settings)
+            await end(EnvoyProcess(data_dir, settings.gateway))
+    finally:
+        stop.cancel()
+        work.cancel()
+        await asyncio.wait([work])
+    with suppress(asyncio.CancelledError):
+        work.result()
+
+
+class _Running:
+    """The parts of a gateway that runs, once it has them."""
+
+    def __init__(self) -> None:
+        self.gateway: Gateway | None = None
+        self.supervision: asyncio.Task[None] | None = None
+
+    def obstacle(self) -> str:
+        """Return why the gateway is not ready; empty if it is."""
+        return "Envoy or the API does not answer yet" if self.gateway is None else self.gateway.obstacle()
+
+
+async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None:
     process = EnvoyProcess(data_dir, settings.gateway)
     async with Admin(data_dir.gateway / "admin.sock") as admin:
         server = DeltaXdsServer(data_dir.gateway, admin)
@@ -85,15 +130,18 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
                 metrics.TOTALS_PATH: partial(collector.page, buckets=False),
             }
             kube = await connect_eventually(data_dir.kubeconfig, component="gateway")
+            note, port = data_dir.metrics("gateway"), settings.gateway.metrics_port
             async with (
                 kube,
-                metrics.served(pages, data_dir.metrics("gateway"), settings.gateway.metrics_port) as port,
+                metrics.served(pages, note, settings.pages.host, port) as page,
                 asyncio.TaskGroup() as group,
             ):
-                log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
-                gateway = Gateway(kube, server, collector, data_dir, settings)
+                log.info("metrics at %s", page.url)
+                named = partial(lease_pages.annotations, data_dir, await lease_pages.advertised(page))
+                gateway = Gateway(kube, server, collector, data_dir, settings, pages=named)
+                running.gateway = gateway
                 envoy = EnvoySupervision(process, config, data_dir.gateway, gateway.report_envoy)
-                group.create_task(envoy.run())
+                running.supervision = group.create_task(envoy.run())
                 if settings.gateway.huge_pages:
                     group.create_task(keep_in_huge_pages(process))
                 group.create_task(gateway.run())
@@ -109,28 +157,39 @@ def _mark(data_dir: DataDir) -> int | None:
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     """Drain and stop this directory's Envoy, if it runs."""
-    running = EnvoyProcess(data_dir, settings.gateway).running()
-    if running is None:
+    process = EnvoyProcess(data_dir, settings.gateway)
+    if process.running() is None:
         return
     async with Admin(data_dir.gateway / "admin.sock") as admin:
-        try:
+        with _though_envoy_is_away():
             await admin.drain()
-            await _until_idle(admin, settings.gateway.drain_seconds)
-        except errors.Unavailable as error:
-            log.warning("Envoy cannot be drained: %s", error)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        processes.send_signal(running.process, number)
-        if await has_ended_within(running.process, FORCED_SECONDS):
-            return
+            await until_idle(admin, settings.gateway.drain_seconds)
+    await end(process)
 
 
-async def _until_idle(admin: Admin, seconds: float) -> None:
-    deadline = clock.monotonic() + seconds
-    while await admin.active():
-        if clock.monotonic() > deadline:
-            log.warning("requests were still in flight after %s s of draining", seconds)
-            return
-        await asyncio.sleep(0.05)
+async def _leave(admin: Admin, running: _Running, settings: Settings) -> None:
+    """Let clients leave, close the listeners, and wait for the requests in flight.
+
+    Until the listeners close, everything runs on: a Pod that ends gets connections for some seconds more.
+    """
+    with _though_envoy_is_away():
+        await admin.drain()
+    await asyncio.sleep(settings.gateway.leave_seconds)
+    if running.supervision is not None:  # Envoy with closed listeners would count as hung
+        running.supervision.cancel()
+    if running.gateway is not None:
+        await running.gateway.leave()
+    with _though_envoy_is_away():
+        await admin.close_listeners()
+        await until_idle(admin, settings.gateway.drain_seconds)
+
+
+@contextmanager
+def _though_envoy_is_away() -> Iterator[None]:
+    try:
+        yield
+    except errors.Unavailable as error:
+        log.warning("Envoy cannot be drained: %s", error)
 
 
 class Gateway:
@@ -143,7 +202,10 @@ class Gateway:
         collector: StatisticsCollector,
         data_dir: DataDir,
         settings: Settings,
+        *,
+        pages: Callable[[], Mapping[str, str]],
     ) -> None:
+        """Follow nothing yet; `pages` returns the annotations of the Lease that name metrics pages."""
         self._routes = Informer(kube, kinds.ROUTE)
         self._slices = Informer(kube, kinds.ENDPOINT_SLICE)
         self._slices.index(_SERVICE, lambda item: [slice_service_key(item)])
@@ -152,7 +214,8 @@ class Gateway:
         self._slices.on_change(self._slice_changed)
         self._server = server
         self._renderer = Renderer(settings.gateway, SocketFolders.of(data_dir))
-        self._status = RouteStatusWriter(kube, self._routes, EventRecorder(kube, "gateway"), settings)
+        recorder = EventRecorder(kube, "gateway")
+        self._status = RouteStatusWriter(kube, self._routes, recorder, settings, pages)
         prober = Prober(data_dir.probe_socket, settings.gateway.probe_timeout_seconds)
         self._probes = CandidateProbes(prober, settings.gateway, self._status.probed)
         self._collector = collector
@@ -160,6 +223,10 @@ class Gateway:
         self._has_changes = asyncio.Event()
         self._target_lock = asyncio.Lock()
         self._has_target = asyncio.Event()
+        self._has_answer = False
+        """Whether Envoy has acknowledged a plan."""
+        self._envoy_problem = ""
+        self._reporting: asyncio.Task[None] | None = None
         self._table = RouteTable()
         self._desired: dict[Key, GatewayService] = {}
         self._accepted: dict[tuple[str, str], GatewayService] = {}
@@ -173,7 +240,7 @@ class Gateway:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._routes.run())
             group.create_task(self._slices.run())
-            group.create_task(self._status.run())
+            self._reporting = group.create_task(self._status.run())
             group.create_task(self._probes.run())
             # Before both are complete, a plan would take endpoints away from an adopted Envoy.
             await self._routes.synced.wait()
@@ -184,7 +251,23 @@ class Gateway:
 
     def report_envoy(self, problem: str) -> None:
         """Report why Envoy serves nothing; empty if it serves."""
+        self._envoy_problem = problem
         self._status.set_problem(problem)
+
+    def obstacle(self) -> str:
+        """Return why this gateway must get no requests; empty if it serves the Routes."""
+        if not (self._routes.synced.is_set() and self._slices.synced.is_set()):
+            return "Routes and EndpointSlices are not listed yet"
+        # Without a Route there is no plan to acknowledge: Envoy, which listens, subscribes to no endpoints.
+        is_planned = self._has_answer or not self._routes.items
+        return self._envoy_problem or ("" if is_planned else "Envoy has acknowledged no plan yet")
+
+    async def leave(self) -> None:
+        """Count no more among the gateways, and report nothing; Envoy still gets every change."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.wait([self._reporting])
+        await self._status.remove_lease()
 
     async def _send_changes(self) -> None:
         """Plan and send every change, without waiting for Envoy's answer to the previous one.
@@ -260,6 +343,7 @@ class Gateway:
 
     async def _wait_accepted(self) -> None:
         await self._server.wait_acknowledged(self._report_acknowledged)
+        self._has_answer = True
         self._accepted = dict(self._table.services)
 
     async def _isolate_rejected(self, reason: str) -> None:

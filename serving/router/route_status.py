@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 LEASE_RETRY_SECONDS = 1.0
 """Before another attempt to renew the Lease: it must not expire because the API was away for a moment."""
-
+LEASE_REMOVAL_SECONDS = 2.0
+"""Longest wait for the removal of the Lease, which would expire soon anyway."""
 
 _NONE_PROBED: Mapping[str, str] = MappingProxyType({})
 
@@ -27,7 +28,24 @@ _NONE_PROBED: Mapping[str, str] = MappingProxyType({})
 class RouteStatusWriter:
     """Keeps this gateway's status entry of each Route, and writes it if it differs from the stored one."""
 
-    def __init__(self, kube: Kube, routes: Informer, recorder: EventRecorder, settings: Settings) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        routes: Informer,
+        recorder: EventRecorder,
+        settings: Settings,
+        pages: Callable[[], Mapping[str, str]],
+    ) -> None:
+        """Write nothing yet.
+
+        Args:
+            kube: the API.
+            routes: their cache.
+            recorder: of Events.
+            settings: the name and the address of this gateway, and the Lease.
+            pages: returns the annotations of the Lease that name metrics pages.
+        """
+        self._pages = pages
         self._kube = kube
         self._routes = routes
         self._recorder = recorder
@@ -100,6 +118,14 @@ class RouteStatusWriter:
             group.create_task(self._writer.run(self._routes))
             group.create_task(self._renew_lease())
 
+    async def remove_lease(self) -> None:
+        """Let this gateway count as gone, rather than as alive until its Lease expires; after `run`."""
+        try:
+            async with asyncio.timeout(LEASE_REMOVAL_SECONDS):
+                await self._kube.delete(kinds.LEASE, self._lease_namespace, self._manager)
+        except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
+            log.info("the Lease is not removed, and expires: %s", error or "no answer")
+
     def _put(self, key: Key, entry: dict[str, Any], *, probes_follow: bool = False) -> None:
         """Keep the entry and write it, after a moment if results of probes may change it again at once."""
         if self._entries.get(key) == entry:
@@ -146,12 +172,12 @@ class RouteStatusWriter:
     async def _renew_lease(self) -> None:
         while True:
             self._renew.clear()
-            annotations = {NOT_SERVING_ANNOTATION: self._problem} if self._problem else {}
+            problem = {NOT_SERVING_ANNOTATION: self._problem} if self._problem else {}
             lease = {
                 "metadata": {
                     "name": self._manager,
                     "namespace": self._lease_namespace,
-                    "annotations": annotations,
+                    "annotations": {**self._pages(), **problem},
                 },
                 "spec": {
                     "holderIdentity": self._name,

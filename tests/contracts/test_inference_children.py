@@ -16,6 +16,7 @@ from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
+from serving.system.readiness import Readiness
 from tests.objects.contract_objects import eventually, gone
 
 PREDICTORS = [
@@ -50,7 +51,7 @@ async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterato
     data = DataDir(tmp_path / "data")
     data.root.mkdir(mode=0o700)
     shutil.copy(contract_kubeconfig, data.kubeconfig)
-    task = asyncio.ensure_future(run(data, DEFAULTS, autoscaler.prepared))
+    task = asyncio.ensure_future(run(data, DEFAULTS, Readiness(), autoscaler.prepared))
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from serving.cli.command_group import Group
 from serving.cli.commands import COMMANDS
-from serving.resources import catalog
+from serving.resources import catalog, kinds
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -46,6 +47,16 @@ def test_every_command_is_in_the_reference_of_the_command_line() -> None:
 def test_every_kind_is_explained() -> None:
     text = (ROOT / "docs" / "kinds.md").read_text()
     assert [d.kind.kind for d in catalog.DEFINITIONS if d.kind.kind not in text] == []
+
+
+def test_the_objects_of_the_page_on_clusters_are_valid() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "cluster.md").read_text(), re.DOTALL)
+    read = [obj for block in blocks for obj in yaml.safe_load_all(block)]
+    objects = [obj for obj in read if obj["apiVersion"] == kinds.MODEL.api_version]
+    specs = {definition.kind.kind: definition.spec for definition in catalog.DEFINITIONS}
+    assert [obj["kind"] for obj in objects] == ["Model", "ModelVersion", "Inference"]
+    for obj in objects:
+        specs[obj["kind"]].model_validate(obj["spec"])
 
 
 def test_every_file_that_the_readme_names_exists() -> None:

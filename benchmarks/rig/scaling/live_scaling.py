@@ -25,8 +25,9 @@ from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
 from serving.objects import Object
-from serving.resources import kinds
+from serving.resources import kinds, leases
 from serving.resources.names import INFERENCE_LABEL, STANDBY_LABEL
+from serving.settings import DEFAULTS
 
 HERE = Path(__file__).parent
 POLL_SECONDS = 0.2
@@ -289,13 +290,16 @@ class ScalingWorld:
             yield decisions
 
     async def _drive(self, target: Target, policy: Policy, decisions: list[tuple[float, Decision]]) -> None:
-        board, pages = Board(), Pages(self._data.pages)
+        gateways: dict[str, leases.GatewayPages] = {}
+        board, pages = Board(), Pages(lambda: gateways)
         try:
             while True:
                 began = clock.monotonic()
+                listed = await self._kube.list(kinds.LEASE, DEFAULTS.controllers.lease_namespace)
+                gateways = leases.pages(listed.items, clock.now())
                 read = await pages.read()
-                gateways = {reading.gateway for reading in read.readings}
-                board.tick(read.readings, gateways, {target}, read.held, began)
+                answered = {reading.gateway for reading in read.readings}
+                board.tick(read.readings, answered, {target}, read.held, began)
                 deployment = await self._kube.get(kinds.DEPLOYMENT, target.namespace, target.name)
                 desired = int(deployment["spec"].get("replicas", 1))
                 seen = Replicas(desired, _ready(deployment))

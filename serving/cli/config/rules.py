@@ -1,5 +1,6 @@
 """Rules that no type of one setting can express: between two settings, and of texts. Pure."""
 
+import ipaddress
 import re
 from operator import attrgetter
 from posixpath import normpath
@@ -60,6 +61,7 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
         _gateway_name(settings.gateway.name),
         _gateway_address(settings.gateway.address),
         *_runtime_images(settings.runtime_images),
+        _pages_host(settings.pages.host),
         _url("controllers.prometheus", settings.controllers.prometheus),
     ]
     return [broken for broken in checks if broken is not None]
@@ -135,6 +137,14 @@ def _runtime_images(images: RuntimeImageSettings) -> list[BrokenRule]:
         for name, pattern, rule in _TEXTS
         if not re.fullmatch(pattern, getattr(images, name))
     ]
+
+
+def _pages_host(host: str) -> BrokenRule | None:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return BrokenRule("pages.host", f"must be an address such as 0.0.0.0, not {host!r}")
+    return None
 
 
 def _url(path: str, url: str) -> BrokenRule | None:

@@ -13,7 +13,8 @@ import importlib
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
@@ -22,12 +23,14 @@ import uvloop
 from serving import errors
 from serving.cli.config import snapshot
 from serving.cli.config.schema import Configuration
-from serving.cli.machine import logfile
+from serving.cli.machine import health, logfile
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness
 from serving.embedded.supervisor.restart_policy import GIVES_UP
 from serving.settings import Settings
 from serving.system import allocator, locks, processes, run_files
+from serving.system.network import http_pages
+from serving.system.readiness import Readiness
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,15 @@ MODULES = {
     "gateway": "serving.router.gateway",
     "activator": "serving.router.activator.process",
 }
-"""Each has `async def run(data_dir, settings)`, which runs until cancelled."""
+"""Each has `async def run(data_dir, settings)`, which runs until cancelled. That of the controllers also
+takes their readiness and the controllers of other packages."""
+
+IN_PODS = ("activator", "controllers", "gateway")
+"""Components that run in the Pods of a cluster, where a kubelet asks for their health."""
+
+DRAINED = ("activator", "gateway")
+"""Those with requests in flight, which a Pod must not end with. Each has `async def run_in_pod(data_dir,
+settings, readiness, stopping)`, which runs until its requests have ended after the event."""
 
 AUTOSCALER = "autoscaler.controller"
 TUNER = ("tuner.controller", "tuner.trials.controller")
@@ -57,7 +68,7 @@ ALREADY_RUNS = 75
 
 def main(arguments: Sequence[str]) -> int:
     """Run `component NAME --data-dir DIR ...` until SIGTERM; return the exit status."""
-    options = _parser().parse_args(arguments)
+    options = _options(arguments)
     data_dir = DataDir(Path(options.data_dir).absolute())
     try:
         configuration = _configuration(data_dir, options.config)
@@ -73,13 +84,19 @@ def main(arguments: Sequence[str]) -> int:
         return ALREADY_RUNS
     me = processes.own_identity()
     ports = {"apiPort": configuration.api.port, "gatewayPort": configuration.gateway.port}
+    is_drained = options.health_port is not None and options.name in DRAINED
+    stopping = asyncio.Event() if is_drained else None
+    readiness = Readiness()
     run_files.write(data_dir.identity(options.name), processes.encoded(me, **ports))
     failure: BaseException | None = None
     lost: BaseException | None = None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            run = _load(options.name, configuration)
-            runner.run(_until_stopped(run, data_dir, configuration, data_dir.liveness(options.name)))
+            run = _load(options.name, configuration, readiness, stopping)
+            answering = _answering(
+                data_dir.liveness(options.name), readiness, configuration.pages.host, options.health_port
+            )
+            runner.run(_until_stopped(run(data_dir, configuration), answering, stopping))
     except* errors.LeadershipLost as group:
         lost = _first(group)
     except* errors.UserError as group:
@@ -98,12 +115,25 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
-def _parser() -> argparse.ArgumentParser:
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="slipway component")
     parser.add_argument("name", choices=sorted(MODULES))
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--config", type=Path, help="the configuration file; none: that of the running `up`")
-    return parser
+    parser.add_argument(
+        "--health-port",
+        type=int,
+        metavar="PORT",
+        help=f"in a Pod: the port of {health.LIVE} and {health.READY}, on the address `pages.host`; "
+        "none: only the supervisor of `up` asks",
+    )
+    options = parser.parse_args(arguments)
+    if options.health_port is not None:
+        if options.name not in IN_PODS:
+            parser.error(f"--health-port: {options.name} runs in no Pod, only {', '.join(IN_PODS)}")
+        if not 0 < options.health_port < 65_536:
+            parser.error("--health-port: must be a port from 1 to 65535")
+    return options
 
 
 def _configuration(data_dir: DataDir, file: Path | None) -> Configuration:
@@ -121,18 +151,24 @@ def modules(name: str) -> tuple[str, ...]:
     return (MODULES[name], *((AUTOSCALER, *TUNER) if name == "controllers" else ()))
 
 
-def _load(name: str, configuration: Configuration) -> Run:
+def _load(
+    name: str, configuration: Configuration, readiness: Readiness, stopping: asyncio.Event | None
+) -> Run:
+    """Return the work of a component; with `stopping` it drains and ends after this event."""
     module = importlib.import_module(MODULES[name])
-    run: Run = module.run
     if name != "controllers":
-        return run
+        if stopping is None:
+            run: Run = module.run
+            return run
+        return lambda data_dir, settings: module.run_in_pod(data_dir, settings, readiness, stopping)
     autoscaler = importlib.import_module(AUTOSCALER)
     experiments, trials = (importlib.import_module(name) for name in TUNER)
     images = configuration.runtime_images
     return lambda data_dir, settings: module.run(
         data_dir,
         settings,
-        partial(autoscaler.prepared, scaling=configuration.autoscaler),
+        readiness,
+        partial(autoscaler.prepared, scaling=configuration.autoscaler, host=configuration.pages.host),
         partial(experiments.prepared, settings=configuration.tuner, images=images),
         partial(trials.prepared, settings=configuration.tuner),
     )
@@ -142,23 +178,46 @@ async def _as_task(work: Awaitable[None]) -> None:
     await work
 
 
-async def _until_stopped(run: Run, data_dir: DataDir, settings: Settings, socket: Path) -> None:
-    """Run until SIGTERM or SIGINT; a second signal kills the process, as by default.
+@contextlib.asynccontextmanager
+async def _answering(socket: Path, readiness: Readiness, host: str, port: int | None) -> AsyncIterator[None]:
+    """Answer the supervisor on a Unix socket, and a kubelet on a port if there is one.
 
-    Meanwhile the supervisor gets answers on `socket`.
+    Raises:
+        errors.UserError: the port cannot be bound.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(liveness.answering(socket))
+        if port is not None:
+            try:
+                await stack.enter_async_context(http_pages.serving(health.pages(readiness), host, port))
+            except OSError as error:
+                raise errors.UserError(f"--health-port {port} on {host}: {error.strerror}") from error
+        yield
+
+
+async def _until_stopped(
+    work: Awaitable[None], answering: AbstractAsyncContextManager[None], stopping: asyncio.Event | None
+) -> None:
+    """Run until SIGTERM or SIGINT, and answer meanwhile; a second signal kills the process, as by default.
+
+    With `stopping` the work is not cancelled but told to end, and a second signal changes nothing: kubelet
+    kills what takes longer than the Pod's grace period.
     """
     loop = asyncio.get_running_loop()
-    work = loop.create_task(_as_task(run(data_dir, settings)))
+    async with answering:
+        task = loop.create_task(_as_task(work))
 
-    def stop(number: signal.Signals) -> None:
-        log.info("%s: stopping", number.name)
-        work.cancel()
-        loop.remove_signal_handler(signal.SIGTERM)
-        loop.remove_signal_handler(signal.SIGINT)
+        def stop(number: signal.Signals) -> None:
+            log.info("%s: stopping", number.name)
+            if stopping is not None:
+                stopping.set()
+                return
+            task.cancel()
+            loop.remove_signal_handler(signal.SIGTERM)
+            loop.remove_signal_handler(signal.SIGINT)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    async with liveness.answering(socket):
-        await asyncio.wait([work])
-    if not work.cancelled():
-        work.result()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop, number)
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()

@@ -102,16 +102,19 @@ async def run(data_dir: DataDir, settings: Settings, runtimes: Mapping[str, Loca
         for pod in pods(data_dir.pods):
             if identity := PodIdentity.recorded(pod.info):
                 node.identities.take(identity)
-        port = node.metrics.serve(data_dir, node.cgroups.layout, settings.node.metrics_port)
-        log.info("metrics at http://127.0.0.1:%d/metrics", port)
         agent = Agent(node)
         watches = Watches(kube)
         informer = watches.of(kinds.POD)
         informer.on_change(agent.changed)
         deployments = watches.of(kinds.DEPLOYMENT)
         node.zygotes.follow(deployments)
+        layout, port = node.cgroups.layout, settings.node.metrics_port
         try:
-            async with asyncio.TaskGroup() as group:
+            async with (
+                node.metrics.served(data_dir, layout, settings.pages.host, port) as page,
+                asyncio.TaskGroup() as group,
+            ):
+                log.info("metrics at %s", page.url)
                 group.create_task(run_workloads(kube, settings, watches))
                 group.create_task(agent.remove_orphans(informer))
                 group.create_task(node.events.run())

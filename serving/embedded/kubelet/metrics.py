@@ -1,4 +1,6 @@
-"""The node's metrics for Prometheus, on loopback: the phases of replicas' starts, and their usage."""
+"""The node's metrics for Prometheus: the phases of replicas' starts, and their usage."""
+
+from contextlib import AbstractAsyncContextManager
 
 from prometheus_client import CollectorRegistry, Histogram
 
@@ -37,7 +39,10 @@ class NodeMetrics:
                 pod["metadata"]["namespace"], inference, predictor, phase, trace.method.lower()
             ).observe(trace.seconds[phase])
 
-    def serve(self, data_dir: DataDir, layout: CgroupLayout, port: int) -> int:
-        """Serve `GET /metrics`, with the usage from the cgroups of `layout`; return the port."""
+    def served(
+        self, data_dir: DataDir, layout: CgroupLayout, host: str, port: int
+    ) -> AbstractAsyncContextManager[metrics.Page]:
+        """Serve `GET /metrics` during the block, with the usage from the cgroups of `layout`."""
         self._registry.register(UsageCollector(data_dir.pods, layout, Gpus()))
-        return metrics.serve(self._registry, data_dir.metrics("node"), port)
+        pages = {metrics.PATH: metrics.of_registry(self._registry)}
+        return metrics.served(pages, data_dir.metrics("node"), host, port)

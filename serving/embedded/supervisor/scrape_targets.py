@@ -23,7 +23,7 @@ def document(pages: Iterable[metrics.Page]) -> bytes:
     """Return the file's content: one group of targets for each component."""
     groups = [
         {
-            "targets": [f"{metrics.HOST}:{page.port}"],
+            "targets": [page.authority],
             "labels": {"__metrics_path__": metrics.PATH, "component": page.component},
         }
         for page in pages

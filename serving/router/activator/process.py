@@ -10,6 +10,7 @@ import datetime as dt
 import logging
 import os
 import resource
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from serving.router.activator.forwarding import Listener
 from serving.router.activator.held_backend import STOPPING, HeldBackend, RequestObserver
 from serving.router.activator.metrics import ActivatorMetrics
 from serving.router.activator.request_queue import QueueTotals
+from serving.router.envoy.admin import Admin
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.plan.service import (
     Endpoint,
@@ -38,14 +40,17 @@ from serving.router.plan.service import (
     socket_name,
     speaks_h2c,
 )
-from serving.settings import Settings
+from serving.settings import GatewaySettings, Settings
 from serving.system.network.sockets import SOCKET_PATH_BYTES
+from serving.system.readiness import Readiness
 
 if TYPE_CHECKING:
     from serving.router.activator.grpc_forwarding import GrpcListener
 
 log = logging.getLogger(__name__)
 
+ENVOY_CHECK_SECONDS = 0.2
+"""Between questions to an Envoy that drains."""
 _LABEL = f"{names.ON_DEMAND_LABEL}=true"
 _SERVICE = "service"
 """Index of Routes by the Services of their backends, and of EndpointSlices by their Service."""
@@ -57,6 +62,45 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     Raises:
         errors.UserError: the data directory's path is too long for sockets.
     """
+    await _run(data_dir, settings, Readiness())
+
+
+async def run_in_pod(
+    data_dir: DataDir, settings: Settings, readiness: Readiness, stopping: asyncio.Event
+) -> None:
+    """Hold and forward requests until the event, and then until the Envoy of the Pod has ended.
+
+    kubelet stops all containers of a Pod at once, but Envoy still sends requests here while it drains.
+
+    Raises:
+        errors.UserError: the data directory's path is too long for sockets.
+    """
+    work = asyncio.ensure_future(_run(data_dir, settings, readiness))
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            readiness.follow(lambda: "it is stopping")
+            await _until_envoy_ended(data_dir, settings.gateway)
+    finally:
+        stop.cancel()
+        work.cancel()
+        await asyncio.wait([work])
+    with suppress(asyncio.CancelledError):
+        work.result()
+
+
+async def _until_envoy_ended(data_dir: DataDir, settings: GatewaySettings) -> None:
+    """Wait while an Envoy answers; its process may not be seen from this container."""
+    deadline = clock.monotonic() + settings.leave_seconds + settings.drain_seconds
+    async with Admin(data_dir.gateway / "admin.sock") as admin:
+        with suppress(errors.Unavailable):
+            while clock.monotonic() < deadline:
+                await admin.ready()
+                await asyncio.sleep(ENVOY_CHECK_SECONDS)
+
+
+async def _run(data_dir: DataDir, settings: Settings, readiness: Readiness) -> None:
     folder = data_dir.activator
     if len(os.fsencode(folder / socket_name(""))) > SOCKET_PATH_BYTES:
         raise errors.UserError(f"{folder}: too long for a Unix socket; choose a shorter --data-dir")
@@ -67,11 +111,10 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
         await connect_eventually(data_dir.kubeconfig, component="activator") as kube,
     ):
         activator = Activator(kube, session, data_dir, settings)
-        record = data_dir.metrics("activator")
-        async with metrics.served(
-            {metrics.PATH: activator.page}, record, settings.activator.metrics_port
-        ) as port:
-            log.info("metrics at http://%s:%d/metrics", metrics.HOST, port)
+        readiness.follow(activator.obstacle)
+        record, port = data_dir.metrics("activator"), settings.activator.metrics_port
+        async with metrics.served({metrics.PATH: activator.page}, record, settings.pages.host, port) as page:
+            log.info("metrics at %s", page.url)
             await activator.run()
 
 
@@ -153,6 +196,11 @@ class Activator:
     async def page(self) -> str:
         """Return the page of metrics."""
         return self._metrics.page()
+
+    def obstacle(self) -> str:
+        """Return why the activator is not ready; empty if it knows the backends on demand."""
+        is_synced = self._routes.synced.is_set() and self._slices.synced.is_set()
+        return "" if is_synced else "Routes and EndpointSlices are not listed yet"
 
     async def run(self) -> None:
         """Follow the API until cancelled; then refuse waiting requests, and finish those in flight."""

@@ -70,8 +70,12 @@ class Admin:
         return (await self._request("GET", "/ready")).startswith("LIVE")
 
     async def drain(self) -> None:
-        """Stop accepting connections; requests in flight go on, and connections close after them."""
+        """Close each connection after its next answer; new ones are accepted and get one answer."""
         await self._request("POST", "/drain_listeners?graceful&skip_exit")
+
+    async def close_listeners(self) -> None:
+        """Accept no more connections, on any listener; those that are open go on."""
+        await self._request("POST", "/drain_listeners")
 
     async def _request(self, method: str, path: str) -> str:
         if self._session is None:

@@ -97,6 +97,7 @@ class EnvoyProcess:
                     program,
                     *("--config-path", str(self._bootstrap)),
                     "--disable-hot-restart",
+                    *("--drain-strategy", "immediate"),  # by default over 10 minutes, longer than any drain
                     *("--concurrency", str(self._settings.concurrency)),
                     *("--log-level", "warning"),
                 ],

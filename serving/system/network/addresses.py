@@ -1,5 +1,6 @@
-"""URLs in messages: without credentials. Pure."""
+"""Addresses in URLs, and URLs in messages: without credentials. Pure."""
 
+import ipaddress
 import urllib.parse
 
 INVALID = "an invalid URL with credentials (`/`, `?` and `#` of a password must be percent-encoded)"
@@ -17,3 +18,20 @@ def without_credentials(url: str) -> str:
         return INVALID
     shown = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     return INVALID if "@" in shown else shown
+
+
+def authority(host: str, port: int) -> str:
+    """Return host and port as a URL has them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a listener on this literal address listens on every one."""
+    return ipaddress.ip_address(host).is_unspecified
+
+
+def local(host: str) -> str:
+    """Return the address by which its own machine reaches a listener on this literal address."""
+    if not is_wildcard(host):
+        return host
+    return "::1" if ":" in host else "127.0.0.1"

@@ -1,11 +1,14 @@
 """TCP ports and Unix sockets of this machine."""
 
+import asyncio
 import contextlib
 import errno
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+
+from serving.system.network import addresses
 
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
@@ -57,6 +60,20 @@ def try_shared_port(host: str, port: int) -> None:
         probe.settimeout(_CONNECT_SECONDS)
         if probe.connect_ex((host, port)) == 0:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+async def advertised(host: str) -> str:
+    """Return the address by which other machines reach a listener on this literal address.
+
+    For a wildcard it is that of this host's name, which kubelet writes to `/etc/hosts` of each Pod.
+
+    Raises:
+        OSError: this host's name has no address.
+    """
+    if not addresses.is_wildcard(host):
+        return host
+    named = await asyncio.get_running_loop().getaddrinfo(socket.gethostname(), None, family=family(host))
+    return str(named[0][4][0])
 
 
 def share(listener: socket.socket) -> None:

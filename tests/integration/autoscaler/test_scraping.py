@@ -40,7 +40,7 @@ async def test_pages_that_are_listed_are_scraped(tmp_path: Path) -> None:
         return 'slipway_requests_received_total{predictor="p"} 7\n'
 
     async with (
-        metrics.served({metrics.PATH: page}, where.metrics("gateway"), 0),
+        metrics.served({metrics.PATH: page}, where.metrics("gateway"), "127.0.0.1", 0),
         http_reading.session() as session,
     ):
         ScrapeTargets(where).write()

@@ -10,7 +10,8 @@ from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
-from tests.rig.convergence import running
+from serving.system.readiness import Readiness
+from tests.rig.convergence import running, until
 
 
 async def test_other_controllers_work_once_the_leader_stops(api_server: DataDir, tmp_path: Path) -> None:
@@ -19,11 +20,16 @@ async def test_other_controllers_work_once_the_leader_stops(api_server: DataDir,
         await kube.create(kinds.NAMESPACE, {"metadata": {"name": namespace}})
         controllers = replace(DEFAULTS.controllers, leader_election=True, lease_namespace=namespace)
         settings = replace(DEFAULTS, controllers=controllers)
-        first, second = (run.run(directory(api_server, tmp_path / name), settings) for name in "ab")
+        readiness = {name: Readiness() for name in "ab"}
+        first, second = (
+            run.run(directory(api_server, tmp_path / name), settings, readiness[name]) for name in "ab"
+        )
         async with asyncio.timeout(30), running(first) as [leader]:
             holder = await changed_holder(kube, namespace, "")
+            assert readiness["b"].obstacle() == "it is starting"
             async with running(second):
                 await until_reported(kube, namespace, "first")
+                await until(lambda: not readiness["b"].obstacle(), "the one that waits is ready")
                 leader.cancel()
                 await asyncio.gather(leader, return_exceptions=True)
                 await changed_holder(kube, namespace, holder)

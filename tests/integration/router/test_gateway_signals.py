@@ -360,13 +360,14 @@ async def test_page_is_served_at_the_port_in_the_data_directory(tmp_path: Path) 
         await ask(gateway, session)
         data_dir = gateway.data_dir
         pages = {metrics.PATH: reader.signals.page}
-        async with metrics.served(pages, data_dir.metrics("gateway"), 0) as port:
-            [page] = metrics.pages(data_dir.pages)
-            assert (page.component, page.port) == ("gateway", port)
+        note = data_dir.metrics("gateway")
+        async with metrics.served(pages, note, "127.0.0.1", 0) as page:
+            assert metrics.pages(data_dir.pages) == [page]
+            assert page.component == "gateway"
             async with session.get(page.url) as response:
                 assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
                 assert parsed(await response.text(), **LABELS)["slipway_requests_received_total"] == 1
             async with session.get(page.url.removesuffix("metrics")) as response:
                 assert response.status == 404
-        async with metrics.served(pages, data_dir.metrics("gateway"), 0) as second_port:
-            assert second_port == port
+        async with metrics.served(pages, note, "127.0.0.1", 0) as second:
+            assert second.port == page.port

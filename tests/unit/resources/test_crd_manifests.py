@@ -9,7 +9,8 @@ ROOT = Path(__file__).parents[3]
 def test_crd_manifests_match_the_types() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "generate_crds.py"))
     files = dict(tool["render"](definition) for definition in catalog.DEFINITIONS)
-    on_disk = {path.name: path.read_text() for path in (ROOT / "manifests" / "crds").glob("*.yaml")}
+    crds = ROOT / "manifests" / "install" / "crds"
+    on_disk = {path.name: path.read_text() for path in crds.glob("*.yaml")}
     assert on_disk == files, "run: .venv/bin/python tools/generate_crds.py"
 
 

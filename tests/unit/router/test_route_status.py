@@ -24,7 +24,7 @@ async def refused_route() -> AsyncIterator[tuple[FakeKube, RouteStatusWriter]]:
     stored = route("digits", [("stable", 10_000)])
     kube.add(kinds.ROUTE, {**stored, "metadata": {"name": "digits", "namespace": "default"}})
     routes = Informer(kube, kinds.ROUTE)
-    writer = RouteStatusWriter(kube, routes, EventRecorder(kube, "gateway"), settings_for_test())
+    writer = RouteStatusWriter(kube, routes, EventRecorder(kube, "gateway"), settings_for_test(), dict)
     async with running(routes.run(), writer.run()):
         await routes.synced.wait()
         writer.refused(KEY, "a reason")

@@ -8,9 +8,7 @@ import asyncio
 import urllib.error
 import urllib.request
 
-import orjson
-
-from serving import errors
+from serving import errors, metrics
 from serving.data_dir import DataDir
 from serving.embedded.apiserver import status_errors
 from serving.resources import kinds
@@ -31,7 +29,7 @@ class NodeProxy:
     """Reaches the agent of the one node of this machine."""
 
     def __init__(self, data_dir: DataDir, name: str) -> None:
-        self._port_file = data_dir.metrics("node")
+        self._note = data_dir.metrics("node")
         self.name = name
 
     async def text(self, node: str, path: str) -> bytes:
@@ -54,7 +52,7 @@ class NodeProxy:
             errors.ApiError: 503, the node agent does not answer.
         """
         try:
-            return await asyncio.to_thread(self._fetch, cadvisor.PATH, SECONDS)
+            return await asyncio.to_thread(self._fetch, metrics.PATH, SECONDS)
         except (OSError, KeyError, ValueError) as error:  # no port file yet, or nothing listens at the port
             message = f"error trying to reach service: {_reason(error)}"
             raise errors.ApiError(503, "ServiceUnavailable", message) from error
@@ -62,7 +60,7 @@ class NodeProxy:
     async def trouble(self) -> str:
         """Return why the agent does not answer; empty if it does."""
         try:
-            await asyncio.to_thread(self._fetch, "", ALIVE_SECONDS)
+            await asyncio.to_thread(self._fetch, "/", ALIVE_SECONDS)
         except urllib.error.HTTPError:
             return ""  # it has no page of this path, and said so
         except (OSError, KeyError, ValueError) as error:
@@ -70,8 +68,8 @@ class NodeProxy:
         return ""
 
     def _fetch(self, path: str, seconds: float) -> bytes:
-        port = int(orjson.loads(self._port_file.read_bytes())["port"])
-        with _DIRECT.open(f"http://127.0.0.1:{port}/{path}", timeout=seconds) as response:
+        page = metrics.recorded(self._note)
+        with _DIRECT.open(f"http://{page.authority}{path}", timeout=seconds) as response:
             body: bytes = response.read(PAGE_BYTES + 1)
             if len(body) > PAGE_BYTES:
                 raise ValueError(f"its answer is longer than {PAGE_BYTES} bytes")

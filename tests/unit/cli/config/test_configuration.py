@@ -88,6 +88,7 @@ def another(setting: SettingDescription) -> Any:
             "runtime_images.tag": "1.2.0-rc.1",
             "runtime_images.pull_policy": "Always",
             "runtime_images.pull_secret": "login.of-registry",
+            "pages.host": "::",
         }
         return strict.get(setting.path, "http://other")
     if setting.type == "boolean":
@@ -145,6 +146,7 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("node: {pod_network: '10.1'}", "node.pod_network: must be 127.N"),
         ("node: {host_path_roots: '/srv,mnt'}", "node.host_path_roots: must be absolute paths such as /srv"),
         ("node: {host_path_roots: /srv/../etc}", "separated by commas, not '/srv/../etc'"),
+        ("pages: {host: localhost}", "pages.host: must be an address such as 0.0.0.0"),
         ("gateway: {name: Local}", "gateway.name: must be a DNS label of at most 63 characters"),
         (f"gateway: {{name: {'a' * 64}}}", "gateway.name: must be a DNS label of at most 63 characters"),
         ("gateway: {address: 'http://models'}", "or empty, not 'http://models'"),

@@ -37,3 +37,18 @@ def test_address_is_shown_without_its_credentials(url: str, shown: str) -> None:
 )
 def test_address_is_not_shown_when_its_credentials_have_no_certain_end(url: str) -> None:
     assert addresses.without_credentials(url) == addresses.INVALID
+
+
+@pytest.mark.parametrize(
+    ("host", "local", "authority"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1:80"),
+        ("10.0.0.7", "10.0.0.7", "10.0.0.7:80"),
+        ("0.0.0.0", "127.0.0.1", "0.0.0.0:80"),
+        ("::", "::1", "[::]:80"),
+        ("fd00::7", "fd00::7", "[fd00::7]:80"),
+    ],
+)
+def test_listener_on_every_address_is_reached_by_loopback(host: str, local: str, authority: str) -> None:
+    assert addresses.local(host) == local
+    assert addresses.authority(host, 80) == authority

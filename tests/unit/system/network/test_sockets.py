@@ -94,3 +94,14 @@ def test_root_marks_sockets_and_another_user_cannot() -> None:
         [sys.executable, "-c", CAN_MARK, str(NOBODY)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+async def test_advertised_address_of_a_wildcard_is_that_of_the_hosts_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "127.3.4.5")
+    assert await sockets.advertised("0.0.0.0") == "127.3.4.5"
+    assert await sockets.advertised("10.0.0.7") == "10.0.0.7"
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
+    with pytest.raises(OSError, match=r".+"):
+        await sockets.advertised("0.0.0.0")

@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import errors
+from serving.objects import Object
 from serving.resources.formats import cadvisor
 from serving.resources.formats.cadvisor import ContainerUsage
+from tests.fakes.kube import FakeKube
 from tuner.trials import usage
 
 TEXT = "".join(
@@ -95,3 +98,18 @@ def test_description_of_a_clusters_node_has_type_and_gpu_label() -> None:
     }
     assert usage.of_node(node) == "g5.xlarge, 4 cores, NVIDIA-A10G"
     assert usage.of_node({"metadata": {}}) == "no GPU"
+
+
+class WithoutNodeProxy(FakeKube):
+    """An API whose account may get nodes, and no `nodes/proxy`."""
+
+    async def raw(self, path: str, query: object = None) -> bytes:
+        raise errors.Forbidden(403, "Forbidden", f"may not get {path}")
+
+    async def request(self, method: str, path: str, **_: object) -> Object:
+        assert (method, path) == ("GET", "/api/v1/nodes/n1")
+        return {"metadata": {}, "status": {"capacity": {"cpu": "4"}, "nodeInfo": {"architecture": "arm64"}}}
+
+
+async def test_a_machine_is_described_by_its_node_when_its_metrics_are_forbidden() -> None:
+    assert await usage.machine(WithoutNodeProxy("slipway-trial"), "n1") == "arm64, 4 cores, no GPU"

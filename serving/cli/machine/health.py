@@ -1,0 +1,29 @@
+"""The pages that a kubelet asks: whether a component's event loop runs, and whether it is ready for work.
+
+They must not say more: they need no credentials.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from serving.system.network.http_pages import Answer, Page
+from serving.system.readiness import Readiness
+
+LIVE = "/livez"
+READY = "/readyz"
+_OK = Answer(b"ok\n")
+
+
+def pages(readiness: Readiness) -> Mapping[str, Page]:
+    """Return the pages by path."""
+
+    async def live() -> Answer:
+        return _OK
+
+    async def ready() -> Answer:
+        obstacle = readiness.obstacle()
+        return (
+            Answer(f"not ready: {obstacle}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE) if obstacle else _OK
+        )
+
+    return {LIVE: live, READY: ready}

@@ -1,0 +1,149 @@
+"""Serves a few read-only pages over HTTP/1, to kubelets and scrapers that may be anyone on the network.
+
+It must not become a web framework: no bodies of requests, no keep-alive, no TLS. A client gets a limited time
+and few bytes, so that one that sends half a request, or reads no answer, holds a connection for seconds only.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from serving import errors
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES = 8 * 1024
+"""Longest request line with headers, as of most servers; a scraper's has some 300 bytes."""
+REQUEST_SECONDS = 5.0
+"""Longest time from a connection to the end of the request's headers; kubelets and scrapers send them at
+once."""
+ANSWER_SECONDS = 30.0
+"""Longest time in which a client reads its answer: 7 MB, the page of a thousand services, at 2 Mbit/s."""
+CONNECTIONS = 64
+"""Open connections; further ones are closed at once. A scraper opens one or two at a time."""
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a GET."""
+
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = PLAIN
+
+
+Page = Callable[[], Awaitable[Answer]]
+"""Makes the answer to one request; `errors.Unavailable` becomes a 503."""
+
+
+@contextlib.asynccontextmanager
+async def serving(pages: Mapping[str, Page], host: str, port: int) -> AsyncIterator[int]:
+    """Answer on this event loop while the block runs; yield the port.
+
+    Args:
+        pages: by path.
+        host: a literal address.
+        port: TCP port; 0 picks a free one.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    site = _Site(pages)
+    server = await asyncio.start_server(site.serve, host, port, limit=HEAD_BYTES)
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        await site.close()
+
+
+class _Site:
+    """The open connections of one listener."""
+
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self._pages = pages
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request and close the connection."""
+        if len(self._connections) >= CONNECTIONS:
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+                await self._exchange(reader, writer)
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        """Abort all connections."""
+        for task in tuple(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method = "GET"
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            answer = _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        else:
+            method, path = _request(head)
+            answer = await self._answer(method, path)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            writer.write(_head(answer))
+            if method != "HEAD":
+                writer.write(answer.body)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+    async def _answer(self, method: str, path: str) -> Answer:
+        if not method:
+            return _refusal(HTTPStatus.BAD_REQUEST)
+        page = self._pages.get(path)
+        if page is None:
+            return Answer("".join(f"GET {known}\n" for known in self._pages).encode(), HTTPStatus.NOT_FOUND)
+        if method not in ("GET", "HEAD"):
+            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED)
+        try:
+            return await page()
+        except errors.Unavailable as error:
+            return Answer(f"{error}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+        except Exception:  # a bug of one page must not end the component
+            log.exception("page %s", path)
+            return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _request(head: bytes) -> tuple[str, str]:
+    """Return method and path of a request, empty if it is none."""
+    parts = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    if len(parts) != 3 or not parts[1].startswith("/") or not parts[2].startswith("HTTP/1."):
+        return "", ""
+    return parts[0], parts[1].partition("?")[0]
+
+
+def _refusal(status: HTTPStatus) -> Answer:
+    return Answer(f"{status.phrase}\n".encode(), status)
+
+
+def _head(answer: Answer) -> bytes:
+    lines = [
+        f"HTTP/1.1 {answer.status} {answer.status.phrase}",
+        f"Content-Type: {answer.content_type}",
+        f"Content-Length: {len(answer.body)}",
+        "Connection: close",
+    ]
+    if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
+        lines.append("Allow: GET, HEAD")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

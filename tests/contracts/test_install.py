@@ -1,0 +1,243 @@
+"""The installation on a cluster: its objects, its Pods' admission and the rights of its accounts.
+
+The objects are applied under other names, beside an installation that the cluster may have, without replicas.
+"""
+
+import asyncio
+import copy
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from serving import clock, errors
+from serving.kube import Kube
+from serving.objects import Object
+from serving.resources import kinds
+from serving.resources.kinds import Kind
+from tests.rig import api_requests, installation
+from tests.rig.convergence import VERDICT_SECONDS
+
+pytestmark = [
+    pytest.mark.server_only("RBAC and admission are a cluster's"),
+    pytest.mark.skipif(
+        "SLIPWAY_CONTRACT_KUBECONFIG" not in os.environ, reason="RBAC and admission are a cluster's"
+    ),
+]
+
+REVIEW = Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
+ROLE_BINDING = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+ACCOUNTS = sorted(api_requests.PACKAGES)
+
+
+def renamed(namespace: str) -> list[Object]:
+    """The objects but CRDs, which the suite has installed, in `namespace` and with its name in theirs."""
+    own = [obj for obj in installation.objects() if obj["kind"] != "CustomResourceDefinition"]
+    renamed: list[Object] = orjson.loads(orjson.dumps(own).replace(b"slipway-system", namespace.encode()))
+    for obj in renamed:
+        if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+            obj["metadata"]["name"] += f"-{namespace}"
+        if obj["kind"] == "ClusterRoleBinding":
+            obj["roleRef"]["name"] += f"-{namespace}"
+        if obj["kind"] == "Deployment":
+            obj["spec"]["replicas"] = 0
+    return renamed
+
+
+async def resources(kube: Kube, api_version: str) -> list[dict[str, Any]]:
+    """The resources of a group and version, by discovery."""
+    prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    listed: list[dict[str, Any]] = orjson.loads(await kube.raw(prefix))["resources"]
+    return listed
+
+
+async def kind_of(kube: Kube, obj: Object) -> Kind:
+    group, _, version = obj["apiVersion"].rpartition("/")
+    for resource in await resources(kube, obj["apiVersion"]):
+        if resource["kind"] == obj["kind"] and "/" not in resource["name"]:
+            return Kind(group, version, obj["kind"], resource["name"], namespaced=resource["namespaced"])
+    raise AssertionError(f"the cluster has no {obj['kind']} of {obj['apiVersion']}")
+
+
+@pytest.fixture
+async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
+    """Apply all objects; those outside the namespace are deleted at the end."""
+    found = renamed(namespace)
+    for obj in found:
+        await kube.apply(await kind_of(kube, obj), obj)
+    yield found
+    for obj in found:
+        if "namespace" not in obj["metadata"] and obj["kind"] != "Namespace":
+            await kube.delete(await kind_of(kube, obj), None, obj["metadata"]["name"])
+
+
+def templates(objects: list[Object]) -> Iterator[tuple[str, Object]]:
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            yield obj["metadata"]["name"], copy.deepcopy(obj["spec"]["template"])
+
+
+async def create_dry(kube: Kube, namespace: str, name: str, template: Object) -> None:
+    """Let the API validate and admit a Pod, and store none."""
+    body = {**template, "metadata": {**template["metadata"], "name": name}}
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    await kube.request("POST", kinds.POD.path(namespace), body=body, query=query)
+
+
+async def may(kube: Kube, user: str, groups: list[str], **attributes: str) -> bool:
+    """Ask the API whether a user may send a request."""
+    spec = {"user": user, "groups": groups, "resourceAttributes": attributes}
+    answer = await kube.request("POST", REVIEW.path(), body={"spec": spec})
+    return bool(answer["status"]["allowed"])
+
+
+async def until(holds: Callable[[], Awaitable[bool]], description: str) -> None:
+    """Ask again until a new binding, or an aggregated role, has reached the API server's caches."""
+    deadline = clock.monotonic() + VERDICT_SECONDS
+    while not await holds():
+        assert clock.monotonic() < deadline, f"not within {VERDICT_SECONDS} s: {description}"
+        await asyncio.sleep(0.05)
+
+
+async def account_may(kube: Kube, installed_in: str, account: str, where: str, *right: str) -> bool:
+    group, resource, verb = right
+    name, _, subresource = resource.partition("/")
+    attributes = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{installed_in}", "system:authenticated"]
+    user = f"system:serviceaccount:{installed_in}:{account}"
+    return await may(kube, user, groups, namespace=where, name=account, **attributes)
+
+
+async def test_the_api_takes_every_object_and_admits_every_pod_as_restricted(
+    kube: Kube, namespace: str, installed: list[Object]
+) -> None:
+    pods = dict(templates(installed))
+    assert len(pods) == 2
+    for name, template in pods.items():
+        await create_dry(kube, namespace, name, template)
+
+
+@pytest.mark.parametrize("rule", ["seccompProfile", "allowPrivilegeEscalation"])
+async def test_a_pod_is_refused_when_it_breaks_a_rule_of_the_restricted_profile(
+    kube: Kube, namespace: str, installed: list[Object], rule: str
+) -> None:
+    name, template = next(templates(installed))
+    for context in (
+        template["spec"]["securityContext"],
+        template["spec"]["containers"][0]["securityContext"],
+    ):
+        context.pop(rule, None)
+    with pytest.raises(errors.Forbidden, match='violates PodSecurity "restricted:latest".*' + rule):
+        await create_dry(kube, namespace, name, template)
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+async def test_an_account_may_send_the_requests_of_its_components(
+    kube: Kube, namespace: str, installed: list[Object], account: str
+) -> None:
+    assert installed
+    denied = []
+    for right in sorted(set(api_requests.of_account(account)) - {("", "secrets", "get")}):
+        where = namespace if right.resource == "leases" else "default"
+        if not await account_may(kube, namespace, account, where, *right):
+            denied.append(right)
+    assert denied == []
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+async def test_an_account_may_not_read_secrets_make_pods_or_touch_leases_of_others(
+    kube: Kube, namespace: str, installed: list[Object], account: str
+) -> None:
+    assert installed
+    leases = "coordination.k8s.io"
+    for where, *right in (
+        ("default", "", "secrets", "get"),
+        (namespace, "", "secrets", "get"),
+        ("default", "", "pods", "create"),
+        ("default", "", "pods/exec", "create"),
+        ("", "", "nodes/proxy", "get"),
+        ("default", "batch", "jobs", "create"),
+        ("default", leases, "leases", "create"),
+        ("kube-system", leases, "leases", "update"),
+        ("", "rbac.authorization.k8s.io", "clusterroles", "create"),
+        ("default", "slipway.dev", "inferences", "delete"),
+    ):
+        assert not await account_may(kube, namespace, account, where, *right), (where, right)
+
+
+async def test_the_gateway_writes_no_spec(kube: Kube, namespace: str, installed: list[Object]) -> None:
+    assert installed
+    for kind in (*kinds.OWN, kinds.DEPLOYMENT, kinds.SERVICE, kinds.ENDPOINT_SLICE):
+        for verb in ("create", "update", "patch", "delete"):
+            right = (kind.group, kind.plural, verb)
+            assert not await account_may(kube, namespace, "slipway-gateway", "default", *right), right
+
+
+async def test_the_controllers_read_the_secrets_of_a_namespace_once_it_is_bound(
+    kube: Kube, namespace: str, installed: list[Object]
+) -> None:
+    assert installed
+    binding = {
+        "metadata": {"name": "slipway-secrets", "namespace": namespace},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": f"slipway-secrets-{namespace}",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "slipway-controllers", "namespace": namespace}],
+    }
+    await kube.create(ROLE_BINDING, binding)
+
+    async def reads(where: str) -> bool:
+        return await account_may(kube, namespace, "slipway-controllers", where, "", "secrets", "get")
+
+    await until(lambda: reads(namespace), "the controllers read Secrets")
+    assert not await reads("default")
+
+
+@pytest.mark.parametrize(("role", "allowed"), [("view", {"get"}), ("edit", {"get", "create", "delete"})])
+async def test_a_user_of_a_namespace_has_the_rights_of_the_role_for_inferences(
+    kube: Kube, namespace: str, installed: list[Object], role: str, allowed: set[str]
+) -> None:
+    assert installed
+    user = f"{role}er-of-{namespace}"
+    binding = {
+        "metadata": {"name": role, "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    await kube.create(ROLE_BINDING, binding)
+
+    async def rights() -> set[str]:
+        verbs = ("get", "create", "delete")
+        inferences = {"group": "slipway.dev", "resource": "inferences", "namespace": namespace}
+        return {verb for verb in verbs if await may(kube, user, [], verb=verb, **inferences)}
+
+    async def settled() -> bool:
+        return await rights() == allowed
+
+    await until(settled, f"{role} has {allowed}")
+
+
+async def test_every_right_is_for_a_request_that_the_api_serves(kube: Kube) -> None:
+    served = {}
+    versions = {"": "v1", "slipway.dev": kinds.MODEL.api_version, "resource.k8s.io": "resource.k8s.io/v1"}
+    roles = [obj for obj in installation.objects() if obj["kind"] in ("Role", "ClusterRole")]
+    for group in {group for role in roles for rule in role["rules"] for group in rule["apiGroups"]}:
+        version = versions.get(group)
+        if version is None:
+            version = orjson.loads(await kube.raw(f"/apis/{group}"))["preferredVersion"]["groupVersion"]
+        for resource in await resources(kube, version):
+            served[group, resource["name"]] = set(resource["verbs"])
+    unknown = [
+        (group, resource)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if not resource.endswith("/finalizers")
+        and not served.get((group, resource), set()) >= set(rule["verbs"])
+    ]
+    assert unknown == []
