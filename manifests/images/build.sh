@@ -64,7 +64,7 @@ for name in $IMAGES; do
   image=$PREFIX/$name:$TAG
   started=$SECONDS
   echo "images: $image ..."
-  "${buildah[@]}" build --quiet --pull=false "${options[@]}" --timestamp "$SOURCE_DATE_EPOCH" \
+  "${buildah[@]}" build --pull=false "${options[@]}" --timestamp "$SOURCE_DATE_EPOCH" \
     --build-arg BASE="$BASE" --build-arg BUILD_BASE="$BUILD_BASE" --build-arg TORCH="${TORCH:-}" \
     --build-arg SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" --build-arg VERSION="$TAG" \
     --build-arg REVISION="$revision" --file "manifests/images/$name.Containerfile" --tag "$image" . \

@@ -151,6 +151,8 @@ def test_a_model_that_the_python_image_trained_is_served_by_the_sklearn_image(vo
             ready(f"http://127.0.0.1:{port}", server)
             uids = Path(f"/proc/{server.pid}/status").read_text().partition("Uid:")[2].split()[:4]
             assert set(uids) == {"65532"}
+            options = Path(f"/proc/{server.pid}/mounts").read_text().partition(" / ")[2].split()[1]
+            assert "ro" in options.split(",")
             inputs = [{"name": "input", "datatype": "FP64", "shape": [3, 64], "data": values.tolist()}]
             url = f"http://127.0.0.1:{port}/v2/models/digits/infer"
             answer = httpx.post(url, json={"inputs": inputs}, timeout=30)
