@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 : "${PREFIX:?}" "${TAG:?}" "${IMAGES:?}"
 read -ra buildah <<<"${BUILDAH:-buildah}"
 read -ra options <<<"${BUILD_OPTIONS:-}"
-# Images of one commit have the same times, and with the same bases the same digests.
+# Files of an image have the time of the commit, not that of the build.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 revision=$(git rev-parse HEAD)
