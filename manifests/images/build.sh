@@ -51,8 +51,7 @@ if [ -n "${BASE:-}${BUILD_BASE:-}" ]; then
 else
   BASE=localhost/slipway-base:bookworm
   BUILD_BASE=localhost/slipway-build-base:bookworm
-  # usr-is-merged in place of usrmerge, which needs all of Perl.
-  packages=usr-is-merged,python3,libstdc++6,ca-certificates,tzdata
+  packages=python3,libstdc++6,ca-certificates,tzdata
   debian "$BASE" "$packages"
   debian "$BUILD_BASE" "$packages,python3-venv,gcc,libc6-dev"
 fi
