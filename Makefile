@@ -7,6 +7,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LANGUAGE_MODELS := 'transformers==5.24.0' 'openai==3.57.0'
+IMAGES ?= $(basename $(notdir $(wildcard manifests/images/*.Containerfile)))
+PREFIX ?= localhost/slipway
+TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# From PyPI it is the build for CUDA. A path or a URL of a wheel names another one.
+TORCH ?= torch==2.13.0
+BUILDAH ?= buildah
 # Workers of the tests before those of tests/unit: one more than the cores of CI, as these tests wait for processes,
 # clocks and disks for much of their time. With four, tests with limits of seconds missed them.
 JOBS ?= 3
@@ -15,7 +21,8 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv llm demo demo-llm test fuzz check lint bench test-cluster kubeconfig lock docs proto clean
+.PHONY: help venv llm demo demo-llm test fuzz check lint bench test-cluster kubeconfig images push-images \
+  test-images lock docs proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,7 +92,19 @@ proto: venv ## Compile the messages of Envoy and of the Open Inference Protocol
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 	  serving/router/envoy/messages.proto serving/runtimes/grpc/messages.proto
 
-lock: ## Refresh requirements.lock from pyproject.toml
+images: ## Build IMAGES as PREFIX/NAME:TAG on BASE and BUILD_BASE (docs/cluster.md), with buildah
+	@PREFIX='$(PREFIX)' TAG='$(TAG)' IMAGES='$(IMAGES)' BASE='$(BASE)' BUILD_BASE='$(BUILD_BASE)' \
+	  TORCH='$(TORCH)' BUILDAH='$(BUILDAH)' BUILD_OPTIONS='$(BUILD_OPTIONS)' manifests/images/build.sh
+
+push-images: ## Push IMAGES to their registry
+	@for name in $(IMAGES); do $(BUILDAH) push '$(PREFIX)'/$$name:'$(TAG)' || exit 1; done
+
+test-images: venv ## Build the images without PyTorch, train in one and serve from another (root, minutes)
+	@$(MAKE) --no-print-directory images IMAGES='components python sklearn'
+	SLIPWAY_IMAGES='$(PREFIX)/%s:$(TAG)' BUILDAH='$(BUILDAH)' $(BIN)/python -m pytest --timeout 900 \
+	  tests/integration/images/test_slipway_images.py
+
+lock: ## Refresh requirements.lock, and the requirements of images, from pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip freeze --quiet --python $(BIN)/python | grep '^uv==' | $(BIN)/uv pip compile --quiet --universal \
@@ -94,6 +113,12 @@ lock: ## Refresh requirements.lock from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-config \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --extra dev \
 	  --output-file requirements.lock pyproject.toml
+	for name in build $(basename $(notdir $(wildcard manifests/images/*.Containerfile))); do \
+	  [ $$name = components ] && from=pyproject.toml || from="--group $$name"; \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade --no-config \
+	    --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
+	    --constraints requirements.lock --output-file manifests/images/requirements/$$name.txt $$from || exit 1; \
+	done
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

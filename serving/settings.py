@@ -417,6 +417,24 @@ class RuntimeSettings(Section):
 
 
 @dataclass(frozen=True)
+class RuntimeImageSettings(Section):
+    """The images of the model servers that Slipway ships, in the Pods of predictors and of trials. Another
+    image is another revision of each predictor, which is proven before it gets traffic.
+    """
+
+    prefix: str = "slipway.dev/runtimes"
+    """Repository above those of the images, as `make images` names them; the framework's name follows. The
+    default names the local runtimes of one machine, which knows no other."""
+    tag: str = ""
+    """Tag of the images: on a cluster the version of Slipway. Empty: none, as one machine has one version."""
+    pull_policy: str = ""
+    """Always, IfNotPresent or Never. Empty: Kubernetes' default, IfNotPresent for a tag."""
+    pull_secret: str = ""
+    """Secret with the login of the registry, in each namespace with predictors. Empty: none, or those of the
+    Pods' service account."""
+
+
+@dataclass(frozen=True)
 class SupervisorSettings(Section):
     """`slipway up`."""
 
@@ -459,6 +477,7 @@ class Settings(Section):
     store: StoreSettings = field(default_factory=StoreSettings)
     models: ModelsSettings = field(default_factory=ModelsSettings)
     runtimes: RuntimeSettings = field(default_factory=RuntimeSettings)
+    runtime_images: RuntimeImageSettings = field(default_factory=RuntimeImageSettings)
 
 
 DEFAULTS = Settings()

@@ -15,7 +15,8 @@ from serving.planning.models.version import blocked
 from serving.resources import kinds
 from serving.resources.engine import Engine
 from serving.resources.trial import FINISHED
-from serving.settings import ControllerSettings
+from serving.settings import DEFAULTS as SERVING
+from serving.settings import ControllerSettings, RuntimeImageSettings
 from tuner.planning import earlier
 from tuner.planning.exchange import ExperimentPlan, PlanRequest, RecordedExperiment
 from tuner.search_worker import SearchWorker
@@ -36,8 +37,10 @@ class ExperimentController:
         config: ControllerSettings,
         settings: TunerSettings,
         known_engines: Mapping[str, Engine] = MappingProxyType({}),
+        images: RuntimeImageSettings = SERVING.runtime_images,
     ) -> None:
         self._kube = kube
+        self._images = images
         self._engines = known_engines
         self._settings = settings
         self._worker = worker
@@ -95,6 +98,7 @@ class ExperimentController:
             earlier=[self._recorded(other) for other in finished],
             settings=self._settings,
             engines=self._engines,
+            runtime_images=self._images,
         )
 
     def _recorded(self, experiment: Object) -> RecordedExperiment:
@@ -203,7 +207,11 @@ def _owner_uids(obj: Object) -> list[str]:
 
 @asynccontextmanager
 async def prepared(
-    data_dir: DataDir, config: ControllerSettings, watches: Watches, settings: TunerSettings = DEFAULTS
+    data_dir: DataDir,
+    config: ControllerSettings,
+    watches: Watches,
+    settings: TunerSettings = DEFAULTS,
+    images: RuntimeImageSettings = SERVING.runtime_images,
 ) -> AsyncIterator[ExperimentController]:
     """Yield a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="experiment") as kube:
@@ -215,4 +223,5 @@ async def prepared(
             config=config,
             settings=settings,
             known_engines=engines.known(data_dir.engines),
+            images=images,
         )

@@ -114,7 +114,7 @@ def _tuned_target(request: PlanRequest, spec: ProfilingExperimentSpec) -> render
     name = spec.target.inference
     if name is not None and request.inference is None:
         raise errors.Temporary("TargetNotFound", f"there is no Inference {name}")
-    return rendering.tuned_target(spec.target, request.inference, request.engines)
+    return rendering.tuned_target(spec.target, request.inference, request.engines, request.runtime_images)
 
 
 def _version(request: PlanRequest, tuned_target: rendering.TunedTarget) -> Object:

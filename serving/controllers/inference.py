@@ -26,7 +26,7 @@ from serving.planning.inference.plan import (
 from serving.planning.models.retention import versions_of_deployment
 from serving.resources import kinds, names
 from serving.resources.engine import Engine
-from serving.settings import ControllerSettings
+from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
 
 _VERSION = "version"
 _REVISION = "revision"
@@ -46,9 +46,19 @@ class InferenceController:
         settings: ControllerSettings,
         watches: Watches,
         engines: Mapping[str, Engine] = MappingProxyType({}),
+        images: RuntimeImageSettings = DEFAULTS.runtime_images,
     ) -> None:
-        """Args: engines: those that the installation knows, by name."""
+        """Create it.
+
+        Args:
+            kube: the client.
+            settings: of all controllers.
+            watches: the caches.
+            engines: those that the installation knows, by name.
+            images: those of Slipway's model servers.
+        """
         self._kube = kube
+        self._images = images
         self._engines = engines
         self._settings = settings
         self._recorder = EventRecorder(kube, kube.field_manager)
@@ -187,6 +197,7 @@ class InferenceController:
             put_back=self._put_backs.blocked(Key(namespace, meta["name"]), deployments),
             pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},
             engines=self._engines,
+            runtime_images=self._images,
             refused=refused,
         )
 
@@ -277,7 +288,8 @@ class InferenceController:
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
         """Only a Pod's problem matters: the Deployment has the number of ready Pods."""
-        if (before and replicas.pod_problem(before)) == (after and replicas.pod_problem(after)):
+        problems = [pod and replicas.pod_problem(pod, self._images) for pod in (before, after)]
+        if problems[0] == problems[1]:
             return
         meta = (after or before or {})["metadata"]
         self._add_soon(Key(meta["namespace"], meta["labels"][names.INFERENCE_LABEL]))

@@ -64,7 +64,13 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
         }
         watches = Watches(clients["inference"])
         controllers: list[Controller] = [
-            InferenceController(clients["inference"], config, watches, engines.known(data_dir.engines)),
+            InferenceController(
+                clients["inference"],
+                config,
+                watches,
+                engines.known(data_dir.engines),
+                settings.runtime_images,
+            ),
             ModelController(clients["model"], config, watches),
             ModelVersionController(clients["modelversion"], settings, data_dir, watches),
             HandoffController(clients["hand-off"], config, watches),

@@ -1,5 +1,7 @@
 """Names shared by several components: labels, annotations, finalizers, environment variables, headers."""
 
+from serving.settings import DEFAULTS
+
 SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 """The names of most objects: DNS subdomains by RFC 1123."""
 MAX_SUBDOMAIN = 253
@@ -103,5 +105,6 @@ ACTIVATOR_REPORTER = "activator-"
 
 LOCAL_REGISTRY = "slipway.local"
 """Registry of image references in this machine's model store."""
-RUNTIME_IMAGE_PREFIX = "slipway.dev/runtimes/"
+RUNTIME_IMAGE_PREFIX = f"{DEFAULTS.runtime_images.prefix}/"
+"""Of the local runtimes of one machine, and by default of the images on a cluster."""
 RUNTIME_PORT = 8080

@@ -241,6 +241,13 @@ def test_images_are_set_in_one_place_and_are_of_this_version() -> None:
     assert set(tags.values()) == {version}
 
 
+def test_images_of_model_servers_are_built_with_those_of_the_components() -> None:
+    runtimes = yaml.safe_load((FOLDER / "config.yaml").read_text())["runtime_images"]
+    (components,) = KUSTOMIZATION["images"]
+    assert f"{runtimes['prefix']}/components" == components["newName"]
+    assert runtimes["tag"] == components["newTag"]
+
+
 def test_every_account_and_role_that_is_named_exists() -> None:
     accounts = {account["metadata"]["name"] for account in installation.of_kind("ServiceAccount")}
     assert {container.pod["spec"]["serviceAccountName"] for container in CONTAINERS} == accounts

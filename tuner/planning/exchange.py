@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from serving.objects import Object
 from serving.resources.engine import Engine
 from serving.resources.events import EventToEmit
+from serving.settings import DEFAULTS, RuntimeImageSettings
 from tuner.settings import TunerSettings
 
 
@@ -31,6 +32,8 @@ class PlanRequest:
     settings: TunerSettings
     engines: Mapping[str, Engine]
     """Those that the installation knows, by name."""
+    runtime_images: RuntimeImageSettings = DEFAULTS.runtime_images
+    """The images of Slipway's own model servers."""
 
 
 @dataclass(frozen=True)

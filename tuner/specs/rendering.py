@@ -21,6 +21,7 @@ from serving.resources import engine, names
 from serving.resources.engine import Engine
 from serving.resources.experiment import Prices, Setting, TuningTarget
 from serving.resources.inference import InferenceSpec, Predictor, PredictorTemplate, Resources
+from serving.settings import DEFAULTS, RuntimeImageSettings
 from tuner.specs import prices as costing
 from tuner.specs.space import Space, flag
 
@@ -44,6 +45,8 @@ class TunedTarget:
     """Today's predictor; its `model_version` names the ModelVersion to render."""
     engine: Engine | None = None
     """The engine, if the framework is one."""
+    images: RuntimeImageSettings = DEFAULTS.runtime_images
+    """The images of Slipway's own model servers."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,10 @@ class Rendering:
 
 
 def tuned_target(
-    target: TuningTarget, inference: Mapping[str, Any] | None, engines: Mapping[str, Engine]
+    target: TuningTarget,
+    inference: Mapping[str, Any] | None,
+    engines: Mapping[str, Engine],
+    images: RuntimeImageSettings = DEFAULTS.runtime_images,
 ) -> TunedTarget:
     """Return the tuned predictor of a target.
 
@@ -69,6 +75,7 @@ def tuned_target(
         target: of the experiment.
         inference: the Inference that it names; None if it names a ModelVersion.
         engines: those that are known, by name.
+        images: those of Slipway's model servers.
 
     Raises:
         Permanent: TargetInvalid, with the field.
@@ -84,7 +91,7 @@ def tuned_target(
             resources=target.resources or Resources(),
             template=target.template,
         )
-        return _tuned_target(target.model_version, target.framework, predictor, engines)
+        return _tuned_target(target.model_version, target.framework, predictor, engines, images)
     name = inference["metadata"]["name"]
     spec = InferenceSpec.model_validate(inference["spec"])
     choices = ", ".join(predictor.name for predictor in spec.predictors)
@@ -93,16 +100,20 @@ def tuned_target(
     chosen = target.predictor or spec.predictors[0].name
     for predictor in spec.predictors:
         if predictor.name == chosen:
-            return _tuned_target(name, spec.framework, predictor, engines)
+            return _tuned_target(name, spec.framework, predictor, engines, images)
     raise Permanent("TargetInvalid", f"spec.target.predictor: {name} has no {chosen}; it has {choices}")
 
 
 def _tuned_target(
-    name: str, framework: str, predictor: Predictor, engines: Mapping[str, Engine]
+    name: str,
+    framework: str,
+    predictor: Predictor,
+    engines: Mapping[str, Engine],
+    images: RuntimeImageSettings,
 ) -> TunedTarget:
     if problem := engine.unknown(framework, engines):
         raise Permanent("TargetInvalid", problem)
-    return TunedTarget(name, framework, predictor, engines.get(framework))
+    return TunedTarget(name, framework, predictor, engines.get(framework), images)
 
 
 def pod(
@@ -148,7 +159,12 @@ def _render(
         raise Temporary("ModelNotReady", f"ModelVersion {model_version['metadata']['name']} has no image yet")
     predictor = tuned(tuned_target, settings)
     rendered = revision.render(
-        tuned_target.name, tuned_target.framework, predictor, model_version, tuned_target.engine
+        tuned_target.name,
+        tuned_target.framework,
+        predictor,
+        model_version,
+        tuned_target.engine,
+        images=tuned_target.images,
     )
     if rendered.claim is not None:
         raise Permanent(

@@ -6,7 +6,8 @@ from operator import attrgetter
 from posixpath import normpath
 from typing import NamedTuple
 
-from serving.settings import ModelPolicySettings, Settings
+from serving.resources.names import SUBDOMAIN_PATTERN
+from serving.settings import ModelPolicySettings, RuntimeImageSettings, Settings
 from serving.system.network import addresses
 
 _BELOW = (
@@ -59,6 +60,7 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
         _host_path_roots(node.host_path_roots),
         _gateway_name(settings.gateway.name),
         _gateway_address(settings.gateway.address),
+        *_runtime_images(settings.runtime_images),
         _pages_host(settings.pages.host),
         _url("controllers.prometheus", settings.controllers.prometheus),
     ]
@@ -114,6 +116,27 @@ def _gateway_address(address: str) -> BrokenRule | None:
         return None
     rule = "must be a host, perhaps with a port, such as models.example.com:8080, or empty"
     return BrokenRule("gateway.address", f"{rule}, not {address!r}")
+
+
+_TEXTS = (
+    (
+        "prefix",
+        r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*)*",
+        "a repository in lower case, without a tag, such as registry.example.com/slipway",
+    ),
+    ("tag", r"([A-Za-z0-9_][-.A-Za-z0-9_]{0,127})?", "a tag such as 1.2.0, or empty"),
+    ("pull_policy", r"(Always|IfNotPresent|Never)?", "Always, IfNotPresent, Never, or empty"),
+    ("pull_secret", rf"({SUBDOMAIN_PATTERN})?", "the name of a Secret, or empty"),
+)
+"""Texts of `runtime_images`: the setting, its pattern and the rule."""
+
+
+def _runtime_images(images: RuntimeImageSettings) -> list[BrokenRule]:
+    return [
+        BrokenRule(f"runtime_images.{name}", f"must be {rule}, not {getattr(images, name)!r}")
+        for name, pattern, rule in _TEXTS
+        if not re.fullmatch(pattern, getattr(images, name))
+    ]
 
 
 def _pages_host(host: str) -> BrokenRule | None:

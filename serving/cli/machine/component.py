@@ -174,13 +174,15 @@ def _load(
             return run
         return lambda data_dir, settings: module.run_in_pod(data_dir, settings, readiness, stopping)
     autoscaler = importlib.import_module(AUTOSCALER)
-    tuner = [importlib.import_module(name) for name in TUNER]
+    experiments, trials = (importlib.import_module(name) for name in TUNER)
+    images = configuration.runtime_images
     return lambda data_dir, settings: module.run(
         data_dir,
         settings,
         readiness,
         partial(autoscaler.prepared, scaling=configuration.autoscaler, host=configuration.pages.host),
-        *(partial(controller.prepared, settings=configuration.tuner) for controller in tuner),
+        partial(experiments.prepared, settings=configuration.tuner, images=images),
+        partial(trials.prepared, settings=configuration.tuner),
     )
 
 

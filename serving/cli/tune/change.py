@@ -1,5 +1,6 @@
 """The change of an Inference that applies a recommendation, and the check of its target. Pure."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ from serving import errors
 from serving.cli.output import tables
 from serving.cli.tune import summary
 from serving.objects import Object
+from serving.planning.inference import revision
 from serving.resources import kinds
 from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting
 from serving.resources.inference import Predictor
@@ -20,6 +22,8 @@ ARM = "stable"
 """Name of the predictor in a new Inference."""
 _TUNED = ("resources", "batching", "template")
 """Fields of a predictor that settings change."""
+_OF_THE_INSTALLATION = re.compile(rf"spec\.containers\[{revision.CONTAINER}\]\.image(PullPolicy)?")
+"""Paths of a Pod template that the settings `runtime_images` give."""
 _MAX_NAMES = 5
 """Changed fields in an error message."""
 
@@ -85,9 +89,25 @@ def check(
     if measured != current:
         raise _stale(f"predictor {predictor} serves {current} now, and {measured} was measured")
     template = rendering.pod(tuned_target, version, tuning.settings, tuning.prices).template
-    if changed := _differing(trial["spec"]["template"], template):
+    if changed := _changes(trial["spec"]["template"], template, tuned_target):
         fields = ", ".join(changed[:_MAX_NAMES]) + (", ..." if len(changed) > _MAX_NAMES else "")
         raise _stale(f"predictor {predictor} has changed since {trial_name} measured it: {fields}")
+
+
+def _changes(measured: Object, current: Object, tuned_target: TunedTarget) -> list[str]:
+    """Return the paths that differ, but for the image of a model server of Slipway: it is the installation's,
+    unless the target's own template has one.
+    """
+    changed = _differing(measured, current)
+    if not revision.has_own_server(tuned_target.framework, tuned_target.engine):
+        return changed
+    template = tuned_target.predictor.template
+    target = {path for path, _ in _leaves(template.model_dump(by_alias=True))} if template else set()
+    return [
+        path
+        for path in changed
+        if not _OF_THE_INSTALLATION.fullmatch(path) or path.removeprefix("spec.") in target
+    ]
 
 
 def _stale(reason: str) -> errors.UserError:

@@ -68,7 +68,9 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
     if problem is not None or version is None:
         return Arm(predictor, None, serving, model_problem=problem)
     try:
-        desired = render(state.name, spec.framework, predictor, version, engine)
+        desired = render(
+            state.name, spec.framework, predictor, version, engine, images=state.observed.runtime_images
+        )
     except errors.Permanent as error:
         return Arm(predictor, None, serving, rollout_problem=StatusReason(error.reason, str(error)))
     initial = _initial_replicas(predictor.auto_scale, state.replicas.get(serving))

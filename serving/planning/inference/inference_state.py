@@ -103,7 +103,7 @@ def derive(observed: ObservedObjects) -> InferenceState:
         if generation is None or statuses.get(name, {}).get("acceptedGeneration", 0) < generation
     }
     states = {
-        name: replicas.read(deployment, observed.pods.get(name, ()))
+        name: replicas.read(deployment, observed.pods.get(name, ()), observed.runtime_images)
         for name, deployment in observed.deployments.items()
     }
     blocked = _blocked(observed, backends)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from serving.objects import Object
 from serving.resources.engine import Engine
+from serving.settings import RuntimeImageSettings
 
 
 @dataclass(frozen=True)
@@ -33,5 +34,7 @@ class ObservedObjects:
     """The Pods of each revision."""
     engines: Mapping[str, Engine] = field(default_factory=dict)
     """The engines that the installation knows, by name."""
+    runtime_images: RuntimeImageSettings = field(default_factory=RuntimeImageSettings)
+    """The images of Slipway's own model servers."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose Deployment the API has just rejected as invalid, with its message."""

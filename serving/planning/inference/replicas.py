@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object, is_deleting
-from serving.resources import conditions, names
+from serving.resources import conditions
 from serving.resources.conditions import StatusReason
+from serving.settings import DEFAULTS, RuntimeImageSettings
 
 SCALED_TO_ZERO = "ScaledToZero"
 WAKING = "Waking"
@@ -38,7 +39,9 @@ class RevisionReplicas:
     """Why replicas are not ready, as their Pods or the Deployment report it."""
 
 
-def read(deployment: Object, pods: Iterable[Object]) -> RevisionReplicas:
+def read(
+    deployment: Object, pods: Iterable[Object], images: RuntimeImageSettings = DEFAULTS.runtime_images
+) -> RevisionReplicas:
     """Return the state of the replicas of a Deployment with these Pods."""
     status = deployment.get("status") or {}
     desired = (deployment.get("spec") or {}).get("replicas", 1)
@@ -46,7 +49,7 @@ def read(deployment: Object, pods: Iterable[Object]) -> RevisionReplicas:
     counts = RevisionReplicas(desired, status.get("replicas", 0), ready)
     if ready >= max(desired, 1):
         return counts
-    return RevisionReplicas(desired, counts.current, ready, _waiting(status, pods))
+    return RevisionReplicas(desired, counts.current, ready, _waiting(status, pods, images))
 
 
 def problem(name: str, state: RevisionReplicas | None, *, all_ready: bool) -> StatusReason | None:
@@ -77,10 +80,10 @@ def at_zero(name: str, state: RevisionReplicas | None) -> StatusReason | None:
     return StatusReason(WAKING, f"revision {name}: a replica is starting")
 
 
-def _waiting(status: Mapping[str, Any], pods: Iterable[Object]) -> StatusReason:
+def _waiting(status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeImageSettings) -> StatusReason:
     """Return the first Pod's problem, else the Deployment's."""
     by_name = sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
-    pod_reason = next(filter(None, map(pod_problem, by_name)), None)
+    pod_reason = next(filter(None, (pod_problem(pod, images) for pod in by_name)), None)
     deployment_conditions = status.get("conditions")
     progressing = conditions.find(deployment_conditions, "Progressing") or {}
     timed_out = progressing.get("status") == "False"
@@ -96,7 +99,9 @@ def _waiting(status: Mapping[str, Any], pods: Iterable[Object]) -> StatusReason:
     return _WAITING
 
 
-def pod_problem(pod: Mapping[str, Any]) -> StatusReason | None:
+def pod_problem(
+    pod: Mapping[str, Any], images: RuntimeImageSettings = DEFAULTS.runtime_images
+) -> StatusReason | None:
     """Return why a Pod does not become ready; None while it is ready or may only be slow.
 
     A container that has ended is a problem even while it runs again, so that the reason does not change with
@@ -111,10 +116,10 @@ def pod_problem(pod: Mapping[str, Any]) -> StatusReason | None:
             str(scheduled.get("reason") or "Unschedulable"), str(scheduled.get("message", ""))
         )
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return next(filter(None, map(_container_problem, containers)), None)
+    return next(filter(None, (_container_problem(container, images) for container in containers)), None)
 
 
-def _container_problem(container: Mapping[str, Any]) -> StatusReason | None:
+def _container_problem(container: Mapping[str, Any], images: RuntimeImageSettings) -> StatusReason | None:
     if container.get("ready"):
         return None
     state = container.get("state") or {}
@@ -126,10 +131,11 @@ def _container_problem(container: Mapping[str, Any]) -> StatusReason | None:
         return StatusReason(str(waiting["reason"]), message)
     if not terminated or terminated.get("reason") in _ENDED_WITH_THE_NODE:
         return None
-    return _end(label, str(container.get("image", "")), terminated)
+    is_runtime = str(container.get("image", "")).startswith(f"{images.prefix}/")
+    return _end(label, terminated, is_runtime=is_runtime)
 
 
-def _end(label: str, image: str, terminated: Mapping[str, Any]) -> StatusReason:
+def _end(label: str, terminated: Mapping[str, Any], *, is_runtime: bool) -> StatusReason:
     """Return why a container ended.
 
     The message of a server has the end of its log, of which the last line is the reason; a message of the
@@ -141,5 +147,5 @@ def _end(label: str, image: str, terminated: Mapping[str, Any]) -> StatusReason:
     message = f"{label} ended with exit code {terminated.get('exitCode')}{detail and f': {detail}'}"
     if reason not in _CRASHED:
         return StatusReason(reason, message)
-    own = _OWN_REASON.match(detail) if image.startswith(names.RUNTIME_IMAGE_PREFIX) else None
+    own = _OWN_REASON.match(detail) if is_runtime else None
     return StatusReason(own["reason"] if own else "CrashLoopBackOff", message)

@@ -17,7 +17,7 @@ from serving.planning.gpu.share import RenderedShare
 from serving.resources import names
 from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
-from serving.settings import GROUP
+from serving.settings import DEFAULTS, GROUP, RuntimeImageSettings
 
 NAME_LIMIT = 63
 """Length of a DNS label: the name of a Service, the value of a label."""
@@ -91,6 +91,8 @@ def render(
     predictor: Predictor,
     model_version: Mapping[str, Any],
     engine: Engine | None = None,
+    *,
+    images: RuntimeImageSettings = DEFAULTS.runtime_images,
 ) -> Revision:
     """Return the revision of a predictor whose ModelVersion is ready.
 
@@ -100,6 +102,7 @@ def render(
         predictor: the arm.
         model_version: the ModelVersion, with `status.image` and `status.digest`.
         engine: the engine, if the framework is one.
+        images: those of Slipway's model servers.
 
     Raises:
         errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`.
@@ -107,7 +110,7 @@ def render(
     own = predictor.template or PredictorTemplate()
     version = model_version["metadata"]["name"]
     port = _served_port(framework, own.containers) if engine is None else ServedPort(engine.port)
-    server = _runtime(framework, predictor, port) if engine is None else _engine(engine, predictor)
+    server = _runtime(framework, predictor, port, images) if engine is None else _engine(engine, predictor)
     base = _container(server, _model_variables(inference, model_version), predictor, port=port)
     labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
     template: Object = {
@@ -119,7 +122,10 @@ def render(
                 names.MODEL_VERSION_ANNOTATION: version,
             },
         },
-        "spec": {**_pod_fields(own), "volumes": [_model_volume(model_version)]},
+        "spec": {
+            **_pod_fields(own, images.pull_secret if has_own_server(framework, engine) else ""),
+            "volumes": [_model_volume(model_version)],
+        },
     }
     share = predictor.resources.gpu
     claim = None
@@ -168,9 +174,15 @@ def _refuse_overrides(predictor: str, template: PredictorTemplate, share: Render
             gpu_pod.refuse_override(share, container, path)
 
 
-def _pod_fields(template: PredictorTemplate) -> Object:
-    """Return the fields of the Pod's spec that the template sets, by their names in JSON."""
+def _pod_fields(template: PredictorTemplate, pull_secret: str) -> Object:
+    """Return the fields of the Pod's spec that the template sets, by their names in JSON.
+
+    `pull_secret`, unless it is empty, comes beside the template's own.
+    """
     fields = template.model_dump(mode="json", by_alias=True, exclude={"metadata", "containers"})
+    secret = {"name": pull_secret}
+    if pull_secret and secret not in (own := fields["imagePullSecrets"] or []):
+        fields["imagePullSecrets"] = [*own, secret]
     return {name: value for name, value in fields.items() if value}
 
 
@@ -189,8 +201,7 @@ def _probe_paths(
     if port.h2c:
         return (_GRPC_READY,)
     ready = container.get("readinessProbe", {}).get("httpGet", {}).get("path", _READY_PATH)
-    is_own = framework != "custom" and engine is None
-    return (ready, f"/v2/models/{inference}/ready") if is_own else (ready,)
+    return (ready, f"/v2/models/{inference}/ready") if has_own_server(framework, engine) else (ready,)
 
 
 def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, port: ServedPort) -> Object:
@@ -210,7 +221,12 @@ def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, 
     return container
 
 
-def _runtime(framework: str, predictor: Predictor, port: ServedPort) -> Object:
+def has_own_server(framework: str, engine: Engine | None) -> bool:
+    """Whether a model server that Slipway ships serves the framework."""
+    return framework != "custom" and engine is None
+
+
+def _runtime(framework: str, predictor: Predictor, port: ServedPort, images: RuntimeImageSettings) -> Object:
     """Return the fields of a container of Slipway's runtimes; of a custom one, only its variables."""
     variables = {"env": _batching(predictor.batching, framework)}
     if framework == "custom":
@@ -218,7 +234,8 @@ def _runtime(framework: str, predictor: Predictor, port: ServedPort) -> Object:
     return {
         **variables,
         **_TERMINATION,
-        "image": f"{names.RUNTIME_IMAGE_PREFIX}{framework}",
+        "image": f"{images.prefix}/{framework}{images.tag and f':{images.tag}'}",
+        **({"imagePullPolicy": images.pull_policy} if images.pull_policy else {}),
         # Loading a model may take minutes; until then neither of the other probes counts.
         "startupProbe": _probe(_readiness(port), periodSeconds=1, failureThreshold=300),
         # A replica that hangs is replaced within 15 s: four failures and the grace take 11 s at most, and
@@ -262,7 +279,7 @@ def _field_values(predictor: Predictor) -> dict[str, str]:
 
 def _ports(framework: str, port: ServedPort, engine: Engine | None) -> dict[str, str]:
     """Return the annotations of a Pod's ports: how requests arrive, and where an engine has its metrics."""
-    if framework != "custom" and engine is None:
+    if has_own_server(framework, engine):
         # Slipway's runtimes take a passed Unix socket.
         return {names.SOCKET_PORT_ANNOTATION: str(names.RUNTIME_PORT)}
     annotations = {}

@@ -9,7 +9,7 @@ from serving.controllers.inference import InferenceController
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import conditions, kinds
-from serving.settings import ControllerSettings
+from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, Surroundings, inference, predictor, ready_version
 from tests.rig.convergence import running, until
@@ -27,10 +27,12 @@ class ControllerRig:
         for name in ("digits-v1", "digits-v2"):
             self.api.add(kinds.MODEL_VERSION, ready_version(name))
 
-    async def control(self, settings: ControllerSettings) -> None:
+    async def control(
+        self, settings: ControllerSettings, images: RuntimeImageSettings = DEFAULTS.runtime_images
+    ) -> None:
         kube = self.api.client("inference")
         watches = Watches(kube)
-        controller = InferenceController(kube, settings, watches)
+        controller = InferenceController(kube, settings, watches, images=images)
         async with asyncio.TaskGroup() as group:
             group.create_task(controller.run())
             group.create_task(watches.run())
@@ -66,12 +68,16 @@ class ControllerRig:
 
 
 @asynccontextmanager
-async def controlled(settings: ControllerSettings, *predictors: Object) -> AsyncIterator[ControllerRig]:
+async def controlled(
+    settings: ControllerSettings,
+    *predictors: Object,
+    images: RuntimeImageSettings = DEFAULTS.runtime_images,
+) -> AsyncIterator[ControllerRig]:
     rig = ControllerRig()
     rig.api.add(kinds.INFERENCE, inference(*predictors))
     rig.around.start()
     try:
-        async with running(rig.control(settings)):
+        async with running(rig.control(settings, images)):
             yield rig
     finally:
         await rig.around.stop()
@@ -88,6 +94,15 @@ async def test_quick_rollout_writes_one_status_and_one_event() -> None:
         assert list(rig.events()) == ["Ready"]
         for arm in rig.inference["status"]["predictors"]:
             assert f"{arm['name']}: revision {arm['revision']}" in rig.events()["Ready"]
+
+
+async def test_predictor_runs_the_image_of_the_settings() -> None:
+    images = RuntimeImageSettings(prefix="registry.corp/slipway", tag="1.2.0")
+    async with controlled(QUICK, predictor("stable", "digits-v1"), images=images) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        (deployment,) = rig.api.find(kinds.DEPLOYMENT)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == "registry.corp/slipway/sklearn:1.2.0"
 
 
 async def test_change_of_weights_writes_route_and_status_and_no_event() -> None:

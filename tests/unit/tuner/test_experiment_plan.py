@@ -10,6 +10,8 @@ import pytest
 
 from serving import errors
 from serving.objects import Object
+from serving.settings import DEFAULTS as SERVING
+from serving.settings import RuntimeImageSettings
 from tests.fakes.surroundings import blocked_version, ready_version
 from tests.objects import experiments
 from tests.objects.experiments import failed, measured, parameters
@@ -33,9 +35,12 @@ def plan_of(
     inference: Object | None = None,
     earlier: Sequence[RecordedExperiment] = (),
     search: Decide = experiments.plain,
+    images: RuntimeImageSettings = SERVING.runtime_images,
 ) -> ExperimentPlan:
     known = {name: blocked_version(name) if name in blocked else ready_version(name) for name in versions}
-    request = PlanRequest(RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS, {})
+    request = PlanRequest(
+        RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS, {}, images
+    )
     return make_plan(request, NOW, search)
 
 
@@ -74,6 +79,13 @@ def given_to_search(experiment: Object, *recorded: RecordedExperiment) -> list[E
 
     plan_of(experiment, earlier=recorded, search=note)
     return experiments_given
+
+
+def test_trial_runs_the_image_of_the_settings() -> None:
+    images = RuntimeImageSettings(prefix="registry.corp/slipway", tag="1.2.0")
+    (trial,) = plan_of(experiments.experiment(), images=images).trials
+    (container,) = trial["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.corp/slipway/sklearn:1.2.0"
 
 
 def test_plans_with_the_real_search_begin_and_continue() -> None:

@@ -84,6 +84,10 @@ def another(setting: SettingDescription) -> Any:
             "node.host_path_roots": "/other, /another",
             "gateway.name": "other-1",
             "gateway.address": "[::1]:80",
+            "runtime_images.prefix": "registry.corp:5000/ml/slipway",
+            "runtime_images.tag": "1.2.0-rc.1",
+            "runtime_images.pull_policy": "Always",
+            "runtime_images.pull_secret": "login.of-registry",
             "pages.host": "::",
         }
         return strict.get(setting.path, "http://other")
@@ -146,6 +150,12 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("gateway: {name: Local}", "gateway.name: must be a DNS label of at most 63 characters"),
         (f"gateway: {{name: {'a' * 64}}}", "gateway.name: must be a DNS label of at most 63 characters"),
         ("gateway: {address: 'http://models'}", "or empty, not 'http://models'"),
+        ("runtime_images: {prefix: registry.corp/}", "must be a repository in lower case"),
+        ("runtime_images: {prefix: Registry/Slipway}", "without a tag, such as registry.example.com/slipway"),
+        ("runtime_images: {prefix: ''}", "must be a repository in lower case"),
+        ("runtime_images: {tag: 'a b'}", "runtime_images.tag: must be a tag such as 1.2.0, or empty"),
+        ("runtime_images: {pull_policy: always}", "must be Always, IfNotPresent, Never, or empty"),
+        ("runtime_images: {pull_secret: Login}", "must be the name of a Secret, or empty, not 'Login'"),
         ("controllers: {prometheus: prom:9090}", "must be a URL such as http://prometheus.example:9090"),
         ("controllers: {prometheus: 'user:secret@prom'}", "or empty, not 'an invalid URL with credentials"),
     ],

@@ -1,5 +1,6 @@
 """The change that `slipway tune apply` makes, and the changes that it refuses."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from serving.cli.tune import change
 from serving.objects import Object
 from serving.resources.experiment import TuningTarget
 from serving.resources.inference import Predictor
+from serving.settings import RuntimeImageSettings
 from tests.objects.tuned_experiments import condition, experiment, experiment_spec, recommendation, trial
 from tuner.specs import rendering
 
@@ -95,6 +97,24 @@ def test_a_predictor_is_refused_when_an_untuned_field_has_changed() -> None:
 def test_a_predictor_is_accepted_when_only_tuned_fields_have_changed() -> None:
     other = inference(resources={"cpu": "4", "memory": "8Gi"}, batching={"batchSize": 4})
     change.check(tuning(), tuned_target(other), VERSION, measured(inference()))
+
+
+def of_cluster(deployed: Object) -> Object:
+    images = RuntimeImageSettings("registry.corp/slipway", "1.2.0", "Always", "login")
+    target = replace(tuned_target(deployed), images=images)
+    return trial(
+        3, *SPEC, template=rendering.pod(target, VERSION, tuning().settings, tuning().prices).template
+    )
+
+
+def test_a_predictor_is_accepted_when_the_installation_has_other_runtime_images() -> None:
+    change.check(tuning(), tuned_target(inference()), VERSION, of_cluster(inference()))
+
+
+def test_a_predictor_is_refused_when_its_template_has_another_image() -> None:
+    own = inference(template={"containers": [{"name": "predictor", "image": "mine"}]})
+    with pytest.raises(errors.UserError, match=r"containers\[predictor\]\.image"):
+        change.check(tuning(), tuned_target(own), VERSION, of_cluster(inference()))
 
 
 def test_a_recommendation_is_refused_when_its_trial_was_deleted() -> None:

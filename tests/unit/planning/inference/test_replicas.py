@@ -3,6 +3,7 @@ import pytest
 from serving.objects import Object
 from serving.planning.inference import replicas
 from serving.resources.conditions import StatusReason
+from serving.settings import RuntimeImageSettings
 
 
 def pod(
@@ -101,6 +102,14 @@ def test_reason_is_the_last_line_of_the_message_when_a_runtime_printed_it(
     assert replicas.pod_problem(states[state]) == StatusReason(
         reason, f"container predictor ended with exit code 1: {detail}"
     )
+
+
+def test_reason_of_a_runtime_is_read_when_its_image_is_of_another_registry() -> None:
+    images = RuntimeImageSettings(prefix="registry.corp/slipway", tag="1.2.0")
+    crashed = pod(image="registry.corp/slipway/sklearn:1.2.0", **terminated(1, message="LoadFailed: x"))
+    assert replicas.pod_problem(crashed) != replicas.pod_problem(crashed, images)
+    state = replicas.read(deployment(1, 0), [crashed], images)
+    assert state.waiting.reason == "LoadFailed"
 
 
 def test_reason_of_the_node_is_kept_when_the_message_also_has_the_log() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.planning.inference import revision
 from serving.resources import names
 from serving.resources.inference import OWN_FRAMEWORKS, Predictor
+from serving.settings import DEFAULTS, RuntimeImageSettings
 from tests.fakes.surroundings import ready_version
 
 LABEL = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -14,10 +17,14 @@ ARM = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?", fullmatch=True)
 
 
 def rendered(
-    version: str = "v1", framework: str = "sklearn", name: str = "digits", **fields: object
+    version: str = "v1",
+    framework: str = "sklearn",
+    name: str = "digits",
+    images: RuntimeImageSettings = DEFAULTS.runtime_images,
+    **fields: object,
 ) -> revision.Revision:
     predictor = Predictor.model_validate({"name": "stable", "modelVersion": version, **fields})
-    return revision.render(name, framework, predictor, ready_version(version))
+    return revision.render(name, framework, predictor, ready_version(version), images=images)
 
 
 @given(LABEL, ARM)
@@ -89,6 +96,40 @@ def test_template_containers_are_merged_by_name_and_their_lists_by_key() -> None
     assert env["SLIPWAY_MODEL_NAME"] == "x"
     assert env["SLIPWAY_MODEL_DIR"] == "/mnt/model/models"
     assert containers[0]["image"] == "slipway.dev/runtimes/sklearn"
+
+
+IMAGES = RuntimeImageSettings("registry.corp/slipway", "1.2.0", "Always", "login")
+
+
+def test_image_of_a_runtime_is_that_of_the_settings() -> None:
+    spec = rendered(images=IMAGES).template["spec"]
+    assert spec["containers"][0]["image"] == "registry.corp/slipway/sklearn:1.2.0"
+    assert spec["containers"][0]["imagePullPolicy"] == "Always"
+    assert spec["imagePullSecrets"] == [{"name": "login"}]
+
+
+def test_image_without_settings_is_a_local_runtime_and_has_no_policy_and_no_secret() -> None:
+    for framework in set(OWN_FRAMEWORKS) - {"custom"}:
+        spec = rendered(framework=framework).template["spec"]
+        assert spec["containers"][0]["image"] in RUNTIMES
+        assert "imagePullPolicy" not in spec["containers"][0]
+        assert "imagePullSecrets" not in spec
+
+
+def test_custom_container_takes_nothing_from_the_settings_of_runtime_images() -> None:
+    own = {"containers": [{"name": "predictor", "image": "mine"}]}
+    custom = rendered(framework="custom", template=own, images=IMAGES)
+    assert custom == rendered(framework="custom", template=own)
+
+
+def test_secret_of_the_settings_is_added_to_those_of_the_template() -> None:
+    for own, expected in (("models", ["models", "login"]), ("login", ["login"])):
+        pod = rendered(images=IMAGES, template={"imagePullSecrets": [{"name": own}]}).template["spec"]
+        assert [secret["name"] for secret in pod["imagePullSecrets"]] == expected
+
+
+def test_revision_changes_with_the_tag_of_the_runtime_images() -> None:
+    assert rendered(images=IMAGES).name != rendered(images=replace(IMAGES, tag="1.3.0")).name
 
 
 @pytest.mark.parametrize("framework", OWN_FRAMEWORKS)

@@ -11,6 +11,7 @@ from serving.errors import Permanent, Temporary
 from serving.planning.inference import revision
 from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting, TuningTarget
 from serving.resources.inference import Predictor
+from serving.settings import RuntimeImageSettings
 from tests.fakes.surroundings import blocked_version, ready_version
 from tuner.specs import rendering
 from tuner.specs.rendering import TunedTarget
@@ -271,6 +272,13 @@ def test_source_of_a_model_version_has_the_template_of_the_target() -> None:
     assert container_of(tuned_target)["resources"]["limits"] == resources
     assert env_of(container_of(tuned_target))["A"] == "1"
     assert container_of(tuned_target)["image"] == "slipway.dev/runtimes/sklearn"
+
+
+def test_image_of_a_trial_is_that_of_the_settings() -> None:
+    images = RuntimeImageSettings(prefix="registry.corp/slipway", tag="1.2.0")
+    source = target(modelVersion="v1", framework="sklearn")
+    tuned_target = rendering.tuned_target(source, None, {}, images)
+    assert container_of(tuned_target)["image"] == "registry.corp/slipway/sklearn:1.2.0"
 
 
 def space_of(*groups: tuple[str, list[dict[str, Any]]]) -> Space:

@@ -1,0 +1,27 @@
+"""What the component `controllers` gives to the controllers of other packages."""
+
+import importlib
+from functools import partial
+from typing import Any
+
+import pytest
+
+from serving.cli.config.schema import Configuration
+from serving.cli.machine import component
+from serving.settings import RuntimeImageSettings
+from serving.system.readiness import Readiness
+from tuner import controller as experiments
+
+
+def test_experiments_get_the_runtime_images_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    module = importlib.import_module(component.MODULES["controllers"])
+    monkeypatch.setattr(module, "run", lambda data_dir, settings, readiness, *others: given.extend(others))
+    images = RuntimeImageSettings(prefix="registry.corp/slipway", tag="1.2.0")
+    configuration = Configuration(runtime_images=images)
+    run: Any = component._load("controllers", configuration, Readiness(), None)
+    run(None, configuration)
+    (prepare,) = (
+        other for other in given if isinstance(other, partial) and other.func is experiments.prepared
+    )
+    assert prepare.keywords["images"] == images
