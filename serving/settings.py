@@ -108,6 +108,9 @@ class NodeSettings(Section):
     """terminationGracePeriodSeconds of a Pod without one, as Kubernetes."""
     drain_seconds: Seconds = 1.5
     """From leaving the EndpointSlice to SIGTERM: the time in which every gateway stops sending."""
+    reserve_seconds: Seconds = 60.0
+    """For which the TCP ports of a Pod that is gone are reserved: a gateway that hangs still connects to
+    them, and is replaced within 20 s."""
     metrics_port: Port = 0
     """Port of `GET /metrics` on `pages.host`; 0 picks a free one, which `DIR/run/metrics/node.json` names."""
     finished_pods_kept: CountOrZero = 100

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from serving import clock
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import stopping
 from serving.embedded.kubelet.node import Node, discover
@@ -84,7 +85,7 @@ class Agent:
             identity = PodIdentity.recorded(pod.info)
             await stopping.remove(pod, self._node.cgroups, self._node.settings.grace_seconds)
             if identity is not None:
-                self._node.ports.release(identity)
+                self._node.ports.release(identity, clock.monotonic())
         except Exception:  # a broken record of one Pod must not stop the others, now and at each start
             log.exception("pod %s, which no longer exists, stays on the machine", pod.path.name)
 
@@ -116,7 +117,7 @@ async def run(
         recorded = [i for pod in pods(data_dir.pods) if (i := PodIdentity.recorded(pod.info))]
         for identity in recorded:
             node.identities.take(identity)
-        node.ports.adopt(recorded)
+        node.ports.adopt(recorded, clock.monotonic())
         agent = Agent(node)
         watches = Watches(kube)
         informer = watches.of(kinds.POD)
@@ -133,6 +134,7 @@ async def run(
                 group.create_task(run_workloads(kube, settings, watches))
                 group.create_task(agent.remove_orphans(informer))
                 group.create_task(node.events.run())
+                group.create_task(node.ports.run())
                 group.create_task(node.zygotes.run(deployments))
         finally:
             await agent.close()

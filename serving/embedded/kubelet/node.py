@@ -137,7 +137,7 @@ def discover(
         events=EventQueue(EventRecorder(kube, "node")),
         cgroups=cgroups,
         identities=Identities(settings.node.pod_network, isolation.user_ids if isolation else None),
-        ports=ReservedPorts(kept),
+        ports=ReservedPorts(kept, settings.node.reserve_seconds),
         isolation=isolation,
         runtimes=runtimes,
         zygotes=ZygotePool(data_dir.zygotes, cgroups, runtimes),

@@ -22,8 +22,9 @@ REQUEST_SECONDS = 5.0
 once."""
 ANSWER_SECONDS = 30.0
 """Longest time in which a client reads its answer: 7 MB, the page of a thousand services, at 2 Mbit/s."""
-CONNECTIONS = 64
-"""Open connections; further ones are closed at once. A scraper opens one or two at a time."""
+CONNECTIONS = 256
+"""Open connections; one more closes the oldest, so that clients who hold connections keep nobody out. More
+than twice as many as the event loop accepts at once (100): a new one has its turn before it is the oldest."""
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -67,21 +68,25 @@ class _Site:
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], None] = {}
+        """The oldest first."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close the connection."""
         if len(self._connections) >= CONNECTIONS:
-            writer.transport.abort()
-            return
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.cancel()
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._connections[task] = None
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
                 await self._exchange(reader, writer)
+        except asyncio.CancelledError:  # closed; asyncio logs a connection's task that ends as cancelled
+            pass
         finally:
-            self._connections.discard(task)
+            self._connections.pop(task, None)
             writer.transport.abort()
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -176,6 +177,72 @@ async def test_address_is_freed_when_its_pod_is_deleted_while_the_node_is_dead(
         await kube.delete(kinds.POD, NAMESPACE, pod["metadata"]["name"], grace_seconds=0)
         await end_node(stack)
         await until_kept(stack, 2)
+
+
+async def test_nobody_else_can_bind_the_address_when_its_pod_ends_while_the_gateway_hangs(
+    stack: LiveStack, kube: Kube, replica: Object
+) -> None:
+    """Envoy sends requests there until the gateway has told it of the end."""
+    gateway = stack.component("gateway")
+    assert gateway is not None
+    node = stack.component("node")
+    with port_thief.trying(replica["status"]["podIP"], PORT) as thief:
+        assert processes.send_signal(gateway, signal.SIGSTOP)
+        try:
+            await kube.delete(kinds.POD, NAMESPACE, replica["metadata"]["name"], grace_seconds=0)
+            await until_gone(stack, replica)
+            await asyncio.sleep(stacks.RESERVE_SECONDS / 2)
+        finally:
+            processes.send_signal(gateway, signal.SIGCONT)
+    assert stack.component("node") == node
+    assert thief.bound == {}
+    await until_served(stack)
+
+
+async def test_address_is_reserved_again_when_up_and_the_node_were_dead_and_a_process_had_the_port(
+    stack: LiveStack, kube: Kube, replica: Object
+) -> None:
+    address = replica["status"]["podIP"]
+    up, node = stack.component("up"), stack.component("node")
+    assert up is not None
+    assert node is not None
+    for process in (up, node):
+        assert processes.send_signal(process, signal.SIGKILL)
+    with socket.socket(socket.AF_INET6) as thief:
+        thief.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        while True:  # until both have ended
+            with contextlib.suppress(OSError):
+                thief.bind(("::", PORT))
+                break
+            await asyncio.sleep(0.01)
+        assert stack.up is not None
+        stack.up.wait(10)
+        await asyncio.to_thread(stack.start)
+        taken = await until_event(kube, replica, "AddressTaken")
+        assert taken == f"[::]:{PORT} is taken by a process, not of this Pod"
+    await until_kept(stack, 2)
+    assert port_thief.ways_to_bind(address, PORT) == []
+    await until_served(stack)
+
+
+async def until_gone(stack: LiveStack, pod: Object) -> None:
+    """Wait until the processes of a Pod have ended, and with them its listening socket."""
+    deadline = time.monotonic() + 30
+    while gateway_ports.accepts(pod["status"]["podIP"], PORT, marked=True):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+async def until_event(kube: Kube, pod: Object, reason: str) -> str:
+    """Return the message of the Pod's first Event with this reason."""
+    deadline = time.monotonic() + 30
+    while True:
+        events = (await kube.list(kinds.EVENT_V1, NAMESPACE)).items
+        for event in events:
+            if event["reason"] == reason and event["involvedObject"]["uid"] == pod["metadata"]["uid"]:
+                return str(event["message"])
+        assert time.monotonic() < deadline, [event["message"] for event in events]
+        await asyncio.sleep(0.2)
 
 
 @contextlib.asynccontextmanager

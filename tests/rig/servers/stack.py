@@ -58,6 +58,10 @@ class LoadResponse(NamedTuple):
     label: int
 
 
+RESERVE_SECONDS = 5.0
+"""Setting `node.reserve_seconds`: tests wait until ports are free again."""
+
+
 class LiveStack:
     """One data directory with its `up`."""
 
@@ -76,6 +80,7 @@ class LiveStack:
                 stdout=sink,
                 stderr=sink,
                 start_new_session=True,
+                env={**os.environ, "SLIPWAY_NODE__RESERVE_SECONDS": str(RESERVE_SECONDS)},
             )
         deadline = time.monotonic() + 60
         while "Slipway is up" not in log.read_text():

@@ -1,39 +1,49 @@
 """Reserves Pods' TCP ports for their users, so that no other can bind them while no container listens."""
 
+import asyncio
 import contextlib
 import errno
 import os
 import socket
 from collections.abc import Iterable
 
-from serving import errors
+from serving import clock, errors
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.system.network import socket_diag, sockets
 from serving.system.network.kept_sockets import ALL_OF_IPV6, KeptSockets, Place
+
+_SWEEP_SECONDS = 1.0
 
 
 class ReservedPorts:
     """The reserved ports of all Pods.
 
-    They stay reserved while `kept` holds them or a container listens at them. A container binds them through
+    They are reserved while `kept` holds them or a container listens at them. A container binds them through
     its shim: see `port_binding`.
     """
 
-    def __init__(self, kept: KeptSockets) -> None:
-        """`kept` holds the sockets; the first ones are those of the last agent."""
+    def __init__(self, kept: KeptSockets, reserve_seconds: float) -> None:
+        """`kept` holds the sockets; the first ones are those of the last agent.
+
+        The ports of a Pod that is gone are reserved for `reserve_seconds`: a gateway that hangs meanwhile
+        still connects to them.
+        """
         self._kept = kept
+        self._reserve_seconds = reserve_seconds
         self._places: dict[str, set[Place]] = {}
         """By the address of a Pod."""
+        self._ended: dict[Place, float] = {}
+        """Places of Pods that are gone, with the times at which they are freed."""
 
-    def adopt(self, identities: Iterable[PodIdentity]) -> None:
-        """Take over the last agent's sockets of these Pods, and free those of all others."""
+    def adopt(self, identities: Iterable[PodIdentity], now: float) -> None:
+        """Take over the last agent's sockets: of these Pods, and for a time those of all others."""
         for identity in identities:
             self._places[identity.address] = {
                 place
                 for place in self._kept.places
                 if place.user == _user(identity) and place.address in (identity.address, ALL_OF_IPV6)
             }
-        self._release_unused()
+        self._end(self._kept.places, now)
 
     def reserve(self, identity: PodIdentity, ports: Iterable[int]) -> None:
         """Reserve the ports that are not reserved yet.
@@ -50,6 +60,7 @@ class ReservedPorts:
     def _reserve(self, identity: PodIdentity, address: str, port: int) -> None:
         place = Place(_user(identity), address, port)
         if place not in self._kept:
+            self._free(ended for ended in self._ended if ended[1:] == place[1:] and address != ALL_OF_IPV6)
             try:
                 reserved = _reserved(place)
             except OSError as error:
@@ -61,14 +72,37 @@ class ReservedPorts:
             self._kept.add(reserved)
         self._places.setdefault(identity.address, set()).add(place)
 
-    def release(self, identity: PodIdentity) -> None:
-        """Free all ports of a Pod that is gone."""
-        self._places.pop(identity.address, None)
-        self._release_unused()
+    def release(self, identity: PodIdentity, now: float) -> None:
+        """Free all ports of a Pod that is gone, some time from now."""
+        self._end(self._places.pop(identity.address, set()), now)
 
-    def _release_unused(self) -> None:
-        """Free what no Pod has; Pods that share a GPU have one user, and share its ports of all of IPv6."""
-        self._kept.retain(set().union(*self._places.values()).__contains__)
+    def free_ended(self, now: float) -> None:
+        """Free the ports of Pods that have been gone for long enough."""
+        self._free(place for place, due in self._ended.items() if due <= now)
+
+    async def run(self) -> None:
+        """Free the ports of Pods that are gone, until cancelled."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            self.free_ended(clock.monotonic())
+
+    def _end(self, places: Iterable[Place], now: float) -> None:
+        self._ended.update(
+            (place, now + self._reserve_seconds) for place in places if not self._is_used(place)
+        )
+
+    def _free(self, places: Iterable[Place]) -> None:
+        """Free places of `_ended`, except those that another Pod of the user has by now."""
+        freed = set(places)
+        for place in freed:
+            del self._ended[place]
+        self._kept.retain(lambda place: place not in freed or self._is_used(place))
+
+    def _is_used(self, place: Place) -> bool:
+        """Whether a Pod has the place; Pods that share a GPU have one user, and share its ports of all of
+        IPv6.
+        """
+        return any(place in places for places in self._places.values())
 
 
 def _user(identity: PodIdentity) -> int:
@@ -87,5 +121,5 @@ def _taken(address: str, port: int) -> str:
     user = None
     with contextlib.suppress(OSError):
         user = socket_diag.listener(address, port)
-    who = "a process that does not listen" if user is None else f"a process of user {user}"
+    who = "a process that does not listen there" if user is None else f"a process of user {user}"
     return f"{address}:{port} is taken by {who}, not of this Pod"

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 CONFIG_ERROR = "CreateContainerConfigError"
 BIND_RETRY_SECONDS = 0.1
+RESERVE_RETRY_SECONDS = 1.0
+"""Between tries to reserve ports that another process has bound."""
 
 
 class PodRunner:
@@ -90,8 +92,8 @@ class PodRunner:
             await self._bind()
             self._identity = self._assign_identity()
             await self._adopt_runs()
-            with contextlib.suppress(errors.Temporary, OSError):
-                self._reserve_ports()  # else before the next start
+            self._spawn(self._reserve_eventually())
+            await asyncio.sleep(0)  # the first try comes before any start
             while not self._must_end():
                 self._containers.changed.clear()
                 steps = self._next_steps()
@@ -177,6 +179,24 @@ class PodRunner:
         self._node.ports.reserve(
             self._identity, tcp_ports.of_containers(self._containers.specs.values(), self._identity)
         )
+
+    async def _reserve_eventually(self) -> None:
+        """Reserve the ports of containers that run already, which another process may have bound in part.
+
+        While the agent and `up` were both dead, nobody kept other users from them.
+        """
+        is_reported = False
+        while not self._must_end():
+            try:
+                self._reserve_ports()
+            except (errors.Temporary, OSError) as error:
+                if not is_reported:
+                    reason = error.reason if isinstance(error, errors.Temporary) else "AddressNotReserved"
+                    self._emit(reason, str(error), warning=True)
+                    is_reported = True
+            else:
+                return
+            await termination.pause(RESERVE_RETRY_SECONDS, self._gone)
 
     def _monitor(self, run: RunDirectory, started: Started | None = None) -> None:
         monitor = ContainerMonitor(
@@ -300,7 +320,7 @@ class PodRunner:
         await stopping.remove(self._directory, self._node.cgroups, grace, self._gone)
         if self._identity.socket is not None:
             (self._node.data_dir.pod_sockets / self._identity.socket).unlink(missing_ok=True)
-        self._node.ports.release(self._identity)
+        self._node.ports.release(self._identity, clock.monotonic())
         self._node.identities.release(self._identity)
         if any("image" in volume for volume in self.pod["spec"].get("volumes") or []):
             await self._node.images.release(self._uid)

@@ -121,16 +121,39 @@ async def test_large_page_arrives_whole(port: int) -> None:
     assert response.partition(b"\r\n\r\n")[2] == LARGE
 
 
-async def test_connection_is_closed_at_once_when_there_are_too_many(
+async def test_oldest_connection_is_closed_and_a_new_one_answered_when_there_are_too_many(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_pages, "CONNECTIONS", 1)
-    _, first = await asyncio.open_connection("127.0.0.1", port)
-    reader, second = await asyncio.open_connection("127.0.0.1", port)
+    reader, first = await asyncio.open_connection("127.0.0.1", port)
+    first.write(b"GET ")
+    await first.drain()
     async with asyncio.timeout(http_pages.REQUEST_SECONDS / 2):
-        assert await reader.read() == b""
+        assert status(await answer(port, b"GET /page HTTP/1.1\r\n\r\n")) == HTTPStatus.OK
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await reader.readexactly(1)
     first.close()
-    second.close()
+
+
+async def test_probes_are_answered_while_clients_hold_and_renew_all_connections(port: int) -> None:
+    async def hold() -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    writer.write(b"GET ")
+                    await reader.read()
+                finally:
+                    writer.transport.abort()
+
+    holders = [asyncio.create_task(hold()) for _ in range(2 * http_pages.CONNECTIONS)]
+    try:
+        for _ in range(50):
+            assert status(await answer(port, b"GET /page HTTP/1.1\r\n\r\n")) == HTTPStatus.OK
+    finally:
+        for holder in holders:
+            holder.cancel()
+        await asyncio.gather(*holders, return_exceptions=True)
 
 
 async def test_server_ends_at_once_when_a_client_keeps_a_connection() -> None:
