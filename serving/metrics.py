@@ -43,11 +43,11 @@ class Page:
 
 def pages(folder: Path) -> list[Page]:
     """Return the pages that components have recorded in a folder (`DataDir.pages`), by component."""
-    found = []
+    recorded_pages = []
     for path in sorted(folder.glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            found.append(recorded(path))
-    return found
+            recorded_pages.append(recorded(path))
+    return recorded_pages
 
 
 def recorded(note: Path) -> Page:

@@ -64,11 +64,11 @@ async def kind_of(kube: Kube, obj: Object) -> Kind:
 @pytest.fixture
 async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
     """Apply all objects; those outside the namespace are deleted at the end."""
-    found = renamed(namespace)
-    for obj in found:
+    objects = renamed(namespace)
+    for obj in objects:
         await kube.apply(await kind_of(kube, obj), obj)
-    yield found
-    for obj in found:
+    yield objects
+    for obj in objects:
         if "namespace" not in obj["metadata"] and obj["kind"] != "Namespace":
             await kube.delete(await kind_of(kube, obj), None, obj["metadata"]["name"])
 

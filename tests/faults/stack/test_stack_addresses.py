@@ -182,7 +182,7 @@ async def test_address_is_freed_when_its_pod_is_deleted_while_the_node_is_dead(
 async def test_nobody_else_can_bind_the_address_when_its_pod_ends_while_the_gateway_hangs(
     stack: LiveStack, kube: Kube, replica: Object
 ) -> None:
-    """Envoy sends requests there until the gateway has told it of the end."""
+    """Envoy sends requests there until the gateway has sent it the end."""
     gateway = stack.component("gateway")
     assert gateway is not None
     node = stack.component("node")

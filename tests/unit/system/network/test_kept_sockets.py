@@ -47,14 +47,14 @@ def is_open(descriptor: int) -> bool:
 
 
 @given(st.lists(places, unique=True))
-def test_every_place_is_in_the_order_once(found: list[Place]) -> None:
-    assert sorted(first_ports_first(found)) == sorted(found)
+def test_every_place_is_in_the_order_once(places: list[Place]) -> None:
+    assert sorted(first_ports_first(places)) == sorted(places)
 
 
 @given(st.lists(places, unique=True))
-def test_second_port_of_a_user_comes_after_the_first_ports_of_all(found: list[Place]) -> None:
-    ordered = first_ports_first(found)
-    first = {place.user: place.port for place in reversed(found)}
+def test_second_port_of_a_user_comes_after_the_first_ports_of_all(places: list[Place]) -> None:
+    ordered = first_ports_first(places)
+    first = {place.user: place.port for place in reversed(places)}
     ranks = [place.port != first[place.user] for place in ordered]
     assert ranks == sorted(ranks)
 
