@@ -18,7 +18,7 @@ from autoscaler.policy.pace import PaceLimit
 from autoscaler.policy.queueing import slots
 from autoscaler.policy.scale_to_zero import idle_need
 from autoscaler.policy.schedules import bounds
-from autoscaler.policy.stabilization import Stabilization, held_message, with_rise_step
+from autoscaler.policy.stabilization import Stabilization, held_message, unrisen_message, with_rise_step
 from autoscaler.policy.startup import StartupTimes
 from autoscaler.policy.window import WindowMaximum
 from autoscaler.settings import DEFAULTS
@@ -79,7 +79,7 @@ class Sizer:
         self.forecaster = Forecaster(unit, 1 - config.risk / 100, config.zone)
         self._risk_factor = 1.0
         """Factor of the configured risk at the current number of replicas."""
-        self._stabilization = Stabilization(config.down.stabilization)
+        self._stabilization = Stabilization(config.down.stabilization, config.up.stabilization)
         self._catching_up = WindowMaximum(CATCH_UP_SECONDS)
         self._pace = PaceLimit(config.up, config.down)
         self._read_at = -math.inf
@@ -144,6 +144,9 @@ class Sizer:
         count, reason, message = need.replicas, need.reason, need.message
         if held > count:
             count, reason, message = held, "Held", held_message(need.replicas, held)
+        risen = self._stabilization.risen(now, desired, count)
+        if risen < count:
+            count, reason, message = risen, "Held", unrisen_message(count, risen)
         limited = self._pace.limited(now, desired, count)
         if limited != count and desired > 0:
             message = f"{_needed_message(need.replicas, held, limited)}; behavior allows {limited} now"
@@ -302,6 +305,9 @@ class Sizer:
             reason, message = "Metric", f"{decisive.metric}: {decisive.message}"
             if count > needed:
                 reason, message = "Held", held_message(needed, count)
+            risen = self._stabilization.risen(observation.now, desired, count)
+            if risen < count:
+                count, reason, message = risen, "Held", unrisen_message(count, risen)
             return Decision(
                 min(max(count, least), most),
                 reason,

@@ -1,4 +1,6 @@
-"""Stabilization: a rise is a step at least, a fall is answered once it has lasted. Pure."""
+"""Stabilization: a rise is a step at least, a fall is answered once it has lasted; so is a rise if the spec
+sets a window. Pure.
+"""
 
 import math
 from dataclasses import replace
@@ -26,12 +28,18 @@ MOST_HELD = 6 * 3600.0
 
 
 class Stabilization:
-    """The needs of the last hours, and the replicas to keep because of them."""
+    """The needs of the last hours, and the replicas to keep, or not to start yet, because of them."""
 
-    def __init__(self, seconds: float | None) -> None:
-        """Keep needs for `seconds`, as the spec sets; None chooses by the start-up time."""
+    def __init__(self, seconds: float | None, rise_seconds: float | None = None) -> None:
+        """Keep needs for `seconds`, as the spec sets; None chooses by the start-up time.
+
+        A rise is answered once it has lasted for `rise_seconds`; None answers it at once.
+        """
         self._seconds = seconds
+        self._rise_seconds = rise_seconds
         self._needs = WindowMaximum(MOST_HELD)
+        self._negated_counts = WindowMaximum(MOST_HELD)
+        """Whose maximum is the least count."""
         self._clock_jumped = False
         """Whether the clock jumped since the last need."""
 
@@ -56,6 +64,20 @@ class Stabilization:
         window = max(HOLD_SECONDS, startup) if self._seconds is None else self._seconds
         return self._needs.since(now, window)
 
+    def risen(self, now: float, desired: int, count: int) -> int:
+        """Add a count that is needed, and return the one that has been needed throughout the rise's window.
+
+        A target at zero rises at once: requests wait.
+        """
+        if self._rise_seconds is None:
+            return count
+        if self._negated_counts.knows_none(now):
+            self._negated_counts.add(now, -desired)
+        self._negated_counts.add(now, -count)
+        if not count > desired > 0:
+            return count
+        return max(-self._negated_counts.since(now, self._rise_seconds), desired)
+
     def _add(self, now: float, desired: int, needed: int) -> None:
         if self._clock_jumped or self._needs.knows_none(now):
             # The controller has just started, or the clock jumped: the count that is there is a need of now.
@@ -70,6 +92,11 @@ def with_rise_step(need: Need, desired: int) -> Need:
         return need
     risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)
     return replace(need, replicas=max(need.replicas, risen), lasting=max(need.lasting, risen))
+
+
+def unrisen_message(needed: int, risen: int) -> str:
+    """Return the message of a count that does not rise to the need yet."""
+    return f"{needed} needed now; {risen} needed throughout the stabilization window"
 
 
 def held_message(needed: int, held: int) -> str:

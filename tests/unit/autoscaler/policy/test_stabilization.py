@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from autoscaler.observation import Capacity, Observation, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
 from autoscaler.policy.sizer import Sizer
+from autoscaler.policy.stabilization import Stabilization
 from tests.unit.autoscaler.policy.test_never import RATE, START, ReadyTarget
 
 QUERY = Metric("PromQL/jobs", "PromQL", 1.0)
@@ -36,6 +37,51 @@ def test_fall_is_answered_after_the_window_whatever_samples_are_absent(
         needs.append((now, value))
         count = max(needed for time, needed in needs if time >= now - window)
         assert decision.replicas == count
+
+
+@settings(max_examples=200)
+@given(
+    window=st.integers(0, 600),
+    first=st.integers(1, MOST),
+    samples=st.lists(
+        st.tuples(st.sampled_from((1, 5, 5, 60, 150, 900)), st.integers(1, MOST)), min_size=1, max_size=30
+    ),
+)
+def test_rise_is_answered_once_it_has_lasted_for_the_window(
+    window: int, first: int, samples: list[tuple[int, int]]
+) -> None:
+    """As a HorizontalPodAutoscaler: the least of the counts needed within the window."""
+    paces = {"up": Pace(stabilization=float(window)), "down": Pace(stabilization=0.0)}
+    sizer = Sizer(PolicyConfig(1, MOST, metrics=(QUERY,), **paces))
+    now, count, needs = START, first, [(START, first)]
+    for seconds, value in [(0, first), *samples]:
+        now += seconds
+        needs.append((now, value))
+        decision = sizer.decide(Observation(now, Replicas(count, count), None, {QUERY.name: float(value)}))
+        least = min(needed for time, needed in needs if time >= now - window)
+        assert decision.replicas == (max(least, count) if value > count else value)
+        count = decision.replicas
+
+
+@pytest.mark.parametrize(("window", "rises_at_once"), [(None, True), (0.0, True), (60.0, False)])
+def test_rise_under_load_waits_for_a_window_that_the_spec_sets(
+    window: float | None, *, rises_at_once: bool
+) -> None:
+    config = PolicyConfig(1, MOST, up=Pace(stabilization=window), capacity=Capacity(RATE, 10.0))
+    target = ReadyTarget(config, 1)
+    calm = [target.tick(0.3 * RATE).replicas for _ in range(24)]
+    soon = [target.tick(3.0 * RATE).replicas for _ in range(6)]
+    later = [target.tick(3.0 * RATE).replicas for _ in range(24)]
+    assert max(calm) == 1
+    assert (max(soon) > 1) is rises_at_once
+    assert max(later) >= 3
+
+
+def test_target_at_zero_rises_at_once_when_a_request_waits() -> None:
+    stabilization = Stabilization(None, 600.0)
+    assert stabilization.risen(START, 0, 0) == 0
+    assert stabilization.risen(START + 5, 0, 2) == 2
+    assert stabilization.risen(START + 10, 2, 5) == 2
 
 
 def test_existing_count_is_kept_for_the_window_when_the_controller_starts_without_a_load() -> None:
