@@ -24,6 +24,8 @@ from serving.router.envoy import token_module
 assert token_module.library(), token_module.NOT_BUILT'
 fi
 # By content: a build with a timestamp changes the times of the files, and nothing can be compiled later.
-# -f, as a program that has run here has compiled its modules by time. PyTorch has a file in the syntax of a
-# later Python, which fails here, and which nothing imports.
-/opt/slipway/bin/python -m compileall -q -f --invalidation-mode unchecked-hash /opt/slipway/lib || true
+# -f, as a program that has run here has compiled its modules by time. Of all packages a failure is no error:
+# PyTorch has a file in the syntax of a later Python, which nothing imports.
+compile() { /opt/slipway/bin/python -m compileall -q -f --invalidation-mode unchecked-hash "$@"; }
+compile /opt/slipway/lib || true
+for package in serving tuner autoscaler; do compile /opt/slipway/lib/python*/site-packages/$package; done
