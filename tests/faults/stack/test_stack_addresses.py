@@ -111,7 +111,7 @@ async def end_node(stack: LiveStack, pods: Iterable[Object] = (), **signals: sig
         assert processes.send_signal(component, number)
     for shim in shims:
         assert processes.send_signal(shim, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60  # with the back-off of earlier tests' restarts
     while stack.component("node") in (None, node):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)

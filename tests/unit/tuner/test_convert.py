@@ -410,7 +410,8 @@ JSON = st.recursive(
     nested,
     max_leaves=8,
 )
-ODD = JSON | st.sampled_from([10**5000, b"", {1: 2}, {"name": "env", "env": [{}]}])
+# Python writes no integer of 5,000 digits, and Hypothesis writes the strategies of what it reports.
+ODD = JSON | st.sampled_from([b"", {1: 2}, {"name": "env", "env": [{}]}]) | st.builds(lambda: 10**5000)
 
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

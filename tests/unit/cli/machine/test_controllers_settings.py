@@ -9,6 +9,7 @@ import pytest
 from serving.cli.config.schema import Configuration
 from serving.cli.machine import component
 from serving.settings import RuntimeImageSettings
+from serving.system.network.kept_sockets import KeptSockets
 from serving.system.readiness import Readiness
 from tuner import controller as experiments
 
@@ -19,7 +20,7 @@ def test_experiments_get_the_runtime_images_of_the_configuration(monkeypatch: py
     monkeypatch.setattr(module, "run", lambda data_dir, settings, readiness, *others: given.extend(others))
     images = RuntimeImageSettings(prefix="registry.corp/slipway", tag="1.2.0")
     configuration = Configuration(runtime_images=images)
-    run: Any = component._load("controllers", configuration, Readiness(), None)
+    run: Any = component._load("controllers", configuration, KeptSockets(), Readiness(), None)
     run(None, configuration)
     (prepare,) = (
         other for other in given if isinstance(other, partial) and other.func is experiments.prepared
