@@ -18,6 +18,7 @@ REQUIRED = {
     "SLIPWAY_MODEL_VERSION": "v1",
     "SLIPWAY_MODEL_DIR": "/models",
     "SLIPWAY_MODEL_DIGEST": "d",
+    "SLIPWAY_MODEL_FILES_DIGEST": "f",
 }
 
 
