@@ -56,6 +56,15 @@ def test_runtime_listens_where_gateways_reach_it(environment: dict[str, str], ho
     assert process.options({**REQUIRED, **environment}, SETTINGS).host == host
 
 
+@pytest.mark.parametrize(("sealed", "is_sealed"), [({"SLIPWAY_MODEL_SEALED": "d"}, True), ({}, False)])
+def test_image_counts_as_sealed_when_the_node_has_checked_its_seal(
+    sealed: dict[str, str], *, is_sealed: bool
+) -> None:
+    assert process.options({**REQUIRED, **sealed}, SETTINGS).is_sealed is is_sealed
+    other = {"SLIPWAY_MODEL_SEALED": "another image"}
+    assert not process.options({**REQUIRED, **other}, SETTINGS).is_sealed
+
+
 @pytest.mark.parametrize("environment", [{}, {"SLIPWAY_BATCH_SIZE": "1", "SLIPWAY_BATCH_TIMEOUT": "2ms"}])
 def test_requests_are_not_batched_by_default(environment: dict[str, str]) -> None:
     assert isinstance(predicted(ShapedModel(-1, 4), **environment), predictions.SinglePredictions)
