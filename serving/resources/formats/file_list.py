@@ -5,8 +5,9 @@ The files alone determine its bytes, so that its digest in a Pod covers every by
 """
 
 import hashlib
-import json
 from collections.abc import Iterable
+
+import orjson
 
 NAME = "files.json"
 """Beside `models/`, so that no file of a model has its path."""
@@ -19,7 +20,7 @@ def encode(files: Iterable[tuple[str, str, int]]) -> bytes:
         files: path relative to the directory of the files, digest (`sha256:<hex>`) and bytes of each.
     """
     entries = [{"path": path, "digest": digest, "size": size} for path, digest, size in sorted(files)]
-    return json.dumps({"files": entries}, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return orjson.dumps({"files": entries}, option=orjson.OPT_SORT_KEYS)
 
 
 def digest(files: Iterable[tuple[str, str, int]]) -> str:
@@ -34,4 +35,4 @@ def digest_of(document: bytes) -> str:
 
 def parse(document: bytes) -> dict[str, str]:
     """Return the digest of each file by path, of a list whose digest was checked."""
-    return {file["path"]: file["digest"] for file in json.loads(document)["files"]}
+    return {file["path"]: file["digest"] for file in orjson.loads(document)["files"]}
