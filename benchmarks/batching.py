@@ -50,7 +50,7 @@ def serving(trained: cold_models.Trained, folder: Path, arm: str) -> Iterator[Ru
     module = RUNTIMES[RUNTIME_IMAGE_PREFIX + trained.framework].module
     assert module is not None
     store = ModelStore(folder / "store")
-    digest = capture(trained.directory, store, repository="r", lineage={}).digest
+    built = capture(trained.directory, store, repository="r", lineage={})
     port = free_port()
     environment = {
         **os.environ,
@@ -58,8 +58,9 @@ def serving(trained: cold_models.Trained, folder: Path, arm: str) -> Iterator[Ru
         "SLIPWAY_MODEL_NAME": "m",
         "SLIPWAY_MODEL_VERSION": "v",
         "PORT": str(port),
-        "SLIPWAY_MODEL_DIR": str(store.tree(digest) / "models"),
-        "SLIPWAY_MODEL_DIGEST": digest,
+        "SLIPWAY_MODEL_DIR": str(store.tree(built.digest) / "models"),
+        "SLIPWAY_MODEL_DIGEST": built.digest,
+        "SLIPWAY_MODEL_FILES_DIGEST": built.files_digest,
     }
     command = ["taskset", "-c", PROXY_CORE, sys.executable, "-m", module]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)

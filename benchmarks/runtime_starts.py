@@ -22,7 +22,9 @@ from rig.harness import interval, process_seconds, report
 from serving import clock
 from serving.embedded.kubelet.runtimes import RUNTIMES
 from serving.images.capture.build import capture
+from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
+from serving.resources.formats import file_list
 from serving.resources.names import RUNTIME_IMAGE_PREFIX, STARTED_HEADER
 
 Start = dict[str, float]
@@ -35,6 +37,7 @@ def environment(tree: Path, digest: str, port: int) -> dict[str, str]:
         "SLIPWAY_MODEL_VERSION": "v",
         "SLIPWAY_MODEL_DIR": str(tree / "models"),
         "SLIPWAY_MODEL_DIGEST": digest,
+        "SLIPWAY_MODEL_FILES_DIGEST": disk.file_digest(tree / file_list.NAME),
         "SLIPWAY_MODEL_SEALED": digest,
         "PORT": str(port),
     }

@@ -271,6 +271,13 @@ class ModelVersionStatus(Base):
         dict[str, float], Field(json_schema_extra={"additionalProperties": {"type": "number"}})
     ] = {}
     files: Annotated[list[FileStatus], Field(json_schema_extra=list_map("path"))] = []
+    files_digest: Annotated[
+        str,
+        Field(
+            description="Digest of the list of these files, `files.json`: a runtime loads no other bytes than"
+            " those that it covers."
+        ),
+    ] = ""
     contents: Contents | None = None
     signed_by: Annotated[
         list[str],

@@ -1,13 +1,13 @@
 """Verifies the files of a mounted model image before they are loaded: no code runs that the digest does not
 cover.
 
-`$SLIPWAY_MODEL_DIGEST` is the hash of `manifest.json` (beside the model directory), which lists the digest of
-every file. A file is opened once, and the same descriptor is hashed and loaded: replacing the file between
+`$SLIPWAY_MODEL_FILES_DIGEST` is the hash of `files.json` (beside the model directory), which lists the digest
+of every file. A file is opened once, and the same descriptor is hashed and loaded: replacing the file between
 the two has no effect.
 
 Files with code (a pickle, a program) are hashed at every load. Other files are hashed too, unless the node
-has just compared the image with its seal (`sealed`), as then they have not changed since the store hashed
-them. An image that other tools built lists no files: it is loaded by its seal alone, and refused without one.
+has just compared the image with its seal, as then they have not changed since the store hashed them. The
+model store adds the list to every image; of the images in a registry, those that Slipway built have it.
 """
 
 import contextlib
@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving import errors
-from serving.images.documents import image, oci, output_manifest
+from serving.images.documents import output_manifest
 from serving.resources import names
+from serving.resources.formats import file_list
 from serving.system import regular_file
 
 
@@ -94,26 +95,20 @@ class VerifiedModel:
             file.close()
 
 
-def verify(directory: Path, digest: str, sealed: str, model_files: ModelFiles) -> VerifiedModel:
+def verify(directory: Path, files_digest: str, model_files: ModelFiles, *, is_sealed: bool) -> VerifiedModel:
     """Verify everything below `directory`, and open the files to load.
 
     Args:
-        directory: the image's `models` directory; `manifest.json` lies beside it.
-        digest: `sha256:<hex>` of the manifest.
-        sealed: digest of the image whose seal the node has just checked; empty where none was checked.
+        directory: the image's `models` directory; `files.json` lies beside it.
+        files_digest: `sha256:<hex>` of that list.
         model_files: the files to load.
+        is_sealed: whether the node has just checked the seal of the image.
 
     Raises:
         errors.Permanent: `DigestMismatch` (the message names the file), `InvalidImage`, `InvalidManifest`,
             `ModelFileMissing`.
     """
-    document = _read(directory.parent / "manifest.json")
-    if oci.digest_of(document) != digest:
-        raise errors.Permanent(
-            "DigestMismatch",
-            f"manifest.json: must be the ModelVersion's {digest}, got {oci.digest_of(document)}",
-        )
-    digests = _digests(directory, document, sealed=sealed == digest)
+    digests = _digests(directory, files_digest)
     programs = [path for path in model_files.programs if path in digests]
     if len(programs) != 1:
         raise errors.Permanent(
@@ -127,11 +122,11 @@ def verify(directory: Path, digest: str, sealed: str, model_files: ModelFiles) -
     with contextlib.ExitStack() as opened:
         for path, expected in sorted(digests.items()):
             is_loaded = path == programs[0] or model_files.has_weights(path)
-            is_hashed = path in always_hashed or sealed != digest
+            is_hashed = path in always_hashed or not is_sealed
             if not (is_loaded or is_hashed):
                 continue
             file = opened.enter_context(contextlib.closing(OpenFile(directory / path)))
-            if is_hashed and expected is not None and file.digest() != expected:
+            if is_hashed and file.digest() != expected:
                 raise errors.Permanent("DigestMismatch", f"{path}: must be {expected}, got {file.digest()}")
             if path == names.MANIFEST_FILE:
                 output = output_manifest.parse(bytes(file.data))
@@ -143,32 +138,37 @@ def verify(directory: Path, digest: str, sealed: str, model_files: ModelFiles) -
     return VerifiedModel(loaded.pop(programs[0]), loaded, output)
 
 
-def _digests(directory: Path, document: bytes, *, sealed: bool) -> dict[str, str | None]:
-    """Return the digest of each file of the image by path; None where the image lists no digests.
+def _digests(directory: Path, files_digest: str) -> dict[str, str]:
+    """Return the digest of each file by path.
 
     Raises:
-        errors.Permanent: `DigestMismatch`, the files are not those of the manifest; `InvalidImage`.
+        errors.Permanent: `DigestMismatch`, the list has another digest, or the files are not those of the
+            list; `InvalidImage`, there is no list.
     """
+    document = _read(directory.parent / file_list.NAME)
+    if (found := file_list.digest_of(document)) != files_digest:
+        raise errors.Permanent(
+            "DigestMismatch", f"{file_list.NAME}: must be the ModelVersion's {files_digest}, got {found}"
+        )
+    digests = file_list.parse(document)
     paths = {
         Path(parent, name).relative_to(directory).as_posix()
         for parent, directories, files in os.walk(directory)
         for name in [*files, *(d for d in directories if Path(parent, d).is_symlink())]
     }
-    listed = [layer.files for layer in image.parse(document).layers]
-    if None in listed:
-        if not sealed:
-            raise errors.Permanent(
-                "InvalidImage", "the image lists no digests of its files, and no node has checked its seal"
-            )
-        return dict.fromkeys(paths)
-    digests: dict[str, str | None] = {file.path: file.digest for files in listed for file in files or ()}
     for path in sorted(paths ^ set(digests)):
-        rule = "is missing" if path in digests else "is not in the manifest"
+        rule = "is missing" if path in digests else f"is not in {file_list.NAME}"
         raise errors.Permanent("DigestMismatch", f"{path}: {rule}")
     return digests
 
 
 def _read(path: Path) -> bytes:
+    if not os.path.lexists(path):
+        raise errors.Permanent(
+            "InvalidImage",
+            f"{path.name}: is missing beside the model: another tool or an older release built the image; "
+            "create a ModelVersion of its files",
+        )
     file = OpenFile(path)
     data = bytes(file.data)
     file.close()

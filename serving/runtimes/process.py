@@ -5,8 +5,8 @@ Works alike in a new process and in one that was forked with everything imported
 that of a runtime, reads no environment, starts no thread and opens nothing. Independent
 of frameworks.
 
-Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST (all
-required), SLIPWAY_MODEL_SEALED (see `loading`), HOST (127.0.0.1), PORT
+Environment: SLIPWAY_MODEL_NAME, SLIPWAY_MODEL_VERSION, SLIPWAY_MODEL_DIR, SLIPWAY_MODEL_DIGEST,
+SLIPWAY_MODEL_FILES_DIGEST (all required), SLIPWAY_MODEL_SEALED (see `loading`), HOST (127.0.0.1), PORT
 (8080), LISTEN_FDS and LISTEN_PID (a socket in place of host and port), SLIPWAY_BATCH_SIZE (rows in one
 prediction), SLIPWAY_BATCH_TIMEOUT (0ms: longest wait of a request for others).
 """
@@ -71,7 +71,10 @@ class Options:
     version: str
     directory: Path
     digest: str
-    sealed: str
+    """Of the image."""
+    files_digest: str
+    is_sealed: bool
+    """Whether the node has just checked the seal of the image."""
     host: str
     port: int
     listeners: int
@@ -116,10 +119,11 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
         names.MODEL_VERSION_ENV,
         names.MODEL_DIR_ENV,
         names.MODEL_DIGEST_ENV,
+        names.MODEL_FILES_DIGEST_ENV,
     )
     if missing := [name for name in required if not environment.get(name)]:
         raise errors.UserError(f"{', '.join(missing)}: must be set")
-    name, version, directory, digest = (environment[name] for name in required)
+    name, version, directory, digest, files_digest = (environment[name] for name in required)
     port = environment.get("PORT") or str(settings.port)
     if not port.isdigit() or int(port) > 65535:
         raise errors.UserError(f"PORT: must be 0 to 65535, got {port!r}")
@@ -136,7 +140,8 @@ def options(environment: Mapping[str, str], settings: RuntimeSettings) -> Option
         version,
         Path(directory),
         digest,
-        sealed=environment.get(names.MODEL_SEALED_ENV, ""),
+        files_digest,
+        is_sealed=environment.get(names.MODEL_SEALED_ENV) == digest,
         host=environment.get("HOST") or _all_of_the_pod(environment),
         port=int(port),
         listeners=int(passed),
@@ -182,7 +187,9 @@ def _print_reason(reason: str, error: Exception) -> None:
 
 def _loaded(runtime: Runtime[Loaded], options: Options, stopwatch: Stopwatch) -> Any:
     """Return the model, verified, loaded and run once."""
-    files = loading.verify(options.directory, options.digest, options.sealed, runtime.files)
+    files = loading.verify(
+        options.directory, options.files_digest, runtime.files, is_sealed=options.is_sealed
+    )
     stopwatch.end("verify")
     forked = "numpy" in sys.modules
     threads.limit_threads()

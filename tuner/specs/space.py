@@ -58,6 +58,7 @@ _FIXED_ENV = frozenset(
         names.MODEL_VERSION_ENV,
         names.MODEL_DIR_ENV,
         names.MODEL_DIGEST_ENV,
+        names.MODEL_FILES_DIGEST_ENV,
         names.MODEL_SEALED_ENV,
         "POD_IP",
         "HOST",

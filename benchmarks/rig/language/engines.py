@@ -49,12 +49,13 @@ def engine(kind: str, checkpoint: Path, folder: Path, device: str = "cpu") -> It
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     if kind == OURS:
         store = ModelStore(folder / "store")
-        digest = capture(checkpoint, store, repository="benchmark", lineage={}).digest
+        built = capture(checkpoint, store, repository="benchmark", lineage={})
         environment |= {
             "SLIPWAY_MODEL_NAME": "model",
             "SLIPWAY_MODEL_VERSION": "v1",
-            "SLIPWAY_MODEL_DIR": str(store.tree(digest) / "models"),
-            "SLIPWAY_MODEL_DIGEST": digest,
+            "SLIPWAY_MODEL_DIR": str(store.tree(built.digest) / "models"),
+            "SLIPWAY_MODEL_DIGEST": built.digest,
+            "SLIPWAY_MODEL_FILES_DIGEST": built.files_digest,
             "SLIPWAY_DEVICE": device,
             "PORT": str(port),
         }

@@ -26,6 +26,8 @@ class Built:
     image: str
     size: int
     files: tuple[File, ...]
+    files_digest: str
+    """Digest of `files.json`."""
     framework: str
     metrics: Mapping[str, float]
     source_revision: str
@@ -77,16 +79,19 @@ def capture(
         built = pack(root, stamps, plan, staging, compression)
         _check_unchanged(root, stamps, reader)
         files = tuple(sorted((f for layer in built for f in layer.files), key=lambda f: f.path))
-        documents = oci.documents(built, output)
+        listing, blob = oci.file_list_layer(files)
+        staging.add(blob)
+        documents = oci.documents([*built, listing], output)
         digest = staging.add(documents.image)
         image = f"{repository}@{digest}"
         modelpack, lineage_digest = _stage_documents(staging, documents, repository, lineage)
-        store.commit(staging, digest, {file.path: file.digest for file in files})
+        store.commit(staging, digest, files)
     return Built(
         digest=digest,
         image=image,
         size=sum(file.size for file in files),
         files=files,
+        files_digest=listing.file_list,
         framework=output.framework or framework,
         metrics=output.metrics,
         source_revision=output.source_revision,

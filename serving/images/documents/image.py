@@ -43,11 +43,13 @@ class Layer:
     compression: str
     files: tuple[oci.File, ...] | None
     """From the annotation `dev.slipway.files`; None if another tool built the layer."""
+    file_list: str = ""
+    """From the annotation `dev.slipway.file-list`: digest of the list of all files, if the layer has that."""
 
     @property
     def is_reproducible(self) -> bool:
         """Whether `layers.entries` reproduces the exact blob from the files, so that it need not be kept."""
-        return self.files is not None and not self.compression
+        return self.files is not None and not self.compression and not self.file_list
 
     def plan(self) -> layers.LayerPlan:
         """Return the layer as `layers.entries` takes it."""
@@ -176,6 +178,9 @@ def _layer(where: str, item: Any) -> Layer:
     annotations = item.get("annotations") or {}
     if not isinstance(annotations, dict):
         raise invalid(f"{where}.annotations: must be an object, got {str(annotations)[:60]}")
+    if oci.FILE_LIST in annotations:
+        listing = _digest(f"{where}.annotations[{oci.FILE_LIST}]", annotations[oci.FILE_LIST])
+        return Layer(blob.digest, blob.size, COMPRESSION[media_type], (), listing)
     listed = annotations.get(oci.FILES)
     files = None if listed is None else _files(f"{where}.annotations[{oci.FILES}]", listed)
     return Layer(blob.digest, blob.size, COMPRESSION[media_type], files)

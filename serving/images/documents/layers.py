@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from serving import errors
+from serving.resources.formats import file_list
 
 ROOT = "models"
 """Directory of all files, as KServe's modelcars and `oci+native` expect."""
@@ -49,7 +50,8 @@ class LayerPlan:
 def plan(files: Iterable[LayerEntry]) -> tuple[LayerPlan, ...]:
     """Group the files: one layer for all small files, then a layer per big file, in path order.
 
-    If that were more than `MAX_LAYERS`, the smallest of the big files join the first layer.
+    If that were more than `MAX_LAYERS` with the layer of the list, the smallest of the big files join the
+    first layer.
 
     Raises:
         errors.Permanent: `InvalidOutput`, an image cannot hold a path.
@@ -58,7 +60,7 @@ def plan(files: Iterable[LayerEntry]) -> tuple[LayerPlan, ...]:
     check_paths([entry.path for entry in entries])
     big = [entry for entry in entries if entry.size >= BIG_FILE]
     by_size = sorted(big, key=lambda entry: (-entry.size, entry.path))
-    alone = set(by_size[: MAX_LAYERS - 1])
+    alone = set(by_size[: MAX_LAYERS - 2])
     together = tuple(entry for entry in entries if entry not in alone)
     layers = [LayerPlan(together)] if together else []
     return (*layers, *(LayerPlan((entry,)) for entry in entries if entry in alone))
@@ -123,6 +125,12 @@ def entries(layer: LayerPlan) -> Iterator[tuple[bytes, LayerEntry | None]]:
                 directories.add(directory)
                 yield _header(directory, 0, tarfile.DIRTYPE), None
         yield _header(f"{ROOT}/{file.path}", file.size, tarfile.REGTYPE), file
+
+
+def of_file_list(document: bytes) -> bytes:
+    """Return the layer with the list of the image's files, beside `ROOT`."""
+    header = _header(file_list.NAME, len(document), tarfile.REGTYPE)
+    return header + document + padding(len(document)) + TRAILER
 
 
 def _header(name: str, size: int, type_: bytes) -> bytes:

@@ -7,13 +7,14 @@ image-spec 1.1; github.com/modelpack/model-spec.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from serving import errors
 from serving.images.documents import layers
 from serving.images.documents.output_manifest import OutputManifest
+from serving.resources.formats import file_list
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
@@ -29,6 +30,8 @@ TITLE = "org.opencontainers.image.title"
 FILEPATH = "org.cncf.model.filepath"
 FILES = "dev.slipway.files"
 """Annotation of a layer: JSON list of its files' paths, digests and sizes. A runtime loads no other bytes."""
+FILE_LIST = "dev.slipway.file-list"
+"""Annotation of the layer with the list of all files: the list's digest."""
 MAX_MANIFEST = 4 * 1024 * 1024
 """Bytes; registries need not accept more (OCI distribution-spec, "Pushing Manifests")."""
 _EPOCH = "1970-01-01T00:00:00Z"
@@ -54,6 +57,8 @@ class BuiltLayer:
     """Digest of the uncompressed tar."""
     compression: str = ""
     """Empty or `zstd`."""
+    file_list: str = ""
+    """Digest of the list of all files, if the layer has that and none of the files."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,14 @@ def referrer(document: Mapping[str, Any], data: bytes) -> dict[str, Any]:
     return descriptor(str(document.get("mediaType") or MANIFEST_TYPE), data) | {
         name: value for name, value in optional.items() if value
     }
+
+
+def file_list_layer(files: Iterable[File]) -> tuple[BuiltLayer, bytes]:
+    """Return the layer with the list of the files, and its blob: a tar without compression."""
+    document = file_list.encode((file.path, file.digest, file.size) for file in files)
+    blob = layers.of_file_list(document)
+    digest = digest_of(blob)
+    return BuiltLayer(digest, len(blob), (), digest, file_list=digest_of(document)), blob
 
 
 def documents(built: Sequence[BuiltLayer], output: OutputManifest) -> Documents:
@@ -155,13 +168,17 @@ def _modelpack_config(diff_ids: Sequence[str], output: OutputManifest) -> dict[s
 
 
 def _layer(layer: BuiltLayer, media_type: str) -> dict[str, Any]:
-    name = f"{layers.ROOT}/{layer.files[0].path}" if len(layer.files) == 1 else layers.ROOT
-    files = [{"path": f.path, "digest": f.digest, "size": f.size} for f in layer.files]
+    if layer.file_list:
+        name, listed = file_list.NAME, {FILE_LIST: layer.file_list}
+    else:
+        name = f"{layers.ROOT}/{layer.files[0].path}" if len(layer.files) == 1 else layers.ROOT
+        files = [{"path": f.path, "digest": f.digest, "size": f.size} for f in layer.files]
+        listed = {FILES: encode(files).decode()}
     return {
         "mediaType": f"{media_type}+{layer.compression}" if layer.compression else media_type,
         "digest": layer.digest,
         "size": layer.size,
-        "annotations": {TITLE: name, FILEPATH: name, FILES: encode(files).decode()},
+        "annotations": {TITLE: name, FILEPATH: name, **listed},
     }
 
 

@@ -10,6 +10,7 @@ from serving.images.documents.image import invalid
 from serving.images.imports.unpacking import FileBudget, Unpacked, most_bytes, unpack
 from serving.images.store import disk
 from serving.images.store.staging import Staging
+from serving.resources.formats import file_list
 from serving.settings import StoreSettings
 
 
@@ -63,8 +64,8 @@ class Import:
             if unpacked.blob is not None:
                 self._staging.blobs[digest] = unpacked.blob
 
-    def finish(self) -> dict[str, str]:
-        """Return the files' digests by path, after checking that the image is complete and consistent.
+    def finish(self) -> tuple[oci.File, ...]:
+        """Return the files, after checking that the image is complete and consistent.
 
         Raises:
             errors.Permanent: `InvalidImage`.
@@ -73,12 +74,21 @@ class Import:
             if digest not in self._unpacked:
                 raise invalid(f"layer {digest} was not added")
         self._check_config()
-        files = {file.path: file.digest for layer in self._unpacked.values() for file in layer.files}
-        image.check_paths(list(files))
+        files = tuple(file for layer in self._unpacked.values() for file in layer.files)
+        image.check_paths([file.path for file in files])
         if not files:
             raise invalid(f"{self.digest}: has no file below {layers.ROOT}/")
+        self._check_lists(files)
         self._staging.add(self._manifest)
         return files
+
+    def _check_lists(self, files: tuple[oci.File, ...]) -> None:
+        """Refuse a list that is not that of these files: no runtime would load them from the image."""
+        expected, _ = oci.file_list_layer(files)
+        for layer in self.image.layers:
+            actual = (layer.file_list, self._unpacked[layer.digest].diff_id)
+            if layer.file_list and actual != (expected.file_list, expected.diff_id):
+                raise invalid(f"layer {layer.digest}: {file_list.NAME} is not the list of the image's files")
 
     def _check_config(self) -> None:
         config = self._staging.blobs.get(self.image.config.digest)

@@ -1,7 +1,7 @@
 """The directories of a store: their layout, insertion, removal, and cleanup after a kill.
 
-    trees/<manifest hex>/          mounted by replicas: manifest.json and models/..., modes 0444 and 0555
-    trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file of the tree
+    trees/<manifest hex>/          mounted by replicas: manifest.json, files.json, models/...; 0444 and 0555
+    trees/<manifest hex>.seal.json inode, size, mtime, ctime and digest of every file but files.json
     blobs/sha256/<hex>             configs, referrers, and layers that the files do not reproduce
     images/<manifest hex>/         pins, origin and referrers (`records`)
     tmp/<random>/                  insertions and removals in progress; locked by the writer
@@ -16,7 +16,7 @@ import contextlib
 import os
 import secrets
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from serving.images.store import disk, seal
 from serving.images.store.catalog import Catalog
 from serving.images.store.records import ImageRecords
 from serving.images.store.staging import Staging
+from serving.resources.formats import file_list
 from serving.system import atomic_file, locks
 
 
@@ -45,6 +46,7 @@ class Contents:
         with self.locked():
             self._sweep()
             self.collect()
+            self._list_files()
 
     def tree(self, digest: str) -> Path:
         """Return the path of an image's tree."""
@@ -98,7 +100,7 @@ class Contents:
             if subject == digest:
                 self.records.refer(digest, document)
 
-    def put_tree(self, staging: Staging, digest: str, digests: Mapping[str, str]) -> None:
+    def put_tree(self, staging: Staging, digest: str, files: Iterable[oci.File]) -> None:
         """Move a finished tree in; it replaces one that does not verify. Needs the lock."""
         tree = self.tree(digest)
         if tree.exists():
@@ -108,7 +110,7 @@ class Contents:
                 _move_directory(tree, staging.path / "broken")
             else:
                 return
-        disk.replace(self.seal(digest), seal.encode(digest, staging.tree, digests), self._tmp)
+        disk.replace(self.seal(digest), seal.encode(digest, staging.tree, files), self._tmp)
         _move_directory(staging.tree, tree)
         tree.chmod(0o555)
         atomic_file.sync_directory(self._trees)
@@ -149,6 +151,21 @@ class Contents:
             yield name
             if self.blob(name).exists():
                 yield from self.catalog.referred(name, self.blob(name))
+
+    def _list_files(self) -> None:
+        """Add `files.json` to the trees of releases without it, and where it was removed. Needs the lock."""
+        for digest in self.catalog.digests():
+            tree = self.tree(digest)
+            if os.path.lexists(tree / file_list.NAME):
+                continue
+            # Neither a broken seal nor a full disk keeps a store from being opened; `verify` names the file.
+            with contextlib.suppress(errors.Permanent, OSError):
+                document = seal.listing(seal.files(seal.read(self.seal(digest))))
+                tree.chmod(0o755)
+                try:
+                    disk.replace(tree / file_list.NAME, document, self._tmp)
+                finally:
+                    tree.chmod(0o555)
 
     def _sweep(self) -> None:
         for path in self._tmp.iterdir():

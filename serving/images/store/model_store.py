@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from serving.images.imports.image_import import Import
 from serving.images.store import catalog, disk, seal
 from serving.images.store.contents import Contents
 from serving.images.store.staging import Staging
+from serving.resources.formats import file_list
 from serving.settings import StoreSettings
 
 
@@ -30,7 +31,7 @@ class ModelStore:
         self._catalog = self._contents.catalog
 
     def tree(self, digest: str) -> Path:
-        """Return the directory of an unpacked image, which has `manifest.json` and `models/`."""
+        """Return the directory of an unpacked image: `manifest.json`, `files.json` and `models/`."""
         return self._contents.tree(digest)
 
     def has(self, digest: str) -> bool:
@@ -136,24 +137,25 @@ class ModelStore:
             yield Staging(path)
 
     def commit(
-        self, staging: Staging, digest: str, digests: Mapping[str, str], *, origin: str | None = None
+        self, staging: Staging, digest: str, files: Collection[oci.File], *, origin: str | None = None
     ) -> None:
         """Make a staged image visible: its blobs, referrers, then its tree. Repeating it is a no-op.
 
         Args:
-            staging: has the blobs (the manifest too) and the tree without `manifest.json`.
+            staging: has the blobs (the manifest too) and the tree, of which only `models/` is complete.
             digest: of the manifest.
-            digests: of each file of the tree, by path relative to `models/`.
+            files: all of the tree.
             origin: reference at which the image can be pulled again.
         """
         staging.blobs.pop(digest).rename(staging.tree / seal.MANIFEST)
+        disk.write_synced(staging.tree / file_list.NAME, seal.listing(files))
         disk.freeze(staging.tree)
         changed = self._contents.changed_blobs(staging)
         with self._contents.locked():
             self._contents.put_blobs(staging, digest, changed)
             if origin is not None:
                 self._records.set_origin(digest, origin)
-            self._contents.put_tree(staging, digest, digests)
+            self._contents.put_tree(staging, digest, files)
             self._records.used(digest)
         self._evict(self._settings.max_bytes, keep=digest)
 

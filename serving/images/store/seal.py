@@ -1,10 +1,11 @@
 """Seals: the stamps of all files of a tree at insertion, which reveal changes without reading the bytes.
 
 Any write, chmod, rename or replacement changes inode, size, mtime or ctime; only the kernel sets a ctime.
+`files.json` has no stamp: its bytes follow from the seal, and are compared.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from serving.images.documents import layers, oci
 from serving.images.documents.image import Image
 from serving.images.store import disk
 from serving.images.store.disk import FileStamp
+from serving.resources.formats import file_list
+from serving.system import regular_file
 
 MANIFEST = "manifest.json"
 
@@ -25,19 +28,17 @@ class SealedFile:
     stamp: FileStamp
 
 
-def encode(digest: str, tree: Path, digests: Mapping[str, str]) -> bytes:
+def encode(digest: str, tree: Path, files: Iterable[oci.File]) -> bytes:
     """Return the seal of a finished tree.
 
     Args:
         digest: of the manifest.
         tree: has `manifest.json` and `models/`.
-        digests: of each file, by path relative to `models/`.
+        files: all below `models/`.
     """
-    by_path = {f"{layers.ROOT}/{path}": file_digest for path, file_digest in digests.items()} | {
-        MANIFEST: digest
-    }
-    files = {path: {"digest": by_path[path], **asdict(stamp)} for path, stamp in disk.stat_tree(tree).items()}
-    return oci.encode({"image": digest, "files": files})
+    by_path = {f"{layers.ROOT}/{file.path}": file.digest for file in files} | {MANIFEST: digest}
+    sealed = {path: {"digest": by_path[path], **asdict(stamp)} for path, stamp in _stamps(tree).items()}
+    return oci.encode({"image": digest, "files": sealed})
 
 
 def read(path: Path) -> dict[str, SealedFile]:
@@ -72,19 +73,14 @@ def check(
     Raises:
         errors.Permanent: `SealBroken`; the message names the file.
     """
-    prefix = f"{layers.ROOT}/"
-    files = tuple(
-        oci.File(path.removeprefix(prefix), file.digest, file.stamp.size)
-        for path, file in sorted(sealed.items())
-        if path.startswith(prefix)
-    )
+    in_seal = files(sealed)
     listed = {file for layer in image.layers for file in layer.files or ()}
     lists_all_files = all(layer.files is not None for layer in image.layers)
-    matches_image = listed == set(files) if lists_all_files else listed <= set(files)
+    matches_image = listed == set(in_seal) if lists_all_files else listed <= set(in_seal)
     if not matches_image or sealed.get(MANIFEST) is None or sealed[MANIFEST].digest != digest:
         raise broken(f"the seal of {digest} belongs to another image")
     missing = set(sealed)
-    for path, stamp in disk.stat_tree(tree).items():
+    for path, stamp in _stamps(tree).items():
         if path not in sealed or sealed[path].stamp != stamp:
             raise broken(f"{tree / path} was changed after it was sealed")
         if deep and disk.file_digest(tree / path) != sealed[path].digest:
@@ -92,7 +88,37 @@ def check(
         missing.discard(path)
     if missing:
         raise broken(f"{tree / min(missing)} is missing")
-    return files
+    _check_list(tree / file_list.NAME, listing(in_seal))
+    return in_seal
+
+
+def files(sealed: Mapping[str, SealedFile]) -> tuple[oci.File, ...]:
+    """Return the files below `models/` in a seal, sorted."""
+    prefix = f"{layers.ROOT}/"
+    return tuple(
+        oci.File(path.removeprefix(prefix), file.digest, file.stamp.size)
+        for path, file in sorted(sealed.items())
+        if path.startswith(prefix)
+    )
+
+
+def listing(files: Iterable[oci.File]) -> bytes:
+    """Return the bytes of a tree's `files.json`."""
+    return file_list.encode((file.path, file.digest, file.size) for file in files)
+
+
+def _stamps(tree: Path) -> dict[str, FileStamp]:
+    return {path: stamp for path, stamp in disk.stat_tree(tree).items() if path != file_list.NAME}
+
+
+def _check_list(path: Path, expected: bytes) -> None:
+    try:
+        with regular_file.open_binary(path) as file:
+            found = file.read(len(expected) + 1)
+    except OSError as error:
+        raise broken(f"{path} cannot be read: {error.strerror}") from error
+    if found != expected:
+        raise broken(f"{path} is not the list of the files in the seal")
 
 
 def broken(message: str) -> errors.Permanent:

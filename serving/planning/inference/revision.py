@@ -14,6 +14,7 @@ from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.gpu.share import RenderedShare
+from serving.planning.models import version
 from serving.resources import names
 from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
@@ -100,7 +101,7 @@ def render(
         inference: name of the Inference, which is also the model's name for clients.
         framework: name of a runtime or an engine, or `custom`.
         predictor: the arm.
-        model_version: the ModelVersion, with `status.image` and `status.digest`.
+        model_version: the ModelVersion, with the status of its image.
         engine: the engine, if the framework is one.
         images: those of Slipway's model servers.
 
@@ -108,7 +109,7 @@ def render(
         errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`.
     """
     own = predictor.template or PredictorTemplate()
-    version = model_version["metadata"]["name"]
+    version_name = model_version["metadata"]["name"]
     port = _served_port(framework, own.containers) if engine is None else ServedPort(engine.port)
     server = _runtime(framework, predictor, port, images) if engine is None else _engine(engine, predictor)
     base = _container(server, _model_variables(inference, model_version), predictor, port=port)
@@ -119,7 +120,7 @@ def render(
             "annotations": {
                 **_ports(framework, port, engine),
                 **own.metadata.annotations,
-                names.MODEL_VERSION_ANNOTATION: version,
+                names.MODEL_VERSION_ANNOTATION: version_name,
             },
         },
         "spec": {
@@ -140,7 +141,7 @@ def render(
         template = gpu_pod.with_claim(template, name)
     meta = {**template["metadata"], "labels": {**template["metadata"]["labels"], names.REVISION_LABEL: name}}
     paths = _probe_paths(inference, framework, containers[0], port, engine)
-    return Revision(name, predictor.name, version, port, {**template, "metadata": meta}, paths, claim)
+    return Revision(name, predictor.name, version_name, port, {**template, "metadata": meta}, paths, claim)
 
 
 def _model_variables(inference: str, model_version: Mapping[str, Any]) -> Mapping[str, str]:
@@ -149,6 +150,7 @@ def _model_variables(inference: str, model_version: Mapping[str, Any]) -> Mappin
         names.MODEL_VERSION_ENV: model_version["metadata"]["name"],
         names.MODEL_DIR_ENV: f"{names.MODEL_MOUNT}/models",
         names.MODEL_DIGEST_ENV: model_version["status"]["digest"],
+        names.MODEL_FILES_DIGEST_ENV: version.files_digest(model_version),
     }
 
 

@@ -13,6 +13,7 @@ from serving.planning.models import policy
 from serving.planning.models.policy import Examination, Policy
 from serving.resources import conditions, kinds, names
 from serving.resources.conditions import Condition
+from serving.resources.formats import file_list
 from serving.resources.model import Phase
 
 
@@ -279,6 +280,13 @@ def status(
     return result
 
 
+def files_digest(version: Mapping[str, Any]) -> str:
+    """Return the digest of the list of the files; computed where an older release has described the image."""
+    status = version["status"]
+    listed = [(file["path"], file["digest"], file["size"]) for file in status.get("files") or []]
+    return status.get("filesDigest") or file_list.digest(listed)
+
+
 def image_status(version: Mapping[str, Any]) -> Object:
     """Return the part of the stored status that describes the image."""
     return {name: value for name, value in version["status"].items() if name not in _OWN_STATUS}
@@ -316,6 +324,7 @@ def describe(
         "framework": framework,
         "metrics": dict(metrics),
         "files": [{"path": path, "digest": sha, "size": bytes_} for path, sha, bytes_ in files],
+        "filesDigest": file_list.digest(files),
         "lineage": {**origin, **({"sourceRevision": source_revision} if source_revision else {})},
         **examined,
     }

@@ -100,13 +100,14 @@ def test_second_capture_of_the_same_files_changes_nothing(trained: Path, store: 
     assert stamps() == stamps_before
 
 
-def test_changed_small_file_makes_one_new_layer(trained: Path, store: ModelStore) -> None:
+def test_changed_small_file_makes_one_new_layer_besides_the_list(trained: Path, store: ModelStore) -> None:
     first = json.loads(store.read_manifest(grab(trained, store).digest))
     (trained / "vocabulary" / "désert.txt").write_text("dune")
     second = json.loads(store.read_manifest(grab(trained, store).digest))
     old = {layer["digest"] for layer in first["layers"]}
-    assert len([layer for layer in second["layers"] if layer["digest"] not in old]) == 1
-    assert len(second["layers"]) == 2
+    new = [layer["annotations"][oci.TITLE] for layer in second["layers"] if layer["digest"] not in old]
+    assert new == ["models", "files.json"]
+    assert len(second["layers"]) == 3
 
 
 def test_files_are_stored_once_and_layers_unpack_to_them(

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from serving.images.capture.build import Built
 from serving.images.documents import image
 from serving.images.store import disk
 from serving.images.store.model_store import ModelStore
-from tests.objects.model_images import built_in, carry, write_trained
+from tests.objects.model_images import built_in, carry, foreign, member, tar_of, write_trained
 
 ORIGIN = "registry.example/m"
 
@@ -103,6 +104,30 @@ def link(store: ModelStore, built: Built) -> Path:
     return path
 
 
+def change_list(store: ModelStore, built: Built) -> Path:
+    """Its size and its times stay."""
+    path = store.tree(built.digest) / "files.json"
+    old_stat = path.stat()
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(b"weights.bin", b"weightz.bin"))
+    path.chmod(0o444)
+    os.utime(path, ns=(old_stat.st_atime_ns, old_stat.st_mtime_ns))
+    return path
+
+
+def drop_list(store: ModelStore, built: Built) -> Path:
+    path = store.tree(built.digest) / "files.json"
+    path.parent.chmod(0o755)
+    path.unlink()
+    return path
+
+
+def link_list(store: ModelStore, built: Built) -> Path:
+    path = drop_list(store, built)
+    path.symlink_to("/etc/hostname")
+    return path
+
+
 def restore_a_backup(store: ModelStore, built: Built) -> Path:
     tree = store.tree(built.digest)
     shutil.copytree(tree, tree.with_name("copy"))
@@ -111,7 +136,18 @@ def restore_a_backup(store: ModelStore, built: Built) -> Path:
     return tree
 
 
-REPAIRABLE = (exchange, add, change_mode, change_seal, empty_seal, drop_seal, restore_a_backup)
+REPAIRABLE = (
+    exchange,
+    add,
+    change_mode,
+    change_list,
+    drop_list,
+    link_list,
+    change_seal,
+    empty_seal,
+    drop_seal,
+    restore_a_backup,
+)
 DAMAGED = (rewrite_with_its_time, delete, change_manifest, drop_manifest, link)
 
 
@@ -160,6 +196,33 @@ def test_damaged_image_is_kept_until_it_can_be_pulled_again(
     carry(registry, ModelStore(store.root), built.digest)
     assert store.verify(built.digest, deep=True) == built.files
     assert store.pins(built.digest) == {"pod/a"}
+
+
+def test_a_changed_list_of_an_image_of_another_builder_is_repaired(store: ModelStore) -> None:
+    built = foreign(tar_of([member("models/w", b"w")]))
+    built.bring(store)
+    listing = store.tree(built.digest) / "files.json"
+    intact = listing.read_bytes()
+    listing.chmod(0o644)
+    listing.write_bytes(intact + b" ")
+    with pytest.raises(errors.Permanent, match=r"files\.json is not the list"):
+        store.verify(built.digest)
+    assert store.repair(built.digest) is None
+    assert listing.read_bytes() == intact
+
+
+def test_an_image_of_a_release_without_lists_gets_its_list_when_the_store_is_opened(
+    store: ModelStore, built: Built
+) -> None:
+    """Such a release had the same seals."""
+    seal = Path(f"{store.tree(built.digest)}.seal.json")
+    sealed, listing = seal.read_bytes(), drop_list(store, built)
+    store.tree(built.digest).chmod(0o555)
+    later = ModelStore(store.root)
+    assert disk.file_digest(listing) == built.files_digest
+    assert later.verify(built.digest, deep=True) == built.files
+    assert seal.read_bytes() == sealed
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (listing, listing.parent)] == [0o444, 0o555]
 
 
 def test_changed_shared_blob_is_replaced_when_it_is_imported_again(

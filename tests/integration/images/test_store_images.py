@@ -11,6 +11,7 @@ from serving import errors
 from serving.images.documents import image, oci
 from serving.images.imports import tarball
 from serving.images.store.model_store import ModelStore
+from serving.resources.formats import file_list
 from tests.objects.model_images import built_in, carry, foreign, member, pieces, tar_of, write_trained
 
 
@@ -56,17 +57,18 @@ def test_zstd_layers_contain_the_tars_of_the_config(store: ModelStore, trained: 
     manifest = image.parse(store.read_manifest(built.digest))
     uncompressed_manifest = image.parse(store.read_manifest(uncompressed.digest))
     config = b"".join(store.read_blob(manifest.config.digest))
-    assert list(image.diff_ids(config, 2)) == [layer.digest for layer in uncompressed_manifest.layers]
-    for layer, tar in zip(manifest.layers, uncompressed_manifest.layers, strict=True):
+    assert list(image.diff_ids(config, 3)) == [layer.digest for layer in uncompressed_manifest.layers]
+    assert manifest.layers[-1] == uncompressed_manifest.layers[-1]  # the list
+    for layer, tar in zip(manifest.layers[:-1], uncompressed_manifest.layers[:-1], strict=True):
         assert layer.compression == "zstd"
         unpacked = tarball.decompressed(tarball.LayerStream(store.read_blob(layer.digest)), "zstd").read(-1)
         assert unpacked == b"".join(store.read_blob(tar.digest))
     packs = [
         json.loads(d) for f, d in store.referrers(built.digest) if f["artifactType"] == oci.MODELPACK_TYPE
     ]
-    assert {layer_descriptor["mediaType"] for layer_descriptor in packs[0]["layers"]} == {
-        f"{oci.MODELPACK_WEIGHT_TYPE}+zstd"
-    }
+    *of_files, of_list = [layer_descriptor["mediaType"] for layer_descriptor in packs[0]["layers"]]
+    assert set(of_files) == {f"{oci.MODELPACK_WEIGHT_TYPE}+zstd"}
+    assert of_list == oci.MODELPACK_WEIGHT_TYPE
 
 
 @pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
@@ -81,6 +83,8 @@ def test_image_of_another_builder_is_stored_with_its_files_below_models(
         ("a/w.bin", 300_000)
     ]
     assert (store.tree(built.digest) / "manifest.json").read_bytes() == built.manifest
+    listed = [("a/w.bin", oci.digest_of(b"w" * 300_000), 300_000)]
+    assert (store.tree(built.digest) / "files.json").read_bytes() == file_list.encode(listed)
     for digest, data in built.blobs.items():
         assert b"".join(store.read_blob(digest)) == data
 
@@ -232,6 +236,25 @@ def test_annotation_that_contradicts_the_files_is_refused(lie: str, store: Model
     with pytest.raises(errors.Permanent, match="annotation"):
         type(foreign_image)(oci.encode(document), foreign_image.config, foreign_image.blobs).bring(store)
     assert is_empty(store)
+
+
+@pytest.mark.parametrize("lie", ["digest", "list"])
+def test_a_list_that_is_not_that_of_the_files_is_refused(lie: str, store: ModelStore) -> None:
+    """No runtime would load the files from such an image: its list has not the digest of the ModelVersion."""
+    true = oci.file_list_layer([oci.File("w", oci.digest_of(b"w"), 1)])
+    false = oci.file_list_layer([oci.File("w", oci.digest_of(b"x"), 1)])
+    (described, blob) = (true[0], false[1]) if lie == "list" else (false[0], true[1])
+
+    def bring(described: oci.BuiltLayer, blob: bytes) -> None:
+        listed = foreign(tar_of([member("models/w", b"w")]), blob)
+        document = json.loads(listed.manifest)
+        document["layers"][1]["annotations"] = {oci.FILE_LIST: described.file_list}
+        type(listed)(oci.encode(document), listed.config, listed.blobs).bring(store)
+
+    with pytest.raises(errors.Permanent, match=r"files\.json is not the list of the image's files"):
+        bring(described, blob)
+    assert is_empty(store)
+    bring(*true)
 
 
 def test_layers_can_be_added_concurrently(store: ModelStore, second_store: ModelStore, trained: Path) -> None:

@@ -73,7 +73,7 @@ def test_removal_keeps_blobs_shared_with_another_image(store: ModelStore, tmp_pa
         for digest in (first.digest, second.digest)
         for layer in image.parse(store.read_manifest(digest)).layers
     }
-    assert len(shared) == 3
+    assert len(shared) == 5
     assert store.remove(first.digest)
     assert store.verify(second.digest, deep=True) == second.files
     assert len(store.referrers(second.digest)) == 2

@@ -153,6 +153,25 @@ async def test_sealed_digest_is_set_by_the_node_only(
         assert log_of(node.data_dir, stored) == f"{expected}\n"
 
 
+async def test_pod_of_a_release_without_lists_gets_the_digest_of_the_list(
+    kube: Kube, node: NodeProcess, store: ModelStore, tmp_path: Path
+) -> None:
+    write_trained(tmp_path / "trained", seed=6)
+    image = capture(tmp_path / "trained", store, repository=f"slipway.local/{NAMESPACE}/m", lineage={})
+    script = "import os; print(os.environ.get('SLIPWAY_MODEL_FILES_DIGEST'))"
+    for name, of_image, own, expected in (
+        ("old", image.digest, {}, image.files_digest),
+        ("new", image.digest, {"SLIPWAY_MODEL_FILES_DIGEST": "sha256:own"}, "sha256:own"),
+        ("other", "sha256:other", {}, None),
+    ):
+        body = user(name, local(image.digest), script, spec_restartPolicy="Never")
+        variables = {"SLIPWAY_MODEL_DIGEST": of_image, **own}
+        body["spec"]["containers"][0]["env"] += [{"name": k, "value": v} for k, v in variables.items()]
+        await kube.create(kinds.POD, body)
+        stored = await until(kube, NAMESPACE, name, phase("Succeeded"))
+        assert log_of(node.data_dir, stored) == f"{expected}\n"
+
+
 async def test_pod_reports_err_image_pull_when_the_image_does_not_exist(kube: Kube) -> None:
     missing = "sha256:" + "c" * 64
     await kube.create(kinds.POD, user("local", local(missing)))

@@ -29,7 +29,7 @@ framework = import_module(module)._framework()
 wanted = loading.ModelFiles(("model.joblib", "model.pt2"), ("weights.pt",))
 
 def replica(ready, go):
-    files = loading.verify(Path(directory), digest, "", wanted)
+    files = loading.verify(Path(directory), digest, wanted, is_sealed=False)
     model = framework.warm(framework.load(files), files.output)
     files.close()
     os.write(ready, b"x")
@@ -90,9 +90,9 @@ def test_two_replicas_share_the_pages_of_their_weights(module: str, make: object
     (tmp_path / "out").mkdir()
     name = make(tmp_path / "out")
     store = ModelStore(tmp_path / "store")
-    digest = capture(tmp_path / "out", store, repository="r", lineage={}).digest
+    built = capture(tmp_path / "out", store, repository="r", lineage={})
     completed = subprocess.run(
-        [sys.executable, "-c", SCRIPT, module, store.tree(digest) / "models", digest, name],
+        [sys.executable, "-c", SCRIPT, module, store.tree(built.digest) / "models", built.files_digest, name],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         check=True,

@@ -103,7 +103,7 @@ def test_an_idle_connection_serves_until_its_client_closes_it(running: Running) 
 
 @pytest.fixture
 def mounted(image: tuple[ModelStore, Built], tmp_path: Path) -> Path:
-    """A writable copy of the image as it is mounted."""
+    """A writable copy of the image as the node mounts it."""
     store, built = image
     copy = tmp_path / "mnt"
     for source in store.tree(built.digest).rglob("*"):
@@ -114,7 +114,7 @@ def mounted(image: tuple[ModelStore, Built], tmp_path: Path) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("how", ["pickle", "manifest", "extra", "missing", "digest", "link"])
+@pytest.mark.parametrize("how", ["pickle", "list", "extra", "missing", "digest", "link"])
 def test_files_of_another_digest_are_refused_without_unpickling(
     how: str, image: tuple[ModelStore, Built], mounted: Path, tmp_path: Path
 ) -> None:
@@ -122,14 +122,14 @@ def test_files_of_another_digest_are_refused_without_unpickling(
     bomb = tmp_path / "exploded"
     model = mounted / "models" / "model.joblib"
     evil = b"cposix\nsystem\n(S'touch " + str(bomb).encode() + b"'\ntR."
-    changed = {}
+    changed = {"SLIPWAY_MODEL_FILES_DIGEST": built.files_digest}
     if how == "pickle":
         model.write_bytes(evil)
-    elif how == "manifest":
+    elif how == "list":
         model.write_bytes(evil)
-        manifest = mounted / "manifest.json"
+        listing = mounted / "files.json"
         old = next(file.digest for file in built.files if file.path == "model.joblib")
-        manifest.write_text(manifest.read_text().replace(old, disk.file_digest(model)))
+        listing.write_text(listing.read_text().replace(old, disk.file_digest(model)))
     elif how == "extra":
         (mounted / "models" / "more.py").write_text("x")
     elif how == "missing":
@@ -138,19 +138,22 @@ def test_files_of_another_digest_are_refused_without_unpickling(
         model.rename(tmp_path / "elsewhere")
         model.symlink_to(tmp_path / "elsewhere")
     else:
-        changed = {"SLIPWAY_MODEL_DIGEST": "sha256:" + "0" * 64}
+        changed = {"SLIPWAY_MODEL_FILES_DIGEST": "sha256:" + "0" * 64}
     refused = start(built, mounted / "models", tmp_path / "log", **changed)
     assert refused.process.wait(DEADLINE) == 1
     assert refused.log.read_text().splitlines()[-1].startswith("DigestMismatch: ")
     assert not bomb.exists()
 
 
+@pytest.mark.parametrize("variable", ["SLIPWAY_MODEL_DIGEST", "SLIPWAY_MODEL_FILES_DIGEST"])
 def test_a_missing_variable_is_named_and_the_exit_code_is_2(
-    image: tuple[ModelStore, Built], tmp_path: Path
+    variable: str, image: tuple[ModelStore, Built], tmp_path: Path
 ) -> None:
-    refused = start(image[1], tmp_path, tmp_path / "log", SLIPWAY_MODEL_DIGEST="")
+    store, built = image
+    models = store.tree(built.digest) / "models"
+    refused = start(built, models, tmp_path / "log", **{variable: ""})
     assert refused.process.wait(DEADLINE) == 2
-    assert refused.log.read_text().splitlines()[-1] == "InvalidEnvironment: SLIPWAY_MODEL_DIGEST: must be set"
+    assert refused.log.read_text().splitlines()[-1] == f"InvalidEnvironment: {variable}: must be set"
 
 
 def test_a_pickle_that_is_no_estimator_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import httpx
 
+from serving.images.store import disk
+from serving.resources.formats import file_list
 from tests.rig import addresses
 
 ROOT = Path(__file__).parents[3]
@@ -37,6 +39,9 @@ def host() -> str:
 
 
 def environment(digest: str, models: Path, port: int, **changed: str) -> dict[str, str]:
+    """Return the variables of a runtime; the digest of `files.json` is that of the file, if none is given."""
+    if "SLIPWAY_MODEL_FILES_DIGEST" not in changed:
+        changed["SLIPWAY_MODEL_FILES_DIGEST"] = disk.file_digest(models.parent / file_list.NAME)
     return {
         **os.environ,
         "SLIPWAY_MODEL_NAME": "digits",

@@ -22,7 +22,7 @@ CONTENT = {
 
 @pytest.fixture
 def image(tmp_path: Path) -> tuple[Path, str]:
-    """A writable copy of an image as it is mounted, and its digest."""
+    """A writable copy of an image as it is mounted, and the digest of its list of files."""
     return mounted(tmp_path, CONTENT)
 
 
@@ -31,16 +31,16 @@ def mounted(base: Path, content: dict[str, bytes]) -> tuple[Path, str]:
     for name, data in content.items():
         (base / "out" / name).write_bytes(data)
     store = ModelStore(base / "store")
-    digest = capture(base / "out", store, repository="r", lineage={}).digest
+    built = capture(base / "out", store, repository="r", lineage={})
     (base / "mnt" / "models").mkdir(parents=True)
-    for name in ("manifest.json", *(f"models/{name}" for name in content)):
-        (base / "mnt" / name).write_bytes((store.tree(digest) / name).read_bytes())
-    return base / "mnt" / "models", digest
+    for name in ("files.json", *(f"models/{name}" for name in content)):
+        (base / "mnt" / name).write_bytes((store.tree(built.digest) / name).read_bytes())
+    return base / "mnt" / "models", built.files_digest
 
 
 def test_model_files_are_open_after_verification(image: tuple[Path, str]) -> None:
     models, digest = image
-    model_files = verify(models, digest, "", FILES)
+    model_files = verify(models, digest, FILES, is_sealed=False)
     assert bytes(model_files.program.data) == b"program"
     assert Path(model_files.program.reopen_path).read_bytes() == b"program"
     assert {name: bytes(file.data) for name, file in model_files.weights.items()} == {
@@ -52,34 +52,33 @@ def test_model_files_are_open_after_verification(image: tuple[Path, str]) -> Non
 
 @pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("name", ["model.pt2", "slipway.json"])
-def test_programs_and_the_manifest_are_always_hashed(
+def test_programs_and_their_description_are_always_hashed(
     *, name: str, sealed: bool, image: tuple[Path, str]
 ) -> None:
     models, digest = image
     (models / name).write_bytes(b"evil")
     with pytest.raises(errors.Permanent, match=f"^{name}: must be sha256:") as caught:
-        verify(models, digest, digest if sealed else "", FILES)
+        verify(models, digest, FILES, is_sealed=sealed)
     assert caught.value.reason == "DigestMismatch"
 
 
 @pytest.mark.parametrize("name", ["weights.pt", "notes.txt"])
-def test_other_files_are_hashed_unless_the_seal_of_this_image_was_checked(
+def test_other_files_are_hashed_unless_the_seal_of_the_image_was_checked(
     name: str, image: tuple[Path, str]
 ) -> None:
     models, digest = image
     (models / name).write_bytes(b"changed")
-    for sealed in ("", "sha256:" + "0" * 64):
-        with pytest.raises(errors.Permanent, match=f"^{name}: must be sha256:"):
-            verify(models, digest, sealed, FILES)
-    verify(models, digest, digest, FILES).close()
+    with pytest.raises(errors.Permanent, match=f"^{name}: must be sha256:"):
+        verify(models, digest, FILES, is_sealed=False)
+    verify(models, digest, FILES, is_sealed=True).close()
 
 
 @pytest.mark.parametrize("sealed", [True, False])
 def test_an_extra_or_missing_file_is_always_refused(*, sealed: bool, image: tuple[Path, str]) -> None:
     models, digest = image
     (models / "notes.txt").rename(models / "more.txt")
-    with pytest.raises(errors.Permanent, match=r"^more.txt: is not in the manifest"):
-        verify(models, digest, digest if sealed else "", FILES)
+    with pytest.raises(errors.Permanent, match=r"^more.txt: is not in files.json"):
+        verify(models, digest, FILES, is_sealed=sealed)
 
 
 @pytest.mark.parametrize("names", [["weights.pt"], ["model.pt2", "model.pkl"]])
@@ -88,13 +87,13 @@ def test_an_image_is_refused_without_exactly_one_program(names: list[str], tmp_p
     with pytest.raises(
         errors.Permanent, match=r"^exactly one of model.pt2, model.pkl must be in the image"
     ) as caught:
-        verify(models, digest, "", FILES)
+        verify(models, digest, FILES, is_sealed=False)
     assert caught.value.reason == "ModelFileMissing"
 
 
 def test_an_empty_program_is_opened(tmp_path: Path) -> None:
     models, digest = mounted(tmp_path, {"model.pkl": b""})
-    model_files = verify(models, digest, "", FILES)
+    model_files = verify(models, digest, FILES, is_sealed=False)
     assert model_files.program.data == b""
     model_files.close()
 
@@ -110,22 +109,30 @@ def test_a_program_that_is_not_a_regular_file_is_refused(
     else:
         (models / "model.pt2").mkdir()
     with pytest.raises(errors.Permanent) as caught:
-        verify(models, digest, digest, FILES)
+        verify(models, digest, FILES, is_sealed=True)
     assert caught.value.reason == "DigestMismatch"
 
 
-def test_an_image_without_file_digests_is_opened_only_with_its_seal(image: tuple[Path, str]) -> None:
-    models, _ = image
-    manifest = models.parent / "manifest.json"
-    document = json.loads(manifest.read_bytes())
-    for layer in document["layers"]:
-        del layer["annotations"]
-    manifest.write_text(json.dumps(document))
-    digest = oci.digest_of(manifest.read_bytes())
-    model_files = verify(models, digest, digest, FILES)
-    assert bytes(model_files.program.data) == b"program"
-    assert model_files.output.framework == "pytorch"
-    model_files.close()
-    with pytest.raises(errors.Permanent, match="no node has checked its seal") as caught:
-        verify(models, digest, "", FILES)
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_changed_list_is_refused_even_if_it_is_that_of_the_files(
+    *, sealed: bool, image: tuple[Path, str]
+) -> None:
+    models, digest = image
+    (models / "model.pt2").write_bytes(b"evil")
+    listing = models.parent / "files.json"
+    document = json.loads(listing.read_bytes())
+    document["files"][0]["digest"] = oci.digest_of(b"evil")
+    assert document["files"][0]["path"] == "model.pt2"
+    listing.write_text(json.dumps(document))
+    with pytest.raises(errors.Permanent, match=r"^files.json: must be the ModelVersion's sha256:") as caught:
+        verify(models, digest, FILES, is_sealed=sealed)
+    assert caught.value.reason == "DigestMismatch"
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_an_image_without_the_list_is_refused(*, sealed: bool, image: tuple[Path, str]) -> None:
+    models, digest = image
+    (models.parent / "files.json").unlink()
+    with pytest.raises(errors.Permanent, match=r"^files.json: is missing beside the model") as caught:
+        verify(models, digest, FILES, is_sealed=sealed)
     assert caught.value.reason == "InvalidImage"

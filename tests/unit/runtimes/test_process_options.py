@@ -18,6 +18,7 @@ REQUIRED = {
     "SLIPWAY_MODEL_VERSION": "v1",
     "SLIPWAY_MODEL_DIR": "/models",
     "SLIPWAY_MODEL_DIGEST": "d",
+    "SLIPWAY_MODEL_FILES_DIGEST": "f",
 }
 
 
@@ -53,6 +54,15 @@ def predicted(model: ShapedModel, **environment: str) -> predictions.Predictions
 )
 def test_runtime_listens_where_gateways_reach_it(environment: dict[str, str], host: str) -> None:
     assert process.options({**REQUIRED, **environment}, SETTINGS).host == host
+
+
+@pytest.mark.parametrize(("sealed", "is_sealed"), [({"SLIPWAY_MODEL_SEALED": "d"}, True), ({}, False)])
+def test_image_counts_as_sealed_when_the_node_has_checked_its_seal(
+    sealed: dict[str, str], *, is_sealed: bool
+) -> None:
+    assert process.options({**REQUIRED, **sealed}, SETTINGS).is_sealed is is_sealed
+    other = {"SLIPWAY_MODEL_SEALED": "another image"}
+    assert not process.options({**REQUIRED, **other}, SETTINGS).is_sealed
 
 
 @pytest.mark.parametrize("environment", [{}, {"SLIPWAY_BATCH_SIZE": "1", "SLIPWAY_BATCH_TIMEOUT": "2ms"}])

@@ -37,8 +37,10 @@ from serving.embedded.pod_spec import (
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.embedded.pod_spec.qos import oom_score_adjustment
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
+from serving.images.store import disk
 from serving.objects import Object
 from serving.resources import names
+from serving.resources.formats import file_list
 from serving.settings import BACKLOG
 from serving.system import regular_file
 from serving.system.network import sockets
@@ -115,8 +117,13 @@ async def prepare(
         env |= gpu.env
         mounts += gpu.mounts
     env.pop(names.MODEL_SEALED_ENV, None)
-    if env.get(names.MODEL_DIGEST_ENV) in {image.digest for image in volumes_.images}:
+    trees = {image.digest: Path(image.path) for image in volumes_.images}
+    if (tree := trees.get(env.get(names.MODEL_DIGEST_ENV, ""))) is not None:
         env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
+        if names.MODEL_FILES_DIGEST_ENV not in env:  # a Pod that an older release has rendered
+            env[names.MODEL_FILES_DIGEST_ENV] = await asyncio.to_thread(
+                disk.file_digest, tree / file_list.NAME
+            )
     socket_path = _socket_path(node, container, identity)
     runtime = node.runtimes.get(container.get("image", ""))
     if runtime is not None:

@@ -62,6 +62,14 @@ def env_of(rendered_revision: revision.Revision) -> dict[str, str]:
     }
 
 
+def test_the_runtime_gets_the_digest_of_the_list_of_the_files() -> None:
+    version = ready_version("v1")
+    version["status"]["filesDigest"] = "sha256:list"
+    predictor = Predictor.model_validate({"name": "stable", "modelVersion": "v1"})
+    env = env_of(revision.render("digits", "sklearn", predictor, version))
+    assert env["SLIPWAY_MODEL_FILES_DIGEST"] == "sha256:list"
+
+
 def test_batching_is_passed_to_the_runtime_as_environment() -> None:
     env = env_of(rendered(batching={"batchSize": 32, "timeout": "2ms"}))
     assert (env["SLIPWAY_BATCH_SIZE"], env["SLIPWAY_BATCH_TIMEOUT"]) == ("32", "2ms")

@@ -18,6 +18,7 @@ from serving.planning.models.version import (
     WaitForSource,
 )
 from serving.resources import conditions, names
+from serving.resources.formats import file_list
 
 NOW = "2026-01-01T00:00:00Z"
 MODEL: Object = {"metadata": {"name": "digits", "uid": "m1"}, "spec": {}}
@@ -124,6 +125,7 @@ def test_status_lists_the_built_image_and_its_lineage() -> None:
     status = planner.status(of_job("u1"), "Ready", ("Built", "image"), NOW, built)
     assert status["lineage"] == {"kind": "Job", "name": "train", "uid": "u1", "sourceRevision": "abc"}
     assert status["files"] == [{"path": "model.joblib", "digest": "sha256:2", "size": 3}]
+    assert status["filesDigest"] == file_list.digest([("model.joblib", "sha256:2", 3)])
     assert status["contents"] == {
         "containsCode": True,
         "files": [{"path": "model.joblib", "format": "Pickle"}],
@@ -131,6 +133,16 @@ def test_status_lists_the_built_image_and_its_lineage() -> None:
     assert status["signedBy"] == ["sha256:3", "sha256:4"]
     assert planner.image_status({"status": status}) == built
     assert status["image"].startswith(planner.repository(of_job("u1")) + "@")
+
+
+@pytest.mark.parametrize("recorded", [{}, {"filesDigest": ""}])
+def test_digest_of_the_list_follows_from_the_files_when_an_older_release_described_them(
+    recorded: Object,
+) -> None:
+    files = [{"path": path, "digest": f"sha256:{path}", "size": 1} for path in ("b", "a")]
+    version = {"status": {"files": files, **recorded}}
+    assert planner.files_digest(version) == file_list.digest([("a", "sha256:a", 1), ("b", "sha256:b", 1)])
+    assert planner.files_digest({"status": {"files": files, "filesDigest": "sha256:1"}}) == "sha256:1"
 
 
 @pytest.mark.parametrize(
