@@ -1,10 +1,11 @@
 """A runtime on what the layers of a pushed image unpack to: the files that a kubelet of a cluster mounts."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,20 +50,27 @@ async def volume(
     return bundle / "rootfs"
 
 
-def started(built: Built, volume: Path, log: Path) -> Running:
-    """Start a server by the digests of the ModelVersion."""
-    return runtime_process.start(
+@contextlib.contextmanager
+def started(built: Built, volume: Path, log: Path) -> Iterator[Running]:
+    """Run a server by the digests of the ModelVersion."""
+    server = runtime_process.start(
         ["-m", "serving.runtimes.sklearn.server"],
         built.digest,
         volume / "models",
         log,
         SLIPWAY_MODEL_FILES_DIGEST=built.files_digest,
     )
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
 
 
 def test_runtime_serves_from_the_unpacked_layers(built: Built, volume: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in volume.iterdir()) == ["files.json", "models"]
-    wait_ready(started(built, volume, tmp_path / "log"))
+    with started(built, volume, tmp_path / "log") as server:
+        wait_ready(server)
 
 
 def test_runtime_serves_from_a_copy_of_the_unpacked_layers(
@@ -70,7 +78,8 @@ def test_runtime_serves_from_a_copy_of_the_unpacked_layers(
 ) -> None:
     """As an init container makes one in an emptyDir."""
     run("cp", "-a", f"{volume}/.", tmp_path / "copy")
-    wait_ready(started(built, tmp_path / "copy", tmp_path / "log"))
+    with started(built, tmp_path / "copy", tmp_path / "log") as server:
+        wait_ready(server)
 
 
 def change_a_byte(volume: Path) -> str:
@@ -114,6 +123,6 @@ def test_runtime_refuses_changed_layers(
     meddle: Callable[[Path], str], built: Built, volume: Path, tmp_path: Path
 ) -> None:
     expected = meddle(volume)
-    refused = started(built, volume, tmp_path / "log")
-    assert refused.process.wait(DEADLINE) == 1
+    with started(built, volume, tmp_path / "log") as refused:
+        assert refused.process.wait(DEADLINE) == 1
     assert refused.log.read_text().splitlines()[-1].startswith(expected)
