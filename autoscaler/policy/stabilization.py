@@ -67,12 +67,10 @@ class Stabilization:
     def risen(self, now: float, desired: int, count: int) -> int:
         """Add a count that is needed, and return the one that has been needed throughout the rise's window.
 
-        A target at zero rises at once: requests wait.
+        It comes after `keep` or `keep_without_load`. A target at zero rises at once: requests wait.
         """
         if self._rise_seconds is None:
             return count
-        if self._negated_counts.knows_none(now):
-            self._negated_counts.add(now, -desired)
         self._negated_counts.add(now, -count)
         if not count > desired > 0:
             return count
@@ -82,6 +80,7 @@ class Stabilization:
         if self._clock_jumped or self._needs.knows_none(now):
             # The controller has just started, or the clock jumped: the count that is there is a need of now.
             self._needs.add(now, desired)
+            self._negated_counts.add(now, -desired)
             self._clock_jumped = False
         self._needs.add(now, needed)
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 
 import orjson
@@ -16,6 +16,7 @@ import orjson
 from serving import errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import connect_eventually
+from serving.router import pod_lifetime
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.drain import FORCED_SECONDS, end, until_idle
@@ -61,21 +62,14 @@ async def run_in_pod(
     """
     running = _Running()
     readiness.follow(running.obstacle)
-    work = asyncio.ensure_future(_run(data_dir, settings, running))
-    stop = asyncio.ensure_future(stopping.wait())
-    try:
-        await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            readiness.follow(lambda: "it is draining")
-            async with Admin(data_dir.admin_socket) as admin:
-                await _leave(admin, running, settings)
-            await end(EnvoyProcess(data_dir, settings.gateway))
-    finally:
-        stop.cancel()
-        work.cancel()
-        await asyncio.wait([work])
-    with suppress(asyncio.CancelledError):
-        work.result()
+
+    async def leave() -> None:
+        readiness.follow(lambda: "it is draining")
+        async with Admin(data_dir.admin_socket) as admin:
+            await _close(admin, running, settings)
+        await end(EnvoyProcess(data_dir, settings.gateway))
+
+    await pod_lifetime.run(_run(data_dir, settings, running), stopping, leave)
 
 
 class _Running:
@@ -151,7 +145,7 @@ async def stop_everything(data_dir: DataDir, settings: Settings) -> None:
     await end(process)
 
 
-async def _leave(admin: Admin, running: _Running, settings: Settings) -> None:
+async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
     """Let clients leave, close the listeners, and wait for the requests in flight.
 
     Until the listeners close, everything runs on: a Pod that ends gets connections for some seconds more.

@@ -146,9 +146,9 @@ def _digests(directory: Path, files_digest: str) -> dict[str, str]:
             list; `InvalidImage`, there is no list.
     """
     document = _read(directory.parent / file_list.NAME)
-    if (found := file_list.digest_of(document)) != files_digest:
+    if (digest := file_list.digest_of(document)) != files_digest:
         raise errors.Permanent(
-            "DigestMismatch", f"{file_list.NAME}: must be the ModelVersion's {files_digest}, got {found}"
+            "DigestMismatch", f"{file_list.NAME}: must be the ModelVersion's {files_digest}, got {digest}"
         )
     digests = file_list.parse(document)
     paths = {

@@ -51,10 +51,10 @@ def _of_call(call: ast.Call) -> Iterator[Request]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     status = method == "apply_status"
     named = [re.fullmatch(r"kinds\.([A-Z_0-9]+)", ast.unparse(argument)) for argument in call.args[:2]]
-    found = next((match for match in named if match), None)
-    if found is None or not (status or method in _VERBS):
+    constant = next((match[1] for match in named if match), None)
+    if constant is None or not (status or method in _VERBS):
         return
-    kind: kinds.Kind = getattr(kinds, found[1])
+    kind: kinds.Kind = getattr(kinds, constant)
     sub = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg == "subresource"}
     resource = "/".join([kind.plural, *(["status"] if status else sub.values())])
     for verb in ("patch",) if status else _VERBS[method]:

@@ -27,13 +27,13 @@ DIGEST = "@sha256:" + "0" * 64
 def stages(name: str) -> list[list[str]]:
     """Return the instructions before the first stage, and those of each stage, in joined lines."""
     text = (FOLDER / f"{name}.Containerfile").read_text().replace("\\\n", " ")
-    found: list[list[str]] = [[]]
+    instructions: list[list[str]] = [[]]
     for line in text.splitlines():
         if line.startswith("FROM "):
-            found.append([])
+            instructions.append([])
         if line and not line.startswith("#"):
-            found[-1].append(line)
-    return found
+            instructions[-1].append(line)
+    return instructions
 
 
 def argument(instructions: list[str], keyword: str) -> str:

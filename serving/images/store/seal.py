@@ -114,10 +114,10 @@ def _stamps(tree: Path) -> dict[str, FileStamp]:
 def _check_list(path: Path, expected: bytes) -> None:
     try:
         with regular_file.open_binary(path) as file:
-            found = file.read(len(expected) + 1)
+            stored = file.read(len(expected) + 1)
     except OSError as error:
         raise broken(f"{path} cannot be read: {error.strerror}") from error
-    if found != expected:
+    if stored != expected:
         raise broken(f"{path} is not the list of the files in the seal")
 
 

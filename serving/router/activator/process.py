@@ -22,6 +22,7 @@ from serving.data_dir import DataDir
 from serving.kube import Informer, Key, Kube, connect_eventually
 from serving.objects import Object
 from serving.resources import kinds, names
+from serving.router import pod_lifetime
 from serving.router.activator import wake
 from serving.router.activator.connector import ReplicaConnector
 from serving.router.activator.demand import DemandReporter, WaitingRequests
@@ -75,19 +76,12 @@ async def run_in_pod(
     Raises:
         errors.UserError: the data directory's path is too long for sockets.
     """
-    work = asyncio.ensure_future(_run(data_dir, settings, readiness))
-    stop = asyncio.ensure_future(stopping.wait())
-    try:
-        await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            readiness.follow(lambda: "it is stopping")
-            await _until_envoy_ended(data_dir, settings.gateway)
-    finally:
-        stop.cancel()
-        work.cancel()
-        await asyncio.wait([work])
-    with suppress(asyncio.CancelledError):
-        work.result()
+
+    async def leave() -> None:
+        readiness.follow(lambda: "it is stopping")
+        await _until_envoy_ended(data_dir, settings.gateway)
+
+    await pod_lifetime.run(_run(data_dir, settings, readiness), stopping, leave)
 
 
 async def _until_envoy_ended(data_dir: DataDir, settings: GatewaySettings) -> None:

@@ -17,7 +17,7 @@ class WithoutClaimTemplates(FakeKube):
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         if kind is kinds.RESOURCE_CLAIM_TEMPLATE:
-            raise errors.NotFound(404, "NotFound", "page not found")
+            raise errors.NotFound(404, "NotFound", "the server has no such resource")
         return await super().create(kind, obj)
 
 

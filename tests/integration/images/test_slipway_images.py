@@ -167,8 +167,8 @@ def test_the_components_image_runs_slipway_and_its_envoy() -> None:
     with mounted("components") as image:
         assert metadata.version("slipway") in image.output("version", "--client")
         image.entry_point = ["python3", "-c"]
-        envoy = "from serving.router.envoy import binary; import os; os.execv(binary.find_envoy(), ['envoy', '--version'])"
-        assert "1.40" in image.output(envoy)
+        find = "import os; from serving.router.envoy.binary import find_envoy"
+        assert "1.40" in image.output(f"{find}; os.execv(find_envoy(), ['envoy', '--version'])")
 
 
 @pytest.mark.parametrize("name", ["components", "python", "sklearn"])

@@ -89,14 +89,15 @@ def many_files():
     begun = time.monotonic()
     for _ in range(1500): outcome = raw(1, address, 16)
     return outcome + (' at a pace' if time.monotonic() - begun > 1499 * 0.002 else ' as fast as it can')
+only_ipv6 = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
 print(json.dumps({
     'first': bind(('', 18473)),
     'second': bind((own, 18473), (socket.SOL_SOCKET, socket.SO_REUSEADDR)),
     'shared': bind((own, 18473), shared),
     'datagrams': bind((own, 18473), kind=socket.SOCK_DGRAM),
     'loopback': bind(('127.0.0.1', 18473)),
-    'of ipv6 alone': bind(('::1', 18473), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), family=socket.AF_INET6),
-    'all of ipv6 alone': bind(('::', 18473), (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY), family=socket.AF_INET6).startswith('100::'),
+    'of ipv6 alone': bind(('::1', 18473), only_ipv6, family=socket.AF_INET6),
+    'all of ipv6 alone': bind(('::', 18473), only_ipv6, family=socket.AF_INET6).startswith('100::'),
     'undeclared': bind((own, 9090)),
     'not of this machine': bind(('192.0.2.1', 18473)),
     'mptcp': mptcp(),

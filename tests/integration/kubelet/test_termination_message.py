@@ -83,6 +83,16 @@ async def test_message_of_a_file_survives_the_next_run_and_a_new_agent(kube: Kub
     assert main_status(stored)["lastState"]["terminated"]["message"] == "the first run"
 
 
+FAILS_ON_GO = """
+import os, time
+print("up", flush=True)
+while not os.path.exists("/go/go"): time.sleep(0.02)
+exit(1)
+"""
+GO: dict[str, Any] = {
+    "volumeMounts": [{"name": "go", "mountPath": "/go"}],
+    "spec_volumes": [{"name": "go", "emptyDir": {}}],
+}
 OTHERS: dict[str, Callable[[Path], object]] = {
     "fifo": os.mkfifo,
     "directory": Path.mkdir,
@@ -95,14 +105,8 @@ async def test_pod_ends_and_its_log_is_refused_when_a_file_of_another_type_takes
     kube: Kube, node: NodeProcess, kind: str
 ) -> None:
     name = f"log-{kind}"
-    script = "import os, time\nprint('up', flush=True)\nwhile not os.path.exists('/go/go'): time.sleep(0.02)\nexit(1)"
-    volume = {
-        "volumeMounts": [{"name": "go", "mountPath": "/go"}],
-        "spec_volumes": [{"name": "go", "emptyDir": {}}],
-    }
-    created = pod(
-        NAMESPACE, name, script, spec_restartPolicy="Never", terminationMessagePolicy=FALLBACK, **volume
-    )
+    policy = {"spec_restartPolicy": "Never", "terminationMessagePolicy": FALLBACK}
+    created = pod(NAMESPACE, name, FAILS_ON_GO, **policy, **GO)
     uid = (await kube.create(kinds.POD, created))["metadata"]["uid"]
     log = await written_log(node.data_dir, uid)
     log.unlink()
@@ -127,12 +131,7 @@ async def test_container_waits_with_the_reason_when_its_log_cannot_be_made(
     kube: Kube, node: NodeProcess, kind: str
 ) -> None:
     name = f"no-log-{kind}"
-    script = "import os, time\nwhile not os.path.exists('/go/go'): time.sleep(0.02)\nexit(1)"
-    volume = {
-        "volumeMounts": [{"name": "go", "mountPath": "/go"}],
-        "spec_volumes": [{"name": "go", "emptyDir": {}}],
-    }
-    uid = (await kube.create(kinds.POD, pod(NAMESPACE, name, script, **volume)))["metadata"]["uid"]
+    uid = (await kube.create(kinds.POD, pod(NAMESPACE, name, FAILS_ON_GO, **GO)))["metadata"]["uid"]
     await until(kube, NAMESPACE, name, lambda p: "running" in main_status(p).get("state", {}))
     log = node.data_dir.pod_log(uid, "main", 1)
     OTHERS[kind](log)
