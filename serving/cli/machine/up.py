@@ -24,7 +24,7 @@ from serving.data_dir import DataDir
 from serving.embedded.supervisor import supervisor
 from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from serving.settings import DEFAULTS, Settings
-from serving.system import processes, run_files
+from serving.system import open_files, processes, run_files
 from serving.system.isolation.seccomp import system_call_filter
 from serving.system.process_exit import has_ended_within
 
@@ -159,6 +159,7 @@ def _last_settings(where: DataDir) -> Settings:
 
 async def _foreground(where: DataDir, final: Settings) -> int:
     """Supervise until a signal, then stop everything; return the exit code."""
+    open_files.limit_to()  # holds the sockets of the node
     keeper = supervisor.Supervisor(where, ["--data-dir", str(where.root)], final.supervisor)
     if adopted := keeper.adopt():
         print(f"Adopted what was left running: {', '.join(adopted)}.", flush=True)

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import logging
-import resource
 import socket
 import ssl
 from functools import partial
@@ -28,6 +27,7 @@ from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.watches import Hub
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.settings import BACKLOG, ApiSettings, Settings
+from serving.system import open_files
 from serving.system.network import sockets
 from serving.system.network.asgi_server import AsgiServer
 
@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 
 _DESCRIPTORS = 8192
 """Most open files and connections: each connection takes up to 60 KB. Fewer than the bounds of handshakes and
-of silent connections together (1,536), as many systems have for a start, would let these take all."""
+of silent connections together (1,536), as many systems have for a start, would let these take all. Without
+more, the server accepts none for a second, and goes on."""
 
 
 async def run(data_dir: DataDir, settings: Settings) -> None:
@@ -46,7 +47,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     """
     api = settings.api
     _prepare(data_dir)
-    _set_descriptors()
+    open_files.limit_to(_DESCRIPTORS)
     # Clients without the token could fill the log: uvicorn writes a line for each malformed request.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     listener = _listen(api)
@@ -127,13 +128,6 @@ def _prepare(data_dir: DataDir) -> None:
     except OSError as error:
         message = f"cannot use {data_dir.root}: {error.strerror}; choose another with --data-dir"
         raise errors.UserError(message) from error
-
-
-def _set_descriptors() -> None:
-    """Bound the connections: without more descriptors the server accepts none for a second, and goes on."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _listen(api: ApiSettings) -> socket.socket:

@@ -9,7 +9,6 @@ import asyncio
 import datetime as dt
 import logging
 import os
-import resource
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +41,7 @@ from serving.router.plan.service import (
     speaks_h2c,
 )
 from serving.settings import GatewaySettings, Settings
+from serving.system import open_files
 from serving.system.network.sockets import SOCKET_PATH_BYTES
 from serving.system.readiness import Readiness
 
@@ -99,7 +99,7 @@ async def _run(data_dir: DataDir, settings: Settings, readiness: Readiness) -> N
     if len(os.fsencode(folder / socket_name(""))) > SOCKET_PATH_BYTES:
         raise errors.UserError(f"{folder}: too long for a Unix socket; choose a shorter --data-dir")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _allow_many_files()
+    open_files.limit_to()  # a held request has two
     async with (
         connections(settings, data_dir.pod_sockets) as session,
         await connect_eventually(data_dir.kubeconfig, component="activator") as kube,
@@ -120,12 +120,6 @@ def connections(settings: Settings, sockets: Path) -> aiohttp.ClientSession:
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
     )
-
-
-def _allow_many_files() -> None:
-    """Raise the soft limit of open files (1,024 because of select(2)); a held request has two."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @dataclass

@@ -8,8 +8,9 @@ import.
 import os
 import sys
 
+from serving.system import open_files
 from serving.system.isolation.namespaces import die_with
-from tuner.load.driver.confinement import give_up_rights, hide_machine, join, open_many, stay_on
+from tuner.load.driver.confinement import give_up_rights, hide_machine, join, stay_on
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
     die_with(parent)
     stay_on(core)
     join(sys.argv[5:])
-    open_many()
+    open_files.limit_to()  # each unanswered request has one
     hide_machine()
     from tuner.load.driver.session import serve  # noqa: PLC0415 it imports locust
 

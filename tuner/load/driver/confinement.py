@@ -1,7 +1,6 @@
 """The limits of a locust process: it cannot leave its core, act as root, or see another process."""
 
 import os
-import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,12 +19,6 @@ def join(cgroups: Sequence[str]) -> None:
     """Move this process to these cgroups, which limit it and its children."""
     for cgroup in cgroups:
         Path(cgroup, "cgroup.procs").write_text("0")
-
-
-def open_many() -> None:
-    """Raise the limit of open files: each unanswered request has one."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def hide_machine() -> None:
