@@ -77,7 +77,7 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
     arm = Arm(predictor, desired, serving, initial_replicas=initial)
     if arm.candidate is None:
         return arm
-    rollout_problem = _rollout_problem(state, arm, desired.name)
+    rollout_problem = _rollout_problem(state, arm, desired)
     if rollout_problem is None:
         return replace(arm, serving=desired.name)
     return replace(arm, rollout_problem=rollout_problem)
@@ -117,12 +117,12 @@ def model_problem(
     return None
 
 
-def _rollout_problem(state: InferenceState, arm: Arm, name: str) -> StatusReason | None:
+def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> StatusReason | None:
     """Return why a candidate gets no traffic; None once it is proven.
 
     A candidate that replaces a serving revision needs all its replicas, as it takes over the whole load.
     """
-    observed = state.observed
+    observed, name = state.observed, candidate.name
     if name in observed.refused:
         return StatusReason("RevisionRefused", f"revision {name} was refused: {observed.refused[name]}")
     counts = state.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
@@ -134,7 +134,9 @@ def _rollout_problem(state: InferenceState, arm: Arm, name: str) -> StatusReason
     failure = state.verdicts.get(name)
     if failure is None:
         return StatusReason("Probing", f"revision {name} is being probed through the gateways")
-    return StatusReason("ProbeFailed", f"revision {name}: {failure}") if failure else None
+    if not failure:
+        return None
+    return StatusReason("ProbeFailed", f"revision {name}, on port {candidate.port.number}: {failure}")
 
 
 def _route_not_accepted(name: str) -> StatusReason:

@@ -203,6 +203,7 @@ def test_revision_whose_probe_fails_gets_no_traffic_and_is_probed_on() -> None:
         world.go_on()
     assert world.served["segments"] == []
     assert ready(world)["reason"] == "ProbeFailed"
+    assert ", on port 8080: " in ready(world)["message"], "a custom container may listen elsewhere"
     assert [backend["probe"] for backend in world.served["backends"]] == [
         ["/v2/health/ready", "/v2/models/digits/ready"]
     ]
