@@ -25,8 +25,8 @@ HAVE_PODS = (kinds.INFERENCE, kinds.POD, kinds.JOB, kinds.DEPLOYMENT)
 MOST_FOLLOWED = 100
 """Each Pod that is followed takes a connection here, in the API and at its node; a user has 1,024 files."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-"""C0 but tab, DEL and C1."""
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""C0 but tab, DEL, C1, and what reorders text that follows (Unicode's UAX 9, embeddings to isolates)."""
 
 
 def seconds(text: str) -> int:
@@ -196,7 +196,8 @@ def shown(line: bytes) -> bytes:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    return f"\\x{ord(match[0]):02x}"
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _write(prefix: str, line: bytes) -> None:

@@ -19,8 +19,8 @@ def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
         seconds(text)
 
 
-OBEYED = b"\x1b]52;c;ZXZpbA==\x07a\tb\rc\xc2\x9b2J \x9b\x00\x7f\xc3\xa9\xf0\x9f\x8c\x8d\r"
-SHOWN = "\\x1b]52;c;ZXZpbA==\\x07a\tb\\x0dc\\x9b2J \\x9b\\x00\\x7fé🌍\r".encode()
+OBEYED = b"\x1b]52;c;ZXZpbA==\x07a\tb\rc\xc2\x9b2J \x9b\x00\x7f\xc3\xa9\xf0\x9f\x8c\x8d\xe2\x80\xae\r"
+SHOWN = "\\x1b]52;c;ZXZpbA==\\x07a\tb\\x0dc\\x9b2J \\x9b\\x00\\x7fé🌍\\u202e\r".encode()
 
 
 @pytest.mark.parametrize(("is_terminal", "written"), [(True, SHOWN), (False, OBEYED)])
