@@ -25,6 +25,8 @@ ANSWER_SECONDS = 30.0
 CONNECTIONS = 256
 """Open connections; one more closes the oldest, so that clients who hold connections keep nobody out. More
 than twice as many as the event loop accepts at once (100): a new one has its turn before it is the oldest."""
+ANSWERS_BYTES = 64 * 1024 * 1024
+"""Answers in memory; beyond, the oldest that a client has not read is closed. Nine of the largest pages."""
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -68,21 +70,19 @@ class _Site:
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
-        self._connections: dict[asyncio.Task[None], None] = {}
-        """The oldest first."""
+        self._connections: dict[asyncio.Task[None], int] = {}
+        """The bytes of each one's answer; the oldest first."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close the connection."""
         if len(self._connections) >= CONNECTIONS:
-            oldest = next(iter(self._connections))
-            del self._connections[oldest]
-            oldest.cancel()
+            self._close(next(iter(self._connections)))
         task = asyncio.current_task()
         assert task is not None
-        self._connections[task] = None
+        self._connections[task] = 0
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-                await self._exchange(reader, writer)
+                await self._exchange(task, reader, writer)
         except asyncio.CancelledError:  # closed; asyncio logs a connection's task that ends as cancelled
             pass
         finally:
@@ -95,7 +95,24 @@ class _Site:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _close(self, connection: asyncio.Task[None]) -> None:
+        del self._connections[connection]
+        connection.cancel()
+
+    def _make_room(self, connection: asyncio.Task[None], size: int) -> None:
+        """Close the oldest connections with an answer until one of `size` bytes fits."""
+        self._connections[connection] = size
+        excess = sum(self._connections.values()) - ANSWERS_BYTES
+        for other, held in tuple(self._connections.items()):
+            if excess <= 0:
+                break
+            if held and other is not connection:
+                self._close(other)
+                excess -= held
+
+    async def _exchange(
+        self, connection: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         method = "GET"
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
@@ -105,6 +122,7 @@ class _Site:
         else:
             method, path = _request(head)
             answer = await self._answer(method, path)
+        self._make_room(connection, len(answer.body))
         async with asyncio.timeout(ANSWER_SECONDS):
             writer.write(_head(answer))
             if method != "HEAD":

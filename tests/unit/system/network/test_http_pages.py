@@ -135,6 +135,30 @@ async def test_oldest_connection_is_closed_and_a_new_one_answered_when_there_are
     first.close()
 
 
+async def test_oldest_unread_answer_is_closed_when_answers_take_too_much_memory(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_pages, "ANSWERS_BYTES", 2 * len(LARGE))
+
+    async def unread(request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(request)
+        return reader, writer
+
+    get = b"GET /large HTTP/1.1\r\n\r\n"
+    _, asking = await unread(b"HEAD /page HTTP/1.1\r\n")
+    clients = [await unread(get) for _ in range(2)]
+    for reader, _ in clients:
+        assert status(await reader.readline()) == HTTPStatus.OK
+    async with asyncio.timeout(http_pages.REQUEST_SECONDS / 2):
+        assert len(await answer(port, get)) > len(LARGE)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await clients[0][0].readexactly(len(LARGE))
+        assert len(await clients[1][0].readexactly(len(LARGE))) == len(LARGE)
+    for writer in (asking, *(writer for _, writer in clients)):
+        writer.transport.abort()
+
+
 async def test_probes_are_answered_while_clients_hold_and_renew_all_connections(port: int) -> None:
     async def hold() -> None:
         while True:
