@@ -221,9 +221,10 @@ def _reading(read: Callable[[], _T]) -> _T:
         return read()
     except (tarfile.TarError, zstandard.ZstdError, zlib.error, gzip.BadGzipFile) as error:
         raise invalid(f"the layer cannot be read: {error}") from error
-    except (EOFError, ValueError, OverflowError, IndexError) as error:
-        # tarfile raises these for some malformed headers.
-        raise invalid(f"the layer cannot be read: {error!r}") from error
+    except EOFError as error:
+        raise invalid("the layer cannot be read: it ends within a member") from error
+    except (ValueError, OverflowError, IndexError) as error:  # of tarfile, for some malformed headers
+        raise invalid("the layer cannot be read: a header of a member is malformed") from error
 
 
 def _checked(info: tarfile.TarInfo) -> TarMember | None:
