@@ -17,8 +17,8 @@ from serving.kube.client import Kube
 from serving.kube.kubernetes_aio import Configuration
 from serving.settings import DEFAULTS
 
-SECONDS = 5.0
-"""Longest wait for the end of a connection, of the 30 s that TLS waits for the server's close_notify."""
+SECONDS = 15.0
+"""Longest wait for the end of a connection: half of the 30 s that TLS waits for the server's close_notify."""
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
