@@ -10,7 +10,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.zygote import pool
 from serving.kube import Kube, connect
-from tests.rig import fuzzing
+from tests.rig import fuzzing, optional_modules
 from tests.rig.servers.api_process import ApiProcess
 
 pytest_plugins = ["tests.rig.forked_workers"]
@@ -24,6 +24,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     strict = pytest.mark.filterwarnings("error", "ignore:subprocess [0-9]+ is still running:ResourceWarning")
     for item in items:
         item.add_marker(strict, append=False)  # before the marks of the test, which may except a warning
+
+
+def pytest_collection_finish() -> None:
+    optional_modules.check_none_is_imported()
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,8 @@ import yaml
 from serving import errors
 from serving.kube import hangs
 from serving.kube import kubeconfig as kube_config
-from serving.kube.kubernetes_aio import Configuration, RESTClientObject, config
+from serving.kube.kubernetes_aio import Configuration, config
+from serving.kube.pool import Pool
 from serving.objects import Object
 from serving.resources.kinds import Kind, check_path
 
@@ -67,7 +68,7 @@ class Kube:
         """Requests fail with `errors.Hung` within 5 s where the API hangs, if `detects_hangs`."""
         self._configuration = configuration
         self._detects_hangs = detects_hangs
-        self._rest = RESTClientObject(configuration)
+        self._pool = Pool(configuration)
         self._session: aiohttp.ClientSession | None = None
         self.field_manager = field_manager
         self.namespace = "default"
@@ -308,7 +309,7 @@ class Kube:
         """Send a request; raise `errors.Unavailable` if no response came or it broke off."""
         check_path(path)
         if self._session is None:
-            self._session = self._rest._create_pool_manager()  # noqa: SLF001 documented
+            self._session = self._pool._create_pool_manager()  # noqa: SLF001 documented
         # A cluster's audit log, metrics and fair queueing distinguish components by the User-Agent.
         headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": self.field_manager}
         for auth in (await self._configuration.auth_settings()).values():
@@ -323,23 +324,10 @@ class Kube:
                 headers=headers,
                 timeout=timeout,
             ) as response:
-                try:
-                    yield response
-                finally:
-                    _abort_if_unread(response)
+                yield response
         except (TimeoutError, aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
             reason = str(error) or (f"no answer within {timeout.total:g} s" if timeout.total else "no answer")
             raise errors.Unavailable(f"{method} {path}: {type(error).__name__}: {reason}") from error
-
-
-def _abort_if_unread(response: aiohttp.ClientResponse) -> None:
-    """Abort the connection of a response that has not ended, as that of a cancelled watch.
-
-    Closing TLS waits up to 30 s for the server's close_notify alert, which a hung server never sends.
-    """
-    connection = response.connection  # None once the whole body has been read
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> None:

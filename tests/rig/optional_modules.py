@@ -6,9 +6,18 @@ and 400 MB, which makes each fork of the worker slower.
 
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 import pytest
+
+LARGE = ("torch", "transformers", "tokenizers", "openai")
+
+
+def check_none_is_imported() -> None:
+    """Raise `pytest.UsageError` if a test file that was collected has imported a large package."""
+    if imported := [name for name in LARGE if name in sys.modules]:
+        raise pytest.UsageError(f"a test file imports {', '.join(imported)} before a test uses it")
 
 
 class _Module:
@@ -18,14 +27,21 @@ class _Module:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_mock_name" or name.startswith("__"):  # pytest asks each global of a test file for these
+            raise AttributeError(name)
         return getattr(importlib.import_module(self._name), name)
+
+
+def lazy(name: str) -> Any:
+    """Return a module, one of ours that imports a large package, that is imported at its first use."""
+    return _Module(name)
 
 
 def optional_module(name: str, *, package: str, install: str) -> Any:
     """Return a module that is imported at its first use; skip the test file if it is not installed."""
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{package} is not installed (pip install {install})", allow_module_level=True)
-    return _Module(name)
+    return lazy(name)
 
 
 def torch() -> Any:

@@ -24,7 +24,6 @@ from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.resources import conditions, kinds, names
-from serving.settings import DEFAULTS
 from serving.system import processes, procfs
 from serving.system.processes import ProcessIdentity
 
@@ -60,6 +59,17 @@ class LoadResponse(NamedTuple):
 
 RESERVE_SECONDS = 5.0
 """Setting `node.reserve_seconds`: tests wait until ports are free again."""
+HEALTHY_SECONDS = 1.0
+"""Setting `supervisor.healthy_seconds`: the next test, or file, that kills a component waits for its first
+delay, not for one that has doubled with each kill."""
+BACKOFF_SECONDS = 0.2
+"""Setting `node.backoff_base_seconds`: tests of a file kill the container of one Pod again and again; each
+restart waits twice as long."""
+SETTINGS = {
+    "SLIPWAY_NODE__RESERVE_SECONDS": str(RESERVE_SECONDS),
+    "SLIPWAY_NODE__BACKOFF_BASE_SECONDS": str(BACKOFF_SECONDS),
+    "SLIPWAY_SUPERVISOR__HEALTHY_SECONDS": str(HEALTHY_SECONDS),
+}
 
 
 class LiveStack:
@@ -80,7 +90,7 @@ class LiveStack:
                 stdout=sink,
                 stderr=sink,
                 start_new_session=True,
-                env={**os.environ, "SLIPWAY_NODE__RESERVE_SECONDS": str(RESERVE_SECONDS)},
+                env={**os.environ, **SETTINGS},
             )
         deadline = time.monotonic() + 60
         while "Slipway is up" not in log.read_text():
@@ -382,6 +392,6 @@ class SharedStack:
 def _until_components_are_healthy(stack: LiveStack) -> None:
     """Wait until all have run for so long that `up` has forgotten that earlier ones were killed."""
     deadline = time.monotonic() + 60
-    while stack.age() <= DEFAULTS.supervisor.healthy_seconds:
+    while stack.age() <= HEALTHY_SECONDS:
         assert time.monotonic() < deadline, "a component of `up` is missing, or has hung"
         time.sleep(0.1)

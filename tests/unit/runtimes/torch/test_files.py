@@ -2,32 +2,22 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.loading import OpenFile, VerifiedModel
+from tests.rig import optional_modules
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
+if TYPE_CHECKING:
+    from serving.runtimes.torch.files import Program
 
-from serving.runtimes.torch import files, server  # noqa: E402 they import PyTorch
-
-
-class Net(torch.nn.Module):
-    """Tied weights, a buffer that is kept and one that is not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.there = torch.nn.Linear(4, 4)
-        self.back = torch.nn.Linear(4, 4)
-        self.back.weight = self.there.weight
-        self.register_buffer("kept", torch.rand(4))
-        self.register_buffer("constant", torch.rand(4), persistent=False)
-
-    def forward(self, x: Any) -> Any:
-        return self.back(self.there(x)) + self.kept * self.constant
+torch = optional_modules.torch()
+files = optional_modules.lazy("serving.runtimes.torch.files")
+server = optional_modules.lazy("serving.runtimes.torch.server")
+networks = optional_modules.lazy("tests.objects.torch_networks")
 
 
 def exported(net: Any) -> Any:
@@ -42,7 +32,7 @@ def opened(directory: Path) -> VerifiedModel:
     return VerifiedModel(OpenFile(directory / "model.pt2"), weights, OutputManifest())
 
 
-def load(directory: Path) -> files.Program:
+def load(directory: Path) -> "Program":
     opened_files = opened(directory)
     try:
         return files.load(opened_files)
@@ -62,7 +52,7 @@ def write_weights_apart(net: Any, directory: Path) -> None:
 def test_a_loaded_program_computes_the_same_as_the_network(
     write: Callable[[Any, Path], None], tmp_path: Path
 ) -> None:
-    net = Net()
+    net = networks.Tied()
     write(net, tmp_path)
     program = load(tmp_path)
     rows = torch.rand(7, 4)
@@ -73,7 +63,7 @@ def test_a_loaded_program_computes_the_same_as_the_network(
 
 def test_separate_weights_are_mapped_and_not_in_the_program(tmp_path: Path) -> None:
     net = torch.nn.Linear(4, 300_000)
-    write_weights_apart(Renamed(net), tmp_path)
+    write_weights_apart(networks.Renamed(net), tmp_path)
     assert (
         (tmp_path / "model.pt2").stat().st_size
         < 100_000
@@ -88,20 +78,8 @@ def test_separate_weights_are_mapped_and_not_in_the_program(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.pt2", "weights.pt"]
 
 
-class Normalised(torch.nn.Module):
-    """A network with scalars in its state: the counter of its normalisation, and a parameter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(4)
-        self.scale = torch.nn.Parameter(torch.tensor(2.5))
-
-    def forward(self, x: Any) -> Any:
-        return self.norm(x) * self.scale
-
-
 def test_weights_are_separate_when_the_state_has_scalars(tmp_path: Path) -> None:
-    net = Normalised()
+    net = networks.Normalised()
     net(torch.rand(5, 4))  # the normalisation counts a batch
     write_weights_apart(net, tmp_path)
     program, rows = load(tmp_path), torch.rand(3, 4)
@@ -111,45 +89,29 @@ def test_weights_are_separate_when_the_state_has_scalars(tmp_path: Path) -> None
     assert (state["scale"].item(), state["norm.num_batches_tracked"].item()) == (2.5, 1)
 
 
-class Renamed(torch.nn.Module):
-    """A network whose input is named x."""
-
-    def __init__(self, net: Any) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Any) -> Any:
-        return self.net(x)
-
-
 def broken_archive(directory: Path) -> None:
     (directory / "model.pt2").write_bytes(b"PK\x03\x04 no archive")
 
 
 def weights_with_code(directory: Path) -> None:
-    write_weights_apart(Net(), directory)
+    write_weights_apart(networks.Tied(), directory)
     torch.save({"kept": print}, directory / "weights.pt")
 
 
 def weights_of_another(directory: Path) -> None:
-    write_weights_apart(Net(), directory)
+    write_weights_apart(networks.Tied(), directory)
     torch.save({"kept": torch.zeros(4)}, directory / "weights.pt")
 
 
-class Counting(torch.nn.Module):
-    """Has an input that is not a tensor."""
-
-    def forward(self, x: Any, times: Any) -> Any:
-        return x * times
-
-
 def a_number_as_input(directory: Path) -> None:
-    torch.export.save(torch.export.export(Counting(), (torch.ones(2), 3)), directory / "model.pt2")
+    torch.export.save(torch.export.export(networks.Counting(), (torch.ones(2), 3)), directory / "model.pt2")
 
 
 def no_datatype(directory: Path) -> None:
     half = torch.ones(2, 4, dtype=torch.bfloat16)
-    torch.export.save(torch.export.export(Renamed(torch.nn.ReLU()), (half,)), directory / "model.pt2")
+    torch.export.save(
+        torch.export.export(networks.Renamed(torch.nn.ReLU()), (half,)), directory / "model.pt2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,10 +152,11 @@ def _gpu() -> None:
         torch.zeros(1, device="cuda")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
 @pytest.mark.parametrize("write", [write_in_one_file, write_weights_apart])
 def test_a_program_computes_the_same_on_the_gpu(write: Callable[[Any, Path], None], tmp_path: Path) -> None:
-    net, rows = Net(), torch.rand(3, 4)
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch finds no GPU")
+    net, rows = networks.Tied(), torch.rand(3, 4)
     write(net, tmp_path)
     opened_files = opened(tmp_path)
     program = files.load(opened_files, "cuda")

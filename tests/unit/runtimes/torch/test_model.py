@@ -2,7 +2,7 @@
 
 import io
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,59 +14,49 @@ from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes import protocol, tensors
 from serving.runtimes.model import Output
 from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
+from tests.rig import optional_modules
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[torch]')")
+if TYPE_CHECKING:
+    from serving.runtimes.torch.model import TorchModel
 
-from serving.runtimes.torch import files  # noqa: E402 it imports PyTorch
-from serving.runtimes.torch.model import TorchModel  # noqa: E402 as above
-
-
-class Mixed(torch.nn.Module):
-    """Two inputs by position, one by keyword, and two outputs of no name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = torch.nn.Embedding(10, 3)
-
-    def forward(self, ids: Any, weights: Any, *, scale: Any) -> Any:
-        mean = (self.table(ids) * weights.unsqueeze(2)).sum(dim=1) * scale
-        return mean, mean > 0
+torch = optional_modules.torch()
+files = optional_modules.lazy("serving.runtimes.torch.files")
+model = optional_modules.lazy("serving.runtimes.torch.model")
+networks = optional_modules.lazy("tests.objects.torch_networks")
 
 
-class Giving(torch.nn.Module):
-    """Returns given outputs."""
-
-    def __init__(self, give: Any) -> None:
-        super().__init__()
-        self.give = give
-
-    def forward(self, x: Any) -> Any:
-        return self.give(x)
-
-
-def served(module: Any, args: Any, kwargs: Any = None, sizes: Any = None, inputs: Any = ()) -> TorchModel:
+def served(module: Any, args: Any, kwargs: Any = None, sizes: Any = None, inputs: Any = ()) -> "TorchModel":
     exported = torch.export.export(module.eval(), args, kwargs or {}, dynamic_shapes=sizes)
     buffer = io.BytesIO()
     torch.export.save(exported, buffer)
     buffer.seek(0)
     loaded = torch.export.load(buffer)
-    return TorchModel(files.program_of(loaded, loaded.module()), OutputManifest(inputs=inputs))
+    return model.TorchModel(files.program_of(loaded, loaded.module()), OutputManifest(inputs=inputs))
 
 
-NET = Mixed()
-BATCH = torch.export.Dim("batch")
-MODEL = served(
-    NET,
-    (torch.zeros(2, 4, dtype=torch.int64), torch.ones(2, 4)),
-    {"scale": torch.ones(1)},
-    {"ids": {0: BATCH}, "weights": {0: BATCH}, "scale": None},
-)
 DATATYPES = {"ids": "INT64", "weights": "FP32", "scale": "FP32"}
 ARRAYS = {
     "scale": np.array([2.0], np.float32),
     "weights": np.random.default_rng(1).random((3, 4), np.float32),
     "ids": np.arange(12).reshape(3, 4) % 10,
 }
+
+
+@pytest.fixture(scope="module")
+def net() -> Any:
+    return networks.Mixed()
+
+
+@pytest.fixture(scope="module")
+def mixed(net: Any) -> "TorchModel":
+    """The network as a program, with batches of any size."""
+    batch = torch.export.Dim("batch")
+    return served(
+        net,
+        (torch.zeros(2, 4, dtype=torch.int64), torch.ones(2, 4)),
+        {"scale": torch.ones(1)},
+        {"ids": {0: batch}, "weights": {0: batch}, "scale": None},
+    )
 
 
 def ask(*outputs: str, **changed: np.ndarray) -> InferenceRequest:
@@ -76,28 +66,28 @@ def ask(*outputs: str, **changed: np.ndarray) -> InferenceRequest:
     )
 
 
-def test_inputs_are_matched_by_argument_name_in_any_order() -> None:
-    assert MODEL.inputs == (
+def test_inputs_are_matched_by_argument_name_in_any_order(net: Any, mixed: "TorchModel") -> None:
+    assert mixed.inputs == (
         Input("ids", "INT64", (-1, 4)),
         Input("weights", "FP32", (-1, 4)),
         Input("scale", "FP32", (1,)),
     )
-    assert MODEL.outputs == (Output("output_0", "FP32", (-1, 3)), Output("output_1", "BOOL", (-1, 3)))
-    (mean, _), (positive, _) = MODEL.infer(ask())
+    assert mixed.outputs == (Output("output_0", "FP32", (-1, 3)), Output("output_1", "BOOL", (-1, 3)))
+    (mean, _), (positive, _) = mixed.infer(ask())
     with torch.inference_mode():
-        expected = NET(
+        expected = net(
             torch.from_numpy(ARRAYS["ids"]), torch.from_numpy(ARRAYS["weights"]), scale=torch.tensor([2.0])
         )
     assert np.allclose(mean.array, expected[0].numpy())
     assert (positive.array == expected[1].numpy()).all()
 
 
-def test_only_requested_outputs_are_returned_in_the_requested_form() -> None:
-    assert [(tensor.name, binary) for tensor, binary in MODEL.infer(ask("output_1"))] == [("output_1", True)]
+def test_only_requested_outputs_are_returned_in_the_requested_form(mixed: "TorchModel") -> None:
+    assert [(tensor.name, binary) for tensor, binary in mixed.infer(ask("output_1"))] == [("output_1", True)]
     with pytest.raises(
         errors.ApiError, match=r"outputs\[0\].name: must be one of output_0, output_1, got 'x'"
     ):
-        MODEL.infer(ask("x"))
+        mixed.infer(ask("x"))
 
 
 @pytest.mark.parametrize(
@@ -112,23 +102,25 @@ def test_only_requested_outputs_are_returned_in_the_requested_form() -> None:
         ({"weights": ARRAYS["weights"][:0]}, r"inputs\[1\].shape: must be \[-1, 4\]"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused_with_400(changed: dict[str, np.ndarray], says: str) -> None:
+def test_inputs_that_do_not_fit_are_refused_with_400(
+    mixed: "TorchModel", changed: dict[str, np.ndarray], says: str
+) -> None:
     with pytest.raises(errors.ApiError, match=says) as caught:
-        MODEL.infer(ask(**changed))
+        mixed.infer(ask(**changed))
     assert caught.value.code == 400
 
 
-def test_missing_and_unknown_inputs_are_refused_by_name() -> None:
+def test_missing_and_unknown_inputs_are_refused_by_name(mixed: "TorchModel") -> None:
     request = ask()
     with pytest.raises(
         errors.ApiError, match=r"inputs: must be ids, weights, scale, got \['scale', 'weights'\]"
     ):
-        MODEL.infer(InferenceRequest("", request.inputs[:2], None, binary=False))
+        mixed.infer(InferenceRequest("", request.inputs[:2], None, binary=False))
     inputs = (*request.inputs[:2], Tensor("idz", "INT64", ARRAYS["ids"]))
     with pytest.raises(
         errors.ApiError, match=r"inputs\[2\].name: must be 'ids' or 'weights' or 'scale', got 'idz'"
     ):
-        MODEL.infer(InferenceRequest("", inputs, None, binary=False))
+        mixed.infer(InferenceRequest("", inputs, None, binary=False))
 
 
 @pytest.mark.parametrize(
@@ -140,20 +132,20 @@ def test_missing_and_unknown_inputs_are_refused_by_name() -> None:
     ],
 )
 def test_outputs_are_named_by_key_or_position(give: Any, outputs: list[Any]) -> None:
-    model = served(Giving(give), (torch.ones(2, 2),))
-    assert [(output.name, output.shape) for output in model.outputs] == outputs
+    program = served(networks.Giving(give), (torch.ones(2, 2),))
+    assert [(output.name, output.shape) for output in program.outputs] == outputs
 
 
 @pytest.mark.parametrize("give", [lambda x: {"a": [x + 1]}, lambda x: (x + 1, None), lambda x: x.bfloat16()])
 def test_an_output_that_is_not_a_tensor_is_refused_at_the_start(give: Any) -> None:
     with pytest.raises(errors.Permanent) as caught:
-        served(Giving(give), (torch.ones(2, 2),))
+        served(networks.Giving(give), (torch.ones(2, 2),))
     assert caught.value.reason == "UnsupportedModel"
 
 
 def test_a_manifest_that_differs_from_the_program_is_refused() -> None:
     with pytest.raises(errors.Permanent, match=r"slipway.json: inputs: must be the program's"):
-        served(Giving(torch.relu), (torch.ones(2, 2),), inputs=(Input("x", "FP32", (-1, 2)),))
+        served(networks.Giving(torch.relu), (torch.ones(2, 2),), inputs=(Input("x", "FP32", (-1, 2)),))
 
 
 DIMENSIONS = st.lists(st.integers(0, 5), max_size=4)
@@ -178,23 +170,23 @@ def inputs(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def answered(document: Any) -> list[Any] | errors.ApiError:
+def answered(mixed: "TorchModel", document: Any) -> list[Any] | errors.ApiError:
     try:
         request = protocol.decode(json.dumps(document).encode(), None)
-        assert MODEL.expected_seconds(request) >= 0
-        return MODEL.infer(request)
+        assert mixed.expected_seconds(request) >= 0
+        return mixed.infer(request)
     except errors.ApiError as error:
         return error
 
 
 @settings(max_examples=100)
 @given(st.lists(inputs(), max_size=4), st.floats(-1e39, 1e39))
-def test_any_request_returns_outputs_or_a_400(inputs: list[Any], scale: float) -> None:
+def test_any_request_returns_outputs_or_a_400(mixed: "TorchModel", inputs: list[Any], scale: float) -> None:
     valid_inputs = [
         {"name": "scale", "datatype": "FP32", "shape": [1], "data": [scale]},
         {"name": "weights", "datatype": "FP32", "shape": [2, 4], "data": [0.5] * 8},
     ]
-    answer = answered({"inputs": [*valid_inputs, *inputs] if len(inputs) == 1 else inputs})
+    answer = answered(mixed, {"inputs": [*valid_inputs, *inputs] if len(inputs) == 1 else inputs})
     if isinstance(answer, errors.ApiError):
         assert answer.code == 400
         assert answer.message

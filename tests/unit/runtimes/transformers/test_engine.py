@@ -2,17 +2,21 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from serving import errors
 from serving.runtimes.transformers.generation import GenerationRequest, Part, Sampling
+from serving.runtimes.transformers.metrics import EngineMetrics
+from tests.rig import optional_modules
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("transformers", reason="Transformers is not installed")
+if TYPE_CHECKING:
+    from serving.runtimes.transformers.engine import Generation
 
-from serving.runtimes.transformers.engine import Engine, Generation, Limits  # noqa: E402
-from serving.runtimes.transformers.metrics import EngineMetrics  # noqa: E402
+torch = optional_modules.torch()
+optional_modules.transformers()
+engine = optional_modules.lazy("serving.runtimes.transformers.engine")
 
 VOCABULARY = 200
 END = 50
@@ -111,11 +115,11 @@ class Client:
 class Rig:
     def __init__(self, sequences: int = 4, waiting: int = 8, per_step: int = 100) -> None:
         self.decoder = CountingDecoder()
-        limits = Limits(sequences, 100, waiting, per_step)
-        self.engine = Engine(self.decoder, Letters(), limits, EngineMetrics("m"), torch.device("cpu"))
+        limits = engine.Limits(sequences, 100, waiting, per_step)
+        self.engine = engine.Engine(self.decoder, Letters(), limits, EngineMetrics("m"), torch.device("cpu"))
         self.thread = threading.Thread(target=self.engine.run, daemon=True)
 
-    def submit(self, prompt: int, tokens: int, **fields: object) -> tuple[Client, Generation]:
+    def submit(self, prompt: int, tokens: int, **fields: object) -> "tuple[Client, Generation]":
         client = Client()
         request = GenerationRequest((1,) * prompt, tokens, **{"sampling": GREEDY, **fields})  # type: ignore[arg-type]
         return client, self.engine.submit(request, client)

@@ -1,13 +1,12 @@
 """How many sequences of how many tokens the memory holds."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'slipway[llm]')")
+from tests.rig import optional_modules
 
-from serving.runtimes.transformers import memory
-
+optional_modules.torch()
+memory = optional_modules.lazy("serving.runtimes.transformers.memory")
 COUNTS = st.integers(1, 10_000)
 
 
