@@ -19,8 +19,8 @@ from torch.export.passes import move_to_device_pass
 
 from serving import errors
 from serving.images.documents.output_manifest import Input
-from serving.runtimes import tensors
 from serving.runtimes.loading import VerifiedModel
+from serving.runtimes.open_inference import tensors
 from serving.system import atomic_file
 
 PROGRAM = "model.pt2"
