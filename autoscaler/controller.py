@@ -14,12 +14,10 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from autoscaler import backfill, guards, metrics_page, observed_count, other_writers, profiles, targets
-from autoscaler.fitting import Fitting
+from autoscaler import guards, metrics_page, observed_count, other_writers, profiles, targets
 from autoscaler.observation import Load, Observation, Percentile
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.policy.sizer import TICK_SECONDS
-from autoscaler.saver import StateSaver
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from autoscaler.signals import gauges as gauges_read
 from autoscaler.signals import held_requests
@@ -27,8 +25,11 @@ from autoscaler.signals.board import Board, Health
 from autoscaler.signals.exposition import Target
 from autoscaler.signals.pages import Pages
 from autoscaler.signals.token_board import TokenBoard
-from autoscaler.store import StateStore
-from autoscaler.target_state import TargetState
+from autoscaler.state import backfill
+from autoscaler.state.fitting import Fitting
+from autoscaler.state.saver import StateSaver
+from autoscaler.state.store import StateStore
+from autoscaler.state.target_state import TargetState
 from autoscaler.targets import ScaleTarget
 from autoscaler.writer import Writer
 from serving import clock, engines, errors, metrics

@@ -24,7 +24,7 @@ from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.signals.board import Board, Reading
 from autoscaler.signals.exposition import Parser, Target
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from serving.router.envoy.statistics import BOUNDS_MS
 from serving.router.metrics.page import (
     ANSWERED,
