@@ -22,7 +22,7 @@ from autoscaler.settings import DEFAULTS, AutoscalerSettings
 from autoscaler.signals import gauges as gauges_read
 from autoscaler.signals import held_requests
 from autoscaler.signals.board import Board, Health
-from autoscaler.signals.exposition import Target
+from autoscaler.signals.exposition import ScaleTargetName
 from autoscaler.signals.pages import Pages
 from autoscaler.signals.token_board import TokenBoard
 from autoscaler.state import backfill
@@ -89,7 +89,7 @@ class AutoscalerController:
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
         self._saver = StateSaver(self._states, store, scaling.save_seconds)
-        self._signals: dict[Key, Target] = {}
+        self._signals: dict[Key, ScaleTargetName] = {}
         """By stored Autoscaler, the workload whose requests it is sized by."""
         self._timed: set[Key] = set()
         """Autoscalers with a metric of latency."""
@@ -161,7 +161,7 @@ class AutoscalerController:
             if state is None or self._is_due(state, target, now):
                 self._loop.add(key)
 
-    def _is_due(self, state: TargetState, target: Target, now: float) -> bool:
+    def _is_due(self, state: TargetState, target: ScaleTargetName, now: float) -> bool:
         decision = state.decision
         if decision is None or self._board.is_busy(target) or state.starts.has_news:
             return True
@@ -385,8 +385,8 @@ def _has_latency(autoscaler: Object) -> bool:
     return any(metric.get("type") == "Latency" for metric in autoscaler["spec"].get("metrics") or ())
 
 
-def _signals_of(autoscaler: Object) -> Target:
-    return Target(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"])
+def _signals_of(autoscaler: Object) -> ScaleTargetName:
+    return ScaleTargetName(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"])
 
 
 def _least(config: PolicyConfig) -> int:
