@@ -66,12 +66,12 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
     if locks.try_lock(data_dir.run / f"{options.name}.lock") is None:
         log.info("another process runs %s of %s", options.name, data_dir.root)
         return ALREADY_RUNS
-    me = processes.own_identity()
+    identity = processes.own_identity()
     ports = {"apiPort": configuration.api.port, "gatewayPort": configuration.gateway.port}
     is_in_pod = options.health_port is not None
     stopping = asyncio.Event() if is_in_pod and component.drains else None
     readiness = Readiness()
-    run_files.write(data_dir.identity(options.name), processes.encoded(me, **ports))
+    run_files.write(data_dir.identity(options.name), processes.encoded(identity, **ports))
     failure: BaseException | None = None
     lost: BaseException | None = None
     try:
