@@ -24,9 +24,6 @@ from serving.units import (
     WholeSeconds,
 )
 
-GROUP = "slipway.dev"
-VERSION = "v1alpha1"
-FIELD_MANAGER_PREFIX = "slipway-"
 BACKLOG = 2048
 """Connections that wait for accept on a listener, as uvicorn's."""
 
