@@ -8,27 +8,24 @@ for it changes.
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from autoscaler import backfill, guards, metrics_page, observed_count, other_writers, profiles, targets
-from autoscaler.fitting import Fitting
-from autoscaler.observation import Load, Observation, Percentile
+from autoscaler import guards, metrics_page, observed_count, other_writers, profiles, readings, targets
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.policy.sizer import TICK_SECONDS
-from autoscaler.saver import StateSaver
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
-from autoscaler.signals import gauges as gauges_read
 from autoscaler.signals import held_requests
-from autoscaler.signals.board import Board, Health
-from autoscaler.signals.exposition import Target
+from autoscaler.signals.exposition import ScaleTargetName
 from autoscaler.signals.pages import Pages
-from autoscaler.signals.token_board import TokenBoard
-from autoscaler.store import StateStore
-from autoscaler.target_state import TargetState
+from autoscaler.state import backfill
+from autoscaler.state.fitting import Fitting
+from autoscaler.state.saver import StateSaver
+from autoscaler.state.store import StateStore
+from autoscaler.state.target_state import TargetState
 from autoscaler.targets import ScaleTarget
 from autoscaler.writer import Writer
 from serving import clock, engines, errors, metrics
@@ -45,8 +42,6 @@ log = logging.getLogger(__name__)
 QUICK_SECONDS = 1.0
 """Seconds between readings while a target with `idleSeconds` of less than `QUICK_BELOW` has replicas."""
 QUICK_BELOW = 10
-HELD_SECONDS = 0.001
-"""Length of the reading that a held request makes between two readings; arrivals are in the next one."""
 _TARGET = "target"
 _REVISION = "revision"
 
@@ -80,15 +75,15 @@ class AutoscalerController:
         self._autoscalers.on_change(self._autoscaler_changed)
         self._deployments.on_change(self._deployment_changed)
         self._pods.on_change(self._pod_changed)
-        self._board = Board()
-        self._tokens = TokenBoard()
         self._targets = targets.Targets(kube)
         self._writer = Writer(kube, self._recorder, self._targets)
-        self._gauges = gauges_read.Gauges(kube, settings.prometheus, known_engines)
+        self._readings = readings.Readings(
+            kube, self._leases, scaling, prometheus=settings.prometheus, known_engines=known_engines
+        )
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
         self._saver = StateSaver(self._states, store, scaling.save_seconds)
-        self._signals: dict[Key, Target] = {}
+        self._targets_of: dict[Key, ScaleTargetName] = {}
         """By stored Autoscaler, the workload whose requests it is sized by."""
         self._timed: set[Key] = set()
         """Autoscalers with a metric of latency."""
@@ -113,7 +108,7 @@ class AutoscalerController:
                     await self._tick_for_ever(self._pages)
         finally:
             self._saver.save_all()
-            await self._gauges.close()
+            await self._readings.close()
             if self._pages is not None:
                 await self._pages.close()
 
@@ -133,36 +128,17 @@ class AutoscalerController:
             self._ticks.took(took)
             await asyncio.sleep(max(self._pause() - took, took))
 
-    async def _read_gauges(self) -> None:
-        queries: dict[Key, gauges_read.Request] = {}
-        for key, state in self._states.items():
-            if not state.config.metrics:
-                continue
-            target = self._signals.get(key)
-            counted = target is not None and self._tokens.waiting(target) is not None
-            types = gauges_read.TYPES - gauges_read.TOKEN_TYPES if counted else gauges_read.TYPES
-            gauges = [metric for metric in state.config.metrics if metric.type in types]
-            if gauges:
-                queries[key] = gauges_read.Request(gauges, state.pods)
-        await self._gauges.read(queries)
-
     async def _tick(self, pages: Pages) -> None:
-        known = set(self._signals.values())
-        timed = {self._signals[key] for key in self._timed}
-        read, _ = await asyncio.gather(pages.read(timed), self._read_gauges())
-        live = leases.live(self._leases, clock.now())
+        await self._readings.tick(pages, self._targets_of, self._timed, self._states)
         now = clock.monotonic()
-        self._board.tick(read.readings, live, known, read.held, now, problems=read.problems)
-        self._board.retain(known)
-        self._tokens.tick(read.readings)
-        for key, target in self._signals.items():
+        for key, target in self._targets_of.items():
             state = self._states.get(key)
             if state is None or self._is_due(state, target, now):
                 self._loop.add(key)
 
-    def _is_due(self, state: TargetState, target: Target, now: float) -> bool:
+    def _is_due(self, state: TargetState, target: ScaleTargetName, now: float) -> bool:
         decision = state.decision
-        if decision is None or self._board.is_busy(target) or state.starts.has_news:
+        if decision is None or self._readings.is_busy(target) or state.starts.has_news:
             return True
         config = state.config
         may_go = decision.replicas > 0 and config.zero.idle is not None and _least(config) == 0
@@ -255,18 +231,10 @@ class AutoscalerController:
         counts = target.object.get("status") or {}
         state.pods = target.pods
         observed = state.starts.take(desired, counts.get("readyReplicas", 0), target.pods)
-        gauges, sources = self._gauges.of(key)
-        observation = Observation(
-            now,
-            observed,
-            self._load(autoscaler, now) if self._is_counted(autoscaler, target) else None,
-            gauges | self._waiting_tokens(autoscaler, state),
-            self._percentiles(autoscaler, state, moment),
-            self._tokens.load(_signals_of(autoscaler), observed.ready) or self._gauges.engine_load(key),
-        )
-        signals = [*(self._board.health(moment) if target.is_ours else ()), *sources]
+        observation = self._readings.observation(autoscaler, target, state, observed, now=now, moment=moment)
+        signals = self._readings.sources(key, target, moment)
         decision = state.decide(observation)
-        if not self._is_known(target, signals, moment):
+        if not self._readings.are_known(target, signals, moment):
             decision = guards.without_readings(decision, desired, signals)
         decision = guards.after_a_raise(decision, desired, state.raised, moment)
         state.decision, state.decided = decision, moment
@@ -288,32 +256,6 @@ class AutoscalerController:
             return  # replicas are not counted yet; the count of a watch event starts this again
         await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
 
-    def _waiting_tokens(self, autoscaler: Object, state: TargetState) -> dict[str, float]:
-        """Return the waiting tokens that gateways count, by metric."""
-        waiting = self._tokens.waiting(_signals_of(autoscaler))
-        metrics = [metric for metric in state.config.metrics if metric.type == "TokenQueueDepth"]
-        return {} if waiting is None else {metric.name: waiting for metric in metrics}
-
-    def _percentiles(self, autoscaler: Object, state: TargetState, moment: float) -> dict[str, Percentile]:
-        target = _signals_of(autoscaler)
-        percentiles = {
-            metric.name: self._board.percentile(target, metric.percentile, moment)
-            for metric in state.config.metrics
-            if metric.type == "Latency"
-        }
-        return {name: percentile for name, percentile in percentiles.items() if percentile is not None}
-
-    def _is_counted(self, autoscaler: Object, target: ScaleTarget) -> bool:
-        """Whether gateways count the target's requests, so that no requests means idle."""
-        return target.is_ours or bool(held_requests.count(autoscaler, frozenset()))
-
-    def _is_known(self, target: ScaleTarget, signals: Sequence[Health], moment: float) -> bool:
-        """Whether every input of a decision has been read."""
-        if not target.is_ours:
-            return bool(signals) and all(source.healthy for source in signals)
-        is_read = self._board.is_whole and self._board.age(moment) <= self._settings.stale_seconds
-        return is_read and all(source.healthy for source in signals)
-
     async def _active(self, key: Key, target: ScaleTarget, state: TargetState, moment: float) -> Condition:
         """Return the condition `ScalingActive`: whether this controller writes the count."""
         scaler = await self._targets.other_scaler(Key(key.namespace, target.name), target.kind)
@@ -323,15 +265,6 @@ class AutoscalerController:
             is_contested=other_writers.is_contested(state.changes_by_others, moment),
         )
 
-    def _load(self, autoscaler: Object, now: float) -> Load | None:
-        load = self._board.take(_signals_of(autoscaler))
-        held = held_requests.count(autoscaler, held_requests.expired_gateways(self._leases, clock.now()))
-        if not held:
-            return load
-        if load is not None:
-            return replace(load, held=max(load.held, held))
-        return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
-
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:
         """Keep the target for the ticks, and reconcile after a change of spec or of held requests.
 
@@ -339,9 +272,9 @@ class AutoscalerController:
         """
         key = Key.of(after or before or {})
         if after is None:
-            self._signals.pop(key, None)
+            self._targets_of.pop(key, None)
         else:
-            self._signals[key] = _signals_of(after)
+            self._targets_of[key] = readings.target_name(after)
         if after is not None and _has_latency(after):
             self._timed.add(key)
         else:
@@ -382,10 +315,6 @@ def _revision(pod: Object) -> Iterable[str]:
 
 def _has_latency(autoscaler: Object) -> bool:
     return any(metric.get("type") == "Latency" for metric in autoscaler["spec"].get("metrics") or ())
-
-
-def _signals_of(autoscaler: Object) -> Target:
-    return Target(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"])
 
 
 def _least(config: PolicyConfig) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from autoscaler.decision import Decision
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from serving.kube import Key
 
 _GAUGES: tuple[tuple[str, str, Callable[[Decision], float | None]], ...] = (

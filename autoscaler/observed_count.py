@@ -1,7 +1,7 @@
 """The desired count of a target: the watched one, or a newer one that the controller wrote."""
 
 from autoscaler import other_writers
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from serving.objects import Object
 
 

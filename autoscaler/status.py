@@ -104,7 +104,7 @@ def metrics(spec_metrics: Sequence[Metric], metric_needs: Iterable[MetricNeed]) 
         spec_metrics: of the spec.
         metric_needs: of the decision.
     """
-    targets = {metric.name: metric.target for metric in spec_metrics}
+    targets = {metric.name: metric.target_value for metric in spec_metrics}
     entries = []
     for metric_need in metric_needs:
         entry: Object = {"name": metric_need.metric, "message": metric_need.message}

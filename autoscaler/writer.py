@@ -6,7 +6,7 @@ from dataclasses import replace
 from autoscaler import other_writers, status
 from autoscaler.decision import Decision
 from autoscaler.signals.board import Health
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from autoscaler.targets import ScaleTarget, Targets
 from serving import clock, errors
 from serving.kube import EventRecorder, Key, Kube

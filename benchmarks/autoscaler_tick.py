@@ -23,8 +23,8 @@ from autoscaler.observation import Capacity, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.signals.board import Board, Reading
-from autoscaler.signals.exposition import Parser, Target
-from autoscaler.target_state import TargetState
+from autoscaler.signals.exposition import Parser, ScaleTargetName
+from autoscaler.state.target_state import TargetState
 from serving.router.envoy.statistics import BOUNDS_MS
 from serving.router.metrics.page import (
     ANSWERED,
@@ -51,7 +51,7 @@ RATE = 10.0
 class GatewayPage:
     """The page of a gateway whose services have random requests."""
 
-    def __init__(self, targets: Sequence[Target]) -> None:
+    def __init__(self, targets: Sequence[ScaleTargetName]) -> None:
         self._targets = targets
         self._random = random.Random(1)
         self._rates = [self._random.uniform(1, 100) for _ in targets]
@@ -95,7 +95,7 @@ def seasoned(seed: int) -> TargetState:
 
 def measure(count: int) -> tuple[list[float], list[float], float]:
     """Return CPU seconds of the signals and of the decisions of each tick, and the MiB of the process."""
-    targets = [Target("default", f"s{i}-stable-1") for i in range(count)]
+    targets = [ScaleTargetName("default", f"s{i}-stable-1") for i in range(count)]
     services = [seasoned(i) for i in range(count)]
     page, parser, board = GatewayPage(targets), Parser(), Board()
     known, live = frozenset(targets), frozenset(["local"])

@@ -30,9 +30,9 @@ from rig.harness import ROOT, interval, report  # noqa: E402
 from rig.searches import recorded_trials  # noqa: E402
 from rig.searches.grid_truth import Truth, truth  # noqa: E402
 
-from serving.resources.experiment import ProfilingExperimentSpec  # noqa: E402
 from serving.resources.formats import quantity  # noqa: E402
-from serving.resources.trial import Estimate, Reason, TrialSpec, TrialStatus, Window  # noqa: E402
+from serving.resources.tuning.experiment import ProfilingExperimentSpec  # noqa: E402
+from serving.resources.tuning.trial import Estimate, Reason, TrialSpec, TrialStatus, Window  # noqa: E402
 from tuner import intervals, trial_record  # noqa: E402
 from tuner.load.level_search import highest_load, results  # noqa: E402
 from tuner.load.level_search.state import Finished, State  # noqa: E402

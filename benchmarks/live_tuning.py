@@ -37,8 +37,8 @@ from serving.cli.demo.stack import Stack
 from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.objects import Object
-from serving.resources.experiment import Setting
-from serving.resources.trial import TrialStatus
+from serving.resources.tuning.experiment import Setting
+from serving.resources.tuning.trial import TrialStatus
 from tuner.search.problem import Observation
 
 MOST_TRIALS = 20

@@ -16,7 +16,7 @@ from rig import cold_models, interrupts
 from rig.harness import interval, process_seconds, report
 
 from serving.cli.demo.stack import Stack
-from serving.cli.machine import component
+from serving.cli.machine.components import DECLARATIONS
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
@@ -43,7 +43,7 @@ async def forked() -> tuple[float, float]:
 def interpreters() -> tuple[float, float]:
     started = []
     for name in COMPONENTS:
-        program = f"import sys, {', '.join(component.modules(name))}; print(); sys.stdin.read()"
+        program = f"import sys, {', '.join(DECLARATIONS[name].modules)}; print(); sys.stdin.read()"
         command = [sys.executable, "-c", program]
         started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
     try:

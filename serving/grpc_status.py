@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 CONTENT_TYPE = "application/grpc"
-"""Of every gRPC request and response that Envoy exchanges with a server of HTTP/1.1."""
+"""The content type of every gRPC request and response that Envoy exchanges with a server of HTTP/1.1."""
 
 UNKNOWN = 2
 INVALID_ARGUMENT = 3

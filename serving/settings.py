@@ -24,9 +24,6 @@ from serving.units import (
     WholeSeconds,
 )
 
-GROUP = "slipway.dev"
-VERSION = "v1alpha1"
-FIELD_MANAGER_PREFIX = "slipway-"
 BACKLOG = 2048
 """Connections that wait for accept on a listener, as uvicorn's."""
 
@@ -345,8 +342,8 @@ class StoreSettings(Section):
     are not in use: an eighth of a laptop's disk. An image that was built here and never pushed stays, as it
     is nowhere else."""
     unpack_ratio: Ratio = 100.0
-    """Most bytes that a compressed layer may unpack to, per byte of it. Weights compress to between all and a
-    tenth of their size, text to a tenth; gzip reaches 1,000 only with repetitions."""
+    """Most bytes that a compressed layer may unpack to, per byte of it. Model weights compress to between all
+    and a tenth of their size, text to a tenth; gzip reaches 1,000 only with repetitions."""
     unpack_free_bytes: Bytes = 16 * 1024 * 1024
     """Bytes that the compressed layers of an image may unpack to in any case, in equal parts: the tar of
     small files is mostly padding, with a high ratio, and 16 MiB fill no disk."""

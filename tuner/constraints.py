@@ -1,8 +1,8 @@
 """The bound of a constraint and its measured value, as trials, search and report read them. Pure."""
 
-from serving.resources.experiment import Constraint
 from serving.resources.formats import duration
-from serving.resources.trial import Estimate, Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.trial import Estimate, Window
 
 
 def bound_of(constraint: Constraint) -> float:

@@ -14,7 +14,7 @@ from serving.objects import Object, is_deleting
 from serving.planning.models.version import blocked
 from serving.resources import kinds
 from serving.resources.engine import Engine
-from serving.resources.trial import FINISHED
+from serving.resources.tuning.trial import FINISHED
 from serving.settings import DEFAULTS as SERVING
 from serving.settings import ControllerSettings, RuntimeImageSettings
 from tuner.planning import earlier

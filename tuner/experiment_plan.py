@@ -13,12 +13,8 @@ import numpy as np
 from serving import errors
 from serving.objects import Object
 from serving.resources.conditions import Condition
-from serving.resources.experiment import (
-    Constraint,
-    ProfilingExperimentSpec,
-    ProfilingExperimentStatus,
-    Setting,
-)
+from serving.resources.tuning.experiment import Constraint, ProfilingExperimentSpec, Setting
+from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
 from tuner import trial_record
 from tuner.observation import problem_of
 from tuner.planning import experiment as planning

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from serving.resources.trial import Estimate
+from serving.resources.tuning.trial import Estimate
 
 Z95 = 1.96
 """Standard deviations to either end of a 95 % interval."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from serving.pages import figures
-from serving.resources.experiment import Setting
-from serving.resources.trial import Estimate
+from serving.resources.tuning.experiment import Setting
+from serving.resources.tuning.trial import Estimate
 
 METRICS: Final = {
     "latency": "latency",

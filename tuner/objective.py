@@ -1,12 +1,12 @@
 """The objective's value at the load of a window, with its interval, in natural units.
 
-`serving/resources/experiment.py` defines the metrics.
+`serving/resources/tuning/experiment.py` defines the metrics.
 """
 
 import math
 
-from serving.resources.experiment import Objective
-from serving.resources.trial import Estimate, Window
+from serving.resources.tuning.experiment import Objective
+from serving.resources.tuning.trial import Estimate, Window
 from tuner import intervals
 
 HOUR = 3600.0

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec
-from serving.resources.trial import FINISHED, Estimate, TrialSpec, TrialStatus, Window
+from serving.resources.tuning.experiment import Constraint, Objective, ProfilingExperimentSpec
+from serving.resources.tuning.trial import FINISHED, Estimate, TrialSpec, TrialStatus, Window
 from tuner import intervals
 from tuner.constraints import bound_of, measured_value
 from tuner.objective import objective_value

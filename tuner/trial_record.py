@@ -6,8 +6,8 @@ from typing import Literal
 
 from serving.errors import SpaceInvalid
 from serving.objects import Object
-from serving.resources.experiment import Constraint, Objective
-from serving.resources.trial import FINISHED, Estimate, TrialSpec, TrialStatus
+from serving.resources.tuning.experiment import Constraint, Objective
+from serving.resources.tuning.trial import FINISHED, Estimate, TrialSpec, TrialStatus
 from tuner.objective import objective_value
 from tuner.observation import SILENT, observation_of
 from tuner.search.problem import Observation

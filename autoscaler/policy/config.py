@@ -29,7 +29,7 @@ class Metric:
     name: str
     """The type, or `type/name` for a metric with a name; unique within a target."""
     type: MetricType
-    target: float | None
+    target_value: float | None
     """For each replica: requests/s, requests in flight, tokens, tokens/s, or the query's value. Of Latency:
     seconds; of Utilization: percent. None: the measured or learned capacity."""
     percentile: float = PERCENTILE
@@ -124,7 +124,7 @@ def _metrics(metrics: Sequence[Mapping[str, Any]]) -> tuple[Metric, ...]:
         Metric(
             name=f"{metric['type']}/{metric['name']}" if metric.get("name") else metric["type"],
             type=metric["type"],
-            target=_target(metric),
+            target_value=_target_value(metric),
             percentile=float(metric.get("percentile", PERCENTILE)),
             resource=metric.get("resource", ""),
             query=metric.get("query", ""),
@@ -134,11 +134,11 @@ def _metrics(metrics: Sequence[Mapping[str, Any]]) -> tuple[Metric, ...]:
     )
 
 
-def _target(metric: Mapping[str, Any]) -> float | None:
-    target = metric.get("target")
-    if target is None:
+def _target_value(metric: Mapping[str, Any]) -> float | None:
+    value = metric.get("target")
+    if value is None:
         return None
-    return duration.seconds(target) if metric["type"] == "Latency" else float(target)
+    return duration.seconds(value) if metric["type"] == "Latency" else float(value)
 
 
 def _schedule(schedule: Mapping[str, Any], spec: Mapping[str, Any]) -> Schedule:

@@ -54,7 +54,7 @@ class LatencyTarget:
     def __init__(self, metric: Metric, prior: float | None) -> None:
         """Args: prior: work per second of one replica by a CapacityProfile; None: not measured."""
         self.metric = metric
-        self.target = metric.target or math.inf
+        self.target_value = metric.target_value or math.inf
         self._prior = prior
         self._met = self._room = 0.0
         """The highest load per replica that met the target, and the share of `ROOM` that it left."""
@@ -97,14 +97,14 @@ class LatencyTarget:
         if 0 <= passed < STRIDE:
             return
         self._learned = now
-        if seconds <= self.target:
+        if seconds <= self.target_value:
             self._take_met(load, seconds, min(max(passed, 0.0), WINDOW))
         else:
             self._take_broken(load, seconds, in_flight)
 
     def _take_met(self, load: float, seconds: float, passed: float) -> None:
         self._slow, self._slower, self._futile = None, None, False
-        room = max(1 - seconds / (EASY * self.target), 0.0)
+        room = max(1 - seconds / (EASY * self.target_value), 0.0)
         self._broke *= math.exp(passed * room / FADE)
         if load >= self._met:
             self._met, self._room = load, room
@@ -126,7 +126,7 @@ class LatencyTarget:
                     before[0] + SMOOTH * (load - before[0]),
                     before[1] + SMOOTH * (seconds - before[1]),
                 )
-        self._futile = self._unloaded > self.target
+        self._futile = self._unloaded > self.target_value
         if not self._futile and load < self._broke:
             self._broke = load if math.isinf(self._broke) else self._broke + BREAK_GAIN * (load - self._broke)
 
@@ -159,7 +159,7 @@ class LatencyTarget:
         if value is None:
             return MetricNeed(name, count, "too few answers to tell")
         share = f"{self.metric.percentile:g} % of the answers"
-        message = f"{share} take at most {value:.3g} s, {self.target:g} s wanted"
+        message = f"{share} take at most {value:.3g} s, {self.target_value:g} s wanted"
         if self._futile:
             return MetricNeed(
                 name, None, f"{message}: more replicas do not make them faster, and the count is held", value
@@ -171,7 +171,7 @@ class LatencyTarget:
     def state(self) -> dict[str, Any]:
         """Return the learned state for JSON."""
         return {
-            "target": self.target,
+            "target": self.target_value,
             "met": self._met,
             "room": self._room,
             "broke": None if math.isinf(self._broke) else self._broke,
@@ -179,7 +179,7 @@ class LatencyTarget:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a result of `state`; the state of another target is ignored."""
-        if state.get("target") == self.target:
+        if state.get("target") == self.target_value:
             self._met, self._room = float(state["met"]), float(state["room"])
             self._broke = math.inf if state["broke"] is None else float(state["broke"])
 

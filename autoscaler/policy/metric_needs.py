@@ -33,7 +33,7 @@ class MetricNeeds:
     @property
     def are_complete(self) -> bool:
         """Whether the metrics suffice; otherwise the capacity of a replica sizes the target too."""
-        return all(m.target is not None and m.type != "Latency" for m in self._metrics)
+        return all(m.target_value is not None and m.type != "Latency" for m in self._metrics)
 
     def take(self, load: Load, ready: int) -> None:
         """Observe a reading of the load while `ready` replicas served."""
@@ -44,7 +44,7 @@ class MetricNeeds:
         self.latency.learn(observation.percentiles, observation.now)
         self.tokens.learn(observation.engines, observation.load)
 
-    def by_target(self, observation: Observation, rate: float, latency: float) -> list[MetricNeed]:
+    def by_target_value(self, observation: Observation, rate: float, latency: float) -> list[MetricNeed]:
         """Return the needs of the metrics, without those that are sized by capacity.
 
         Args:
@@ -61,7 +61,7 @@ class MetricNeeds:
 
     def by_capacity(self, needed: int, message: str, rate: float) -> list[MetricNeed]:
         """Return the needs of the metrics that are sized by capacity; without any metric, of QPS."""
-        sized = [m.name for m in self._metrics if m.target is None and m.type in BY_CAPACITY]
+        sized = [m.name for m in self._metrics if m.target_value is None and m.type in BY_CAPACITY]
         return [MetricNeed(name, needed, message, rate) for name in (sized if self._metrics else ["QPS"])]
 
     def state(self) -> dict[str, Any]:
@@ -89,31 +89,33 @@ def metric_needs(
     return [
         _metric_need(metric, gauges, replicas, rate, latency)
         for metric in metrics
-        if metric.target and metric.type not in LEARNED
+        if metric.target_value and metric.type not in LEARNED
     ]
 
 
 def _metric_need(
     metric: Metric, gauges: Mapping[str, float], replicas: Replicas, rate: float, latency: float
 ) -> MetricNeed:
-    target = metric.target or 1.0
+    target_value = metric.target_value or 1.0
     if metric.type == "QPS":
-        return _of(metric, rate / target, f"{rate:.3g} requests/s at {target:g} each", rate)
+        return _of(metric, rate / target_value, f"{rate:.3g} requests/s at {target_value:g} each", rate)
     if metric.type == "Concurrency":
         busy = rate * latency
-        return _of(metric, busy / target, f"{busy:.3g} requests in flight at {target:g} each", busy)
+        return _of(
+            metric, busy / target_value, f"{busy:.3g} requests in flight at {target_value:g} each", busy
+        )
     value = gauges.get(metric.name)
     if value is None or not math.isfinite(value) or value < 0:
         return MetricNeed(metric.name, None, "not measured")
     ready = max(replicas.ready, 1)
     if metric.type == "Utilization":
-        ratio = 100 * value / target
+        ratio = 100 * value / target_value
         ratio = 1.0 if abs(ratio - 1) <= TOLERANCE else min(ratio, MOST_GROWTH)
-        return _of(metric, ready * ratio, f"{100 * value:.3g} % used, {target:g} % wanted", 100 * value)
-    count = value / target
+        return _of(metric, ready * ratio, f"{100 * value:.3g} % used, {target_value:g} % wanted", 100 * value)
+    count = value / target_value
     if metric.type == "TokenQueueDepth":
         count = min(count, MOST_GROWTH * ready)
-    return _of(metric, count, f"{value:.3g} at {target:g} each", value)
+    return _of(metric, count, f"{value:.3g} at {target_value:g} each", value)
 
 
 def _of(metric: Metric, count: float, message: str, value: float) -> MetricNeed:

@@ -161,11 +161,11 @@ class Sizer:
     def _with_metrics(self, observation: Observation, need: Need) -> Need:
         """Return the need raised to that of the metrics with a target."""
         rate = max(need.band.upper, self.forecaster.last)
-        by_target = self.metric_needs.by_target(observation, rate, self.capacity.best)
+        by_target_value = self.metric_needs.by_target_value(observation, rate, self.capacity.best)
         by_capacity = self.metric_needs.by_capacity(need.replicas, need.message, self.forecaster.last)
-        if by_target and self.metric_needs.are_complete:
+        if by_target_value and self.metric_needs.are_complete:
             need = replace(need, replicas=0, lasting=0)  # each metric has a target: capacity decides nothing
-        for metric_need in by_target:
+        for metric_need in by_target_value:
             # A metric without a value removes no replica.
             count = observation.replicas.desired if metric_need.needed is None else metric_need.needed
             if count > need.replicas:
@@ -179,7 +179,7 @@ class Sizer:
                 )
         is_busy = self._load is not None and _is_busy(self._load)
         replicas = max(need.replicas, 1) if is_busy else need.replicas
-        return replace(need, replicas=replicas, metric_needs=(*by_capacity, *by_target))
+        return replace(need, replicas=replicas, metric_needs=(*by_capacity, *by_target_value))
 
     def _observe(self, reading: Load, ready: int, now: float) -> None:
         for load in reading.split():
@@ -292,8 +292,8 @@ class Sizer:
         """Hold the count; a held request at zero gets a replica."""
         held = observation.load.held if observation.load is not None else 0
         desired = observation.replicas.desired
-        by_target = self.metric_needs.by_target(observation, 0.0, 0.0)
-        metric_needs = [need for need in by_target if need.metric in observation.gauges]
+        by_target_value = self.metric_needs.by_target_value(observation, 0.0, 0.0)
+        metric_needs = [need for need in by_target_value if need.metric in observation.gauges]
         if (
             metric_needs
             and len(metric_needs) == len(self.config.metrics)

@@ -90,7 +90,7 @@ class TokenRates:
     ) -> MetricNeed:
         if engines is None or not _is_plausible(engines):
             return MetricNeed(metric.name, None, "not measured")
-        each = metric.target or self.capacity
+        each = metric.target_value or self.capacity
         if each is None:
             return MetricNeed(metric.name, None, "what one replica can do is not known yet", engines.tokens)
         size = self.per_request

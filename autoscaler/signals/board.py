@@ -14,7 +14,7 @@ from typing import NamedTuple
 from autoscaler.observation import Load, Percentile
 from autoscaler.signals import durations
 from autoscaler.signals.durations import DurationWindow
-from autoscaler.signals.exposition import Counts, Target, Tokens
+from autoscaler.signals.exposition import Counts, ScaleTargetName, Tokens
 
 MOST_RATE = 1e6
 """Requests per second of one target at one gateway: ten times what an Envoy of many cores forwards."""
@@ -43,12 +43,12 @@ class Reading:
     """Unix seconds by the gateway's clock."""
     started: float
     """Unix seconds of the start of the gateway's Envoy."""
-    counts: Mapping[Target, Counts]
-    buckets: Mapping[Target, Mapping[float, float]] = field(default_factory=dict)
+    counts: Mapping[ScaleTargetName, Counts]
+    buckets: Mapping[ScaleTargetName, Mapping[float, float]] = field(default_factory=dict)
     """Cumulative answers by the upper bound of their duration in seconds."""
-    timed: AbstractSet[Target] = frozenset()
+    timed: AbstractSet[ScaleTargetName] = frozenset()
     """Targets whose `buckets` were read; a target without answers has none."""
-    tokens: Mapping[Target, Tokens] = field(default_factory=dict)
+    tokens: Mapping[ScaleTargetName, Tokens] = field(default_factory=dict)
     """Token counts of language models."""
 
 
@@ -79,7 +79,7 @@ class _Gateway:
     accepted_at: float = 0.0
     """Monotonic seconds of the last accepted reading."""
     rejection: Rejection | None = None
-    deltas: dict[Target, Counts] = field(default_factory=dict)
+    deltas: dict[ScaleTargetName, Counts] = field(default_factory=dict)
     """Rates of the last accepted reading, per second."""
 
 
@@ -143,7 +143,9 @@ def _regressed(before: Reading, reading: Reading, elapsed: float) -> Rejection |
     return None
 
 
-def increases(before: Reading, reading: Reading, targets: AbstractSet[Target]) -> dict[Target, Counts]:
+def increases(
+    before: Reading, reading: Reading, targets: AbstractSet[ScaleTargetName]
+) -> dict[ScaleTargetName, Counts]:
     """Return the increases of counters between two readings of one gateway; gauges are the later ones."""
     is_new = reading.started > before.started + RESTARTED
     old = {} if is_new else before.counts
@@ -164,8 +166,8 @@ def span(before: Reading, reading: Reading, elapsed: float) -> float:
 
 
 def _accepted_increases(
-    gateway: _Gateway, reading: Reading | None, now: float, targets: AbstractSet[Target]
-) -> tuple[float, dict[Target, Counts]] | None:
+    gateway: _Gateway, reading: Reading | None, now: float, targets: AbstractSet[ScaleTargetName]
+) -> tuple[float, dict[ScaleTargetName, Counts]] | None:
     """Return the span of an accepted reading in seconds and the increases in it; None for a rejected one."""
     if reading is None:
         gateway.rejection = _NO_PAGE
@@ -197,10 +199,10 @@ class Board:
 
     def __init__(self) -> None:
         self._gateways: dict[str, _Gateway] = {}
-        self._sums: dict[Target, _Sums] = {}
-        self._in_flight: dict[Target, float] = {}
-        self._held: Mapping[Target, float] = {}
-        self._taken: dict[Target, float] = {}
+        self._sums: dict[ScaleTargetName, _Sums] = {}
+        self._in_flight: dict[ScaleTargetName, float] = {}
+        self._held: Mapping[ScaleTargetName, float] = {}
+        self._taken: dict[ScaleTargetName, float] = {}
         """By target, the value of `_covered` when its load was taken last."""
         self._durations = DurationWindow()
         self._covered = 0.0
@@ -215,8 +217,8 @@ class Board:
         self,
         readings: Iterable[Reading],
         live: AbstractSet[str],
-        targets: AbstractSet[Target],
-        held: Mapping[Target, float],
+        targets: AbstractSet[ScaleTargetName],
+        held: Mapping[ScaleTargetName, float],
         now: float,
         *,
         problems: Mapping[str, str] = MappingProxyType({}),
@@ -232,10 +234,10 @@ class Board:
             problems: why gateways have no reading, where that is known, by name.
         """
         by_gateway = {reading.gateway: reading for reading in readings}
-        rises: list[tuple[float, float, dict[Target, Counts]]] = []
+        rises: list[tuple[float, float, dict[ScaleTargetName, Counts]]] = []
         for name in self._gateways.keys() - by_gateway.keys() - live:
             del self._gateways[name]
-        in_flight: dict[Target, float] = {}
+        in_flight: dict[ScaleTargetName, float] = {}
         silent: list[_Gateway] = []
         for name in sorted(by_gateway.keys() | live):
             gateway = self._gateways.get(name)
@@ -275,11 +277,13 @@ class Board:
             if answers is not None:
                 self._durations.add(target, answers, now)
 
-    def percentile(self, target: Target, percent: float, now: float) -> Percentile | None:
+    def percentile(self, target: ScaleTargetName, percent: float, now: float) -> Percentile | None:
         """Return this percentile of the last minute's response times; None: none was read."""
         return self._durations.percentile(target, percent, now)
 
-    def _add(self, rises: list[tuple[float, float, dict[Target, Counts]]], silent: list[_Gateway]) -> None:
+    def _add(
+        self, rises: list[tuple[float, float, dict[ScaleTargetName, Counts]]], silent: list[_Gateway]
+    ) -> None:
         """Add the increases; longer spans are scaled down to the mean span of the other gateways."""
         least = min(seconds for seconds, _, _ in rises)
         usual = [seconds for seconds, _, _ in rises if seconds <= 2 * least]
@@ -295,7 +299,7 @@ class Board:
         self._covered += step
         self._end = max(at for _, at, _ in rises)
 
-    def _put(self, target: Target, counts: Counts, factor: float) -> None:
+    def _put(self, target: ScaleTargetName, counts: Counts, factor: float) -> None:
         sums = self._sums.get(target)
         if sums is None:
             sums = self._sums[target] = _Sums(since=self._covered)
@@ -305,7 +309,7 @@ class Board:
         sums.seconds += factor * counts.seconds
         sums.timed += factor * counts.timed
 
-    def take(self, target: Target) -> Load | None:
+    def take(self, target: ScaleTargetName) -> Load | None:
         """Return the load of a target since the last call; None where no reading was accepted since."""
         taken = self._taken.get(target, self._covered - self._step)
         seconds = self._covered - taken
@@ -327,7 +331,7 @@ class Board:
             idle=max(sums.since - taken, 0.0),
         )
 
-    def is_busy(self, target: Target) -> bool:
+    def is_busy(self, target: ScaleTargetName) -> bool:
         """Whether the target had a request since its load was taken, or has one now."""
         return target in self._sums or target in self._in_flight or bool(self._held.get(target))
 
@@ -335,7 +339,7 @@ class Board:
         """Return the seconds since the last accepted reading; infinite before the first."""
         return now - self._complete
 
-    def retain(self, targets: AbstractSet[Target]) -> None:
+    def retain(self, targets: AbstractSet[ScaleTargetName]) -> None:
         """Remove the state of all other targets."""
         for target in self._taken.keys() - targets:
             del self._taken[target]

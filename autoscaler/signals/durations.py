@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from autoscaler.observation import Percentile
-from autoscaler.signals.exposition import Target
+from autoscaler.signals.exposition import ScaleTargetName
 
 WINDOW_SECONDS = 60.0
 """Window of a percentile: at 20 requests per second twelve answers are beyond the 99th percentile."""
@@ -61,22 +61,22 @@ class DurationWindow:
     """The answers of the last minute, by target."""
 
     def __init__(self) -> None:
-        self._increases: dict[Target, deque[tuple[float, Mapping[float, float]]]] = {}
-        self._read_at: dict[Target, float] = {}
+        self._increases: dict[ScaleTargetName, deque[tuple[float, Mapping[float, float]]]] = {}
+        self._read_at: dict[ScaleTargetName, float] = {}
         """By target, the time of the last reading of its histogram, with or without answers."""
 
-    def mark_read(self, targets: Iterable[Target], now: float) -> None:
+    def mark_read(self, targets: Iterable[ScaleTargetName], now: float) -> None:
         """Record that the histograms of these targets were read."""
         for target in targets:
             self._read_at[target] = now
 
-    def add(self, target: Target, answers: Buckets, now: float) -> None:
+    def add(self, target: ScaleTargetName, answers: Buckets, now: float) -> None:
         """Add the answers since the previous reading, and remove those before the window."""
         if any(answers.values()):
             self._increases.setdefault(target, deque()).append((now, dict(answers)))
         self._prune(target, now)
 
-    def percentile(self, target: Target, percent: float, now: float) -> Percentile | None:
+    def percentile(self, target: ScaleTargetName, percent: float, now: float) -> Percentile | None:
         """Return a percentile over the window; None without a reading in the window."""
         read_at = self._read_at.get(target)
         if read_at is None or not 0 <= now - read_at <= WINDOW_SECONDS:
@@ -91,12 +91,12 @@ class DurationWindow:
             return Percentile(None, total_answers)
         return Percentile(percentile(total, percent), total_answers)
 
-    def _prune(self, target: Target, now: float) -> None:
+    def _prune(self, target: ScaleTargetName, now: float) -> None:
         increases = self._increases.get(target)
         while increases and now - increases[0][0] > WINDOW_SECONDS:
             increases.popleft()
 
-    def retain(self, targets: AbstractSet[Target]) -> None:
+    def retain(self, targets: AbstractSet[ScaleTargetName]) -> None:
         """Remove the state of all other targets."""
         for known in (self._increases, self._read_at):
             for target in known.keys() - targets:

@@ -40,8 +40,8 @@ _REMEMBERED = 100_000
 """Most cached names with labels: five times those of a thousand services of two arms."""
 
 
-class Target(NamedTuple):
-    """The workload whose load is counted: a revision of a predictor."""
+class ScaleTargetName(NamedTuple):
+    """The name of a scale target whose load gateways count: the Deployment of a revision."""
 
     namespace: str
     name: str
@@ -85,24 +85,24 @@ class Page(NamedTuple):
     """Unix seconds of the counters; 0 if the page has none."""
     started: float
     """Unix seconds of the start of Envoy."""
-    counts: dict[Target, Counts]
-    held: dict[Target, float]
-    buckets: dict[Target, dict[float, float]]
+    counts: dict[ScaleTargetName, Counts]
+    held: dict[ScaleTargetName, float]
+    buckets: dict[ScaleTargetName, dict[float, float]]
     """Cumulative answers by the upper bound of their seconds, of the targets in `timed`."""
-    tokens: dict[Target, Tokens]
+    tokens: dict[ScaleTargetName, Tokens]
     """Token counts of language models."""
 
 
 class _Sample(NamedTuple):
     """The meaning of a line's name and labels."""
 
-    target: Target
+    target: ScaleTargetName
     place: int
     """The index in `Counts`, or from `_FIRST_TOKEN_PLACE` on in `Tokens`; -1 for held requests."""
     is_error: bool = False
 
 
-_OTHER = _Sample(Target("", ""), -2)
+_OTHER = _Sample(ScaleTargetName("", ""), -2)
 _PLACES = {name: place for place, name in enumerate(Counts._fields)}
 _WIDTH = len(Counts._fields)
 _FIRST_TOKEN_PLACE = 100
@@ -115,13 +115,13 @@ class Parser:
 
     def __init__(self) -> None:
         self._known: dict[str, _Sample] = {}
-        self._targets: dict[Target, Target] = {}
-        self._series: dict[str, Target] = {}
+        self._targets: dict[ScaleTargetName, ScaleTargetName] = {}
+        self._series: dict[str, ScaleTargetName] = {}
         """Cache by the part of a bucket's line before its bound."""
-        self._last: tuple[str, AbstractSet[Target], Page] | None = None
+        self._last: tuple[str, AbstractSet[ScaleTargetName], Page] | None = None
         """The last text of a gateway's counts, the targets in `timed`, and their content."""
 
-    def page(self, text: str, timed: AbstractSet[Target] = frozenset()) -> Page:
+    def page(self, text: str, timed: AbstractSet[ScaleTargetName] = frozenset()) -> Page:
         """Parse a page; unknown metrics are ignored.
 
         A gateway's counts stand before their time. If they are those of the last page, so are the mappings:
@@ -144,12 +144,12 @@ class Parser:
         tokens = {**counted.tokens, **rest.tokens}
         return rest._replace(counts=counted.counts, held=counted.held, buckets=counted.buckets, tokens=tokens)
 
-    def _parsed(self, text: str, timed: AbstractSet[Target]) -> Page:
-        counts_by_target: dict[Target, list[float]] = {}
-        held: dict[Target, float] = {}
+    def _parsed(self, text: str, timed: AbstractSet[ScaleTargetName]) -> Page:
+        counts_by_target: dict[ScaleTargetName, list[float]] = {}
+        held: dict[ScaleTargetName, float] = {}
         alone: dict[str, tuple[str, float]] = {}
-        buckets: dict[Target, dict[float, float]] = {}
-        tokens: dict[Target, list[float]] = {}
+        buckets: dict[ScaleTargetName, dict[float, float]] = {}
+        tokens: dict[ScaleTargetName, list[float]] = {}
         known = self._known
         for line in text.split("\n"):
             if line.startswith((_BUCKET, "#")):
@@ -188,7 +188,10 @@ class Parser:
         )
 
     def _bucket(
-        self, line: str, timed: AbstractSet[Target], buckets: dict[Target, dict[float, float]]
+        self,
+        line: str,
+        timed: AbstractSet[ScaleTargetName],
+        buckets: dict[ScaleTargetName, dict[float, float]],
     ) -> None:
         series, _, rest = line.partition(_BOUND)
         target = self._series.get(series)
@@ -196,7 +199,9 @@ class Parser:
             if len(self._series) >= _REMEMBERED:
                 self._series.clear()
             labels = _labels(series.partition("{")[2])
-            target = self._series[series] = Target(labels.get("namespace", ""), labels.get("revision", ""))
+            target = self._series[series] = ScaleTargetName(
+                labels.get("namespace", ""), labels.get("revision", "")
+            )
         if target in timed:
             bound, _, value = rest.partition('"} ')
             bounds = buckets.setdefault(target, {})
@@ -211,7 +216,7 @@ class Parser:
         sample = _OTHER
         if field is not None:
             labels = _labels(label_text)
-            target = Target(labels.get("namespace", ""), labels.get("revision", ""))
+            target = ScaleTargetName(labels.get("namespace", ""), labels.get("revision", ""))
             target = self._targets.setdefault(target, target)
             code = labels.get("code_class", "")
             places = _TOKEN_PLACES if name in _TOKENS else _PLACES

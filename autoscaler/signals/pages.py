@@ -10,7 +10,7 @@ from typing import NamedTuple
 import aiohttp
 
 from autoscaler.signals.board import Reading
-from autoscaler.signals.exposition import Page, Parser, Target
+from autoscaler.signals.exposition import Page, Parser, ScaleTargetName
 from serving import errors, metrics
 from serving.resources.leases import GatewayPages
 from serving.system.network import http_reading
@@ -27,7 +27,7 @@ class Scrape(NamedTuple):
     """The content of all pages at one time."""
 
     readings: tuple[Reading, ...]
-    held: Mapping[Target, float]
+    held: Mapping[ScaleTargetName, float]
     activators: frozenset[str]
     """Names of the activators that answered."""
     problems: Mapping[str, str] = MappingProxyType({})
@@ -57,7 +57,7 @@ class Pages:
         if self._session is not None:
             await self._session.close()
 
-    async def read(self, timed: AbstractSet[Target] = frozenset()) -> Scrape:
+    async def read(self, timed: AbstractSet[ScaleTargetName] = frozenset()) -> Scrape:
         """Read all pages; a page that does not answer is left out.
 
         Args:
@@ -72,7 +72,7 @@ class Pages:
         )
         self._parsers = {url: self._parsers[url] for named in gateways.values() for url in named[:2] if url}
         readings: list[Reading] = []
-        held: dict[Target, float] = {}
+        held: dict[ScaleTargetName, float] = {}
         activators = set()
         problems = {name: named.problem for name, named in gateways.items() if named.problem}
         for name, page in zip(gateways, read[: len(gateways)], strict=True):
@@ -95,13 +95,13 @@ class Pages:
         return Scrape(tuple(readings), held, frozenset(activators), problems)
 
     async def _gateway(
-        self, session: aiohttp.ClientSession, url: str, timed: AbstractSet[Target]
+        self, session: aiohttp.ClientSession, url: str, timed: AbstractSet[ScaleTargetName]
     ) -> Page | None:
         """Read the page with the buckets of histograms only if they are asked for: they are most of it."""
         return await self._page(session, url, timed, "" if timed else metrics.TOTALS)
 
     async def _page(
-        self, session: aiohttp.ClientSession, url: str, timed: AbstractSet[Target], part: str = ""
+        self, session: aiohttp.ClientSession, url: str, timed: AbstractSet[ScaleTargetName], part: str = ""
     ) -> Page | None:
         if not url:
             return None

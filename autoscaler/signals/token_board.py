@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from autoscaler.observation import EngineLoad
 from autoscaler.signals.board import RESTARTED, Reading
-from autoscaler.signals.exposition import Target, Tokens
+from autoscaler.signals.exposition import ScaleTargetName, Tokens
 
 QUEUED_SECONDS = 1.0
 """Mean age of the requests without a first token from which on they count as waiting: an assumption, as a
@@ -17,7 +17,7 @@ _NOTHING = Tokens()
 @dataclass(slots=True)
 class _Gateway:
     reading: Reading
-    rates: dict[Target, float] = field(default_factory=dict)
+    rates: dict[ScaleTargetName, float] = field(default_factory=dict)
     """Processed tokens per second between the last two readings."""
 
 
@@ -46,12 +46,12 @@ class TokenBoard:
         }
         return _Gateway(reading, rates)
 
-    def waiting(self, target: Target) -> float | None:
+    def waiting(self, target: ScaleTargetName) -> float | None:
         """Return the waiting tokens of a target; None if no gateway counts its tokens."""
         counts = self._of(target)
         return sum(tokens.waiting for tokens in counts) if counts else None
 
-    def load(self, target: Target, replicas: int) -> EngineLoad | None:
+    def load(self, target: ScaleTargetName, replicas: int) -> EngineLoad | None:
         """Return the load of a target's engines; None without two readings of its tokens.
 
         Args:
@@ -64,7 +64,7 @@ class TokenBoard:
         queued = (tokens.queued for tokens in self._of(target) if tokens.age >= QUEUED_SECONDS)
         return EngineLoad(sum(gateway.rates[target] for gateway in counted), replicas, sum(queued))
 
-    def _of(self, target: Target) -> list[Tokens]:
+    def _of(self, target: ScaleTargetName) -> list[Tokens]:
         return [
             gateway.reading.tokens[target]
             for gateway in self._gateways.values()

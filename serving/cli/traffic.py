@@ -15,7 +15,7 @@ from serving.cli.options import with_target
 from serving.cli.output import tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target
-from serving.cli.weights import Amounts, parse, resolved
+from serving.cli.traffic_weights import Amounts, parse, resolved
 from serving.resources import conditions, kinds
 from serving.resources.traffic_split import DEFAULT_WEIGHT
 

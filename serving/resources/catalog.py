@@ -4,17 +4,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from serving.resources import (
-    autoscaler,
-    capacity_profile,
-    experiment,
-    inference,
-    kinds,
-    model,
-    route,
-    trial,
-)
+from serving.resources import autoscaler, inference, kinds, model, route
 from serving.resources.base import Base, structural
+from serving.resources.tuning import capacity_profile, experiment, experiment_status, trial
 
 
 @dataclass(frozen=True)
@@ -121,7 +113,7 @@ DEFINITIONS: tuple[Definition, ...] = (
         kinds.PROFILING_EXPERIMENT,
         "ProfilingExperiment is a search for the cheapest spec that meets an objective.",
         experiment.ProfilingExperimentSpec,
-        experiment.ProfilingExperimentStatus,
+        experiment_status.ProfilingExperimentStatus,
         (
             PrinterColumn("Phase", ".status.phase"),
             PrinterColumn("Specs", ".status.specs", "integer"),

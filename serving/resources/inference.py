@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from serving.resources.autoscaler import ScalingSpec
 from serving.resources.base import (
     ATOMIC,
     NAME_PATTERN,
@@ -17,6 +16,7 @@ from serving.resources.base import (
     rules,
 )
 from serving.resources.routing import PredictorRouting, Routing
+from serving.resources.scaling import ScalingSpec
 from serving.resources.traffic_split import DEFAULT_WEIGHT, HEAVIEST_WEIGHT
 
 OWN_FRAMEWORKS = ("sklearn", "pytorch", "transformers", "custom")

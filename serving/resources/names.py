@@ -2,6 +2,8 @@
 
 from serving.settings import DEFAULTS
 
+FIELD_MANAGER_PREFIX = "slipway-"
+"""Of the field managers of gateways and activators; their own names follow."""
 SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 """The names of most objects: DNS subdomains by RFC 1123."""
 MAX_SUBDOMAIN = 253

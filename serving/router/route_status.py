@@ -10,10 +10,10 @@ from typing import Any
 from serving import clock, errors
 from serving.kube import EventRecorder, Informer, Key, Kube, Reconciler, Result
 from serving.objects import Object
-from serving.resources import kinds
+from serving.resources import kinds, names
 from serving.resources.leases import NOT_SERVING_ANNOTATION
 from serving.router.plan.service import NOTHING_PROVEN, GatewayService
-from serving.settings import FIELD_MANAGER_PREFIX, Settings
+from serving.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class RouteStatusWriter:
         self._gather_seconds = settings.controllers.gather_seconds
         self._lease_namespace = settings.controllers.lease_namespace
         self._name = settings.gateway.name
-        self._manager = f"{FIELD_MANAGER_PREFIX}gateway-{self._name}"
+        self._manager = f"{names.FIELD_MANAGER_PREFIX}gateway-{self._name}"
         self._address = settings.gateway.address or f"{settings.gateway.host}:{settings.gateway.port}"
         self._entries: dict[Key, dict[str, Any]] = {}
         self._problem = ""

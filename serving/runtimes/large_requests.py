@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from serving import errors
-from serving.runtimes.protocol import InferenceRequest, Tensor
+from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 from serving.runtimes.request_memory import RequestMemory
 
 MANY_VALUES = 8192

@@ -32,12 +32,12 @@ class ModelFiles:
 
     programs: tuple[str, ...]
     """Names of files that are hashed at every load, as they have code; exactly one of them must exist."""
-    weights: tuple[str, ...] = ()
+    model_weights: tuple[str, ...] = ()
     """Names, or patterns of names, of further files, which may be missing."""
 
-    def has_weights(self, path: str) -> bool:
-        """Whether a file of the image is one of `weights`."""
-        return "/" not in path and any(fnmatch.fnmatchcase(path, pattern) for pattern in self.weights)
+    def has_model_weights(self, path: str) -> bool:
+        """Whether a file of the image is one of `model_weights`."""
+        return "/" not in path and any(fnmatch.fnmatchcase(path, pattern) for pattern in self.model_weights)
 
 
 class OpenFile:
@@ -86,12 +86,12 @@ class VerifiedModel:
     """The open files of a verified model, and its manifest."""
 
     program: OpenFile
-    weights: Mapping[str, OpenFile]
+    model_weights: Mapping[str, OpenFile]
     output: output_manifest.OutputManifest
 
     def close(self) -> None:
         """Close all files."""
-        for file in (self.program, *self.weights.values()):
+        for file in (self.program, *self.model_weights.values()):
             file.close()
 
 
@@ -121,7 +121,7 @@ def verify(directory: Path, files_digest: str, model_files: ModelFiles, *, is_se
     output = output_manifest.OutputManifest()
     with contextlib.ExitStack() as opened:
         for path, expected in sorted(digests.items()):
-            is_loaded = path == programs[0] or model_files.has_weights(path)
+            is_loaded = path == programs[0] or model_files.has_model_weights(path)
             is_hashed = path in always_hashed or not is_sealed
             if not (is_loaded or is_hashed):
                 continue

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from serving.images.documents.output_manifest import Input
-from serving.runtimes.protocol import InferenceRequest, Tensor
+from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 
 
 @dataclass(frozen=True)

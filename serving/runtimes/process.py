@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from serving.images.documents.output_manifest import OutputManifest
+    from serving.runtimes.batching.predictions import Predictions
     from serving.runtimes.model import Model
-    from serving.runtimes.predictions import Predictions
     from serving.runtimes.serve import Application
     from serving.runtimes.served_model import ServedModel
 
@@ -50,7 +50,7 @@ PRELOAD = (
     "uvicorn.lifespan.off",
     "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.httptools_impl",
-    "serving.runtimes.app",
+    "serving.runtimes.open_inference.app",
     "serving.runtimes.serve",
 )
 """Modules, besides the framework's, that every runtime has imported once it has answered a request."""
@@ -234,8 +234,8 @@ def tensor_application(
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 imported in `_loaded`
 
     from serving.runtimes import request_memory  # noqa: PLC0415 as above
-    from serving.runtimes.app import InferenceApp  # noqa: PLC0415 as above
     from serving.runtimes.large_requests import LargeRequests  # noqa: PLC0415 as above
+    from serving.runtimes.open_inference.app import InferenceApp  # noqa: PLC0415 as above
 
     with (
         ThreadPoolExecutor(1, "model", threads.raise_openmp, (os.environ,)) as worker,
@@ -257,8 +257,8 @@ def listen(options: Options, backlog: int) -> socket.socket:
 
 
 def _predictions(model: Model, options: Options, settings: RuntimeSettings, worker: Executor) -> Predictions:
-    from serving.runtimes import batches, predictions  # noqa: PLC0415 imported in `_loaded`
-    from serving.runtimes.batch_queue import BatchQueue  # noqa: PLC0415 as above
+    from serving.runtimes.batching import batches, predictions  # noqa: PLC0415 imported in `_loaded`
+    from serving.runtimes.batching.batch_queue import BatchQueue  # noqa: PLC0415 as above
 
     if (options.batch_size or 1) > 1:
         obstacle = batches.obstacle(model.inputs, model.outputs)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from autoscaler.signals.board import Reading
-from autoscaler.signals.exposition import Counts, Target, Tokens
+from autoscaler.signals.exposition import Counts, ScaleTargetName, Tokens
 from autoscaler.signals.pages import Pages, Scrape
 from serving import clock
 
@@ -27,12 +27,12 @@ class FakePages(Pages):
         self.ticks = 0
         self.is_gone = False
         self.repeats = False
-        self.replaced: Mapping[Target, Counts] | None = None
+        self.replaced: Mapping[ScaleTargetName, Counts] | None = None
         self._counts: dict[str, float] = dict.fromkeys(targets, 100.0)
         self._read = clock.monotonic()
         self._last: Reading | None = None
 
-    async def read(self, timed: AbstractSet[Target] = frozenset()) -> Scrape:
+    async def read(self, timed: AbstractSet[ScaleTargetName] = frozenset()) -> Scrape:
         self.ticks += 1
         self.on_read()
         if self.is_gone:
@@ -42,18 +42,20 @@ class FakePages(Pages):
             self._counts[name] = self._counts.get(name, 100.0) + rate * (now - self._read)
         self._read = now
         if not self.repeats or self._last is None:
-            tokens = {Target(NAMESPACE, name): tokens for name, tokens in self.tokens.items()}
+            tokens = {ScaleTargetName(NAMESPACE, name): tokens for name, tokens in self.tokens.items()}
             now_counts = self.replaced or self._now()
             self._last = Reading("local", clock.now().timestamp(), 1.0, now_counts, tokens=tokens)
-        held_requests = {Target(NAMESPACE, name): count for name, count in self.held.items() if count}
+        held_requests = {
+            ScaleTargetName(NAMESPACE, name): count for name, count in self.held.items() if count
+        }
         return Scrape((self._last,), held_requests, frozenset({"local"}))
 
     async def close(self) -> None:
         """Do nothing: no connection is open."""
 
-    def _now(self) -> dict[Target, Counts]:
+    def _now(self) -> dict[ScaleTargetName, Counts]:
         return {
-            Target(NAMESPACE, name): Counts(
+            ScaleTargetName(NAMESPACE, name): Counts(
                 total, total, 0, 0.05 * total, total, self.in_flight.get(name, 0.0)
             )
             for name, total in self._counts.items()

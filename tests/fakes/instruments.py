@@ -15,7 +15,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.formats import quantity
 from serving.resources.formats.cadvisor import ContainerUsage
-from serving.resources.trial import TrialSpec
+from serving.resources.tuning.trial import TrialSpec
 from tests.fakes.kube import FakeKube
 from tuner.load.plan import LoadPlan, LoadRequest
 from tuner.load.windows.samples import Samples

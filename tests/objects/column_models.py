@@ -1,9 +1,9 @@
 """Models of one column of numbers, for the runtimes' protocols."""
 
 from serving.images.documents.output_manifest import Input
-from serving.runtimes.batches import Answer
+from serving.runtimes.batching.batches import Answer
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import InferenceRequest, Tensor
+from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 
 UNLUCKY = 13.0
 

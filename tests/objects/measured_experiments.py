@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from serving.objects import Object
-from serving.resources.experiment import ProfilingExperimentSpec, Setting
+from serving.resources.tuning.experiment import ProfilingExperimentSpec, Setting
 from tuner.objective import objective_value
 from tuner.specs.space import Space
 
@@ -169,7 +169,7 @@ def finished(trials: Sequence[Object], winner: Object | None, **changed: Any) ->
         "completionTime": "2026-11-22T04:25:00Z",
     }
     if winner is not None:
-        from serving.resources.trial import Window
+        from serving.resources.tuning.trial import Window
 
         result = Window.model_validate(winner["status"]["result"])
         value = objective_value(spec.objective, result, winner["spec"]["costPerHour"], 1)

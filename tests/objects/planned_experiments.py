@@ -5,8 +5,9 @@ import math
 from typing import Any
 
 from serving.objects import Object
-from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus
-from serving.resources.trial import TrialSpec, TrialStatus
+from serving.resources.tuning.experiment import ProfilingExperimentSpec
+from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
+from serving.resources.tuning.trial import TrialSpec, TrialStatus
 from tests.objects import experiments
 from tests.objects.experiments import failed
 from tuner.objective import objective_value

@@ -20,6 +20,8 @@ NAMES = sorted(file.name.removesuffix(".Containerfile") for file in FOLDER.glob(
 RUNTIME_NAMES = sorted(image.removeprefix(RUNTIME_IMAGE_PREFIX) for image in RUNTIMES)
 DISTRIBUTIONS = {"google": "protobuf", "sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
 """Distributions with other names than their modules."""
+SHARED = (".", "batching", "grpc", "open_inference")
+"""Folders of `serving/runtimes` that every model server imports."""
 PINNED = re.compile(r"^([a-z0-9-]+)(?:\[[^]]*\])?==([^ ;]+)", re.MULTILINE)
 DIGEST = "@sha256:" + "0" * 64
 
@@ -133,9 +135,9 @@ def imported(folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("name", "folders"),
     [
-        ("sklearn", (".", "grpc", "sklearn")),
-        ("pytorch", (".", "grpc", "torch")),
-        ("transformers", (".", "grpc", "torch", "transformers")),
+        ("sklearn", (*SHARED, "sklearn")),
+        ("pytorch", (*SHARED, "torch")),
+        ("transformers", (*SHARED, "torch", "transformers", "transformers/openai")),
     ],
 )
 def test_a_model_server_has_what_it_imports(name: str, folders: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from serving.cli.config.configuration import load
 from serving.cli.config.schema import Configuration
-from serving.cli.machine import component
+from serving.cli.machine.components import DECLARATIONS
 from serving.data_dir import DataDir
 from serving.resources import kinds
 from tests.rig import api_requests, installation
@@ -86,7 +86,7 @@ def test_a_container_keeps_the_rules_of_the_restricted_profile(container: Contai
 @pytest.mark.parametrize("container", CONTAINERS, ids=ids)
 def test_a_component_has_a_valid_configuration_and_may_write_where_it_must(container: Container) -> None:
     assert container.spec["command"] == ["slipway", "component", container.name]
-    assert container.name in component.MODULES
+    assert container.name in DECLARATIONS
     settings(container)
     volumes = {volume["name"]: volume for volume in container.pod["spec"]["volumes"]}
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in container.spec["volumeMounts"]}

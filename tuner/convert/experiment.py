@@ -13,7 +13,7 @@ from serving.errors import SpaceInvalid, UserError
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.base import NAME_PATTERN
-from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.tuning.experiment import ProfilingExperimentSpec
 from tuner.convert import load, pods
 from tuner.convert.manifest_reader import Note, Notes, integer, items, mapping, plain, shown, text
 from tuner.convert.parameters import Tunables, tunables

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from serving.errors import UserError
 from serving.objects import Object
-from serving.resources.load import RequestTemplate
+from serving.resources.tuning.load import RequestTemplate
 from tuner.convert.manifest_reader import Notes, items, mapping, shown, text
 
 _DRIVES = "is left out: Slipway generates the load of spec.load itself"

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 TOP = "slipway-load"
 """Beside the cgroups of Pods, which would give generators a share of the Pods' processor."""
 _LIMITED = ("memory", "pids")
-_WEIGHT = 100
+_CPU_WEIGHT = 100
 """The weight of one process, in cpu.weight."""
 _REMOVE_SECONDS = 1.0
 """Longest wait for the kernel to empty a cgroup whose processes were killed."""
@@ -55,7 +55,7 @@ def _make(layout: CgroupLayout, root: str, group: str) -> None:
     if root == layout.unified:
         _delegate(top, layout)
         with contextlib.suppress(OSError):  # without the controller, processes compete one by one
-            (top / "cpu.weight").write_text(str(_WEIGHT * len(os.sched_getaffinity(0))))
+            (top / "cpu.weight").write_text(str(_CPU_WEIGHT * len(os.sched_getaffinity(0))))
     for earlier in top.iterdir():
         if earlier.is_dir() and not Path(f"/proc/{earlier.name.partition('-')[0]}").exists():
             with contextlib.suppress(OSError):

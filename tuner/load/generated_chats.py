@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from serving.resources.load import ChatLoad, LengthRange
+from serving.resources.tuning.load import ChatLoad, LengthRange
 from tuner.load.plan import LoadRequest
 
 _CHATS = 256

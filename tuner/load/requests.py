@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from serving.errors import Permanent
-from serving.resources.load import Load, RequestTemplate
+from serving.resources.tuning.load import Load, RequestTemplate
 from tuner.load.generated_bodies import bodies
 from tuner.load.generated_chats import chats
 from tuner.load.plan import LoadPlan, LoadRequest

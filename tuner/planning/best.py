@@ -3,7 +3,7 @@
 import math
 
 from serving.objects import Object
-from serving.resources.experiment import Alternative, Recommendation
+from serving.resources.tuning.experiment_status import Alternative, Recommendation
 from tuner import intervals
 from tuner.planning.snapshot import ExperimentSnapshot
 from tuner.search.decision import Decision

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.objects import Object
-from serving.resources.experiment import Setting
 from serving.resources.formats import duration, quantity
+from serving.resources.tuning.experiment import Setting
 from tuner.planning.snapshot import ExperimentSnapshot, SpecPoint
 from tuner.search.problem import Budget
 from tuner.trial_record import TrialRecord

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from serving.objects import Object
-from serving.resources.experiment import Objective
-from serving.resources.trial import FINISHED
+from serving.resources.tuning.experiment import Objective
+from serving.resources.tuning.trial import FINISHED
 
 
 def candidates(experiment: Object, others: Iterable[Object], most: int) -> list[Object]:

@@ -11,8 +11,12 @@ from collections.abc import Sequence
 
 from serving.objects import Object
 from serving.resources.conditions import Condition, Status
-from serving.resources.experiment import PriorExperiment, ProfilingExperimentStatus, Recommendation
-from serving.resources.trial import FINISHED
+from serving.resources.tuning.experiment_status import (
+    PriorExperiment,
+    ProfilingExperimentStatus,
+    Recommendation,
+)
+from serving.resources.tuning.trial import FINISHED
 from tuner.planning import best, budget, status_messages, status_report, trial_objects
 from tuner.planning.budget import PlannedTrial
 from tuner.planning.exchange import ExperimentPlan

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.objects import Object
-from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus, Setting
+from serving.resources.tuning.experiment import ProfilingExperimentSpec, Setting
+from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
 from tuner.settings import TunerSettings
 from tuner.specs.rendering import Rendering
 from tuner.specs.space import Space

@@ -2,8 +2,8 @@
 
 import math
 
-from serving.resources.experiment import Recommendation
-from serving.resources.trial import Estimate
+from serving.resources.tuning.experiment_status import Recommendation
+from serving.resources.tuning.trial import Estimate
 from tuner import notation, settled
 from tuner.constraints import bound_of
 from tuner.observation import CAUSES

@@ -14,13 +14,13 @@ from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
 from serving.resources.events import EventToEmit
-from serving.resources.experiment import (
+from serving.resources.tuning.experiment_status import (
     PriorExperiment,
     ProfilingExperimentStatus,
     Recommendation,
     TrialCounts,
 )
-from serving.resources.trial import FINISHED, TrialStatus
+from serving.resources.tuning.trial import FINISHED, TrialStatus
 from tuner.planning.snapshot import Phase
 
 _EARLY = ("CannotBeatBest", "BreaksConstraint")

@@ -6,8 +6,8 @@ Their names follow from the experiment: creating one twice creates one.
 from serving.objects import Object
 from serving.planning.inference.revision import NAME_LIMIT, hash8
 from serving.resources import kinds, names
-from serving.resources.capacity_profile import CapacityPoint, CapacityProfileSpec
-from serving.resources.trial import TrialSpec, Window
+from serving.resources.tuning.capacity_profile import CapacityPoint, CapacityProfileSpec
+from serving.resources.tuning.trial import TrialSpec, Window
 from tuner.load.level_search import results
 from tuner.planning import best, budget
 from tuner.planning.budget import PlannedTrial

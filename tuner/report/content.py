@@ -6,7 +6,7 @@ from typing import Any
 
 from serving.objects import Object
 from serving.resources.formats import duration
-from serving.resources.load import Load
+from serving.resources.tuning.load import Load
 from tuner.report import (
     cautions,
     convergence,

@@ -9,13 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.objects import Object
-from serving.resources.experiment import (
-    Constraint,
-    ProfilingExperimentSpec,
-    ProfilingExperimentStatus,
-    Setting,
-)
-from serving.resources.trial import Estimate, Window
+from serving.resources.tuning.experiment import Constraint, ProfilingExperimentSpec, Setting
+from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
+from serving.resources.tuning.trial import Estimate, Window
 from tuner import intervals, trial_record
 from tuner.constraints import bound_of, measured_value
 from tuner.report.schema import Bound, Check, Choice, Comparison

@@ -6,7 +6,7 @@ The search has made the recommendation, which is in the experiment's status; thi
 import math
 from collections.abc import Mapping
 
-from serving.resources.experiment import Recommendation
+from serving.resources.tuning.experiment_status import Recommendation
 from tuner import settled
 from tuner.observation import CAUSES, SILENT
 from tuner.report import evidence as ev

@@ -1,6 +1,6 @@
 """The curve of latency over load in the last trial of each spec of the answer, from its load model. Pure."""
 
-from serving.resources.trial import LatencyAt, Window
+from serving.resources.tuning.trial import LatencyAt, Window
 from tuner.load.level_search import results
 from tuner.load.level_search.load_model import Metric
 from tuner.load.level_search.verdicts import level_verdicts

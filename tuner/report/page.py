@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from serving.pages import documents, figures
 from serving.pages.plots import Plot
-from serving.resources.experiment import Setting
-from serving.resources.trial import LatencyAt
+from serving.resources.tuning.experiment import Setting
+from serving.resources.tuning.trial import LatencyAt
 from tuner import notation
 from tuner.report.plots import history, load_curve, pareto, roles, surfaces, thresholds
 from tuner.report.schema import Report, TrialRow

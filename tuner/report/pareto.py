@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from serving.resources.experiment import Constraint
-from serving.resources.trial import Estimate
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.trial import Estimate
 from tuner.constraints import measured_value
 from tuner.report.evidence import Evidence
 from tuner.report.schema import Front, Point

@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from serving.resources.base import Base
-from serving.resources.experiment import Category, Probability, Rule, Setting
-from serving.resources.trial import Estimate, LatencyAt, Reason, Window
+from serving.resources.tuning.experiment import Category, Setting
+from serving.resources.tuning.experiment_status import Probability, Rule
+from serving.resources.tuning.trial import Estimate, LatencyAt, Reason, Window
 from tuner.settled import Doubt
 from tuner.trial_record import Meets
 

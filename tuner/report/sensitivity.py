@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.resources.inference import Resources
-from serving.resources.trial import Estimate
+from serving.resources.tuning.trial import Estimate
 from tuner.constraints import measured_value
 from tuner.load.level_search import results
 from tuner.load.level_search.state import LoadPoint

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serving.resources.experiment import Rule
+from serving.resources.tuning.experiment_status import Rule
 
 Learned = tuple[tuple[str, float], ...]
 """Earlier experiments with their weights in the model; 0 for one with too few trials or a misleading

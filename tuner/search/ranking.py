@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from serving.resources.experiment import Rule
+from serving.resources.tuning.experiment_status import Rule
 from tuner.search.decision import Alternative
 from tuner.search.posterior import Prediction
 from tuner.search.problem import Floats, Observation

@@ -142,9 +142,9 @@ class SearchStep:
         if self.prior is not None:
             # If the best specs of earlier experiments do not boot, find a spec that does.
             promise = (
-                transfer.chances(self.prior, self._model.p_boots)
+                transfer.log_feasibility(self.prior, self._model.p_boots)
                 if self.observations
-                else transfer.hopes(self.prior)
+                else transfer.log_merits(self.prior)
             )
             order = self._open[np.argsort(-promise[self._open], kind="stable")]
         else:

@@ -1,4 +1,4 @@
-"""Transfer from earlier experiments of similar services, and the trust in them as trials come in.
+"""Transfer from earlier experiments of similar services, and the trust in them after each trial.
 
 Each earlier experiment is a Gaussian process over its own trials that predicts this space's specs. The
 weighted average of these predictions is the prior mean of the search's own process; their spread is how far
@@ -36,7 +36,7 @@ class EarlierModel:
     margins: Mapping[int, Floats]
     """Log of the constrained value, not divided by a bound, for each shared constraint of this problem."""
     boots: Floats
-    """From -1 (never) to 1 (always)."""
+    """Whether a replica of the spec starts: from -1 (never) to 1 (always)."""
 
 
 def earlier_models(problem: Problem, earlier: Sequence[Earlier]) -> tuple[EarlierModel, ...]:
@@ -105,13 +105,13 @@ def weigh(
     rows = np.array([seen.index for seen in running], dtype=np.int64)
     values = np.array([seen.log_objective for seen in running], dtype=np.float64)
     shares = _shares(models, rows, values, settings)
-    together: Floats = np.sum([w * model.objective for w, model in zip(shares, models, strict=True)], axis=0)
+    average: Floats = np.sum([w * model.objective for w, model in zip(shares, models, strict=True)], axis=0)
     trust = 1.0
     if len(running) >= settings.doubt_from:
-        trust = float(np.clip(_agreement(together[rows], values) / settings.doubt_below, 0.0, 1.0))
+        trust = float(np.clip(_agreement(average[rows], values) / settings.doubt_below, 0.0, 1.0))
     if trust <= 0:
         return None
-    return _together(problem, models, trust * shares, shares)
+    return _prior(problem, models, trust * shares, shares)
 
 
 def _shares(
@@ -131,9 +131,17 @@ def _agreement(predicted: Floats, measured: Floats) -> float:
     return 0.0 if np.isnan(tau) else tau
 
 
-def _together(
+def _prior(
     problem: Problem, models: Sequence[EarlierModel], weights: Floats, shares: Floats
 ) -> TransferPrior:
+    """Return the average of the models' predictions as a prior.
+
+    Args:
+        problem: of the search.
+        models: of the earlier experiments.
+        weights: of the models' objectives; their sum is the trust in them all, 1 at most.
+        shares: of the models' margins and starts; their sum is 1.
+    """
     objectives = np.array([model.objective for model in models])
     margins, spreads = [], []
     for k, bound in enumerate(problem.log_bounds):
@@ -170,12 +178,12 @@ def learn(
     return weigh(problem, earlier_models(problem, earlier), observations, settings)
 
 
-def hopes(prior: TransferPrior) -> Floats:
+def log_merits(prior: TransferPrior) -> Floats:
     """Return the expected log objective of each spec plus the log probability that it is feasible."""
-    return prior.objective + chances(prior, (prior.boots + 1) / 2)
+    return prior.objective + log_feasibility(prior, (prior.boots + 1) / 2)
 
 
-def chances(prior: TransferPrior, p_boots: Floats) -> Floats:
+def log_feasibility(prior: TransferPrior, p_boots: Floats) -> Floats:
     """Return the log probability that each spec boots, by `p_boots`, and meets its constraints."""
     total: Floats = np.log(np.maximum(p_boots, 1e-6))
     for margin in prior.margins:

@@ -11,9 +11,9 @@ from serving.errors import Permanent
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.inference.revision import CONTAINER
 from serving.resources import names
-from serving.resources.experiment import Prices, ProfilingExperimentSpec
 from serving.resources.formats import quantity
 from serving.resources.inference import Gpu, Resources
+from serving.resources.tuning.experiment import Prices, ProfilingExperimentSpec
 from tuner.specs.space import Space
 
 Number = float | NDArray[np.float64]

@@ -19,8 +19,8 @@ from serving.planning.inference import revision
 from serving.planning.models.version import blocked
 from serving.resources import engine, names
 from serving.resources.engine import Engine
-from serving.resources.experiment import Prices, Setting, TuningTarget
 from serving.resources.inference import InferenceSpec, Predictor, PredictorTemplate, Resources
+from serving.resources.tuning.experiment import Prices, Setting, TuningTarget
 from serving.settings import DEFAULTS, RuntimeImageSettings
 from tuner.specs import prices as costing
 from tuner.specs.space import Space, flag

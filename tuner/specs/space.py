@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from serving.errors import SpaceInvalid
 from serving.resources import names
-from serving.resources.experiment import Category, Parameter, ProfilingExperimentSpec, Setting
+from serving.resources.tuning.experiment import Category, Parameter, ProfilingExperimentSpec, Setting
 from tuner.specs import values
 from tuner.specs.values import POINTS, Value
 

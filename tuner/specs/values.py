@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from serving.errors import SpaceInvalid
-from serving.resources.experiment import FeasibleSpace
 from serving.resources.formats import duration, quantity
+from serving.resources.tuning.experiment import FeasibleSpace
 
 POINTS = 100_000
 """Most specs of a space: a search can score this number between two trials."""

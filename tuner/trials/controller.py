@@ -17,7 +17,7 @@ from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, 
 from serving.objects import Object, is_deleting
 from serving.planning.models.version import blocked
 from serving.resources import kinds
-from serving.resources.trial import FINISHED, TrialStatus
+from serving.resources.tuning.trial import FINISHED, TrialStatus
 from serving.settings import ControllerSettings
 from serving.system.isolation.user_ids import UserIds
 from tuner.settings import DEFAULTS, TrialSettings, TunerSettings

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.resources import names
-from serving.resources.trial import Window
+from serving.resources.tuning.trial import Window
 
 _SLACK = 1.02
 """Tolerance: a CUDA context's own memory is rounded."""

@@ -11,8 +11,8 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerUsage
-from serving.resources.load import KeyOf
-from serving.resources.trial import TrialSpec, TrialStatus
+from serving.resources.tuning.load import KeyOf
+from serving.resources.tuning.trial import TrialSpec, TrialStatus
 from serving.system.isolation.user_ids import UserIds
 from serving.system.network import http_reading
 from tuner.load import requests

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from serving.objects import Object, is_deleting
 from serving.resources import conditions, names
-from serving.resources.trial import Reason
+from serving.resources.tuning.trial import Reason
 
 _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
 """The machine was restarted, so that the container's end is unknown, or the node was shut down."""

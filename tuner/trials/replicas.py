@@ -6,7 +6,7 @@ from serving import errors
 from serving.kube import Key, Kube, Watches
 from serving.objects import Object
 from serving.resources import kinds, names
-from serving.resources.trial import TrialSpec
+from serving.resources.tuning.trial import TrialSpec
 from tuner.settings import TrialSettings
 from tuner.trials import replica_state, trial_deployment
 from tuner.trials.cores import Cores

@@ -16,7 +16,7 @@ from serving import clock, errors
 from serving.objects import Object
 from serving.resources.formats import duration
 from serving.resources.formats.cadvisor import ContainerUsage
-from serving.resources.trial import Reason, TrialSpec, TrialStatus, Usage, Window
+from serving.resources.tuning.trial import Reason, TrialSpec, TrialStatus, Usage, Window
 from tuner.load.level_search import highest_load
 from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.plan import LoadPlan

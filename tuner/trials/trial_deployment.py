@@ -6,7 +6,7 @@ from decimal import Decimal
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.formats import quantity
-from serving.resources.trial import TrialSpec, Window
+from serving.resources.tuning.trial import TrialSpec, Window
 from tuner.trials import gpu_notes
 from tuner.trials.cores import Cores, limit_of
 

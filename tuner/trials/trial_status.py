@@ -8,7 +8,7 @@ from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.base import ConditionStatus, in_six_digits
 from serving.resources.conditions import Condition
-from serving.resources.trial import FINISHED, Reason, TrialStatus, Window
+from serving.resources.tuning.trial import FINISHED, Reason, TrialStatus, Window
 
 Report = Callable[[Object, TrialStatus], Awaitable[None]]
 """Writes a trial's status, and retries until that succeeds."""

@@ -11,7 +11,7 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.resources.formats import cadvisor
 from serving.resources.formats.cadvisor import ContainerUsage
-from serving.resources.trial import Usage
+from serving.resources.tuning.trial import Usage
 
 NODES = "/api/v1/nodes"
 

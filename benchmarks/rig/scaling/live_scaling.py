@@ -15,7 +15,7 @@ import orjson
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation, Replicas
 from autoscaler.signals.board import Board
-from autoscaler.signals.exposition import Target
+from autoscaler.signals.exposition import ScaleTargetName
 from autoscaler.signals.pages import Pages
 from autoscaler.simulate.policy import Policy
 from autoscaler.starts import is_ready as takes_requests
@@ -238,10 +238,10 @@ class ScalingWorld:
         await self._kube.delete(kinds.INFERENCE, "default", name)
         await self.until_zero(name)
 
-    async def target(self, name: str) -> Target:
+    async def target(self, name: str) -> ScaleTargetName:
         """Return the Deployment of an Inference's only predictor."""
         autoscaler = await self._kube.get(kinds.AUTOSCALER, "default", f"{name}-{ARM}")
-        return Target("default", autoscaler["spec"]["scaleTargetRef"]["name"])
+        return ScaleTargetName("default", autoscaler["spec"]["scaleTargetRef"]["name"])
 
     @asynccontextmanager
     async def watched(self, name: str) -> AsyncIterator[Lives]:
@@ -289,7 +289,9 @@ class ScalingWorld:
         async with _beside(self._drive(await self.target(name), policy, decisions)):
             yield decisions
 
-    async def _drive(self, target: Target, policy: Policy, decisions: list[tuple[float, Decision]]) -> None:
+    async def _drive(
+        self, target: ScaleTargetName, policy: Policy, decisions: list[tuple[float, Decision]]
+    ) -> None:
         gateways: dict[str, leases.GatewayPages] = {}
         board, pages = Board(), Pages(lambda: gateways)
         try:
@@ -311,7 +313,7 @@ class ScalingWorld:
         finally:
             await pages.close()
 
-    async def _scale(self, target: Target, count: int) -> None:
+    async def _scale(self, target: ScaleTargetName, count: int) -> None:
         patch = {"spec": {"replicas": count}}
         with suppress(errors.Conflict, errors.Unavailable):  # at the next interval
             await self._kube.patch(

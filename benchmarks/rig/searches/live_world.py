@@ -12,8 +12,8 @@ from serving.cli.demo.stack import Stack
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.experiment import ProfilingExperimentSpec, Setting
-from serving.resources.trial import FINISHED, TrialSpec, TrialStatus
+from serving.resources.tuning.experiment import ProfilingExperimentSpec, Setting
+from serving.resources.tuning.trial import FINISHED, TrialSpec, TrialStatus
 from tuner import trial_record
 from tuner.load.level_search import results
 from tuner.search.problem import Observation

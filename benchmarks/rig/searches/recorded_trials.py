@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from serving.resources.experiment import Constraint, Setting
-from serving.resources.load import Load
-from serving.resources.trial import Estimate, LatencyAt, TrialStatus
-from serving.resources.trial import Window as Measured
+from serving.resources.tuning.experiment import Constraint, Setting
+from serving.resources.tuning.load import Load
+from serving.resources.tuning.trial import Estimate, LatencyAt, TrialStatus
+from serving.resources.tuning.trial import Window as Measured
 
 DATA = Path(__file__).parents[2] / "data"
 BEFORE = DATA / "trial_windows.csv.gz"

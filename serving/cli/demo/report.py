@@ -84,9 +84,9 @@ def arms(
 def percentile(values: Sequence[float], quantile: float) -> float:
     """Return the nearest-rank percentile."""
     ordered = sorted(values)
-    return ordered[
-        min(len(ordered) - 1, max(0, -(-int(quantile * 1_000_000) * len(ordered) // 1_000_000) - 1))
-    ]
+    # In whole millionths, as the float 0.07 x 100 is above 7.
+    rank = -(-int(quantile * 1_000_000) * len(ordered) // 1_000_000)
+    return ordered[min(max(rank, 1), len(ordered)) - 1]
 
 
 def failures(rows: Sequence[RequestResult]) -> list[str]:

@@ -24,6 +24,7 @@ from serving import errors
 from serving.cli.config import snapshot
 from serving.cli.config.schema import Configuration
 from serving.cli.machine import health, logfile
+from serving.cli.machine.components import DECLARATIONS, Component
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness
 from serving.embedded.supervisor.restart_policy import GIVES_UP
@@ -36,28 +37,6 @@ from serving.system.readiness import Readiness
 log = logging.getLogger(__name__)
 
 Run = Callable[[DataDir, Settings], Awaitable[None]]
-
-MODULES = {
-    "api": "serving.embedded.apiserver.server",
-    "node": "serving.embedded.kubelet.agent",
-    "controllers": "serving.controllers.run",
-    "gateway": "serving.router.gateway",
-    "activator": "serving.router.activator.process",
-}
-"""Each has `async def run(data_dir, settings)`, which runs until cancelled. That of the controllers also
-takes their readiness and the controllers of other packages."""
-
-IN_PODS = ("activator", "controllers", "gateway")
-"""Components that run in the Pods of a cluster, where a kubelet asks for their health."""
-
-DRAINED = ("activator", "gateway")
-"""Those with requests in flight, which a Pod must not end with. Each has `async def run_in_pod(data_dir,
-settings, readiness, stopping)`, which runs until its requests have ended after the event."""
-
-AUTOSCALER = "autoscaler.controller"
-TUNER = ("tuner.controller", "tuner.trials.controller")
-"""The controllers of the other packages join `serving.controllers.run` here, as packages meet only in the API
-and at this edge."""
 
 COLLECT_AFTER = (50_000, 50, 100)
 """Thresholds of the cycle collector. Components hold much JSON (objects, caches) without cycles; with
@@ -73,6 +52,7 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
     `kept` are the descriptors of the sockets of its predecessor.
     """
     options = _options(arguments)
+    component = DECLARATIONS[options.name]
     data_dir = DataDir(Path(options.data_dir).absolute())
     try:
         configuration = _configuration(data_dir, options.config)
@@ -86,12 +66,12 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
     if locks.try_lock(data_dir.run / f"{options.name}.lock") is None:
         log.info("another process runs %s of %s", options.name, data_dir.root)
         return ALREADY_RUNS
-    me = processes.own_identity()
+    identity = processes.own_identity()
     ports = {"apiPort": configuration.api.port, "gatewayPort": configuration.gateway.port}
-    is_drained = options.health_port is not None and options.name in DRAINED
-    stopping = asyncio.Event() if is_drained else None
+    is_in_pod = options.health_port is not None
+    stopping = asyncio.Event() if is_in_pod and component.drains else None
     readiness = Readiness()
-    run_files.write(data_dir.identity(options.name), processes.encoded(me, **ports))
+    run_files.write(data_dir.identity(options.name), processes.encoded(identity, **ports))
     failure: BaseException | None = None
     lost: BaseException | None = None
     try:
@@ -99,7 +79,7 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
             contextlib.closing(KeptSockets(kept)) as passed,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            run = _load(options.name, configuration, passed, readiness, stopping)
+            run = _load(component, configuration, passed, readiness, stopping)
             supervised = liveness.answering(data_dir.liveness(options.name), passed.to_pass)
             answering = _answering(supervised, readiness, configuration.pages.host, options.health_port)
             runner.run(_until_stopped(run(data_dir, configuration), answering, stopping))
@@ -123,7 +103,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="slipway component")
-    parser.add_argument("name", choices=sorted(MODULES))
+    parser.add_argument("name", choices=sorted(DECLARATIONS))
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--config", type=Path, help="the configuration file; none: that of the running `up`")
     parser.add_argument(
@@ -135,8 +115,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     if options.health_port is not None:
-        if options.name not in IN_PODS:
-            parser.error(f"--health-port: {options.name} runs in no Pod, only {', '.join(IN_PODS)}")
+        if not DECLARATIONS[options.name].runs_in_pods:
+            in_pods = sorted(name for name, component in DECLARATIONS.items() if component.runs_in_pods)
+            parser.error(f"--health-port: {options.name} runs in no Pod, only {', '.join(in_pods)}")
         if not 0 < options.health_port < 65_536:
             parser.error("--health-port: must be a port from 1 to 65535")
     return options
@@ -152,38 +133,24 @@ def _configuration(data_dir: DataDir, file: Path | None) -> Configuration:
     return load(data_dir, file).configuration
 
 
-def modules(name: str) -> tuple[str, ...]:
-    """Return the modules that a component imports."""
-    return (MODULES[name], *((AUTOSCALER, *TUNER) if name == "controllers" else ()))
-
-
 def _load(
-    name: str,
+    component: Component,
     configuration: Configuration,
     kept: KeptSockets,
     readiness: Readiness,
     stopping: asyncio.Event | None,
 ) -> Run:
     """Return the work of a component; with `stopping` it drains and ends after this event."""
-    module = importlib.import_module(MODULES[name])
-    if name == "node":
-        return partial(module.run, kept=kept)
-    if name != "controllers":
-        if stopping is None:
-            run: Run = module.run
-            return run
+    module = importlib.import_module(component.module)
+    if stopping is not None:
         return lambda data_dir, settings: module.run_in_pod(data_dir, settings, readiness, stopping)
-    autoscaler = importlib.import_module(AUTOSCALER)
-    experiments, trials = (importlib.import_module(name) for name in TUNER)
-    images = configuration.runtime_images
-    return lambda data_dir, settings: module.run(
-        data_dir,
-        settings,
-        readiness,
-        partial(autoscaler.prepared, scaling=configuration.autoscaler, host=configuration.pages.host),
-        partial(experiments.prepared, settings=configuration.tuner, images=images),
-        partial(trials.prepared, settings=configuration.tuner),
-    )
+    arguments: list[object] = [readiness] if component.takes_readiness else []
+    arguments += [
+        partial(importlib.import_module(controller.module).prepared, **controller.options(configuration))
+        for controller in component.joined
+    ]
+    named = {"kept": kept} if component.takes_kept_sockets else {}
+    return lambda data_dir, settings: module.run(data_dir, settings, *arguments, **named)
 
 
 async def _as_task(work: Awaitable[None]) -> None:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from serving.cli.machine import component
+from serving.cli.machine.components import DECLARATIONS
 from serving.system import processes
 from serving.system.network import kept_sockets
 
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
 def _import(name: str) -> None:
     """Import a component. One that cannot be imported says so in its own log, when it runs."""
     with contextlib.suppress(Exception):
-        for module in component.modules(name):
+        for module in DECLARATIONS[name].modules:
             importlib.import_module(module)
     gc.freeze()  # a collection writes to the pages of modules, which components would then no longer share
 

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,17 +88,15 @@ def logs(
                 f"{name} has {len(pods)} Pods, and -f follows at most {max_log_requests}: "
                 "choose an arm with --predictor, a Pod with pod/NAME, or raise --max-log-requests"
             )
-        prefixes = [f"[{pod['metadata']['name']}] " if len(pods) > 1 else "" for pod in pods]
-        parts = list(zip(pods, prefixes, strict=True))
-        if follow:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_print(kube, pod, query, prefix)) for pod, prefix in parts]
-            problems = [task.result() for task in tasks]
-        else:
-            problems = [await _print(kube, pod, query, prefix) for pod, prefix in parts]
-        if reasons := [problem for problem in problems if problem]:
-            raise errors.UserError("\n".join(reasons))
+        problems = await _print_all(kube, pods, query, at_once=follow)
+        if problems:
+            raise errors.UserError("\n".join(problems))
 
+    _run(target, work)
+
+
+def _run(target: Target, work: Callable[["Kube"], Awaitable[None]]) -> None:
+    """Run `work`; of several errors of its tasks, raise the first."""
     failed: Exception | None = None
     try:
         with_kube(target.kubeconfig, work, pool=UNLIMITED)
@@ -136,6 +134,21 @@ def _without_pods(name: str, owner: Object) -> str:
     if failed.get("status") != "True":
         return message
     return f"{message}\nIt failed: {failed.get('reason')}: {failed.get('message')}"
+
+
+async def _print_all(
+    kube: "Kube", pods: Sequence[Object], query: dict[str, str], *, at_once: bool
+) -> list[str]:
+    """Print the logs of Pods, at once or one after another; return why Pods have none."""
+    prefixes = [f"[{pod['metadata']['name']}] " if len(pods) > 1 else "" for pod in pods]
+    parts = list(zip(pods, prefixes, strict=True))
+    if at_once:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_print(kube, pod, query, prefix)) for pod, prefix in parts]
+        problems = [task.result() for task in tasks]
+    else:
+        problems = [await _print(kube, pod, query, prefix) for pod, prefix in parts]
+    return [problem for problem in problems if problem]
 
 
 async def _print(kube: "Kube", pod: Object, query: dict[str, str], prefix: str) -> str:

@@ -11,8 +11,8 @@ from serving.cli.tune import summary
 from serving.objects import Object
 from serving.planning.inference import revision
 from serving.resources import kinds
-from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting
 from serving.resources.inference import Predictor
+from serving.resources.tuning.experiment import Prices, ProfilingExperimentSpec, Setting
 from tuner.settled import Doubt
 from tuner.specs import prices, rendering
 from tuner.specs.rendering import TunedTarget

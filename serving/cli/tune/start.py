@@ -14,7 +14,7 @@ from serving.cli.target import Target
 from serving.cli.tune import status
 from serving.pages import figures
 from serving.resources import kinds
-from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.tuning.experiment import ProfilingExperimentSpec
 from tuner.specs.space import Space
 
 if TYPE_CHECKING:

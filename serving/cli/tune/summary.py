@@ -9,9 +9,9 @@ from serving.cli.output import tables
 from serving.objects import Object
 from serving.pages import figures
 from serving.resources import conditions
-from serving.resources.experiment import Constraint, Objective, Setting
 from serving.resources.formats import ages
-from serving.resources.trial import FINISHED, Estimate
+from serving.resources.tuning.experiment import Constraint, Objective, Setting
+from serving.resources.tuning.trial import FINISHED, Estimate
 from tuner import notation, settled
 from tuner.constraints import bound_of
 from tuner.report.text import measure, phrases

@@ -34,9 +34,10 @@ it: with the second variable it answers from the first, and the driver is not as
 IDENTITY_SECONDS = 10.0
 """Longest wait for a zygote to record its identity, which it does before its imports."""
 POLL_SECONDS = 0.01
+"""Between checks for this record."""
 
 
-def python(function: str) -> list[str]:
+def shim_command(function: str) -> list[str]:
     """Return the command that calls a function of `container/shim.py` in a bare interpreter."""
     return [sys.executable, "-I", "-S", "-c", _CALL.format(function), _ROOT]
 
@@ -57,7 +58,7 @@ def spawn_shim(
     """Start a shim in a new session, and send the specification to it.
 
     Args:
-        errors_path: file for what the shim itself writes to its standard error.
+        errors_path: file for the standard error of the shim itself.
         specification: of the container.
         listeners: sockets for the container; the caller closes them.
         isolated: make the shim the first process of a new PID namespace; needs root.
@@ -72,7 +73,7 @@ def spawn_shim(
             open(errors_path, "wb") as errors_file,  # noqa: PTH123 for its descriptor
             namespaces.NewPidNamespace() if isolated else contextlib.nullcontext(),
         ):
-            pid = _spawn(python("main"), shim_end.fileno(), errors_file.fileno(), {"PATH": os.defpath})
+            pid = _spawn(shim_command("main"), shim_end.fileno(), errors_file.fileno(), {"PATH": os.defpath})
     except OSError:
         connection.close()
         raise

@@ -16,6 +16,7 @@ from serving.resources import kinds
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
+"""Between attempts at deletions that failed: the API server restarts within a second."""
 
 
 def surplus(pods: Iterable[Object], kept: int) -> list[Object]:
@@ -27,7 +28,7 @@ def surplus(pods: Iterable[Object], kept: int) -> list[Object]:
 
 
 class FinishedPodCollector:
-    """Deletes surplus Pods whenever a Pod finishes; make it before the informer runs."""
+    """Deletes surplus Pods whenever a Pod finishes; it must exist before the informer runs."""
 
     def __init__(self, kube: Kube, informer: Informer, kept: int) -> None:
         self._kube, self._informer, self._kept = kube, informer, kept
@@ -49,7 +50,12 @@ class FinishedPodCollector:
                 try:
                     await self._kube.delete(kinds.POD, meta["namespace"], meta["name"], uid=meta["uid"])
                 except (errors.Unavailable, errors.ApiError) as error:
-                    log.info("finished pod %s/%s stays for now: %s", meta["namespace"], meta["name"], error)
+                    log.info(
+                        "the finished Pod %s/%s was not deleted, retrying: %s",
+                        meta["namespace"],
+                        meta["name"],
+                        error,
+                    )
                     self._changed.set()
             if self._changed.is_set():
                 await asyncio.sleep(RETRY_SECONDS)

@@ -70,9 +70,7 @@ def capture(
         errors.Temporary: `OutputStillChanging`, `DiskFull`.
     """
     with source.open_directory(path, within, reader=reader, apart=apart) as root, store.staging() as staging:
-        stamps = source.walk(root, reader)
-        if not set(stamps) - {names.MANIFEST_FILE}:
-            raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
+        stamps = _walk(path, root, reader)
         disk.require_room(staging.path, sum(stamp.size for stamp in stamps.values()))
         output = _read_manifest(root, stamps, framework)
         plan = layers.plan(layers.LayerEntry(name, stamp.size) for name, stamp in stamps.items())
@@ -83,12 +81,11 @@ def capture(
         staging.add(blob)
         documents = oci.documents([*built, listing], output)
         digest = staging.add(documents.image)
-        image = f"{repository}@{digest}"
         modelpack, lineage_digest = _stage_documents(staging, documents, repository, lineage)
         store.commit(staging, digest, files)
     return Built(
         digest=digest,
-        image=image,
+        image=f"{repository}@{digest}",
         size=sum(file.size for file in files),
         files=files,
         files_digest=listing.file_list,
@@ -98,6 +95,19 @@ def capture(
         modelpack=modelpack,
         lineage=lineage_digest,
     )
+
+
+def _walk(path: Path, root: int, reader: int | None) -> dict[str, disk.FileStamp]:
+    """Return the stamps of the files below the opened directory, of which there is at least one.
+
+    Raises:
+        errors.Permanent: `EmptyOutput`, and the reasons of `source.walk`.
+        errors.Temporary: `OutputStillChanging`.
+    """
+    stamps = source.walk(root, reader)
+    if not set(stamps) - {names.MANIFEST_FILE}:
+        raise errors.Permanent("EmptyOutput", f"{path}: no files were written there")
+    return stamps
 
 
 def _read_manifest(

@@ -15,10 +15,10 @@ from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.gpu.share import RenderedShare
 from serving.planning.models import version
-from serving.resources import names
+from serving.resources import kinds, names
 from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
-from serving.settings import DEFAULTS, GROUP, RuntimeImageSettings
+from serving.settings import DEFAULTS, RuntimeImageSettings
 
 NAME_LIMIT = 63
 """Length of a DNS label: the name of a Service, the value of a label."""
@@ -161,7 +161,7 @@ def _model_volume(model_version: Mapping[str, Any]) -> Object:
 
 def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str]:
     for name in template.metadata.labels:
-        if name.startswith(f"{GROUP}/"):
+        if name.startswith(f"{kinds.GROUP}/"):
             raise errors.Permanent(
                 "TemplateInvalid",
                 f"spec.predictors[name={predictor!r}].template.metadata.labels: {name!r} is Slipway's own",

@@ -12,7 +12,7 @@ from typing import Any
 from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Result
 from serving.resources import kinds, names
-from serving.settings import FIELD_MANAGER_PREFIX, Settings
+from serving.settings import Settings
 
 _REPORT_SECONDS = 1.0
 """Between reports of the number of waiting requests; the first and the last are reported at once."""
@@ -47,7 +47,7 @@ class DemandReporter:
         self._kube = kube
         self._read = read
         self._reporter = f"{names.ACTIVATOR_REPORTER}{settings.gateway.name}"
-        self._manager = f"{FIELD_MANAGER_PREFIX}{self._reporter}"
+        self._manager = f"{names.FIELD_MANAGER_PREFIX}{self._reporter}"
         self._reported: dict[Key, WaitingRequests] = {}
         self._loop = Reconciler(
             "demand",

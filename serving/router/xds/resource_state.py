@@ -15,9 +15,8 @@ class ResourceState(Generic[V]):
         self.awaiting_answer = False
         self._in_flight: dict[str, V | None] = {}
         self._uncertain: set[str] = set()
-        """Resources that Envoy may lack: of a rejected response, of which it may have accepted some, and
-        those in
-    doubt."""
+        """Resources that Envoy may lack: those of a rejected response, some of which it may have accepted,
+        and those that `doubt` names."""
         self._dirty: set[str] = set()
         """Resources that may differ from the target; all others do not."""
 

@@ -7,11 +7,11 @@ The rules for tensors are those of `protocol`. Tensors are typed contents, or ra
 from collections.abc import Mapping
 from typing import Any
 
-from serving.runtimes import protocol, tensors
-from serving.runtimes.batches import Answer
+from serving.runtimes.batching.batches import Answer
 from serving.runtimes.grpc import messages_pb2 as messages
-from serving.runtimes.protocol import InferenceRequest
-from serving.runtimes.tensors import Array, bad
+from serving.runtimes.open_inference import protocol, tensors
+from serving.runtimes.open_inference.protocol import InferenceRequest
+from serving.runtimes.open_inference.tensors import Array, bad
 
 _CONTENTS: Mapping[str, str] = {
     "BOOL": "bool_contents",

@@ -5,8 +5,8 @@ https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md (Length-Prefixed-
 
 import struct
 
-from serving.runtimes import compression
-from serving.runtimes.tensors import bad
+from serving.runtimes.open_inference import compression
+from serving.runtimes.open_inference.tensors import bad
 
 _PREFIX = struct.Struct(">BI")
 

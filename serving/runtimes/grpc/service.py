@@ -10,15 +10,15 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from serving import errors
-from serving.runtimes import decoding_memory
+from serving.runtimes.batching.predictions import Predictions, Receive
 from serving.runtimes.grpc import codec, frames
 from serving.runtimes.grpc import messages_pb2 as messages
 from serving.runtimes.large_requests import LargeRequests, Prepared, many_values
 from serving.runtimes.model import Model
-from serving.runtimes.predictions import Predictions, Receive
-from serving.runtimes.protocol import InferenceRequest
+from serving.runtimes.open_inference import decoding_memory
+from serving.runtimes.open_inference.protocol import InferenceRequest
+from serving.runtimes.open_inference.tensors import bad
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
-from serving.runtimes.tensors import bad
 from serving.settings import RuntimeSettings
 
 _SERVICE = "/inference.GRPCInferenceService/"

@@ -7,10 +7,10 @@ import numpy as np
 
 from serving import clock, errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes import signature, tensors
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import InferenceRequest, Tensor
-from serving.runtimes.tensors import Array
+from serving.runtimes.open_inference import signature, tensors
+from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
+from serving.runtimes.open_inference.tensors import Array
 
 PREDICT = "predict"
 PROBABILITIES = "probabilities"

@@ -19,12 +19,12 @@ from torch.export.passes import move_to_device_pass
 
 from serving import errors
 from serving.images.documents.output_manifest import Input
-from serving.runtimes import tensors
 from serving.runtimes.loading import VerifiedModel
+from serving.runtimes.open_inference import tensors
 from serving.system import atomic_file
 
 PROGRAM = "model.pt2"
-WEIGHTS = "weights.pt"
+MODEL_WEIGHTS = "weights.pt"
 CPU = "cpu"
 
 
@@ -42,7 +42,7 @@ class Program:
 def save(program: torch.export.ExportedProgram, directory: Path) -> None:
     """Write both files atomically, the program last; this removes the weights from `program`."""
     state = dict(program.state_dict)
-    with atomic_file.replacing(directory / WEIGHTS) as path, Path(path).open("wb") as file:
+    with atomic_file.replacing(directory / MODEL_WEIGHTS) as path, Path(path).open("wb") as file:
         torch.save(state, file)
     for name, tensor in state.items():
         # One expanded element: the graph keeps its shapes, and the archive stores four bytes.
@@ -70,8 +70,8 @@ def load(files: VerifiedModel, device: str = CPU) -> Program:
         if device != CPU:
             exported = move_to_device_pass(exported, device)
         module = exported.module()
-        if WEIGHTS in files.weights:
-            path = files.weights[WEIGHTS].reopen_path
+        if MODEL_WEIGHTS in files.model_weights:
+            path = files.model_weights[MODEL_WEIGHTS].reopen_path
             state = torch.load(path, map_location=CPU, mmap=True, weights_only=True)
             if device != CPU:
                 state = {name: tensor.to(device) for name, tensor in state.items()}

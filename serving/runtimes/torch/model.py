@@ -13,10 +13,10 @@ import torch
 from serving import clock, errors
 from serving.images.documents.output_manifest import OutputManifest
 from serving.resources import names
-from serving.runtimes import signature
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import InferenceRequest, Tensor
-from serving.runtimes.tensors import Array
+from serving.runtimes.open_inference import signature
+from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
+from serving.runtimes.open_inference.tensors import Array
 from serving.runtimes.torch.files import Program, datatype
 
 _REFUSALS = (AssertionError, IndexError, ValueError)

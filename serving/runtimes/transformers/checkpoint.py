@@ -41,7 +41,7 @@ def load(files: VerifiedModel, device: str) -> Checkpoint:
             attention layers.
     """
     with tempfile.TemporaryDirectory(prefix="slipway-checkpoint-") as folder:
-        for file in (files.program, *files.weights.values()):
+        for file in (files.program, *files.model_weights.values()):
             # The library opens the file that was verified, whatever has its name now.
             Path(folder, file.name).symlink_to(file.reopen_path)
         try:

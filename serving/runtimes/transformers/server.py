@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from serving.images.documents.output_manifest import OutputManifest
     from serving.runtimes.served_model import ServedModel
     from serving.runtimes.transformers.checkpoint import Checkpoint
-    from serving.runtimes.transformers.openai_app import OpenAiApp
+    from serving.runtimes.transformers.openai.app import OpenAiApp
     from serving.settings import RuntimeSettings
 
 PRELOAD = (
@@ -37,7 +37,7 @@ PRELOAD = (
     "serving.runtimes.transformers.decoder",
     "serving.runtimes.transformers.engine",
     "serving.runtimes.transformers.memory",
-    "serving.runtimes.transformers.openai_app",
+    "serving.runtimes.transformers.openai.app",
     "serving.runtimes.transformers.warm_up",
 )
 """Modules that are imported before forks, so that forks import none."""
@@ -100,7 +100,7 @@ def _application(
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 as above
     from serving.runtimes.transformers.engine import Engine, Limits  # noqa: PLC0415 as above
     from serving.runtimes.transformers.metrics import EngineMetrics  # noqa: PLC0415 as above
-    from serving.runtimes.transformers.openai_app import OpenAiApp  # noqa: PLC0415 as above
+    from serving.runtimes.transformers.openai.app import OpenAiApp  # noqa: PLC0415 as above
 
     sequences, context = memory.shape(
         options.batch_size or settings.sequences,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autoscaler import controller, other_writers, status
-from autoscaler.signals.exposition import Counts, Target, Tokens
+from autoscaler.signals.exposition import Counts, ScaleTargetName, Tokens
 from serving import clock, errors
 from serving.kube import Watches
 from serving.objects import Object
@@ -201,7 +201,7 @@ async def test_no_replica_is_removed_when_readings_fail_and_the_status_reports_i
         pages.rates["d"] = 0.0
         if fault in ("nan", "fallen"):
             total = math.nan if fault == "nan" else 1.0
-            pages.replaced = {Target(NS, "d"): Counts(total, total)}
+            pages.replaced = {ScaleTargetName(NS, "d"): Counts(total, total)}
         await until(
             lambda: any(not s["healthy"] for s in autoscaler_status(api).get("signals", [])),
             "the gateway is named",

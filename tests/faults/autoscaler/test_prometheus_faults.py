@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from autoscaler import backfill
-from autoscaler.backfill import HISTORY_READ, HISTORY_UNAVAILABLE, STEP_SECONDS, Backfill, Job
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.signals import prometheus
+from autoscaler.state import backfill
+from autoscaler.state.backfill import HISTORY_READ, HISTORY_UNAVAILABLE, STEP_SECONDS, Backfill, Job
 from serving import clock
 from serving.kube import Key
 from serving.objects import Object

@@ -7,7 +7,7 @@ import pytest
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.trial import TrialStatus
+from serving.resources.tuning.trial import TrialStatus
 from tests.fakes.instruments import FakeInstruments, node, trial
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import QUICK, Case, until

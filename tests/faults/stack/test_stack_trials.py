@@ -14,9 +14,9 @@ import pytest
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.resources import conditions, kinds, names
-from serving.resources.experiment import Prices
 from serving.resources.inference import Predictor
-from serving.resources.trial import FINISHED
+from serving.resources.tuning.experiment import Prices
+from serving.resources.tuning.trial import FINISHED
 from serving.system import processes
 from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import NAMESPACE, LiveStack, light, until, version

@@ -13,12 +13,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autoscaler.fitting import Fitting, Worker
 from autoscaler.forecast.fit import fit
 from autoscaler.forecast.history import History
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.target_state import TargetState
+from autoscaler.state.fitting import Fitting, Worker
+from autoscaler.state.target_state import TargetState
 from serving import errors
 from serving.kube import Key
 from tests.rig.servers import preloaded
@@ -140,7 +140,7 @@ def test_controller_does_not_import_fitting_libraries() -> None:
 PARENT = """
 import asyncio, multiprocessing, time
 from array import array
-from autoscaler.fitting import Worker
+from autoscaler.state.fitting import Worker
 
 async def main():
     worker = Worker(60)

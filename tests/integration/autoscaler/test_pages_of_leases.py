@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from autoscaler.signals.board import Board
-from autoscaler.signals.exposition import Target
+from autoscaler.signals.exposition import ScaleTargetName
 from autoscaler.signals.pages import Pages
 from serving import metrics
 from serving.resources.leases import GatewayPages
 
-TARGET = Target("default", "d-1")
+TARGET = ScaleTargetName("default", "d-1")
 LABELS = 'namespace="default",inference="d",predictor="p",revision="d-1"'
 
 

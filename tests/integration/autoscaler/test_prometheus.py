@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler import backfill, controller
+from autoscaler import controller
 from autoscaler.forecast.history import History
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.signals import prometheus
-from autoscaler.store import StateStore
+from autoscaler.state import backfill
+from autoscaler.state.store import StateStore
 from serving import clock, errors
 from serving.kube import Key, Watches
 from serving.objects import Object

@@ -15,8 +15,8 @@ import pytest
 
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from serving.resources.experiment import Constraint
-from serving.resources.load import Load
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.load import Load
 from serving.training import digits
 from tests.rig import addresses
 from tests.rig.load_users import user_ids

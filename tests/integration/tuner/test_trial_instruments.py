@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from serving.resources.load import Load, RequestTemplate
-from serving.resources.trial import TrialSpec
+from serving.resources.tuning.load import Load, RequestTemplate
+from serving.resources.tuning.trial import TrialSpec
 from tests.fakes import instruments
 from tests.fakes.kube import FakeKube
 from tests.rig.tcp_server import tcp_server

@@ -13,7 +13,7 @@ from serving import errors
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.trial import TrialSpec, TrialStatus
+from serving.resources.tuning.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
 from tests.fakes.instruments import NS, FakeInstruments, died, trial
 from tests.fakes.kube import FakeKube

@@ -9,7 +9,7 @@ from autoscaler import metrics_page
 from autoscaler.decision import Band, Decision, MetricNeed
 from autoscaler.observation import EngineLoad, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import PolicyConfig, from_spec
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from serving.kube import Key
 
 WHO = {"namespace": "n", "autoscaler": "a"}

@@ -3,7 +3,7 @@
 from autoscaler import status
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, PolicyConfig, Zero
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from serving.resources.autoscaler import AutoscalerStatus
 
 START = 1_700_006_400.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.cli.machine.component import MODULES
+from serving.cli.machine.components import DECLARATIONS
 
 PROGRAM = """
 import sys
@@ -98,7 +98,7 @@ def test_get_imports_only_the_asynchronous_client(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["node", "gateway", "activator"])
 def test_components_without_objects_of_ours_do_not_import_pydantic(name: str) -> None:
-    program = f"import sys, {MODULES[name]}; print(*sys.modules)"
+    program = f"import sys, {DECLARATIONS[name].module}; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert set(modules.stdout.split()) & {"pydantic", "dateutil", "numpy"} == set()
 

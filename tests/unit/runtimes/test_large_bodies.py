@@ -11,10 +11,10 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from serving.images.documents.output_manifest import OutputManifest
-from serving.runtimes.app import InferenceApp
-from serving.runtimes.batch_queue import BatchQueue
+from serving.runtimes.batching.batch_queue import BatchQueue
+from serving.runtimes.batching.predictions import BatchedPredictions
 from serving.runtimes.large_requests import LargeRequests
-from serving.runtimes.predictions import BatchedPredictions
+from serving.runtimes.open_inference.app import InferenceApp
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.sklearn.estimator import Estimator

@@ -12,12 +12,12 @@ import orjson
 import pytest
 from tritonclient.grpc import service_pb2 as triton
 
-from serving.runtimes import protocol
-from serving.runtimes.app import InferenceApp
+from serving.runtimes.batching.predictions import SinglePredictions
 from serving.runtimes.grpc import codec, frames
 from serving.runtimes.large_requests import LargeRequests, Prepared
-from serving.runtimes.predictions import SinglePredictions
-from serving.runtimes.protocol import InferenceRequest, Tensor
+from serving.runtimes.open_inference import protocol
+from serving.runtimes.open_inference.app import InferenceApp
+from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
@@ -116,7 +116,7 @@ async def test_a_large_answer_is_compressed_beside_the_event_loop(
         threads.add(threading.current_thread().name)
         return body
 
-    monkeypatch.setattr("serving.runtimes.compression.compressed", compressed)
+    monkeypatch.setattr("serving.runtimes.open_inference.compression.compressed", compressed)
     await ask(app, "/v2/models/m/infer", large(), accept_encoding="gzip")
     assert threads == {"codec_0"}
 

@@ -43,7 +43,7 @@ def test_model_files_are_open_after_verification(image: tuple[Path, str]) -> Non
     model_files = verify(models, digest, FILES, is_sealed=False)
     assert bytes(model_files.program.data) == b"program"
     assert Path(model_files.program.reopen_path).read_bytes() == b"program"
-    assert {name: bytes(file.data) for name, file in model_files.weights.items()} == {
+    assert {name: bytes(file.data) for name, file in model_files.model_weights.items()} == {
         "weights.pt": b"many numbers"
     }
     assert model_files.output.framework == "pytorch"

@@ -6,10 +6,11 @@ import pytest
 
 from serving import errors
 from serving.images.documents.output_manifest import Input
-from serving.runtimes import predictions, process
-from serving.runtimes.batches import Answer
+from serving.runtimes import process
+from serving.runtimes.batching import predictions
+from serving.runtimes.batching.batches import Answer
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import InferenceRequest
+from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.settings import RuntimeSettings
 
 SETTINGS = RuntimeSettings()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving.embedded.apiserver.writes import write_path
 from serving.errors import UserError
 from serving.resources import kinds
-from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.tuning.experiment import ProfilingExperimentSpec
 from tuner.convert.experiment import Converted, convert
 from tuner.specs.space import Space
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from serving.resources.experiment import Objective
-from serving.resources.trial import Estimate, Window
+from serving.resources.tuning.experiment import Objective
+from serving.resources.tuning.trial import Estimate, Window
 from tuner import intervals
 from tuner.objective import objective_value
 

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.resources.experiment import Constraint, Objective, ProfilingExperimentSpec, Setting
+from serving.resources.tuning.experiment import Constraint, Objective, ProfilingExperimentSpec, Setting
 from tuner import trial_record
 from tuner.observation import MOST_MARGIN, problem_of
 from tuner.search.problem import Observation

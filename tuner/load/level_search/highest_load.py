@@ -25,9 +25,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from serving.resources.experiment import Constraint
-from serving.resources.load import Load
-from serving.resources.trial import Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.load import Load
+from serving.resources.tuning.trial import Window
 from tuner.load.level_search import results
 from tuner.load.level_search.load_model import LoadModel
 from tuner.load.level_search.messages import ended

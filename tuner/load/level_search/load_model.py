@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from serving.resources.experiment import Constraint
-from serving.resources.trial import Estimate, LatencyAt, Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tuner import intervals
 from tuner.constraints import bound_of, measured_value
 from tuner.load.level_search import latency_curve

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from serving.resources.trial import LatencyAt, Reason, Window
+from serving.resources.tuning.trial import LatencyAt, Reason, Window
 from tuner.load.level_search.state import Finished, State
 from tuner.load.level_search.verdicts import LevelVerdict, level_verdicts
 

@@ -6,9 +6,9 @@ It applies to ended trials as well as to running ones.
 import math
 from collections.abc import Sequence
 
-from serving.resources.experiment import Constraint
-from serving.resources.load import Load
-from serving.resources.trial import Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.load import Load
+from serving.resources.tuning.trial import Window
 from tuner.constraints import measured_value
 from tuner.load.level_search import load_model
 from tuner.load.level_search.load_model import LoadModel

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from serving.resources.experiment import Constraint
-from serving.resources.load import Load
-from serving.resources.trial import Reason, Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.load import Load
+from serving.resources.tuning.trial import Reason, Window
 from tuner.settings import LoadSettings
 
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.resources.experiment import Constraint
-from serving.resources.trial import Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.trial import Window
 from tuner.constraints import bound_of, measured_value
 from tuner.load.level_search.state import State
 from tuner.load.windows.window_summary import margin

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from scipy import special
 
-from serving.resources.trial import Estimate
+from serving.resources.tuning.trial import Estimate
 from tuner.load.windows.samples import Floats
 
 _TAIL = 0.025

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from serving.resources.experiment import Constraint
-from serving.resources.trial import Estimate, LatencyAt, Usage, Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.trial import Estimate, LatencyAt, Usage, Window
 from tuner.constraints import bound_of, measured_value
 from tuner.load.windows import estimates, steadiness
 from tuner.load.windows.samples import Floats, Samples

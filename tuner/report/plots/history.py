@@ -7,7 +7,7 @@ from markupsafe import Markup
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs, wide
 from serving.pages.svg import Scale, Tick, marks
-from serving.resources.trial import Estimate
+from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.plots import roles
 from tuner.report.schema import Report, TrialRow

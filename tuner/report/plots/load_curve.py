@@ -5,7 +5,7 @@ from markupsafe import Markup
 from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, wide
 from serving.pages.svg import Scale, marks
-from serving.resources.trial import Estimate, LatencyAt, Window
+from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tuner import notation
 from tuner.report.plots import roles
 from tuner.report.schema import Course, Report

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 from serving.pages import figures
-from serving.resources.trial import Estimate
+from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.schema import Choice, Comparison, Obstacle, Report
 from tuner.report.text import measure, phrases

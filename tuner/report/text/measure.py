@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from serving.pages import figures
-from serving.resources.experiment import Objective
-from serving.resources.trial import Estimate
+from serving.resources.tuning.experiment import Objective
+from serving.resources.tuning.trial import Estimate
 from tuner.report.schema import Question
 
 MILLION = 1e6

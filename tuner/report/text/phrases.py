@@ -3,8 +3,8 @@
 from typing import Final
 
 from serving.pages import figures
-from serving.resources.experiment import Rule
-from serving.resources.trial import Reason
+from serving.resources.tuning.experiment_status import Rule
+from serving.resources.tuning.trial import Reason
 from tuner.report.schema import Question, TrialRow
 from tuner.settled import Doubt
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from serving.pages import figures
-from serving.resources.trial import Estimate
+from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.schema import PriceChange, Report, Segment
 from tuner.report.text import answers, phrases

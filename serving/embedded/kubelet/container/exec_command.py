@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 
 from serving.embedded.kubelet.node import Node
-from serving.embedded.kubelet.spawning import python
+from serving.embedded.kubelet.spawning import shim_command
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.objects import Object
 
@@ -55,7 +55,7 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
         "filter": target.node.system_calls.program.hex(),
     }
     process = await asyncio.create_subprocess_exec(
-        *python("run_inside"),
+        *shim_command("run_inside"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,

@@ -16,6 +16,7 @@ import orjson
 
 from serving import errors
 from serving.embedded.kubelet.container import port_binding, volumes
+from serving.embedded.kubelet.container.image_volumes import MountedImage
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
@@ -93,37 +94,14 @@ async def prepare(
         errors.Unavailable: the API did not answer.
     """
     meta = pod["metadata"]
-    maps, secrets = environment.references(container)
     volumes_ = await volumes.of_container(node, pod, container, identity.user)
-    try:
-        env = environment.environment(
-            pod,
-            container,
-            ip=identity.address,
-            node=node.settings.name,
-            programs=str(Path(sys.executable).parent),
-            maps=await volumes.config_maps(node, meta["namespace"], maps),
-            secrets=await volumes.secrets(node, meta["namespace"], secrets),
-        )
-    except environment.Missing as error:
-        raise errors.Temporary("CreateContainerConfigError", str(error)) from error
-    if node.isolation is None:
-        sources = {m.target: m.source or "" for m in volumes_.mounts}
-        places = {m["name"]: sources[normpath(m["mountPath"])] for m in container.get("volumeMounts") or []}
-        env = volume_mounts.rewrite(env, container, places)
+    env = await _environment(node, pod, container, identity, volumes_.mounts)
     mounts = list(volumes_.mounts)
     if gpu_limits.wants_gpu(container):
         gpu = await asyncio.to_thread(node.mps.access)
         env |= gpu.env
         mounts += gpu.mounts
-    env.pop(names.MODEL_SEALED_ENV, None)
-    trees = {image.digest: Path(image.path) for image in volumes_.images}
-    if (tree := trees.get(env.get(names.MODEL_DIGEST_ENV, ""))) is not None:
-        env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
-        if names.MODEL_FILES_DIGEST_ENV not in env:  # a Pod that an older release has rendered
-            env[names.MODEL_FILES_DIGEST_ENV] = await asyncio.to_thread(
-                disk.file_digest, tree / file_list.NAME
-            )
+    await _set_model_digests(env, volumes_.images)
     socket_path = _socket_path(node, container, identity)
     runtime = node.runtimes.get(container.get("image", ""))
     if runtime is not None:
@@ -147,6 +125,48 @@ async def prepare(
     fetch = sum(image.fetch for image in volumes_.images)
     verify = sum(image.verify for image in volumes_.images)
     return Launch(node, pod, container, run, specification, socket_path, fetch, verify)
+
+
+async def _environment(
+    node: Node, pod: Object, container: Object, identity: PodIdentity, mounts: Sequence[volume_mounts.Mount]
+) -> dict[str, str]:
+    """Return the variables that the container's spec asks for, with its ConfigMaps and Secrets.
+
+    Raises:
+        errors.Temporary: an object that the container refers to does not exist yet.
+        errors.Unavailable: the API did not answer.
+    """
+    namespace = pod["metadata"]["namespace"]
+    maps, secrets = environment.references(container)
+    try:
+        env = environment.environment(
+            pod,
+            container,
+            ip=identity.address,
+            node=node.settings.name,
+            programs=str(Path(sys.executable).parent),
+            maps=await volumes.config_maps(node, namespace, maps),
+            secrets=await volumes.secrets(node, namespace, secrets),
+        )
+    except environment.Missing as error:
+        raise errors.Temporary("CreateContainerConfigError", str(error)) from error
+    if node.isolation is not None:
+        return env
+    sources = {mount.target: mount.source or "" for mount in mounts}
+    places = {m["name"]: sources[normpath(m["mountPath"])] for m in container.get("volumeMounts") or []}
+    return volume_mounts.rewrite(env, container, places)
+
+
+async def _set_model_digests(env: dict[str, str], images: Sequence[MountedImage]) -> None:
+    """Set the variables by which a model server trusts a sealed image without hashing it again."""
+    env.pop(names.MODEL_SEALED_ENV, None)
+    trees = {image.digest: Path(image.path) for image in images}
+    if (tree := trees.get(env.get(names.MODEL_DIGEST_ENV, ""))) is not None:
+        env[names.MODEL_SEALED_ENV] = env[names.MODEL_DIGEST_ENV]
+        if names.MODEL_FILES_DIGEST_ENV not in env:  # a Pod that an older release has rendered
+            env[names.MODEL_FILES_DIGEST_ENV] = await asyncio.to_thread(
+                disk.file_digest, tree / file_list.NAME
+            )
 
 
 def _binding(node: Node, pod: Object, container: Object, identity: PodIdentity) -> dict[str, Any] | None:

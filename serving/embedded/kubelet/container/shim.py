@@ -28,11 +28,11 @@ import os
 import select
 import signal
 import sys
-import time
 
 from serving.embedded.kubelet.container import sandbox
+from serving.embedded.kubelet.container.container_log import ContainerLog
 from serving.embedded.kubelet.container.port_binding import PortBinder
-from serving.system import atomic_file, locks, procfs, regular_file
+from serving.system import atomic_file, locks, procfs
 from serving.system.isolation import bind_notification, namespaces
 from serving.system.network import descriptors
 
@@ -77,60 +77,12 @@ def _has_written_exit(directory: str, content: dict[str, Any]) -> bool:
     return True
 
 
-class Log:
-    """A log file, rotated to `FILE.1` before it and its index of times together exceed the limit.
-
-    The index `FILE.times` has the time of every write: see `serving.embedded.apiserver.pods.log_times`.
-    Where a file of another type lies at one of these paths, output is lost, not the replica.
-    """
-
-    def __init__(self, path: str, limit: int) -> None:
-        self._path, self._limit = path, limit
-        self._open()
-
-    def _open(self) -> None:
-        self._fd, self._size, self._indexed, self._times = -1, 0, 0, -1
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with contextlib.suppress(OSError):
-            self._fd = regular_file.open_fd(self._path, flags)
-            status = os.fstat(self._fd)
-            self._size = status.st_size
-            self._times = regular_file.open_fd(self._path + ".times", flags | os.O_TRUNC)
-            self._index(status.st_ino, 0)
-
-    def _index(self, *numbers: int) -> None:
-        with contextlib.suppress(OSError):
-            self._indexed += os.write(self._times, b"".join(n.to_bytes(8, "little") for n in numbers))
-
-    def write(self, data: bytes) -> None:
-        """Append; on a full disk the output is lost, not the replica."""
-        if self._size and self._size + self._indexed + len(data) > self._limit:
-            try:
-                os.replace(self._path, self._path + ".1")  # noqa: PTH105 as above
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(self._fd, 0)  # the bound holds nevertheless
-            self.close()
-            with contextlib.suppress(OSError):
-                os.replace(self._path + ".times", self._path + ".1.times")  # noqa: PTH105 as above
-            self._open()
-        self._index(self._size, time.clock_gettime_ns(time.CLOCK_REALTIME))
-        with contextlib.suppress(OSError):
-            self._size += os.write(self._fd, data)
-
-    def close(self) -> None:
-        """Close the log and its index."""
-        for fd in (self._fd, self._times):
-            with contextlib.suppress(OSError):
-                os.close(fd)
-
-
 def oom_kills(path: str | None) -> int:
     """Return the cgroup's `oom_kill` counter (memory.events, or memory.oom_control in v1); 0 without one."""
     if not path:
         return 0
     try:
-        with open(path) as file:  # noqa: PTH123 as above
+        with open(path) as file:
             for line in file:
                 key, _, value = line.partition(" ")
                 if key == "oom_kill":
@@ -256,13 +208,13 @@ def kill_all(kill_file: str | None, groups: list[str]) -> bool:
         return False
     pids = set(descendants(os.getpid()))
     for group in groups:
-        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs") as file:  # noqa: PTH123 as above
+        with contextlib.suppress(OSError), open(f"{group}/cgroup.procs") as file:
             pids |= {int(line) for line in file}
     pids.discard(os.getpid())
     if not pids:
         return False
     if kill_file:
-        with contextlib.suppress(OSError), open(kill_file, "w") as file:  # noqa: PTH123 as above
+        with contextlib.suppress(OSError), open(kill_file, "w") as file:
             file.write("1")
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
@@ -283,7 +235,7 @@ def _reap(main: int) -> int | None:
     return status
 
 
-def _copy_output(main: int, output: int, wakeup: int, log: Log, binder: PortBinder | None) -> int:
+def _copy_output(main: int, output: int, wakeup: int, log: ContainerLog, binder: PortBinder | None) -> int:
     """Copy output to the log, and bind ports, until the main process ends; return its wait status."""
     poll = select.poll()
     if binder is not None:
@@ -307,7 +259,7 @@ def _copy_output(main: int, output: int, wakeup: int, log: Log, binder: PortBind
                 poll.unregister(output)
 
 
-def _finish(spec: dict[str, Any], output: int, log: Log) -> None:
+def _finish(spec: dict[str, Any], output: int, log: ContainerLog) -> None:
     """Kill the remaining processes, then log their last output."""
     while kill_all(spec["kill"], spec["cgroups"]):
         _reap(-1)
@@ -324,7 +276,7 @@ def _recorded(pid: int) -> list[int]:
 
 def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listeners: list[int]) -> None:
     directory = spec["directory"]
-    log = Log(spec["log"], spec["log_bytes"])
+    log = ContainerLog(spec["log"], spec["log_bytes"])
     oom_kills_before = oom_kills(spec["oom"])
     write_record(
         directory,
@@ -373,8 +325,8 @@ def _remove_cgroups(groups: list[str]) -> None:
     for group in groups:
         for _ in range(REMOVE_TRIES):
             with contextlib.suppress(OSError):
-                os.rmdir(group)  # noqa: PTH106 as above
-            if not os.path.exists(group):  # noqa: PTH110 as above
+                os.rmdir(group)
+            if not os.path.exists(group):
                 break
             select.select([], [], [], 0.01)
 
@@ -406,14 +358,14 @@ def supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listene
     if locks.try_lock(f"{spec['directory']}/lock") is None:
         return
     try:
-        with open(f"{spec['directory']}/launch.json") as file:  # noqa: PTH123 as above
+        with open(f"{spec['directory']}/launch.json") as file:
             if json.load(file)["nonce"] != spec["nonce"]:
                 return
     except FileNotFoundError:
         return
     os.chdir("/")
     namespaces.prctl(namespaces.PR_SET_CHILD_SUBREAPER, 1)  # the parent of orphans, so that none escapes
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 as above
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("-900")
     _supervise(spec, process, agent, listeners)
 

@@ -11,17 +11,17 @@ from serving.system.isolation.cgroup_layout import CgroupLayout, memory_limit
 
 PERIOD_MICROSECONDS = 100_000
 """The kubelet's default of cpuCFSQuotaPeriod."""
-_HIGHEST_WEIGHT = 10_000
+_HIGHEST_CPU_WEIGHT = 10_000
 """The largest value of cpu.weight."""
 
 
-def weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
+def cpu_weight_of_all(cgroups: CgroupLayout, group: str, processes: int) -> list[tuple[str, str]]:
     """Return the (file, text) that give a group of Pods the weight of so many busy processes.
 
     By default it has the weight of one; v2 has 100 where v1 has 1024.
     """
     if "cpu" in cgroups.unified_controllers:
-        weight = min(100 * processes, _HIGHEST_WEIGHT)
+        weight = min(100 * processes, _HIGHEST_CPU_WEIGHT)
         return [(f"{cgroups.unified}/{group}/cpu.weight", str(weight))]
     return [(f"{cgroups.cpu_v1}/{group}/cpu.shares", str(1024 * processes))] if cgroups.cpu_v1 else []
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving import clock
-from serving.embedded.kubelet.resources.cgroup_limits import limit_writes, oom_file, weight_of_all
+from serving.embedded.kubelet.resources.cgroup_limits import cpu_weight_of_all, limit_writes, oom_file
 from serving.embedded.pod_spec.resource_limits import ContainerLimits
 from serving.system.isolation import cgroup_files
 from serving.system.isolation.cgroup_layout import CONTROLLERS, OPTIONAL_FILES, CgroupLayout, process_limit
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 TOP = "slipway"
 SPARES = "spares"
 """The directory of spare processes' cgroups, beside those of Pods (named by uid)."""
-PODS_WEIGHT = 3
+PODS_CPU_WEIGHT = 3
 """Weight of all Pods on each core, in busy processes. `up` and the five components are six processes: on two
 cores Pods keep half of the processor while all of them start. With a weight of one, requests waited for
 seconds (`benchmarks/faults.py`, "up and every component").
@@ -79,7 +79,7 @@ class Cgroups:
 
     def weigh(self, group: str, processes: int) -> None:
         """Give a group of Pods the weight of so many busy processes on each core."""
-        for path, text in weight_of_all(self.layout, group, processes * len(os.sched_getaffinity(0))):
+        for path, text in cpu_weight_of_all(self.layout, group, processes * len(os.sched_getaffinity(0))):
             with contextlib.suppress(OSError):
                 Path(path).write_text(text)
 
@@ -165,7 +165,7 @@ def detect(pids_limit: int = 0) -> Cgroups:
             _give_up(cgroups, root, _reason(cgroups.layout, root, error))
     if not pids_limit:
         cgroups.missing.pop("pids", None)
-    cgroups.weigh(TOP, PODS_WEIGHT)
+    cgroups.weigh(TOP, PODS_CPU_WEIGHT)
     return cgroups
 
 

@@ -37,11 +37,11 @@ def test_a_latencys_target_is_in_seconds_and_its_percentile_99_where_none_is_giv
 
 @pytest.mark.parametrize("target", [50, "50"])
 def test_quoted_number_equals_the_number(target: int | str) -> None:
-    assert metric_of(type="QPS", target=target).target == 50.0
+    assert metric_of(type="QPS", target=target).target_value == 50.0
 
 
 def test_metric_without_a_target_uses_the_capacity() -> None:
-    assert metric_of(type="TokensPerSecond").target is None
+    assert metric_of(type="TokensPerSecond").target_value is None
 
 
 def test_metrics_of_one_type_differ_by_their_names() -> None:

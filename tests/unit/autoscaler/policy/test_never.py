@@ -14,7 +14,7 @@ from autoscaler.decision import Decision
 from autoscaler.observation import Capacity, EngineLoad, Load, Observation, Percentile, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
 from autoscaler.policy.sizer import LEAST_CATCH_UP, MOST_CATCH_UP, TOLERANCE, Sizer
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from tests.unit.autoscaler.policy.test_sizer import RATE, START, SizedService, counts
 
 ABSURD = (math.nan, math.inf, -math.inf, -1.0, -1e300, 1e300)

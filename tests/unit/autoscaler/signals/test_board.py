@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.signals.board import Board, Reading, rejection
-from autoscaler.signals.exposition import Counts, Target
+from autoscaler.signals.exposition import Counts, ScaleTargetName
 
-T = Target("default", "d")
-OTHER = Target("default", "other")
+T = ScaleTargetName("default", "d")
+OTHER = ScaleTargetName("default", "other")
 WANTED = frozenset({T})
 LIVE = frozenset({"a", "b"})
 

@@ -10,9 +10,9 @@ from autoscaler.observation import Percentile
 from autoscaler.signals import durations
 from autoscaler.signals.board import Board, Reading
 from autoscaler.signals.durations import WINDOW_SECONDS, DurationWindow
-from autoscaler.signals.exposition import Counts, Target
+from autoscaler.signals.exposition import Counts, ScaleTargetName
 
-T = Target("default", "d")
+T = ScaleTargetName("default", "d")
 WANTED = frozenset({T})
 BUCKETS = {0.1: 50.0, 0.5: 90.0, 1.0: 100.0, math.inf: 100.0}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.signals.exposition import Counts, Parser, Target
+from autoscaler.signals.exposition import Counts, Parser, ScaleTargetName
 from serving.router.activator.metrics import ActivatorMetrics
 from serving.router.metrics.labels import Labels
 
@@ -31,11 +31,11 @@ def test_all_series_of_a_gateways_page_are_read() -> None:
     page = Parser().page(PAGE)
     assert (page.gateway, page.activator) == ("local", "")
     assert (page.read_at, page.started) == (1790000000.125, 1780000000.25)
-    assert page.counts == {Target("default", "digits-stable-1"): Counts(120, 110, 10, 5.5, 110, 10)}
+    assert page.counts == {ScaleTargetName("default", "digits-stable-1"): Counts(120, 110, 10, 5.5, 110, 10)}
 
 
 def test_histograms_are_read_only_for_targets_that_need_them() -> None:
-    target = Target("default", "digits-stable-1")
+    target = ScaleTargetName("default", "digits-stable-1")
     without_histogram = Labels("default", "i", "p", "other").text
     page = PAGE + f'slipway_request_duration_seconds_bucket{{{without_histogram},le="0.5"}} 7\n'
     assert Parser().page(page).buckets == {}
@@ -48,7 +48,7 @@ def test_same_page_has_the_same_values_when_read_again() -> None:
 
 
 def test_page_with_the_same_counts_has_its_own_time_and_other_values() -> None:
-    parser, target = Parser(), Target("default", "digits-stable-1")
+    parser, target = Parser(), ScaleTargetName("default", "digits-stable-1")
     first = parser.page(PAGE, {target})
     later = parser.page(
         PAGE.replace("1790000000.125", "1790000005").replace(
@@ -63,7 +63,7 @@ def test_page_with_the_same_counts_has_its_own_time_and_other_values() -> None:
 
 
 def test_page_with_other_counts_is_parsed_again() -> None:
-    parser, target = Parser(), Target("default", "digits-stable-1")
+    parser, target = Parser(), ScaleTargetName("default", "digits-stable-1")
     parser.page(PAGE)
     changed = PAGE.replace("} 120", "} 121")
     assert parser.page(changed).counts[target].received == 121
@@ -76,7 +76,7 @@ def test_page_with_other_counts_is_parsed_again() -> None:
 def test_activators_page_has_the_held_requests() -> None:
     page = Parser().page(ActivatorMetrics("local", lambda: [(D, 7)]).page())
     assert page.activator
-    assert page.held == {Target("default", "digits-stable-1"): 7}
+    assert page.held == {ScaleTargetName("default", "digits-stable-1"): 7}
 
 
 def test_page_with_an_invalid_number_is_refused() -> None:
@@ -88,7 +88,7 @@ def test_page_with_an_invalid_number_is_refused() -> None:
 def test_names_are_read_back_as_they_were_written(name: str) -> None:
     labels = Labels("default", "i", "p", name)
     page = Parser().page(f"slipway_requests_received_total{{{labels.text}}} 1\n")
-    assert list(page.counts) == [Target("default", name)]
+    assert list(page.counts) == [ScaleTargetName("default", name)]
 
 
 @given(st.text(max_size=200))

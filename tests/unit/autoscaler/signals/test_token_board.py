@@ -1,10 +1,10 @@
 """Tokens of several gateways are summed; rates are between two readings of one gateway."""
 
 from autoscaler.signals.board import Reading
-from autoscaler.signals.exposition import Target, Tokens
+from autoscaler.signals.exposition import ScaleTargetName, Tokens
 from autoscaler.signals.token_board import QUEUED_SECONDS, TokenBoard
 
-CHAT, OTHER = Target("default", "chat-a"), Target("default", "chat-b")
+CHAT, OTHER = ScaleTargetName("default", "chat-a"), ScaleTargetName("default", "chat-b")
 LONG = QUEUED_SECONDS + 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from autoscaler import status
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from serving import errors
 from serving.cli.autoscale import explanation, lookup, summary
 from serving.objects import Object

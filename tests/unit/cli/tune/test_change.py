@@ -8,8 +8,8 @@ import pytest
 from serving import errors
 from serving.cli.tune import change
 from serving.objects import Object
-from serving.resources.experiment import TuningTarget
 from serving.resources.inference import Predictor
+from serving.resources.tuning.experiment import TuningTarget
 from serving.settings import RuntimeImageSettings
 from tests.objects.tuned_experiments import condition, experiment, experiment_spec, recommendation, trial
 from tuner.specs import rendering

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.resources.experiment import ProfilingExperimentSpec
 from serving.resources.formats import duration
+from serving.resources.tuning.experiment import ProfilingExperimentSpec
 
 PATTERN = ProfilingExperimentSpec.model_json_schema()["properties"]["serviceProgressDeadline"]["pattern"]
 

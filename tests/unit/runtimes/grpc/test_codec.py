@@ -8,10 +8,10 @@ from hypothesis.extra import numpy as hnp
 from tritonclient.grpc import service_pb2 as triton
 
 from serving import errors
-from serving.runtimes import tensors
 from serving.runtimes.grpc import codec
 from serving.runtimes.grpc import messages_pb2 as messages
-from serving.runtimes.protocol import Tensor
+from serving.runtimes.open_inference import tensors
+from serving.runtimes.open_inference.protocol import Tensor
 
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
 CONTENTS = {"b": "bool_contents", "i": "int_contents", "u": "uint_contents"}

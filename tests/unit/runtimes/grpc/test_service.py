@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as triton
 
-from serving.runtimes.app import InferenceApp
+from serving.runtimes.batching.predictions import SinglePredictions
 from serving.runtimes.large_requests import LargeRequests
-from serving.runtimes.predictions import SinglePredictions
+from serving.runtimes.open_inference.app import InferenceApp
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
@@ -172,8 +172,8 @@ def test_no_bytes_of_a_message_fail_otherwise_than_by_an_invalid_argument(messag
 
 
 def test_a_runtime_imports_protobuf_with_its_first_grpc_request() -> None:
-    script = "import sys; import serving.runtimes.app; print(*sys.modules)"
+    script = "import sys; import serving.runtimes.open_inference.app; print(*sys.modules)"
     completed = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     loaded = set(completed.stdout.split())
-    assert b"serving.runtimes.app" in loaded
+    assert b"serving.runtimes.open_inference.app" in loaded
     assert loaded.isdisjoint({b"google.protobuf", b"grpc", b"serving.runtimes.grpc.service"})

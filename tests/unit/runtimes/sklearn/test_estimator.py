@@ -10,7 +10,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
+from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 from serving.runtimes.sklearn.estimator import Estimator
 
 ROWS = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes import protocol, tensors
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
+from serving.runtimes.open_inference import protocol, tensors
+from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 from tests.rig import optional_modules
 
 if TYPE_CHECKING:

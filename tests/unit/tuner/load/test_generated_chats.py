@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from serving.resources.load import ChatLoad, LengthRange
+from serving.resources.tuning.load import ChatLoad, LengthRange
 from tuner.load.generated_chats import chats
 
 LOAD = ChatLoad(

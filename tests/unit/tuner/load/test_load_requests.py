@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import Permanent
-from serving.resources.load import KeyOf, Load, RequestTemplate
+from serving.resources.tuning.load import KeyOf, Load, RequestTemplate
 from tuner.load import requests
 from tuner.load.plan import LoadRequest
 

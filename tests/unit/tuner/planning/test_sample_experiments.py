@@ -7,7 +7,8 @@ import yaml
 
 from serving.engines import shipped
 from serving.objects import Object
-from serving.resources.experiment import ProfilingExperimentSpec, ProfilingExperimentStatus
+from serving.resources.tuning.experiment import ProfilingExperimentSpec
+from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
 from tests.objects.experiments import model_version
 from tuner.planning import budget
 from tuner.planning.snapshot import ExperimentSnapshot

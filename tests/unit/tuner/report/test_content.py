@@ -10,9 +10,9 @@ import pytest
 
 from serving.errors import SpaceInvalid
 from serving.objects import Object
-from serving.resources.experiment import Constraint
-from serving.resources.load import Load
-from serving.resources.trial import Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.load import Load
+from serving.resources.tuning.trial import Window
 from tests.objects import measured_experiments
 from tests.unit.tuner.report.conftest import NOW
 from tuner.load.level_search import results

@@ -8,7 +8,7 @@ from tests.reference.known_surfaces import KnownService, grid, play
 from tuner.search.decision import Explore
 from tuner.search.problem import Budget, Earlier, Observation
 from tuner.search.step import decide
-from tuner.search.transfer import earlier_models, hopes, learn
+from tuner.search.transfer import earlier_models, learn, log_merits
 from tuner.settings import SearchSettings
 
 SETTINGS = SearchSettings()
@@ -179,7 +179,7 @@ def test_margins_shift_by_the_ratio_of_the_bounds(similar):
     assert loose is not None
     assert tight is not None
     assert np.allclose(tight.margins[0] - loose.margins[0], math.log(10))
-    assert np.all(hopes(tight) <= hopes(loose) + 1e-12)
+    assert np.all(log_merits(tight) <= log_merits(loose) + 1e-12)
 
 
 def test_constraint_is_learned_only_from_experiments_that_have_it(similar):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.errors import Permanent
 from serving.planning.inference.revision import CONTAINER
-from serving.resources.experiment import Prices, ProfilingExperimentSpec
+from serving.resources.tuning.experiment import Prices, ProfilingExperimentSpec
 from tuner.specs import prices
 from tuner.specs.prices import Amounts
 from tuner.specs.space import Space

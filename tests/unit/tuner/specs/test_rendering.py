@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from serving.errors import Permanent, Temporary
 from serving.planning.inference import revision
-from serving.resources.experiment import Prices, ProfilingExperimentSpec, Setting, TuningTarget
 from serving.resources.inference import Predictor
+from serving.resources.tuning.experiment import Prices, ProfilingExperimentSpec, Setting, TuningTarget
 from serving.settings import RuntimeImageSettings
 from tests.fakes.surroundings import blocked_version, ready_version
 from tuner.specs import rendering

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.resources.experiment import ProfilingExperimentSpec
+from serving.resources.tuning.experiment import ProfilingExperimentSpec
 from tuner.specs import scaling
 from tuner.specs.space import Space
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from serving.errors import SpaceInvalid
-from serving.resources.experiment import ProfilingExperimentSpec, Setting
 from serving.resources.formats import quantity
+from serving.resources.tuning.experiment import ProfilingExperimentSpec, Setting
 from tuner.specs.space import Axis, Space
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from serving.planning.inference import revision
 from serving.resources.inference import Predictor
-from serving.resources.trial import Window
+from serving.resources.tuning.trial import Window
 from tests.objects import experiments
 from tuner.trials import gpu_notes
 

@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any
 
 from serving.resources import names
-from serving.resources.trial import TrialSpec, TrialStatus, Window
+from serving.resources.tuning.trial import TrialSpec, TrialStatus, Window
 from tests.objects import experiments
 from tuner.trials import trial_deployment, trial_status
 from tuner.trials.cores import Cores

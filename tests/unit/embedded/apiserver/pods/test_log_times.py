@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.embedded.apiserver.pods import log_times
 from serving.embedded.apiserver.pods.log_times import SECOND, LineFilter
-from serving.embedded.kubelet.container.shim import Log
+from serving.embedded.kubelet.container.container_log import ContainerLog
 
 
 def test_every_line_has_the_time_of_its_first_byte() -> None:
@@ -45,7 +45,7 @@ def test_the_result_does_not_depend_on_the_chunks(lines: list[bytes], cuts: list
 
 def test_lines_of_the_shim_have_times_after_rotation(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
-    log = Log(str(path), 100)
+    log = ContainerLog(str(path), 100)
     for number in range(9):
         log.write(b"line %d\n" % number)
     log.close()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serving.resources.experiment import Constraint
-from serving.resources.load import Load
-from serving.resources.trial import Estimate, LatencyAt, Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.load import Load
+from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tests.reference.queueing import BatchingTarget, QueueingTarget, exponential, steady_service
 from tuner.load.level_search import highest_load, messages
 from tuner.load.level_search.state import Finished, MeasureLevel, State

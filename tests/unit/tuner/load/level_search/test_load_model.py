@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.resources.experiment import Constraint
-from serving.resources.load import Load
-from serving.resources.trial import Estimate, LatencyAt, Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.load import Load
+from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tuner import intervals
 from tuner.constraints import measured_value
 from tuner.load.level_search import latency_curve, load_model

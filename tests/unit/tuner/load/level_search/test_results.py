@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from serving.resources.experiment import Constraint
-from serving.resources.load import Load
-from serving.resources.trial import Window
+from serving.resources.tuning.experiment import Constraint
+from serving.resources.tuning.load import Load
+from serving.resources.tuning.trial import Window
 from tests.reference.queueing import BatchingTarget, QueueingTarget, exponential
 from tuner.load.level_search import highest_load, results
 from tuner.load.level_search.state import Finished, MeasureLevel, State

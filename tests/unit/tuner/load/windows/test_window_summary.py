@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.resources.experiment import Constraint
+from serving.resources.tuning.experiment import Constraint
 from tests.reference.queueing import QueueingTarget, exponential, steady_service
 from tuner.constraints import bound_of
 from tuner.load.windows import window_summary

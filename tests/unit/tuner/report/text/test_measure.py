@@ -2,8 +2,8 @@
 
 import math
 
-from serving.resources.experiment import Objective
-from serving.resources.trial import Estimate
+from serving.resources.tuning.experiment import Objective
+from serving.resources.tuning.trial import Estimate
 from tuner import notation
 from tuner.report.text import measure
 

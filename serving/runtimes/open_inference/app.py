@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from serving import errors, grpc_status
-from serving.runtimes import compression, decoding_memory, protocol
+from serving.runtimes.batching.predictions import Predictions, Receive
 from serving.runtimes.large_requests import BodyRoom, LargeRequests, Prepared, many_values, too_many
 from serving.runtimes.model import Model
-from serving.runtimes.predictions import Predictions, Receive
-from serving.runtimes.protocol import InferenceRequest
+from serving.runtimes.open_inference import compression, decoding_memory, protocol
+from serving.runtimes.open_inference.protocol import InferenceRequest
+from serving.runtimes.open_inference.tensors import TOO_LARGE, too_large
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
-from serving.runtimes.tensors import TOO_LARGE, too_large
 from serving.settings import RuntimeSettings
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import zlib
 
-from serving.runtimes.tensors import bad, too_large
+from serving.runtimes.open_inference.tensors import bad, too_large
 
 _WBITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 """zlib's window bits: 16 more is the gzip format; HTTP's deflate is the zlib format (RFC 9110 §8.4.1.2)."""

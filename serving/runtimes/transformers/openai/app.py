@@ -14,11 +14,11 @@ import orjson
 
 from serving import clock, errors
 from serving.runtimes.served_model import ServedModel
-from serving.runtimes.transformers import openai_requests, openai_responses
 from serving.runtimes.transformers.engine import Engine, Generation
 from serving.runtimes.transformers.generation import GenerationRequest, Part
-from serving.runtimes.transformers.openai_requests import ChatBody, CompletionBody
-from serving.runtimes.transformers.openai_responses import Chat, Completion
+from serving.runtimes.transformers.openai import requests, responses
+from serving.runtimes.transformers.openai.requests import ChatBody, CompletionBody
+from serving.runtimes.transformers.openai.responses import Chat, Completion
 from serving.runtimes.transformers.vocabulary import Vocabulary
 from serving.settings import RuntimeSettings
 
@@ -75,7 +75,7 @@ class OpenAiApp:
         except errors.ApiError as error:
             await self._send_error(send, error.code, error.message)
         except errors.Temporary as error:
-            await self._send_error(send, openai_requests.TOO_MANY, str(error), "engine_full")
+            await self._send_error(send, requests.TOO_MANY, str(error), "engine_full")
         except Exception:  # noqa: BLE001 whatever the model raised, the client gets OpenAI's error
             _log.exception("%s %s failed", scope["method"], scope["path"])
             await self._send_error(send, 500, "the model failed; see its log")
@@ -141,14 +141,14 @@ class OpenAiApp:
         return b"".join(chunks)
 
     async def _chat(self, data: bytes, receive: Receive, send: Send) -> None:
-        body = openai_requests.parse(ChatBody, data, self._memory)
+        body = requests.parse(ChatBody, data, self._memory)
         self._check(body.model)
         prompt = self._vocabulary.encode_chat([message.for_template() for message in body.messages])
         answer = Chat(f"chatcmpl-{uuid.uuid4().hex}", body.model, _now(), len(prompt), self._vocabulary.piece)
         await self._generate(self._request(body, prompt, "messages"), body, answer, receive, send)
 
     async def _completion(self, data: bytes, receive: Receive, send: Send) -> None:
-        body = openai_requests.parse(CompletionBody, data, self._memory)
+        body = requests.parse(CompletionBody, data, self._memory)
         self._check(body.model)
         given = body.prompt[0] if isinstance(body.prompt, list) and body.prompt else body.prompt
         if isinstance(given, str):
@@ -235,15 +235,13 @@ class OpenAiApp:
                 chunks = [*answer.opening(), *chunks]
             if body.has_continuous_usage:
                 chunks = [{**chunk, "usage": answer.usage(part.tokens)} for chunk in chunks]
-            data = b"".join(map(openai_responses.event, chunks))
+            data = b"".join(map(responses.event, chunks))
             if part.finish == "error":
-                data = openai_responses.event(
-                    openai_requests.error_document(500, "the model failed; see its log")
-                )
+                data = responses.event(requests.error_document(500, "the model failed; see its log"))
             elif part.finish:
                 if body.has_usage:
-                    data += openai_responses.event(answer.usage_chunk(part.tokens))
-                data += openai_responses.DONE
+                    data += responses.event(answer.usage_chunk(part.tokens))
+                data += responses.DONE
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
@@ -264,10 +262,10 @@ class OpenAiApp:
     async def _send_error(self, send: Send, status: int, message: str, code: str | None = None) -> None:
         retry = (
             ((b"retry-after", str(self._settings.retry_after_seconds).encode()),)
-            if status in (openai_requests.TOO_MANY, 503)
+            if status in (requests.TOO_MANY, 503)
             else ()
         )
-        document = openai_requests.error_document(status, message, code)
+        document = requests.error_document(status, message, code)
         await self._send(send, status, document, headers=retry)
 
     def _closing(self) -> tuple[tuple[bytes, bytes], ...]:

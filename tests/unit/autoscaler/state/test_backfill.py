@@ -2,13 +2,13 @@
 
 import pytest
 
-from autoscaler import backfill
-from autoscaler.backfill import STEP_SECONDS, warmed
 from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.idle import FIRST, STEP
 from autoscaler.policy.sizer import Sizer
-from autoscaler.target_state import TargetState
+from autoscaler.state import backfill
+from autoscaler.state.backfill import STEP_SECONDS, warmed
+from autoscaler.state.target_state import TargetState
 from serving.resources import names
 
 CONFIG = PolicyConfig(0, 50, capacity=Capacity(1.0, 1.0))

@@ -13,11 +13,11 @@ from itertools import count
 from typing import Any, Protocol
 
 from serving import clock, errors
-from serving.runtimes import batches
-from serving.runtimes.batch_queue import BatchQueue
-from serving.runtimes.batches import Answer
+from serving.runtimes.batching import batches
+from serving.runtimes.batching.batch_queue import BatchQueue
+from serving.runtimes.batching.batches import Answer
 from serving.runtimes.model import Model
-from serving.runtimes.protocol import InferenceRequest
+from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.settings import RuntimeSettings
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

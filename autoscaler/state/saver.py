@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
-from autoscaler.store import StateStore
-from autoscaler.target_state import TargetState
+from autoscaler.state.store import StateStore
+from autoscaler.state.target_state import TargetState
 from serving.kube import Key
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from serving import errors
-from serving.runtimes import protocol, tensors
-from serving.runtimes.protocol import Tensor
+from serving.runtimes.open_inference import protocol, tensors
+from serving.runtimes.open_inference.protocol import Tensor
 
 NUMERIC = [name for name in tensors.DTYPES if name != "BYTES"]
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.runtimes.batch_queue import BatchQueue
+from serving.runtimes.batching.batch_queue import BatchQueue
 
 ENTER = st.tuples(st.just("enter"), st.integers(1, 6), st.sampled_from("ab"))
 LEAVE = st.tuples(st.just("leave"), st.integers(0, 20), st.just(""))

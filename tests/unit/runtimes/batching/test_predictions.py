@@ -14,13 +14,13 @@ from sklearn.linear_model import LinearRegression
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes.app import InferenceApp
-from serving.runtimes.batch_queue import BatchQueue
-from serving.runtimes.batches import Answer
+from serving.runtimes.batching.batch_queue import BatchQueue
+from serving.runtimes.batching.batches import Answer
+from serving.runtimes.batching.predictions import BatchedPredictions
 from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.model import Model, Output
-from serving.runtimes.predictions import BatchedPredictions
-from serving.runtimes.protocol import InferenceRequest, Tensor
+from serving.runtimes.open_inference.app import InferenceApp
+from serving.runtimes.open_inference.protocol import InferenceRequest, Tensor
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.sklearn.estimator import Estimator

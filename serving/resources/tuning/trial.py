@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from serving.resources.base import ATOMIC, Amount, Base, Conditions, Duration, Name, list_map, rules
-from serving.resources.experiment import Constraint, Setting, as_open
-from serving.resources.load import Load
+from serving.resources.tuning.experiment import Constraint, Setting
+from serving.resources.tuning.load import Load
 
 Reason = Literal[
     "Measured",
@@ -24,9 +24,10 @@ Reason = Literal[
 """Why a trial ended. The first three have measurements. The next five are results too: the spec does not run.
 After the last two, which do not depend on the spec, the trial is repeated."""
 
-
 FINISHED = ("Succeeded", "Failed")
 """Phases in which a Trial, or a ProfilingExperiment, changes no more."""
+_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+"""The schema of an object whose unknown fields are kept."""
 
 
 class TrialSpec(Base):
@@ -49,7 +50,7 @@ class TrialSpec(Base):
     ] = "Explore"
     settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
     template: Annotated[
-        dict[str, Any], Field(description="The complete Pod template.", json_schema_extra=as_open())
+        dict[str, Any], Field(description="The complete Pod template.", json_schema_extra=_OPEN)
     ]
     model_name: Annotated[str, Field(description="The model's name for clients of the trial.")]
     model_version: str = ""

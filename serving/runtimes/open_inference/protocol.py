@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from serving import errors
-from serving.runtimes import decoding_memory, tensors
-from serving.runtimes.tensors import Array, bad
+from serving.runtimes.open_inference import decoding_memory, tensors
+from serving.runtimes.open_inference.tensors import Array, bad
 
 HEADER_LENGTH = "inference-header-content-length"
 """Bytes of JSON before the binary tensors."""

@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from serving import errors
-from serving.runtimes import decoding_memory
-from serving.runtimes.transformers.openai_requests import ChatBody, CompletionBody, error_document, parse
+from serving.runtimes.open_inference import decoding_memory
+from serving.runtimes.transformers.openai.requests import ChatBody, CompletionBody, error_document, parse
 
 MEMORY = 1 << 20
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}

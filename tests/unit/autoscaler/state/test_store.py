@@ -6,8 +6,8 @@ import pytest
 
 from autoscaler.observation import Load, Observation, Replicas
 from autoscaler.policy.config import PolicyConfig
-from autoscaler.store import MOST_BYTES, StateStore
-from autoscaler.target_state import TargetState
+from autoscaler.state.store import MOST_BYTES, StateStore
+from autoscaler.state.target_state import TargetState
 from serving.kube import Key
 
 KEY = Key("default", "digits.a")

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from serving.resources.base import ATOMIC, Base, Name, list_map, rules
-from serving.resources.experiment import Setting
-from serving.resources.trial import LatencyAt, Usage
+from serving.resources.tuning.experiment import Setting
+from serving.resources.tuning.trial import LatencyAt, Usage
 
 
 class CapacityPoint(Base):

@@ -1,10 +1,10 @@
-"""ProfilingExperiment: a search for the cheapest spec that meets an objective; names of fields as in
-Morphling.
+"""The spec of a ProfilingExperiment: a search for the cheapest spec that meets an objective; names of fields
+as in Morphling.
 
 https://github.com/kubedl-io/morphling/blob/main/api/v1alpha1/profilingexperiment_types.go
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,6 @@ from serving.resources.base import (
     ATOMIC,
     Amount,
     Base,
-    Conditions,
     Duration,
     Name,
     Quantity,
@@ -20,7 +19,7 @@ from serving.resources.base import (
     rules,
 )
 from serving.resources.inference import Framework, PredictorTemplate, Resources
-from serving.resources.load import Load
+from serving.resources.tuning.load import Load
 
 Category = Literal["resource", "batching", "env", "args"]
 Value = Annotated[str, Field(max_length=256, json_schema_extra={"x-kubernetes-int-or-string": True})]
@@ -168,6 +167,14 @@ class ParameterCategory(Base):
     parameters: Annotated[
         list[Parameter], Field(min_length=1, max_length=16, json_schema_extra=list_map("name"))
     ]
+
+
+class Setting(Base):
+    """A parameter and its value."""
+
+    category: Category
+    name: str
+    value: str
 
 
 class Objective(Base):
@@ -341,124 +348,3 @@ class ProfilingExperimentSpec(Base):
     ] = "120s"
     warm_start: WarmStart = WarmStart()
     suspend: Annotated[bool, Field(description="While true, no trial is started.")] = False
-
-
-def as_open() -> dict[str, Any]:
-    """Return the schema of an object with unknown fields, which are kept."""
-    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-class Setting(Base):
-    """A parameter and its value."""
-
-    category: Category
-    name: str
-    value: str
-
-
-Rule = Literal["OnlySafe", "HigherProbability", "EqualProbability", "BetterObjective", "EqualObjective"]
-"""Why a spec was chosen and not another of the same price; `Alternative.rule` describes each."""
-
-Probability = Annotated[
-    float | None,
-    Field(ge=0, le=1, description="Probability that one further measurement meets every constraint."),
-]
-
-
-class MeasuredSpec(Base):
-    """A spec with its measured objective."""
-
-    trial: Annotated[str, Field(description="Trial that measured it last.")] = ""
-    settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
-    objective: float = 0
-    low: Annotated[float, Field(description="Lower bound of the objective's 95 % interval.")] = 0
-    high: float = 0
-    probability: Probability = None
-
-
-class Alternative(MeasuredSpec):
-    """The best other spec of the same price, and why it was not chosen."""
-
-    rule: Annotated[
-        Rule,
-        Field(
-            description="What the chosen spec has before it. Safe is a spec that meets the constraints with a"
-            " margin for noise. OnlySafe: only the chosen one is safe; BetterObjective: both are;"
-            " EqualObjective: both are, their objectives are equal, and the chosen one is safer;"
-            " HigherProbability: neither is, and the chosen one is safer; EqualProbability: neither is, and"
-            " the objective of the chosen one is better."
-        ),
-    ]
-
-
-class Recommendation(MeasuredSpec):
-    """The spec to run, and the reason for it."""
-
-    alternative: Annotated[
-        Alternative | None,
-        Field(description="The best objective among the other measured specs of the same price."),
-    ] = None
-    cost_per_hour: float = 0
-    current_cost_per_hour: Annotated[
-        float, Field(description="Hourly cost of the current spec of the Inference; 0 if there is none.")
-    ] = 0
-    message: str = ""
-
-
-class PriorExperiment(Base):
-    """An earlier experiment, and its weight in this one."""
-
-    experiment: str
-    weight: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=1,
-            description="Weight, relative to the others; 0 if it measured too little or its ranking does not"
-            " apply here.",
-        ),
-    ]
-
-
-class TrialCounts(Base):
-    """The number of trials by outcome."""
-
-    total: int = 0
-    running: int = 0
-    succeeded: int = 0
-    stopped_early: int = 0
-    failed: int = 0
-
-
-class ProfilingExperimentStatus(Base):
-    """Progress and result of the search."""
-
-    phase: Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed", ""] = ""
-    specs: Annotated[int, Field(description="Number of specs in the space.")] = 0
-    trials: TrialCounts = TrialCounts()
-    best: Annotated[Recommendation | None, Field(description="Best spec so far.")] = None
-    recommendation: Recommendation | None = None
-    expected_regret: Annotated[
-        float,
-        Field(
-            description="Expected shortfall of the best spec against the best unmeasured one, as a share from"
-            " 0 to 1."
-        ),
-    ] = 0
-    repeatability: Annotated[
-        float,
-        Field(
-            description="Standard deviation of the logarithm of the objective between trials of one spec, in"
-            " addition to the error that each trial reports."
-        ),
-    ] = 0
-    learned: Annotated[
-        list[PriorExperiment],
-        Field(description="Earlier experiments used by warmStart.", json_schema_extra=list_map("experiment")),
-    ] = []
-    spent_seconds: float = 0
-    spent_cost: float = 0
-    start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
-    completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
-    observed_generation: int = 0
-    conditions: Conditions = []

@@ -5,9 +5,9 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from serving.images.documents.output_manifest import Input
-from serving.runtimes import signature
 from serving.runtimes.model import Model, Output
-from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
+from serving.runtimes.open_inference import signature
+from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 
 Answer = list[tuple[Tensor, bool]]
 """Outputs, each with whether it is sent as binary."""

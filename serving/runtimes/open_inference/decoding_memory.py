@@ -5,7 +5,7 @@ them. The estimates are above what orjson, protobuf and NumPy take in all tried 
 10 MB.
 """
 
-from serving.runtimes.tensors import bad, too_large
+from serving.runtimes.open_inference.tensors import bad, too_large
 
 SMALL_BYTES = 64 * 1024
 """A body up to this size is decoded without an estimate: at worst it takes 4 MiB, and some milliseconds."""

@@ -14,12 +14,13 @@ import orjson
 import pytest
 
 from serving import errors
-from serving.runtimes import decoding_memory, protocol, request_memory
-from serving.runtimes.app import InferenceApp
+from serving.runtimes import request_memory
+from serving.runtimes.batching.predictions import SinglePredictions
 from serving.runtimes.grpc import codec
 from serving.runtimes.grpc import messages_pb2 as messages
 from serving.runtimes.large_requests import LargeRequests
-from serving.runtimes.predictions import SinglePredictions
+from serving.runtimes.open_inference import decoding_memory, protocol
+from serving.runtimes.open_inference.app import InferenceApp
 from serving.runtimes.request_memory import RequestMemory
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.startup import StartupReport
@@ -86,7 +87,7 @@ PEAK = """
 import os, sys, contextlib
 from pathlib import Path
 from serving import errors
-from serving.runtimes import protocol
+from serving.runtimes.open_inference import protocol
 
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()

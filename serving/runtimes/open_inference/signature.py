@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from serving.images.documents.output_manifest import Input
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
-from serving.runtimes.tensors import Array, bad
+from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
+from serving.runtimes.open_inference.tensors import Array, bad
 
 
 def arrays(request: InferenceRequest, inputs: Sequence[Input]) -> list[Array]:

@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError
 
 from serving import errors
-from serving.runtimes import decoding_memory
+from serving.runtimes.open_inference import decoding_memory
 from serving.runtimes.transformers.generation import Sampling
 
 MAX_ALTERNATIVES = 20

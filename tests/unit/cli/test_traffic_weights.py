@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import errors
-from serving.cli import weights
+from serving.cli import traffic_weights
 from serving.resources.inference import Predictor
 from serving.resources.traffic_split import HEAVIEST_WEIGHT
 
@@ -18,30 +18,30 @@ from serving.resources.traffic_split import HEAVIEST_WEIGHT
 )
 def test_an_invalid_weight_is_refused_with_an_example(word: str) -> None:
     with pytest.raises(errors.UserError, match="ARM=WEIGHT"):
-        weights.parse([word])
+        traffic_weights.parse([word])
 
 
 @pytest.mark.parametrize("words", [["a=1", "a=2"], ["a=1%", "a=2%"]])
 def test_an_arm_named_twice_is_refused(words: list[str]) -> None:
     with pytest.raises(errors.UserError, match="twice"):
-        weights.parse(words)
+        traffic_weights.parse(words)
 
 
 def test_weights_beside_shares_are_refused() -> None:
     with pytest.raises(errors.UserError, match="not both"):
-        weights.parse(["a=1", "b=50%"])
+        traffic_weights.parse(["a=1", "b=50%"])
 
 
 @pytest.mark.parametrize("weight", ["1000001", "99999999999999999999", "9" * 5000])
 def test_a_weight_above_the_schemas_bound_is_refused_by_field_and_rule(weight: str) -> None:
     with pytest.raises(errors.UserError, match="trafficWeight of stable must be at most 1000000"):
-        weights.parse([f"stable={weight}"])
+        traffic_weights.parse([f"stable={weight}"])
 
 
 def test_the_heaviest_weight_is_the_bound_of_the_schema() -> None:
     bounds = Predictor.model_json_schema()["properties"]["trafficWeight"]
     assert bounds["maximum"] == HEAVIEST_WEIGHT
-    assert weights.parse([f"a={HEAVIEST_WEIGHT}"]) == {"a": HEAVIEST_WEIGHT}
+    assert traffic_weights.parse([f"a={HEAVIEST_WEIGHT}"]) == {"a": HEAVIEST_WEIGHT}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_heaviest_weight_is_the_bound_of_the_schema() -> None:
 def test_shares_become_whole_weights_and_change_other_arms_only_where_they_must(
     current: dict[str, int], words: list[str], expected: dict[str, int]
 ) -> None:
-    assert weights.resolved(current, weights.parse(words)) == expected
+    assert traffic_weights.resolved(current, traffic_weights.parse(words)) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_shares_that_are_not_the_whole_are_refused(
     current: dict[str, int], words: list[str], message: str
 ) -> None:
     with pytest.raises(errors.UserError, match=message):
-        weights.resolved(current, weights.parse(words))
+        traffic_weights.resolved(current, traffic_weights.parse(words))
 
 
 @given(
@@ -84,7 +84,7 @@ def test_a_share_is_met_and_the_other_arms_keep_their_proportions(
     current: dict[str, int], share: object
 ) -> None:
     before = {"a": 1, **current}
-    after = before | weights.resolved(before, weights.parse([f"a={share}%"]))
+    after = before | traffic_weights.resolved(before, traffic_weights.parse([f"a={share}%"]))
     total = sum(after.values())
     assert all(0 < weight <= HEAVIEST_WEIGHT for weight in after.values())
     assert abs(Fraction(after["a"], total) - Fraction(str(share)) / 100) < Fraction(1, 100_000)

@@ -8,9 +8,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
-from serving.runtimes import batches
+from serving.runtimes.batching import batches
 from serving.runtimes.model import Output
-from serving.runtimes.protocol import InferenceRequest, RequestedOutput, Tensor
+from serving.runtimes.open_inference.protocol import InferenceRequest, RequestedOutput, Tensor
 from serving.runtimes.sklearn.estimator import Estimator
 
 GRID = np.array([[x, y] for x in range(6) for y in range(6)], float)

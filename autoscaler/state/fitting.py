@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from autoscaler.forecast.fit import LEAST, Fit, fit
-from autoscaler.target_state import TargetState
+from autoscaler.state.target_state import TargetState
 from serving import errors
 from serving.kube import Key
 from serving.system import background_process

@@ -1,0 +1,115 @@
+"""The status of a ProfilingExperiment: its progress, and the recommended spec with the reason for it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from serving.resources.base import Base, Conditions, list_map
+from serving.resources.tuning.experiment import Setting
+
+Rule = Literal["OnlySafe", "HigherProbability", "EqualProbability", "BetterObjective", "EqualObjective"]
+"""Why a spec was chosen and not another of the same price; `Alternative.rule` describes each."""
+
+Probability = Annotated[
+    float | None,
+    Field(ge=0, le=1, description="Probability that one further measurement meets every constraint."),
+]
+
+
+class MeasuredSpec(Base):
+    """A spec with its measured objective."""
+
+    trial: Annotated[str, Field(description="Trial that measured it last.")] = ""
+    settings: Annotated[list[Setting], Field(json_schema_extra=list_map("category", "name"))] = []
+    objective: float = 0
+    low: Annotated[float, Field(description="Lower bound of the objective's 95 % interval.")] = 0
+    high: float = 0
+    probability: Probability = None
+
+
+class Alternative(MeasuredSpec):
+    """The best other spec of the same price, and why it was not chosen."""
+
+    rule: Annotated[
+        Rule,
+        Field(
+            description="What the chosen spec has before it. Safe is a spec that meets the constraints with a"
+            " margin for noise. OnlySafe: only the chosen one is safe; BetterObjective: both are;"
+            " EqualObjective: both are, their objectives are equal, and the chosen one is safer;"
+            " HigherProbability: neither is, and the chosen one is safer; EqualProbability: neither is, and"
+            " the objective of the chosen one is better."
+        ),
+    ]
+
+
+class Recommendation(MeasuredSpec):
+    """The spec to run, and the reason for it."""
+
+    alternative: Annotated[
+        Alternative | None,
+        Field(description="The best objective among the other measured specs of the same price."),
+    ] = None
+    cost_per_hour: float = 0
+    current_cost_per_hour: Annotated[
+        float, Field(description="Hourly cost of the current spec of the Inference; 0 if there is none.")
+    ] = 0
+    message: str = ""
+
+
+class PriorExperiment(Base):
+    """An earlier experiment, and its weight in this one."""
+
+    experiment: str
+    weight: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="Weight, relative to the others; 0 if it measured too little or its ranking does not"
+            " apply here.",
+        ),
+    ]
+
+
+class TrialCounts(Base):
+    """The number of trials by outcome."""
+
+    total: int = 0
+    running: int = 0
+    succeeded: int = 0
+    stopped_early: int = 0
+    failed: int = 0
+
+
+class ProfilingExperimentStatus(Base):
+    """Progress and result of the search."""
+
+    phase: Literal["Pending", "Running", "Confirming", "Suspended", "Succeeded", "Failed", ""] = ""
+    specs: Annotated[int, Field(description="Number of specs in the space.")] = 0
+    trials: TrialCounts = TrialCounts()
+    best: Annotated[Recommendation | None, Field(description="Best spec so far.")] = None
+    recommendation: Recommendation | None = None
+    expected_regret: Annotated[
+        float,
+        Field(
+            description="Expected shortfall of the best spec against the best unmeasured one, as a share from"
+            " 0 to 1."
+        ),
+    ] = 0
+    repeatability: Annotated[
+        float,
+        Field(
+            description="Standard deviation of the logarithm of the objective between trials of one spec, in"
+            " addition to the error that each trial reports."
+        ),
+    ] = 0
+    learned: Annotated[
+        list[PriorExperiment],
+        Field(description="Earlier experiments used by warmStart.", json_schema_extra=list_map("experiment")),
+    ] = []
+    spent_seconds: float = 0
+    spent_cost: float = 0
+    start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
+    completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
+    observed_generation: int = 0
+    conditions: Conditions = []

@@ -1,0 +1,1 @@
+"""Batches: the requests that wait for a prediction, joined into one, and their answers."""

@@ -1,0 +1,1 @@
+"""OpenAI's API: its requests, its answers and its paths."""
