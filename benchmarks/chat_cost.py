@@ -1,7 +1,7 @@
 """Instructions that Envoy executes for one streamed chat of 16 tokens, with and without token accounting.
 
 As `request_cost.py`, which counts those of a small request. The events come so slowly that each is read
-alone. Each configuration takes a minute.
+alone. Each configuration takes two minutes.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def chatting(base: str) -> request_cost.Ask:
     return ask
 
 
-async def ours(engine: int, name: str, chats: int) -> int:
+async def ours(engine: int, name: str, chats: int) -> request_cost.Cost:
     usage = "none" if name == WITHOUT else "continuous"
     chat = replace(service("chat", [("only", 10_000, [Endpoint("127.0.0.1", engine)])]), token_usage=usage)
     with tempfile.TemporaryDirectory(prefix="slipway-cost-") as root:
@@ -68,8 +68,8 @@ async def ours(engine: int, name: str, chats: int) -> int:
             return await request_cost.count(orjson.dumps(config), Path(root), ask, world.port, chats)
 
 
-async def measure(engine: int, name: str) -> int:
-    async def run(chats: int) -> int:
+async def measure(engine: int, name: str) -> request_cost.Cost:
+    async def run(chats: int) -> request_cost.Cost:
         if name == SMALLEST:
             return await request_cost.smallest((engine, engine), chatting(""), chats)
         return await ours(engine, name, chats)
@@ -86,7 +86,7 @@ async def main(*, quick: bool) -> None:
         engine = [sys.executable, str(RIG / "stream_engine.py"), str(port), str(EVERY_SECONDS)]
         stack.enter_context(running(proxies.LOAD_CORE, port, *engine))
         costs = {name: await measure(port, name) for name in names}
-    report("chat_cost", {"instructions": costs}, [])
+    report("chat_cost", {name: cost._asdict() for name, cost in costs.items()}, [])
 
 
 if __name__ == "__main__":
