@@ -10,7 +10,7 @@ from types import MappingProxyType
 from serving import clock, errors
 from serving.controllers.gateways import LiveGateways
 from serving.controllers.put_backs import PutBacks
-from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, Watches
 from serving.kube.cache import Cache, owner_uids
 from serving.kube.client import JSON_PATCH
 from serving.objects import Object
@@ -69,8 +69,8 @@ class InferenceController:
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = LiveGateways(self._leases, self._add_all, self._api_answers)
-        self._status_outdated_since: dict[Key, float] = {}
-        """When the stored status of an Inference became outdated, in monotonic seconds."""
+        self._settling = Settling()
+        """Inferences whose stored status is outdated."""
         self._reported: dict[Key, Object] = {}
         """The last status written."""
         self._put_backs = PutBacks(settings.backoff_cap_seconds)
@@ -102,7 +102,7 @@ class InferenceController:
         """Carry out a plan; return the seconds until a delayed status is due."""
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
-            self._status_outdated_since.pop(key, None)
+            self._settling.end(key)
             self._reported.pop(key, None)
             self._put_backs.forget(key)
             return None
@@ -115,17 +115,17 @@ class InferenceController:
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
         if plan.status is None:
-            self._status_outdated_since.pop(key, None)
+            self._settling.end(key)
             return None
         if plan.status_may_wait:
-            now = clock.monotonic()
-            # Since the first difference, not the last: a status that keeps changing would never be written.
-            due = self._status_outdated_since.setdefault(key, now) + self._settings.status_settle_seconds
-            if now < due:
-                return due - now
+            if plan.actions:
+                self._settling.put_off(key)
+            left = self._settling.seconds_left(key, self._settings.status_settle_seconds)
+            if left > 0:
+                return left
         self._reported[key] = plan.status
         self._cache.wrote(kinds.INFERENCE, await self._write_status(inference, plan.status))
-        self._status_outdated_since.pop(key, None)
+        self._settling.end(key)
         for event in plan.events:
             await self._recorder.emit(inference, event.reason, event.message, event.type)
         return None

@@ -8,6 +8,7 @@ from serving.kube.client import Kube, connect, connect_eventually
 from serving.kube.events import EventRecorder
 from serving.kube.informer import Informer, Key
 from serving.kube.loop import Reconciler, Result
+from serving.kube.settling import Settling
 from serving.kube.watches import Watches
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Kube",
     "Reconciler",
     "Result",
+    "Settling",
     "Watches",
     "connect",
     "connect_eventually",

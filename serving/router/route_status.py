@@ -51,6 +51,7 @@ class RouteStatusWriter:
         self._recorder = recorder
         self._settings = settings.gateway
         self._gather_seconds = settings.controllers.gather_seconds
+        self._settle_seconds = settings.controllers.status_settle_seconds
         self._lease_namespace = settings.controllers.lease_namespace
         self._name = settings.gateway.name
         self._manager = f"{names.FIELD_MANAGER_PREFIX}gateway-{self._name}"
@@ -82,13 +83,13 @@ class RouteStatusWriter:
                 **_probes(probed),
                 "message": message or service.unavailable,
             },
-            probes_follow=any(c.has_replica and c.backend not in probed for c in service.candidates),
+            delay=self._delay(service, probed),
         )
 
     def probed(self, key: Key, results: Mapping[str, str]) -> None:
         """Candidates of a Route that Envoy serves were probed."""
         if key in self._entries:
-            self._put(key, {**self._entries[key], **_probes(results)}, probes_follow=True)
+            self._put(key, {**self._entries[key], **_probes(results)}, delay=self._gather_seconds)
 
     def refused(self, key: Key, reason: str) -> None:
         """Envoy serves nothing of this Route."""
@@ -126,13 +127,21 @@ class RouteStatusWriter:
         except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
             log.info("the Lease is not removed, and expires: %s", error or "no answer")
 
-    def _put(self, key: Key, entry: dict[str, Any], *, probes_follow: bool = False) -> None:
-        """Keep the entry and write it, after a moment if results of probes may change it again at once."""
+    def _delay(self, service: GatewayService, probed: Mapping[str, str]) -> float:
+        """Return how long its entry may wait for results of probes, which change it again."""
+        if any(c.has_replica and c.backend not in probed for c in service.candidates):
+            return self._gather_seconds
+        # Nothing follows from an acceptance alone: a candidate's first replica is still to come.
+        is_starting = service.unavailable == NOTHING_PROVEN and not probed and bool(service.candidates)
+        return self._settle_seconds if is_starting else 0.0
+
+    def _put(self, key: Key, entry: dict[str, Any], *, delay: float = 0.0) -> None:
+        """Keep the entry, and write it after the delay in seconds or together with an earlier write."""
         if self._entries.get(key) == entry:
             return
         self._entries[key] = entry
-        if probes_follow:
-            self._writer.add_after(key, self._gather_seconds)
+        if delay:
+            self._writer.add_after(key, delay)
         else:
             self._writer.add(key)
 

@@ -20,7 +20,7 @@ async def run_workloads(kube: Kube, settings: Settings, watches: Watches) -> Non
     events = EventQueue(EventRecorder(kube, "slipway-node"))
     pod_informer, deployment_informer = watches.of(kinds.POD), watches.of(kinds.DEPLOYMENT)
     owned = OwnedPods(kube, pod_informer, events, settings.node.name)
-    deployments = DeploymentController(kube, deployment_informer, owned, events, settings.node.name)
+    deployments = DeploymentController(kube, deployment_informer, owned, events, settings)
     deployment_loop = Reconciler("deployments", deployments.reconcile, settings.controllers)
     _follow(deployment_informer, pod_informer, deployment_loop, owned)
     services = watches.of(kinds.SERVICE)

@@ -4,7 +4,11 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import pytest
+
+from serving import clock
 from serving.controllers.inference import InferenceController
 from serving.kube import Watches
 from serving.objects import Object
@@ -94,6 +98,25 @@ async def test_quick_rollout_writes_one_status_and_one_event() -> None:
         assert list(rig.events()) == ["Ready"]
         for arm in rig.inference["status"]["predictors"]:
             assert f"{arm['name']}: revision {arm['revision']}" in rig.events()["Ready"]
+
+
+async def test_quick_rollout_writes_one_status_when_each_own_write_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another reconcile follows each own write, so that its state need not be written."""
+    now = [0.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    apply = FakeKube.apply
+
+    async def slow_apply(self: FakeKube, *args: Any, **options: Any) -> Object:
+        now[0] += 2 * PATIENT.status_settle_seconds
+        return await apply(self, *args, **options)
+
+    monkeypatch.setattr(FakeKube, "apply", slow_apply)
+    async with controlled(PATIENT, *TWO) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        assert rig.statuses() == ["Ready"]
+        assert list(rig.events()) == ["Ready"]
 
 
 async def test_predictor_runs_the_image_of_the_settings() -> None:

@@ -1,5 +1,6 @@
 """A gateway keeps its entry in the status of a Route as Envoy serves it."""
 
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 from serving.kube import EventRecorder, Informer, Key
 from serving.objects import Object
 from serving.resources import kinds
+from serving.router.plan.service import GatewayService, gateway_service
 from serving.router.route_status import RouteStatusWriter
+from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
 from tests.rig.convergence import running, until
 from tests.rig.servers.gateway import route, settings_for_test
@@ -78,3 +81,54 @@ def replace(kube: FakeKube) -> None:
     kube.remove(kinds.ROUTE, *KEY)
     kube.add(kinds.ROUTE, {"metadata": {"name": "digits", "namespace": "default"}, "spec": stored["spec"]})
     assert not entries(kube)
+
+
+WRITE = "apply routes/digits/status"
+
+
+@asynccontextmanager
+async def starting_route(settle_seconds: float) -> AsyncIterator[tuple[FakeKube, RouteStatusWriter]]:
+    """Yield an API with a Route whose only backend is not proven, and a gateway that reports nothing yet."""
+    kube = FakeKube()
+    for name in ("digits", "other"):
+        kube.add(kinds.ROUTE, {**unproven(), "metadata": {"name": name, "namespace": "default"}})
+    routes = Informer(kube, kinds.ROUTE)
+    controllers = ControllerSettings(gather_seconds=0.001, status_settle_seconds=settle_seconds)
+    settings = dataclasses.replace(settings_for_test(), controllers=controllers)
+    writer = RouteStatusWriter(kube, routes, EventRecorder(kube, "gateway"), settings, dict)
+    async with running(routes.run(), writer.run()):
+        await routes.synced.wait()
+        yield kube, writer
+
+
+def unproven() -> Object:
+    unweighted = route("digits", [], unweighted=["stable"])
+    backends = [{**backend, "probe": ["/ready"]} for backend in unweighted["spec"]["backends"]]
+    return {**unweighted, "spec": {**unweighted["spec"], "backends": backends}}
+
+
+def digits(kube: FakeKube) -> Object:
+    """Return the entry of the Route `digits`; empty if there is none."""
+    [stored] = [found for found in kube.find(kinds.ROUTE) if found["metadata"]["name"] == "digits"]
+    return dict(next(iter((stored.get("status") or {}).get("gateways") or []), {}))
+
+
+def service() -> GatewayService:
+    return gateway_service(unproven(), {})
+
+
+async def test_acceptance_and_first_probe_are_one_write_when_no_revision_is_proven() -> None:
+    async with starting_route(3600.0) as (kube, writer):
+        writer.accepted(KEY, service(), "")
+        writer.refused(Key("default", "other"), "a reason")
+        await until(lambda: "apply routes/other/status" in kube.writes)  # written in the order of reports
+        writer.probed(KEY, {"digits-stable": ""})
+        await until(lambda: bool(digits(kube)))
+        assert kube.writes.count(WRITE) == 1
+        assert (digits(kube)["acceptedGeneration"], len(digits(kube)["probes"])) == (1, 1)
+
+
+async def test_acceptance_is_written_when_no_probe_follows_for_long() -> None:
+    async with starting_route(0.01) as (kube, writer):
+        writer.accepted(KEY, service(), "")
+        await until(lambda: bool(digits(kube)))

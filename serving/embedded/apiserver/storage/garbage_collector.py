@@ -68,17 +68,19 @@ class GarbageCollector:
 
     def _changed(self, change: ObjectChange) -> None:
         object_id = (change.kind, change.key)
-        self._index(object_id, change.before, change.after)
         latest = change.after or change.before
         assert latest is not None
-        meta = latest.object["metadata"]
+        before = garbage.references(change.before.object) if change.before else []
+        after = garbage.references(latest.object)
+        is_update = change.before is not None and change.after is not None
+        if is_update and before == after and not is_deleting(latest.object):
+            return  # who must go with whom is as before, and most writes are such
+        self._index(object_id, change.before, change.after)
         if change.after is None:
-            self._enqueue(*self._dependents.get(meta["uid"], ()))
-        elif "ownerReferences" in meta or is_deleting(latest.object):
+            self._enqueue(*self._dependents.get(latest.object["metadata"]["uid"], ()))
+        elif after or is_deleting(latest.object):
             self._enqueue(object_id)
-        for ref in garbage.references(latest.object) + (
-            garbage.references(change.before.object) if change.before else []
-        ):
+        for ref in after + before:
             owner = self._ids_by_uid.get(ref["uid"])
             entry = self._entry(owner) if owner else None
             if owner and entry and is_deleting(entry.object):

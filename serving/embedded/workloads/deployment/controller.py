@@ -8,29 +8,39 @@ from serving.embedded.event_queue import EventQueue
 from serving.embedded.workloads import naming, pods
 from serving.embedded.workloads.deployment import plan, standby, status
 from serving.embedded.workloads.owned_pods import OwnedPods
-from serving.kube import Informer, Key, Kube, Result
+from serving.kube import Informer, Key, Kube, Result, Settling
 from serving.kube.cache import LIFETIME_SECONDS, Cache
 from serving.objects import Object, is_deleting
 from serving.resources import kinds, names
 from serving.resources.events import EventToEmit
+from serving.settings import Settings
 
 
 class DeploymentController:
     """`reconcile` makes one step; a change of the Deployment or of its Pods causes the next."""
 
     def __init__(
-        self, kube: Kube, informer: Informer, owned: OwnedPods, events: EventQueue, node: str
+        self,
+        kube: Kube,
+        informer: Informer,
+        owned: OwnedPods,
+        events: EventQueue,
+        settings: Settings,
     ) -> None:
         self._kube = kube
         self._cache = Cache(informer)
         self._owned = owned
         self._events = events
-        self._node = node
+        self._node = settings.node.name
+        self._settle_seconds = settings.controllers.status_settle_seconds
+        self._settling = Settling()
+        """Deployments whose stored status is outdated."""
 
     async def reconcile(self, key: Key) -> Result | None:
         """Converge one Deployment; the process may be killed between any two writes."""
         deployment = self._cache.get(kinds.DEPLOYMENT, *key)
         if deployment is None or is_deleting(deployment):
+            self._settling.end(key)
             return None
         await self._owned.settle(deployment)
         spec = plan.read_spec(deployment)
@@ -60,11 +70,11 @@ class DeploymentController:
             now,
             failure=failure.message if failure else "",
         )
-        await self._write(deployment, report)
+        written_after = await self._write(key, deployment, report)
         if failure is not None:
             raise errors.Temporary("FailedCreate", failure.message) from failure
         pending = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(deployment) else None
-        times = (planned.requeue_after, reserve.requeue_after, report.requeue_after, pending)
+        times = (planned.requeue_after, reserve.requeue_after, report.requeue_after, written_after, pending)
         due = [after for after in times if after is not None]
         return Result(max(min(due).total_seconds(), 0.0)) if due else None
 
@@ -126,15 +136,22 @@ class DeploymentController:
         stem = f"{spec.name}-{spec.template_hash}"
         return naming.free_names(stem, f"{spec.uid}/{spec.template_hash}", taken, count)
 
-    async def _write(self, deployment: Object, report: status.StatusReport) -> None:
+    async def _write(self, key: Key, deployment: Object, report: status.StatusReport) -> dt.timedelta | None:
+        """Write the status; if it is too early for that, return the time to wait."""
         before = deployment.get("status") or {}
+        if before != report.status and status.may_wait(before, report.status):
+            left = self._settling.seconds_left(key, self._settle_seconds)
+            if left > 0:
+                return dt.timedelta(seconds=left)
+        self._settling.end(key)
         if before == report.status:
-            return
+            return None
         answer = await self._kube.apply_status(kinds.DEPLOYMENT, deployment, report.status)
         self._cache.wrote(kinds.DEPLOYMENT, answer)
         if report.exceeded and not status.has_exceeded(before):
             message = "The rollout made no progress within progressDeadlineSeconds"
             self._events.add(deployment, EventToEmit(status.EXCEEDED, message, "Warning"))
+        return None
 
 
 def _annotation(obj: Object, name: str) -> str:

@@ -20,6 +20,8 @@ STARTED = "NewReplicaSetCreated"
 EXCEEDED = "ProgressDeadlineExceeded"
 PAUSED = "DeploymentPaused"
 RESUMED = "DeploymentResumed"
+_STARTING = {"Available": "False", "Progressing": "True"}
+"""The conditions of a Deployment that has no status yet, by type."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,17 @@ def has_exceeded(status: Mapping[str, Any]) -> bool:
     """Whether the rollout of a status has exceeded its deadline."""
     progressing = conditions.find(status.get("conditions"), "Progressing")
     return progressing is not None and progressing["reason"] == EXCEEDED
+
+
+def may_wait(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a status only reports that Pods are starting, which a ready Pod is about to change."""
+    if new["unavailableReplicas"] == 0:
+        return False
+    if any(int(old.get(count) or 0) != new[count] for count in ("readyReplicas", "availableReplicas")):
+        return False
+    before = {condition["type"]: condition["status"] for condition in old.get("conditions") or []}
+    after = {condition["type"]: condition["status"] for condition in new["conditions"]}
+    return {**_STARTING, **before} == {**_STARTING, **after}
 
 
 def report(

@@ -1,9 +1,8 @@
 """Reconciles EndpointSlices: follows Services and Pods, and writes a slice when a serving Pod changes."""
 
-from serving import clock
 from serving.embedded.workloads.endpoint_slice import plan
 from serving.embedded.workloads.endpoint_slice.selection import Selection
-from serving.kube import Informer, Key, Kube, Reconciler, Result
+from serving.kube import Informer, Key, Kube, Reconciler, Result, Settling
 from serving.objects import Object, is_deleting
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
@@ -12,6 +11,9 @@ OF_SERVICE = "service"
 GATHER_SECONDS = 0.5
 """Delay of changes of Pods that do not serve, so that a new Pod, its address and its readiness are one write
 (k8s.io/endpointslice has endpointUpdatesBatchPeriod)."""
+PLACEHOLDER_SECONDS = 2.0
+"""Delay of a Service's first slice while no Pod has an address: readers take an empty slice as none, and most
+Services get a Pod soon."""
 SLICE_LABELS = f"{plan.MANAGED_BY_LABEL}={plan.MANAGER}"
 
 
@@ -26,7 +28,8 @@ class EndpointsController:
         self._pods = pods
         self._slices = slices
         self._selection: Selection[Key] = Selection()
-        self._waits_since: dict[Key, float] = {}
+        self._placeholders = Settling()
+        self._gathering = Settling()
         self.loop = Reconciler("endpoints", self.reconcile, settings)
         services.on_change(self._service_changed)
         pods.on_change(self._pod_changed)
@@ -37,31 +40,39 @@ class EndpointsController:
         """Converge the slices of one Service; new slices are written before old ones are deleted."""
         service = self._services.get(*key)
         if service is None or is_deleting(service):
-            self._waits_since.pop(key, None)
+            self._end_waits(key)
             return None  # the Service owns its slices: they are deleted with it
         selected = (self._pods.items.get(pod) for pod in self._selection.selected_by(key))
         desired = plan.slices(service, [pod for pod in selected if pod is not None])
-        now = clock.monotonic()
-        remaining = self._waits_since.get(key, now) + GATHER_SECONDS - now
-        waits = False
+        waits: list[float] = []
         for slice_ in desired:
             stored = self._slices.get(key.namespace, slice_["metadata"]["name"])
             if plan.same(slice_, stored):
                 continue
-            if remaining > 0 and not plan.is_urgent(slice_, stored):
-                waits = True
-            else:
-                await self._kube.apply(kinds.ENDPOINT_SLICE, slice_)
+            if not plan.is_urgent(slice_, stored):
+                is_placeholder = stored is None and not slice_["endpoints"]
+                left = (
+                    self._placeholders.seconds_left(key, PLACEHOLDER_SECONDS)
+                    if is_placeholder
+                    else self._gathering.seconds_left(key, GATHER_SECONDS)
+                )
+                if left > 0:
+                    waits.append(left)
+                    continue
+            await self._kube.apply(kinds.ENDPOINT_SLICE, slice_)
         kept = {slice_["metadata"]["name"] for slice_ in desired}
         for slice_ in self._slices.by_index(OF_SERVICE, str(key)):
             meta = slice_["metadata"]
             if meta["name"] not in kept:
                 await self._kube.delete(kinds.ENDPOINT_SLICE, key.namespace, meta["name"], uid=meta["uid"])
         if waits:
-            self._waits_since.setdefault(key, now)
-            return Result(remaining)
-        self._waits_since.pop(key, None)
+            return Result(min(waits))
+        self._end_waits(key)
         return None
+
+    def _end_waits(self, key: Key) -> None:
+        self._placeholders.end(key)
+        self._gathering.end(key)
 
     def _service_changed(self, before: Object | None, after: Object | None) -> None:
         changed = after or before
