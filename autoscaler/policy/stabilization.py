@@ -77,6 +77,9 @@ class Stabilization:
         return max(-self._negated_counts.since(now, self._rise_seconds), desired)
 
     def _add(self, now: float, desired: int, needed: int) -> None:
+        if desired == 0:
+            # Earlier needs keep replicas, and there are none to keep: a request starts what it needs itself.
+            self._needs = WindowMaximum(MOST_HELD)
         if self._clock_jumped or self._needs.knows_none(now):
             # The controller has just started, or the clock jumped: the count that is there is a need of now.
             self._needs.add(now, desired)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.observation import Capacity, Observation, Replicas
+from autoscaler.observation import Capacity, Load, Observation, Replicas
 from autoscaler.policy.config import Metric, Pace, PolicyConfig, Zero
 from autoscaler.policy.sizer import Sizer
 from autoscaler.policy.stabilization import Stabilization
@@ -91,6 +91,22 @@ def test_existing_count_is_kept_for_the_window_when_the_controller_starts_withou
         for seconds in (0, 5, 300, 301)
     ]
     assert counts == [7, 7, 7, 2]
+
+
+@pytest.mark.parametrize("window", [None, 600.0])
+def test_target_that_wakes_from_zero_gets_the_need_of_now_within_the_window(window: float | None) -> None:
+    metrics = (Metric("TokenQueueDepth", "TokenQueueDepth", 600.0),)
+    sizer = Sizer(PolicyConfig(0, 3, metrics=metrics, down=Pace(stabilization=window), zero=Zero(3.0)))
+    gauges = {"TokenQueueDepth": 1800.0}
+    burst = sizer.decide(Observation(START, Replicas(3, 3), None, gauges))
+    assert burst.replicas == 3
+    silence = Load(START + 15, START + 20, 0, 0, 0, 0, held=0)
+    asleep = Observation(START + 20, Replicas(0, 0), silence, {"TokenQueueDepth": 0.0})
+    assert sizer.decide(asleep).replicas == 0
+    for now, replicas in ((START + 25, Replicas(0, 0)), (START + 30, Replicas(1, 0, (START + 25,)))):
+        held = Load(now - 5, now, 1, 0, 0, 0, held=1)
+        awake = sizer.decide(Observation(now, replicas, held, {"TokenQueueDepth": 50.0}))
+        assert awake.replicas == 1
 
 
 def stopped_load(window: float, idle: float) -> list[int]:
