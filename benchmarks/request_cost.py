@@ -41,7 +41,7 @@ FEW, MANY = 100, 1100
 SIMULATION = (
     "--cache-sim=yes",
     "--branch-sim=yes",
-    # Those of AMD's Zen 3, whatever the machine: bytes, ways, bytes of a line.
+    # Those of AMD's Zen 3 on any machine: bytes, ways, bytes of a line.
     "--I1=32768,8,64",
     "--D1=32768,8,64",
     "--LL=524288,8,64",

@@ -109,7 +109,7 @@ def unproven() -> Object:
 
 def digits(kube: FakeKube) -> Object:
     """Return the entry of the Route `digits`; empty if there is none."""
-    [stored] = [found for found in kube.find(kinds.ROUTE) if found["metadata"]["name"] == "digits"]
+    [stored] = [route for route in kube.find(kinds.ROUTE) if route["metadata"]["name"] == "digits"]
     return dict(next(iter((stored.get("status") or {}).get("gateways") or []), {}))
 
 
