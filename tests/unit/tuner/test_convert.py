@@ -66,9 +66,13 @@ spec:
 """
 
 
+_PARSED: dict[str, Any] = yaml.safe_load(RESNET)
+"""Parsed once: PyYAML takes longer for it than the conversion, and Hypothesis asks for each example."""
+
+
 def manifest(**spec: Any) -> dict[str, Any]:
     """Return the manifest above with fields of its spec replaced, or removed by None."""
-    body: dict[str, Any] = yaml.safe_load(RESNET)
+    body = copy.deepcopy(_PARSED)
     body["spec"] = {key: value for key, value in (body["spec"] | spec).items() if value is not None}
     return body
 
