@@ -51,21 +51,23 @@ async def main(*, quick: bool) -> None:
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-gateway-")))
         ports = stack.enter_context(proxies.backends(folder, BODY.replace('"', '\\"')))
-        urls, rss = {}, {}
+        urls, pids, rss = {}, {}, {}
         for name, extra in ((OURS, 0), (OURS_1000, 1000)):
             gateway, pid = await our_world(stack)
             await gateway.serve([arms(ports), *bystanders(extra)])
             urls[name] = f"http://127.0.0.1:{gateway.port}/default/digits/v2/models/digits/infer"
-            rss[name] = resident_mib(pid)
+            pids[name], rss[name] = pid, resident_mib(pid)
         for kind in others:
             port = stack.enter_context(proxies.contender(kind, folder, ports))
             urls[kind] = f"http://127.0.0.1:{port}/v2/models/digits/infer"
+            if kind == BASE:
+                pids[kind] = proxies.listener(port)
         full = {name: await wrk.load(folder, url, 1.0) for name, url in urls.items()}  # warm
         runs: dict[str, list[wrk.Load]] = {name: [] for name in urls}
         ratios: dict[str, list[float]] = {OURS: [], OURS_1000: []}
         for _ in range(turns):
             for ours, seen in ratios.items():
-                seen.append(await turn(folder, urls, runs, ours))
+                seen.append(await turn(folder, urls, pids, runs, ours))
         for _ in range(rounds):
             for name in others[1:]:
                 runs[name].append(await wrk.load(folder, urls[name], seconds))
@@ -90,17 +92,28 @@ async def main(*, quick: bool) -> None:
         }
         summary["streams"] = await streams(1000, 3 if quick else 20)
         summary["turns"] = {name: interval(gateway) for name, gateway in ratios.items()}
+        summary["processorMicros"] = {name: processor_micros(runs[name]) for name in pids}
         report("gateway", summary, bars(ratios))
 
 
-async def turn(folder: Path, urls: dict[str, str], runs: dict[str, list[wrk.Load]], ours: str) -> float:
+async def turn(
+    folder: Path, urls: dict[str, str], pids: dict[str, int], runs: dict[str, list[wrk.Load]], ours: str
+) -> float:
     """Load ours, the smallest Envoy twice, and ours again; return the ratio of throughputs."""
     rates = {ours: 0.0, BASE: 0.0}
     for name in (ours, BASE, BASE, ours):
-        run = await wrk.load(folder, urls[name], 1.0)
+        run = await wrk.load(folder, urls[name], 1.0, pid=pids[name])
         runs[name].append(run)
         rates[name] += run.rate
     return rates[ours] / rates[BASE]
+
+
+def processor_micros(runs: list[wrk.Load]) -> dict[str, object]:
+    """Processor time of Envoy for one answer, which waiting for a core does not change."""
+    return {
+        "user": interval([run.user_micros for run in runs]),
+        "kernel": interval([run.kernel_micros for run in runs]),
+    }
 
 
 def bars(ratios: dict[str, list[float]]) -> list[Bar]:

@@ -55,14 +55,16 @@ async def main(*, quick: bool) -> None:
                 resident[name] = running.pid
         port = stack.enter_context(proxies.contender(gateway.BASE, folder, ports))
         urls[gateway.BASE] = f"http://127.0.0.1:{port}/v2/models/digits/infer"
+        pids = resident | {gateway.BASE: proxies.listener(port)}
         for url in urls.values():
             await wrk.load(folder, url, 2 * CHECK_SECONDS / len(urls))  # warm, and until the heaps are moved
         runs: dict[str, list[wrk.Load]] = {name: [] for name in urls}
         ratios: dict[str, list[float]] = {name: [] for name in urls if name != gateway.BASE}
         for _ in range(turns):
             for name, seen in ratios.items():
-                seen.append(await gateway.turn(folder, urls, runs, name))
+                seen.append(await gateway.turn(folder, urls, pids, runs, name))
         summary = {
+            "processorMicros": {name: gateway.processor_micros(seen) for name, seen in runs.items()},
             "ofSmallestEnvoy": {name: interval(values) for name, values in ratios.items()},
             "residentMiB": {name: resident_mib(pid) for name, pid in resident.items()},
             "inHugePagesMiB": {name: huge_mib(pid) for name, pid in resident.items()},

@@ -77,7 +77,7 @@ async def main(*, quick: bool, commands: dict[str, str | None]) -> None:
         await gateway.serve([chat])
         contenders[OURS] = Contender(f"http://127.0.0.1:{gateway.port}/default/chat", envoy.pid)
         minimal = stack.enter_context(proxies.contender(SMALLEST, folder, (port, port)))
-        contenders[SMALLEST] = Contender(f"http://127.0.0.1:{minimal}", listener(minimal))
+        contenders[SMALLEST] = Contender(f"http://127.0.0.1:{minimal}", proxies.listener(minimal))
         for name, other in OTHERS.items():
             command = commands[name]
             if command is None:
@@ -86,7 +86,7 @@ async def main(*, quick: bool, commands: dict[str, str | None]) -> None:
             address = free_port()
             options = [command, "--host", "127.0.0.1", "--port", str(address), *other.options(folder, port)]
             stack.enter_context(running(proxies.PROXY_CORE, address, *options, seconds=PATIENCE_SECONDS))
-            contenders[name] = Contender(f"http://127.0.0.1:{address}", listener(address), other.rate)
+            contenders[name] = Contender(f"http://127.0.0.1:{address}", proxies.listener(address), other.rate)
         for contender in contenders.values():
             await turn(replace(contender, first=[], cost=[]), 1.0)  # warm
         for number in range(turns):
@@ -125,22 +125,6 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return process_seconds(pid) + sum(process_seconds(int(child)) for child in children)
-
-
-def listener(port: int) -> int:
-    """Return the process that listens on a port."""
-    inodes = {
-        fields[9]
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
-        if (fields := line.split())[1].endswith(f":{port:04X}") and fields[3] == "0A"
-    }
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            with contextlib.suppress(OSError):
-                for handle in (process / "fd").iterdir():
-                    if any(str(handle.readlink()) == f"socket:[{inode}]" for inode in inodes):
-                        return int(process.name)
-    raise RuntimeError(f"nothing listens on {port}")
 
 
 def litellm(folder: Path, port: int) -> list[str]:

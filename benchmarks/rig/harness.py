@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 """The repository."""
@@ -106,10 +106,22 @@ def _plain(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
-def process_seconds(pid: int) -> float:
-    """CPU seconds of a process, user and system: proc(5)."""
+class ProcessorTime(NamedTuple):
+    """CPU seconds of a process."""
+
+    user: float
+    kernel: float
+
+
+def processor_time(pid: int) -> ProcessorTime:
+    """CPU seconds of a process, user and kernel: proc(5)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return ProcessorTime(*(int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in fields[11:13]))
+
+
+def process_seconds(pid: int) -> float:
+    """CPU seconds of a process, user and kernel together."""
+    return sum(processor_time(pid))
 
 
 def resident_mib(pid: int) -> float:

@@ -166,6 +166,22 @@ def contender(kind: str, folder: Path, ports: tuple[int, int]) -> Iterator[int]:
         yield port
 
 
+def listener(port: int) -> int:
+    """Return the process that listens on a port."""
+    inodes = {
+        fields[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if (fields := line.split())[1].endswith(f":{port:04X}") and fields[3] == "0A"
+    }
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                for handle in (process / "fd").iterdir():
+                    if any(str(handle.readlink()) == f"socket:[{inode}]" for inode in inodes):
+                        return int(process.name)
+    raise RuntimeError(f"nothing listens on {port}")
+
+
 def available(kind: str) -> bool:
     return kind not in ("nginx", "haproxy") or _where(kind) is not None
 

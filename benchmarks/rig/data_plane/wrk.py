@@ -3,10 +3,11 @@
 import asyncio
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rig.data_plane.proxies import LOAD_CORE
+from rig.harness import processor_time
 
 CONNECTIONS = 64
 
@@ -29,6 +30,9 @@ class Load:
     failed: int
     p50: float
     p99: float
+    user_micros: float = 0.0
+    """Processor time of the proxy's own code, in microseconds for each answer; 0 where it was not read."""
+    kernel_micros: float = 0.0
 
 
 def missing() -> bool:
@@ -43,15 +47,17 @@ async def load(
     *,
     body: str = "",
     connections: int = CONNECTIONS,
+    pid: int | None = None,
 ) -> Load:
     """Run wrk; with `rate`, each connection pauses for an exponential time so that they make it together.
 
-    With `body`, requests POST this JSON.
+    With `body`, requests POST this JSON. With `pid`, that of the proxy, the result has its processor time.
     """
     pause = PAUSE.format(mean_ms=1000 * connections / rate) if rate else ""
     post = POST.format(body=body) if body else ""
     script = folder / "load.lua"
     script.write_text(f"{pause}\n{post}\n{SCRIPT}")
+    before = processor_time(pid) if pid else None
     process = await asyncio.create_subprocess_exec(
         "taskset",
         "-c",
@@ -70,4 +76,10 @@ async def load(
     if match is None:
         raise RuntimeError(f"unusable output of wrk: {text}")
     requests, micros, failed, p50, p99 = (int(x) for x in match.groups())
-    return Load(1e6 * requests / micros, failed, p50 / 1000, p99 / 1000)
+    result = Load(1e6 * requests / micros, failed, p50 / 1000, p99 / 1000)
+    if pid is None or before is None or not requests:
+        return result
+    user, kernel = (
+        1e6 * (now - then) / requests for now, then in zip(processor_time(pid), before, strict=True)
+    )
+    return replace(result, user_micros=user, kernel_micros=kernel)
