@@ -23,7 +23,8 @@ Query = Annotated[
     typer.Option(
         "--query",
         metavar="PROMQL",
-        help='Query for the requests per second, such as sum(rate(slipway_requests_received_total{predictor="..."}[1m])).',
+        help="Query for the requests per second, such as "
+        'sum(rate(slipway_requests_received_total{predictor="..."}[1m])).',
     ),
 ]
 Start = Annotated[

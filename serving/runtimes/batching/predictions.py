@@ -6,11 +6,11 @@ requests of a batch and `batches` joins them.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
 from serving import clock, errors
 from serving.runtimes.batching import batches
@@ -18,9 +18,8 @@ from serving.runtimes.batching.batch_queue import BatchQueue
 from serving.runtimes.batching.batches import Answer
 from serving.runtimes.model import Model
 from serving.runtimes.open_inference.protocol import InferenceRequest
+from serving.runtimes.request_body import Receive
 from serving.settings import RuntimeSettings
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _log = logging.getLogger(__name__)
 

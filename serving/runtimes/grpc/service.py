@@ -10,7 +10,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from serving import errors
-from serving.runtimes.batching.predictions import Predictions, Receive
+from serving.runtimes.batching.predictions import Predictions
 from serving.runtimes.grpc import codec, frames
 from serving.runtimes.grpc import messages_pb2 as messages
 from serving.runtimes.large_requests import LargeRequests, Prepared, many_values
@@ -18,6 +18,7 @@ from serving.runtimes.model import Model
 from serving.runtimes.open_inference import decoding_memory
 from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.runtimes.open_inference.tensors import bad
+from serving.runtimes.request_body import Receive
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
 from serving.settings import RuntimeSettings
 

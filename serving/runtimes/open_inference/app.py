@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from serving import errors, grpc_status
-from serving.runtimes.batching.predictions import Predictions, Receive
+from serving.runtimes import request_body
+from serving.runtimes.batching.predictions import Predictions
 from serving.runtimes.large_requests import BodyRoom, LargeRequests, Prepared, many_values, too_many
 from serving.runtimes.model import Model
 from serving.runtimes.open_inference import compression, decoding_memory, protocol
 from serving.runtimes.open_inference.protocol import InferenceRequest
 from serving.runtimes.open_inference.tensors import TOO_LARGE, too_large
+from serving.runtimes.request_body import Receive
 from serving.runtimes.served_model import PROTOCOL_VERSION, ServedModel
 from serving.settings import RuntimeSettings
 
@@ -209,12 +211,9 @@ class InferenceApp:
         size = 0
         has_more = True
         while has_more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise errors.ApiError(400, "BadRequest", "body: the client disconnected before its end")
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            has_more = message.get("more_body", False)
+            part, has_more = request_body.part(await receive())
+            chunks.append(part)
+            size += len(part)
             is_large = size > decoding_memory.SMALL_BYTES
             if size > limit or (is_large and not room.grow(size)):
                 chunks.clear()

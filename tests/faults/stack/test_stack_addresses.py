@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
-from serving.system import processes
+from serving.system import open_files, processes
 from tests.rig import gateway_ports, kept_sockets, port_thief
 from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import NAMESPACE, PROGRAMS, LiveStack, predictors, until
@@ -268,6 +269,15 @@ async def running(kube: Kube, name: str) -> AsyncIterator[Object]:
 async def output(command: Sequence[str]) -> str:
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     return (await process.communicate())[0].decode()
+
+
+async def test_holders_of_sockets_may_open_more_files_than_the_shell_of_up(stack: LiveStack) -> None:
+    node = processes.read_identity(stack.data_dir.identity("node"))
+    assert stack.up is not None
+    assert node is not None
+    for pid in (stack.up.pid, node[0].pid):
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        assert soft == min(hard, open_files.MOST) > stacks.SHELL_FILES
 
 
 async def test_sockets_are_passed_to_no_other_user_and_to_no_container(stack: LiveStack, kube: Kube) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -72,6 +73,21 @@ SETTINGS = {
 }
 
 
+SHELL_FILES = 1024
+"""The soft limit of open files that a shell has on most systems."""
+
+
+@contextlib.contextmanager
+def soft_limit_of_files(files: int) -> Iterator[None]:
+    """Start processes with this soft limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 class LiveStack:
     """One data directory with its `up`."""
 
@@ -84,7 +100,7 @@ class LiveStack:
         """Start `up`; the first picks free ports, later ones use them again."""
         log = self.root / f"up-{time.monotonic_ns()}.log"
         ports = [] if self.data_dir.ports.exists() else ["--port", "0", "--gateway-port", "0"]
-        with log.open("wb") as sink:
+        with log.open("wb") as sink, soft_limit_of_files(SHELL_FILES):
             self.up = subprocess.Popen(
                 [sys.executable, "-m", "serving.app", "up", "--data-dir", str(self.data_dir.root), *ports],
                 stdout=sink,

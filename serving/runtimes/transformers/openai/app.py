@@ -13,6 +13,8 @@ from typing import Any
 import orjson
 
 from serving import clock, errors
+from serving.runtimes import request_body
+from serving.runtimes.request_body import Receive
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.transformers.engine import Engine, Generation
 from serving.runtimes.transformers.generation import GenerationRequest, Part
@@ -23,7 +25,6 @@ from serving.runtimes.transformers.vocabulary import Vocabulary
 from serving.settings import RuntimeSettings
 
 Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain; version=0.0.4"
@@ -129,15 +130,12 @@ class OpenAiApp:
         chunks: list[bytes] = []
         size, has_more = 0, True
         while has_more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise errors.ApiError(400, "BadRequest", "body: the client disconnected before its end")
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
+            part, has_more = request_body.part(await receive())
+            chunks.append(part)
+            size += len(part)
             if size > self._settings.max_body_bytes:
                 rule = f"body: must be at most {self._settings.max_body_bytes} bytes"
                 raise errors.ApiError(413, "RequestEntityTooLarge", rule)
-            has_more = message.get("more_body", False)
         return b"".join(chunks)
 
     async def _chat(self, data: bytes, receive: Receive, send: Send) -> None:
