@@ -14,7 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -235,11 +235,12 @@ async def measure(ports: tuple[int, int], name: str) -> Cost:
     return await each(name, run, FEW, MANY)
 
 
-async def main(*, quick: bool) -> None:
+NAMES = [SMALLEST, "whole", "1000 services", *MANAGERS, *PIECES, EJECTION, OVERLOAD]
+
+
+async def main(names: Sequence[str]) -> None:
     if shutil.which("valgrind") is None:
         sys.exit("valgrind is not installed: apt-get install valgrind")
-    names = [SMALLEST, "whole", "1000 services"] if not quick else [SMALLEST]
-    names += [] if quick else [*MANAGERS, *PIECES, EJECTION, OVERLOAD]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-cost-")))
         ports = stack.enter_context(proxies.backends(folder, BODY.replace('"', '\\"')))
@@ -250,4 +251,6 @@ async def main(*, quick: bool) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the smallest configuration alone")
-    interrupts.run(main(quick=parser.parse_args().quick))
+    parser.add_argument("--only", nargs="+", choices=NAMES, metavar="NAME", help="these configurations")
+    options = parser.parse_args()
+    interrupts.run(main([SMALLEST] if options.quick else options.only or NAMES))
