@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch._dynamo  # torch.export imports it for seconds at its first use, which is in a test with a limit
 
 
 class Mixed(torch.nn.Module):

@@ -26,6 +26,8 @@ from typing import Any, cast
 
 import pytest
 import threadpoolctl
+from _pytest._io import TerminalWriter
+from _pytest.config import create_terminal_writer
 
 from tests.rig.addresses import WORKER
 
@@ -256,11 +258,16 @@ class _Workers:
 
 
 class _Reporting:
-    """The plugin of a worker that sends its reports and warnings to the session."""
+    """A worker's terminal reporter, which sends its reports and warnings to the session."""
 
     def __init__(self, config: pytest.Config, connection: Connection) -> None:
         self._config = config
         self._connection = connection
+
+    @property
+    def _tw(self) -> TerminalWriter:
+        """The writer that plugins ask for, as pytest-timeout does for its stacks: the output of the test."""
+        return create_terminal_writer(self._config, sys.stdout)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -314,7 +321,7 @@ def _separate(session: pytest.Session, connection: Connection, number: int) -> N
         capturing.stop_global_capturing()
         capturing.start_global_capturing()
     plugins.unregister(plugins.getplugin("terminalreporter"))
-    plugins.register(_Reporting(session.config, connection))
+    plugins.register(_Reporting(session.config, connection), "terminalreporter")
     directories = config._tmp_path_factory
     directories._basetemp = directories.getbasetemp() / f"worker{number}"
     directories._basetemp.mkdir()

@@ -6,7 +6,10 @@ and 400 MB, which makes each fork of the worker slower.
 
 import importlib
 import importlib.util
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -29,7 +32,20 @@ class _Module:
     def __getattr__(self, name: str) -> Any:
         if name == "_mock_name" or name.startswith("__"):  # pytest asks each global of a test file for these
             raise AttributeError(name)
-        return getattr(importlib.import_module(self._name), name)
+        if self._name not in sys.modules:
+            with _time_limit_suspended():
+                importlib.import_module(self._name)
+        return getattr(sys.modules[self._name], name)
+
+
+@contextmanager
+def _time_limit_suspended() -> Iterator[None]:
+    """Stop the timer of pytest-timeout: its signal would leave a package half imported for later tests."""
+    seconds, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def lazy(name: str) -> Any:

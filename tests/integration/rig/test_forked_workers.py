@@ -76,6 +76,20 @@ def test_worker_that_ends_fails_its_test_alone(tmp_path: Path) -> None:
     assert "the worker has ended in this test, with status 3" in completed.stdout
 
 
+def test_time_limit_fails_its_test_and_leaves_no_package_half_imported(tmp_path: Path) -> None:
+    (tmp_path / "large.py").write_text("import time\ntime.sleep(1.5)\nvalue = 7")
+    completed = run(
+        tmp_path,
+        "--timeout=1",
+        a="import time\ndef test_hangs(): time.sleep(600)\ndef test_after(): pass",
+        b="from tests.rig import optional_modules\nlarge = optional_modules.lazy('large')\n"
+        "def test_imports(): assert large.value == 7\n"
+        "def test_hangs_later():\n    import time\n    large.value\n    time.sleep(600)",
+    )
+    assert "2 failed, 2 passed" in completed.stdout, completed.stdout
+    assert completed.stdout.count("Timeout (>1.0s) from pytest-timeout") >= 2
+
+
 def test_session_stops_at_the_first_failure_when_asked_to(tmp_path: Path) -> None:
     slow = "import time\ndef test_slow(): time.sleep(600)"
     completed = run(tmp_path, "-x", a="def test_fails(): assert False", b=slow, c=slow)
