@@ -8,8 +8,9 @@ before.
 
 `violations` are percent of requests that wait longer than their own service time and longer than two seconds
 (30 s for images). `overOracle` are replica-hours, starting replicas included, over those of a policy that
-knows the future and orders a start-up time ahead. docs/autoscaling.md explains the rest; autoscaler/simulate/
-has the simulator.
+knows the future and orders a start-up time ahead. docs/autoscaling.md explains the rest;
+autoscaler/simulate/ has the simulator. All runs take some hours on two cores: `--resume DIR` goes on where an
+interrupted benchmark of the same plan and the same policies ended.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from rich.progress import track  # noqa: E402
 from rich.table import Table  # noqa: E402
 from rig.harness import DATA, machine, report  # noqa: E402
 from rig.scaling import policies, runs, scores  # noqa: E402
+from rig.scaling.finished_runs import FinishedRuns  # noqa: E402
 from rig.scaling.runs import Plan, Row  # noqa: E402
 
 STARTUPS = ("5", "30", "60", "120", "300")
@@ -61,7 +63,8 @@ def main() -> None:
     services = runs.services(plan)
     if not services:
         raise SystemExit(f"--only: no service's name has {plan.only!r} in it")
-    rows = _played(plan, len(services), seeds, options.jobs, console)
+    finished = FinishedRuns.of(options.resume, plan) if options.resume else None
+    rows = _played(plan, len(services), seeds, options.jobs, finished, console)
     _print(console, rows)
     figures, bars = scores.bars(rows)
     for bar in bars:
@@ -113,6 +116,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", type=Path, help="also write the JSON to this file")
     parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="DIR",
+        help="keep the runs that have finished in this directory, and do not repeat those in it",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="one seed and start-up time of some hours of each"
     )
     return parser.parse_args()
@@ -123,19 +132,23 @@ def _default_policies(quick: bool) -> Sequence[str]:  # noqa: FBT001 - from opti
     return [name for name in every if name not in policies.swept()] if quick else every
 
 
-def _played(plan: Plan, services: int, seeds: int, jobs: int, console: Console) -> list[Row]:
+def _played(
+    plan: Plan, services: int, seeds: int, jobs: int, finished: FinishedRuns | None, console: Console
+) -> list[Row]:
     """Run the services; where there is no terminal for a progress bar, print a line for each that ended."""
+    todo = [(service, seed) for service in range(services) for seed in range(seeds)]
     rows: list[Row] = []
+    if finished is not None:
+        rows = [row for run in todo for row in finished.rows(*run)]
+        todo = [run for run in todo if not finished.rows(*run)]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = [
-            pool.submit(runs.play, plan, service, seed)
-            for service in range(services)
-            for seed in range(seeds)
-        ]
-        finished = track(as_completed(futures), description="services", total=len(futures), console=console)
-        for count, future in enumerate(finished, start=1):
+        futures = {pool.submit(runs.play, plan, *run): run for run in todo}
+        ended = track(as_completed(futures), description="services", total=len(futures), console=console)
+        for count, future in enumerate(ended, start=1):
             played = future.result()
             rows += played
+            if finished is not None:
+                finished.keep(*futures[future], played)
             if not console.is_terminal:
                 console.print(f"{count} of {len(futures)}: {played[0].service}, seed {played[0].seed}")
     return sorted(rows, key=lambda row: (row.service, row.startup, row.seed))

@@ -1,10 +1,12 @@
 """Our scaling policy in the form that the simulator asks for. Pure."""
 
 import math
+from array import array
 from collections.abc import Callable
+from functools import lru_cache
 
 from autoscaler.decision import Decision
-from autoscaler.forecast.fit import fit
+from autoscaler.forecast.fit import Fit, fit
 from autoscaler.observation import Observation
 from autoscaler.policy.config import PolicyConfig
 from autoscaler.policy.sizer import Sizer
@@ -16,6 +18,14 @@ REFIT = 1800.0
 """Seconds between fits, as in the controller."""
 WARM_REFIT = 86_400.0
 """Seconds between fits to the history before the run."""
+
+MOST_FITS = 512
+"""Fits that are kept: a week has 336, and the same load under other risks and start-up times has the same."""
+
+
+@lru_cache(MOST_FITS)
+def _fit(levels: bytes) -> Fit | None:
+    return fit(array("f", levels))
 
 
 class Fitted:
@@ -46,7 +56,7 @@ class Fitted:
             self._fit()
 
     def _fit(self) -> None:
-        self._sizer.take_fit(fit(self._sizer.history.levels))
+        self._sizer.take_fit(_fit(self._sizer.history.levels.tobytes()))
 
 
 def at(risk: float | None) -> Callable[[PolicyInputs], Policy]:
