@@ -10,6 +10,7 @@ must be linear in the number, and the cost of one change must not depend on the 
 import argparse
 import asyncio
 import contextlib
+import gc
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from rig.data_plane import proxies
 from rig.harness import Bar, report
 
 from serving import clock, errors
+from serving.cli.machine.component import COLLECT_AFTER
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
 from serving.resources import conditions, kinds, names
@@ -347,4 +349,5 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="150 Inferences instead of 1,000")
     parser.add_argument("--count", type=int, default=1000)
     options = parser.parse_args()
+    gc.set_threshold(*COLLECT_AFTER)  # this process reads all changes of Inferences beside the measured ones
     interrupts.run(main(150 if options.quick else options.count))

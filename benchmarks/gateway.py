@@ -74,7 +74,8 @@ async def main(*, quick: bool) -> None:
         half = {}
         for name, url in urls.items():
             rate = median([run.rate for run in runs[name]]) / 2
-            half[name] = vars(await wrk.load(folder, url, seconds if quick else 3 * seconds, rate))
+            run = await wrk.load(folder, url, seconds if quick else 3 * seconds, rate)
+            half[name] = {"rate": run.rate, "failed": run.failed, "p50Ms": run.p50, "p99Ms": run.p99}
         results = {
             name: {
                 "requestsPerSecond": interval([run.rate for run in gateway]),

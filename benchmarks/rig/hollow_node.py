@@ -7,12 +7,14 @@ where one server answers for all of them.
 
 import argparse
 import asyncio
+import gc
 from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from serving import clock
+from serving.cli.machine.component import COLLECT_AFTER
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.pod import status
 from serving.embedded.kubelet.pod.lifecycle import Container, ContainerRun
@@ -95,5 +97,6 @@ if __name__ == "__main__":
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--address", required=True)
     options = parser.parse_args()
+    gc.set_threshold(*COLLECT_AFTER)  # as in the node's process, whose code this is
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(DataDir(Path(options.data_dir)), options.address))
