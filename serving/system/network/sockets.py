@@ -12,9 +12,11 @@ from serving.system.network import addresses, unreachable
 
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket: sockaddr_un.sun_path less its NUL, unix(7)."""
-GATEWAY_MARK = 0x534C57
-"""SO_MARK of the connections of the gateway and the node to replicas, socket(7): "SLW". Setting it needs
-CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW."""
+GATEWAY_MARK = 0x53
+"""SO_MARK of the connections of the gateway and the node to replicas, socket(7): "S". Setting it needs
+CAP_NET_ADMIN or, since Linux 5.17, CAP_NET_RAW. It has none of the bits by which network
+plugins choose packets: on a machine with a kubelet, bit 0x4000 masquerades a packet, which its firewall then
+drops."""
 _CONNECT_SECONDS = 1.0
 """Longest wait for a connection to this machine itself."""
 

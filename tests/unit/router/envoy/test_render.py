@@ -77,10 +77,10 @@ def test_bootstrap_matches_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_mark_is_that_of_all_connections_to_replicas_and_changes_nothing_else() -> None:
-    marked = bootstrap(SETTINGS, port=8080, sockets=SOCKETS, mark=0x534C57)
+    marked = bootstrap(SETTINGS, port=8080, sockets=SOCKETS, mark=0x53)
     assert marked.pop("cluster_manager") == {
         "upstream_bind_config": {
-            "socket_options": [{"level": 1, "name": 36, "int_value": 0x534C57, "state": "STATE_PREBIND"}]
+            "socket_options": [{"level": 1, "name": 36, "int_value": 0x53, "state": "STATE_PREBIND"}]
         }
     }
     assert marked == bootstrap(SETTINGS, port=8080, sockets=SOCKETS)

@@ -82,6 +82,19 @@ def test_port_of_a_socket_that_does_not_share_it_cannot_be_reserved() -> None:
         sockets.reserve(*other.getsockname())
 
 
+@pytest.mark.parametrize(
+    ("owner", "bits"),
+    [
+        ("Kubernetes: masquerade, drop", 0xC000),
+        ("Cilium", 0x0F00),
+        ("Calico", 0xFFFF0000),
+        ("Amazon's CNI", 0x80),
+    ],
+)
+def test_mark_of_the_gateway_has_no_bit_of_a_network_plugin(owner: str, bits: int) -> None:
+    assert sockets.GATEWAY_MARK & bits == 0, owner
+
+
 @pytest.mark.skipif(not sockets.can_mark(), reason="needs CAP_NET_ADMIN or CAP_NET_RAW")
 def test_root_marks_sockets_and_another_user_cannot() -> None:
     with socket.socket() as marked:
