@@ -143,7 +143,8 @@ class AutoscalerController:
         config = state.config
         may_go = decision.replicas > 0 and config.zero.idle is not None and _least(config) == 0
         is_kept = decision.reason == "KeepAlive" and decision.replicas <= 1
-        is_steady = (decision.reason in ("Idle", "FixedCount", "MinReplicas") or is_kept) and not may_go
+        steady = ("Idle", "FixedCount", "MinReplicas", other_writers.UNMANAGED)
+        is_steady = (decision.reason in steady or is_kept) and not may_go
         return not is_steady or now - state.decided >= self._settings.idle_seconds
 
     def _pause(self) -> float:
@@ -234,12 +235,17 @@ class AutoscalerController:
         observation = self._readings.observation(autoscaler, target, state, observed, now=now, moment=moment)
         signals = self._readings.sources(key, target, moment)
         decision = state.decide(observation)
-        if not self._readings.are_known(target, signals, moment):
-            decision = guards.without_readings(decision, desired, signals)
-        decision = guards.after_a_raise(decision, desired, state.raised, moment)
+        if not autoscaler["spec"].get("managed", True):
+            least = autoscaler["spec"].get("minReplicas", 1)
+            count = await self._writer.count_of_another(autoscaler, max(desired, least))
+            decision = guards.of_another_autoscaler(decision, count, least)
+        else:
+            if not self._readings.are_known(target, signals, moment):
+                decision = guards.without_readings(decision, desired, signals)
+            decision = guards.after_a_raise(decision, desired, state.raised, moment)
         state.decision, state.decided = decision, moment
         self._ticks.decided(decision.reason)
-        active = await self._active(key, target, state, moment)
+        active = await self._active(autoscaler, target, state, moment)
         state.is_active = active.status == "True"
         if decision.replicas != desired:
             try:
@@ -256,13 +262,17 @@ class AutoscalerController:
             return  # replicas are not counted yet; the count of a watch event starts this again
         await self._writer.report(autoscaler, target, state, active, signals, moment=moment)
 
-    async def _active(self, key: Key, target: ScaleTarget, state: TargetState, moment: float) -> Condition:
-        """Return the condition `ScalingActive`: whether this controller writes the count."""
-        scaler = await self._targets.other_scaler(Key(key.namespace, target.name), target.kind)
+    async def _active(
+        self, autoscaler: Object, target: ScaleTarget, state: TargetState, moment: float
+    ) -> Condition:
+        """Return the condition `ScalingActive`: whether the count is this controller's own."""
+        key = Key.of(autoscaler)
         return other_writers.condition(
             state.config.prediction,
-            scaler,
+            await self._targets.other_scaler(Key(key.namespace, target.name), target.kind),
             is_contested=other_writers.is_contested(state.changes_by_others, moment),
+            is_managed=autoscaler["spec"].get("managed", True),
+            own_scaler=await self._targets.other_scaler(key, kinds.AUTOSCALER),
         )
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:

@@ -1,5 +1,5 @@
-"""Guards hold the count where a decision would remove replicas without readings or against another writer.
-Pure.
+"""Guards replace a decision that would remove replicas without readings or against another writer, or that
+another autoscaler makes. Pure.
 """
 
 from collections.abc import Sequence
@@ -29,3 +29,17 @@ def after_a_raise(decision: Decision, desired: int, raised: other_writers.Raised
         return decision
     message = f"{decision.replicas} needed now; another writer raised the count a moment ago"
     return replace(decision, replicas=desired, reason="Held", message=message)
+
+
+def of_another_autoscaler(decision: Decision, count: int, least: int) -> Decision:
+    """Return a decision for the count that another autoscaler wrote, with the inputs of ours.
+
+    Args:
+        decision: ours, which the count replaces.
+        count: `spec.replicas` of the Autoscaler.
+        least: its `minReplicas`; 1 at least for a predictor until a revision serves.
+    """
+    message = f"another autoscaler asks for {count} replicas"
+    if count < least:
+        message += f"; minReplicas is {least}"
+    return replace(decision, replicas=max(count, least), reason=other_writers.UNMANAGED, message=message)

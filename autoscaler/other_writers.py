@@ -63,15 +63,21 @@ REFUSED_SECONDS = 15.0
 """Seconds of refusals before the status reports them; a conflict or a restart of the API is shorter."""
 OBSERVE = "Observe"
 """Mode, and reason of `ScalingActive`, in which decisions are only reported."""
+UNMANAGED = "Unmanaged"
+"""Reason of `ScalingActive`, and of decisions, where the count is another autoscaler's."""
 
 
-def condition(mode: str, scaler: str, *, is_contested: bool) -> Condition:
+def condition(
+    mode: str, scaler: str, *, is_contested: bool, is_managed: bool = True, own_scaler: str = ""
+) -> Condition:
     """Return the condition `ScalingActive`.
 
     Args:
         mode: `spec.prediction.mode`.
         scaler: a HorizontalPodAutoscaler of the same target.
         is_contested: whether another writer scales the target.
+        is_managed: `spec.managed`.
+        own_scaler: a HorizontalPodAutoscaler of the Autoscaler itself.
     """
     if scaler:
         message = f"HorizontalPodAutoscaler {scaler} scales the same target: the count is left to it"
@@ -82,6 +88,16 @@ def condition(mode: str, scaler: str, *, is_contested: bool) -> Condition:
             " it is left to them"
         )
         return Condition("ScalingActive", "False", "AnotherScaler", message)
+    if not is_managed:
+        writer = f"HorizontalPodAutoscaler {own_scaler}" if own_scaler else "another autoscaler"
+        message = f"the count follows spec.replicas, which {writer} writes (managed: false)"
+        return Condition("ScalingActive", "False", UNMANAGED, message)
+    if own_scaler:
+        message = (
+            f"HorizontalPodAutoscaler {own_scaler} scales this Autoscaler without effect:"
+            " managed: false lets it decide"
+        )
+        return Condition("ScalingActive", "True", "ScalerIgnored", message)
     if mode == OBSERVE:
         return Condition("ScalingActive", "False", OBSERVE, "decisions are reported, and not carried out")
     return Condition("ScalingActive", "True", "Scaling", "the count follows the decisions")

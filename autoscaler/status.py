@@ -35,6 +35,8 @@ class Content:
     changes: Sequence[Object] = ()
     """The newest first."""
     metrics: Sequence[Object] = ()
+    selector: str = ""
+    """Labels of the target's Pods, for other autoscalers."""
 
 
 def build(content: Content, old: Mapping[str, Any], generation: int, now: str) -> Object:
@@ -63,6 +65,8 @@ def build(content: Content, old: Mapping[str, Any], generation: int, now: str) -
         status["lastScaleTime"] = content.changes[0]["time"]
     if content.learned:
         status["learned"] = content.learned
+    if content.selector:
+        status["selector"] = content.selector
     if content.metrics:
         status["metrics"] = list(content.metrics)
     if content.signals:
@@ -128,7 +132,14 @@ def rounded(value: float) -> float:
 
 def is_urgent(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether a status needs a write at once: a count, a condition or the health of a signal has changed."""
-    plain = ("desiredReplicas", "currentReplicas", "readyReplicas", "observedGeneration", "lastScaleTime")
+    plain = (
+        "desiredReplicas",
+        "currentReplicas",
+        "readyReplicas",
+        "observedGeneration",
+        "lastScaleTime",
+        "selector",
+    )
     if any(old.get(name) != new.get(name) for name in plain):
         return True
     if _unhealthy(old) != _unhealthy(new):

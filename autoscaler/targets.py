@@ -9,7 +9,7 @@ from serving import clock, errors
 from serving.kube import Key, Kube
 from serving.objects import Object
 from serving.resources import kinds
-from serving.resources.kinds import Kind
+from serving.resources.kinds import Kind, Scale
 
 READ_SECONDS = 15.0
 """Seconds between reads of targets without a watch: kinds other than Deployments, and Deployments outside an
@@ -36,13 +36,22 @@ class ScaleTarget:
     def name(self) -> str:
         return str(self.object["metadata"]["name"])
 
+    @property
+    def selector(self) -> str:
+        """Labels of the Pods in the notation of `kubectl get -l`; empty where they are not known."""
+        selector = self.object["spec"].get("selector") or ""
+        if isinstance(selector, str):
+            return selector
+        return ",".join(f"{key}={value}" for key, value in sorted(selector.get("matchLabels", {}).items()))
+
 
 @dataclass(slots=True)
 class UnwatchedTarget:
     """A target without a watch, at its last read."""
 
     object: Object
-    """A Deployment's fields that sizing uses: `spec.replicas`, `status.replicas`, `status.readyReplicas`."""
+    """A Deployment's fields that sizing uses: `spec.replicas`, `status.replicas`, `status.readyReplicas`; the
+    selector is text."""
     pods: dict[str, Object] = field(default_factory=dict)
     """By uid."""
     read_at: float = 0.0
@@ -67,6 +76,8 @@ class Targets:
             errors.Permanent: `UnsupportedTarget`; the kind does not exist, or has no scale subresource.
         """
         known = kinds.of(api_version, name)
+        if known is kinds.AUTOSCALER:
+            raise errors.Permanent("UnsupportedTarget", "an Autoscaler cannot scale an Autoscaler")
         if known is not None and known.scale:
             return known
         kind, until = self._kinds.get((api_version, name), (None, 0.0))
@@ -89,7 +100,7 @@ class Targets:
         scalable = {r["name"].removesuffix("/scale") for r in listed if r["name"].endswith("/scale")}
         for resource in listed:
             if resource["kind"] == name and resource["name"] in scalable:
-                return Kind(group, version, name, resource["name"], scale=True)
+                return Kind(group, version, name, resource["name"], scale=Scale())
         return None
 
     async def read(self, kind: Kind, key: Key, starts: Starts) -> UnwatchedTarget:
@@ -107,7 +118,7 @@ class Targets:
             )
             before = known.pods if known is not None else {}
             known = UnwatchedTarget(
-                _as_deployment(scale, listed), {pod["metadata"]["uid"]: pod for pod in listed}, now
+                _as_deployment(scale, selector, listed), {pod["metadata"]["uid"]: pod for pod in listed}, now
             )
             self._unwatched[kind, key] = known
             moment = clock.now().timestamp()
@@ -142,10 +153,10 @@ class Targets:
         }
 
 
-def _as_deployment(scale: Object, pods: list[Object]) -> Object:
+def _as_deployment(scale: Object, selector: str, pods: list[Object]) -> Object:
     ready = sum(map(is_ready, pods))
     return {
         "metadata": scale["metadata"],
-        "spec": {"replicas": (scale.get("spec") or {}).get("replicas", 0)},
+        "spec": {"replicas": (scale.get("spec") or {}).get("replicas", 0), "selector": selector},
         "status": {"replicas": (scale.get("status") or {}).get("replicas", 0), "readyReplicas": ready},
     }

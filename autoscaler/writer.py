@@ -44,7 +44,7 @@ class Writer:
         """
         decision = state.decision
         assert decision is not None
-        if active.status == "True":
+        if active.status == "True" or active.reason == other_writers.UNMANAGED:
             await self._scale(autoscaler, target, state, desired)
             return
         if active.reason == other_writers.OBSERVE and desired == 0 and held:
@@ -54,6 +54,18 @@ class Writer:
         if active.reason == other_writers.OBSERVE and decision.replicas != state.reported_dry_run_count:
             state.reported_dry_run_count = decision.replicas
             await self._recorder.emit(autoscaler, "WouldScale", _event(target.name, desired, decision))
+
+    async def count_of_another(self, autoscaler: Object, current: int) -> int:
+        """Return the count that another autoscaler wrote; before its first write, write the `current` one.
+
+        A HorizontalPodAutoscaler cannot read a scale subresource without a count.
+        """
+        count = autoscaler["spec"].get("replicas")
+        if count is not None:
+            return int(count)
+        meta, patch = autoscaler["metadata"], {"spec": {"replicas": current}}
+        await self._kube.patch(kinds.AUTOSCALER, meta["namespace"], meta["name"], patch)
+        return current
 
     async def _scale(self, autoscaler: Object, target: ScaleTarget, state: TargetState, before: int) -> None:
         namespace, decision = autoscaler["metadata"]["namespace"], state.decision
@@ -126,6 +138,7 @@ def _content(
         state.schedule(now),
         state.changes,
         status.metrics(state.config.metrics, decision.metric_needs),
+        target.selector if active.reason == other_writers.UNMANAGED else "",
     )
 
 

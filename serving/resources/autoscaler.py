@@ -20,6 +20,15 @@ class AutoscalerSpec(ScalingSpec):
     """How one target is scaled: ahead of the expected load, and to zero and back if minReplicas is 0."""
 
     scale_target_ref: ScaleTarget
+    replicas: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=1000,
+            description="The count of the scale subresource, which other autoscalers write. It is followed"
+            " with `managed: false` alone.",
+        ),
+    ] = None
 
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -152,6 +161,9 @@ class AutoscalerStatus(Base):
     desired_replicas: int = 0
     current_replicas: int = 0
     ready_replicas: int = 0
+    selector: Annotated[
+        str, Field(description="Labels of the target's Pods for other autoscalers; with `managed: false`.")
+    ] = ""
     reason: Annotated[str, Field(description="Explanation of the current count, in one sentence.")] = ""
     last_scale_time: Time | None = None
     decision: DecisionInputs | None = None

@@ -92,7 +92,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         kinds.AUTOSCALER,
-        "Autoscaler scales one target; it alone writes its replicas.",
+        "Autoscaler scales one target; it alone writes its replicas, its own count or that of another autoscaler.",
         autoscaler.AutoscalerSpec,
         autoscaler.AutoscalerStatus,
         (
@@ -177,6 +177,19 @@ def schema(definition: Definition) -> dict[str, Any]:
     }
 
 
+def subresources(kind: kinds.Kind) -> dict[str, Any]:
+    """Return the subresources of a kind with a status, as a CRD describes them."""
+    if kind.scale is None:
+        return {"status": {}}
+    selector = {"labelSelectorPath": ".status.selector"} if kind.scale.has_selector_text else {}
+    scale = {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": f".status.{kind.scale.current}",
+        **selector,
+    }
+    return {"status": {}, "scale": scale}
+
+
 def crd(definition: Definition) -> dict[str, Any]:
     """Return the CustomResourceDefinition for a cluster."""
     kind = definition.kind
@@ -208,7 +221,7 @@ def crd(definition: Definition) -> dict[str, Any]:
                     "name": kind.version,
                     "served": True,
                     "storage": True,
-                    **({"subresources": {"status": {}}} if kind.status else {}),
+                    **({"subresources": subresources(kind)} if kind.status else {}),
                     "additionalPrinterColumns": columns,
                     "schema": {"openAPIV3Schema": body},
                 }

@@ -15,6 +15,16 @@ SEGMENT_RULE = (
 _NO_SEGMENT = re.compile(r"\.{0,2}|.*[/\\%?#\s\x00-\x1f\x7f-\x9f\ud800-\udfff].*", re.DOTALL)
 
 
+@dataclass(frozen=True)
+class Scale:
+    """Where an object of a kind has the fields of its scale subresource; the count is `spec.replicas`."""
+
+    current: str = "replicas"
+    """Field of the status with the current count."""
+    has_selector_text: bool = False
+    """Whether the selector of the Pods is the text `status.selector`, and not `spec.selector`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Kind:
     """One kind, as discovery describes it; a singleton that is compared by identity."""
@@ -26,7 +36,8 @@ class Kind:
     short: tuple[str, ...] = ()
     namespaced: bool = True
     status: bool = True
-    scale: bool = False
+    scale: Scale | None = None
+    """None for a kind without a scale subresource."""
     categories: tuple[str, ...] = ()
 
     @property
@@ -85,7 +96,15 @@ MODEL = Kind(GROUP, VERSION, "Model", "models", ("mo",), categories=("slipway",)
 MODEL_VERSION = Kind(GROUP, VERSION, "ModelVersion", "modelversions", ("mv",), categories=("slipway",))
 INFERENCE = Kind(GROUP, VERSION, "Inference", "inferences", ("inf",), categories=("all", "slipway"))
 ROUTE = Kind(GROUP, VERSION, "Route", "routes", categories=("all", "slipway"))
-AUTOSCALER = Kind(GROUP, VERSION, "Autoscaler", "autoscalers", ("as",), categories=("all", "slipway"))
+AUTOSCALER = Kind(
+    GROUP,
+    VERSION,
+    "Autoscaler",
+    "autoscalers",
+    ("as",),
+    scale=Scale("currentReplicas", has_selector_text=True),
+    categories=("all", "slipway"),
+)
 PROFILING_EXPERIMENT = Kind(
     GROUP, VERSION, "ProfilingExperiment", "profilingexperiments", ("pe",), categories=("all", "slipway")
 )
@@ -100,7 +119,7 @@ POD = Kind("", "v1", "Pod", "pods", ("po",), categories=("all",))
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", ("cm",), status=False)
 SECRET = Kind("", "v1", "Secret", "secrets", status=False)
 EVENT_V1 = Kind("", "v1", "Event", "events", ("ev",), status=False)
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", ("deploy",), scale=True, categories=("all",))
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", ("deploy",), scale=Scale(), categories=("all",))
 JOB = Kind("batch", "v1", "Job", "jobs", categories=("all",))
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", status=False)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", status=False)

@@ -241,7 +241,10 @@ class ScalingSpec(Base):
     model_config = {
         **Base.model_config,
         "json_schema_extra": rules(
-            ("self.minReplicas <= self.maxReplicas", "minReplicas must not be greater than maxReplicas"),
+            (
+                "!self.managed || self.minReplicas <= self.maxReplicas",
+                "minReplicas must not be greater than maxReplicas",
+            ),
             (
                 (
                     "!has(self.schedules) || self.schedules.all(s, (has(s.minReplicas) ? s.minReplicas :"
@@ -254,6 +257,14 @@ class ScalingSpec(Base):
             ),
         ),
     }
+    managed: Annotated[
+        bool,
+        Field(
+            description="false: the count is the one that another autoscaler, such as a"
+            " HorizontalPodAutoscaler or KEDA, writes to the scale subresource of the Autoscaler. Of the other"
+            " fields only minReplicas limits it."
+        ),
+    ] = True
     min_replicas: Annotated[
         int,
         Field(ge=0, le=1000, description="With 0, requests wait for a replica to start if there is none."),

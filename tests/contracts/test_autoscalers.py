@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import yaml
 
@@ -79,6 +80,7 @@ async def test_two_bounds_are_a_complete_configuration(kube: Kube, namespace: st
     created = await kube.create(kinds.AUTOSCALER, autoscaler(namespace, minReplicas=0, maxReplicas=10))
     assert created["spec"] == {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+        "managed": True,
         "minReplicas": 0,
         "maxReplicas": 10,
         "prediction": {"mode": "Enabled"},
@@ -94,7 +96,7 @@ async def test_autoscaler_of_a_predictor_is_stored_unchanged(kube: Kube, namespa
     body = {"apiVersion": kinds.AUTOSCALER.api_version, "kind": "Autoscaler", **planned}
     stored = await kube.apply(kinds.AUTOSCALER, body)
     assert stored["spec"] == planned["spec"]
-    assert stored["spec"].keys() == {"scaleTargetRef", *EVERYTHING}
+    assert stored["spec"].keys() == {"scaleTargetRef", "managed", *EVERYTHING}
 
 
 async def test_metrics_merge_by_type_and_name(kube: Kube, namespace: str) -> None:
@@ -103,6 +105,29 @@ async def test_metrics_merge_by_type_and_name(kube: Kube, namespace: str) -> Non
     body["spec"]["metrics"] = [{"type": "QPS", "target": 7}]
     stored = await kube.apply(kinds.AUTOSCALER, body)
     assert stored["spec"]["metrics"] == [{"type": "QPS", "name": "", "target": 7}]
+
+
+async def test_scale_subresource_has_the_count_of_another_autoscaler(kube: Kube, namespace: str) -> None:
+    """Without our minimum and maximum, which are not the other's: two are allowed at a maximum of one."""
+    unmanaged = autoscaler(namespace, managed=False, replicas=2, minReplicas=2)
+    created = await kube.create(kinds.AUTOSCALER, unmanaged)
+    status = {"desiredReplicas": 2, "currentReplicas": 1, "readyReplicas": 0, "selector": "app=d,tier=x"}
+    await kube.apply_status(kinds.AUTOSCALER, created, status)
+    scale = orjson.loads(await kube.raw(kinds.AUTOSCALER.path(namespace, "a", "scale")))
+    assert (scale["kind"], scale["spec"], scale["status"]) == (
+        "Scale",
+        {"replicas": 2},
+        {"replicas": 1, "selector": "app=d,tier=x"},
+    )
+    patched = await kube.patch(
+        kinds.AUTOSCALER, namespace, "a", {"spec": {"replicas": 5}}, subresource="scale"
+    )
+    assert patched["spec"]["replicas"] == 5
+    stored = await kube.get(kinds.AUTOSCALER, namespace, "a")
+    assert (stored["spec"]["replicas"], stored["metadata"]["generation"]) == (5, 2)
+    assert covers(stored["status"], status)
+    with pytest.raises(errors.Invalid, match="1000"):
+        await kube.patch(kinds.AUTOSCALER, namespace, "a", {"spec": {"replicas": 1001}}, subresource="scale")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -42,6 +43,7 @@ PREDICTORS = [
         },
     },
 ]
+SCALER = kinds.Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 
@@ -95,6 +97,47 @@ async def edited_template_is_put_back(kube: Kube, namespace: str) -> None:
 
     await eventually(is_put_back, seconds=30)
     await eventually(event_names_the_writer, seconds=30)
+
+
+@pytest.mark.server_only("the controllers' process connects by a kubeconfig")
+@pytest.mark.skipif(
+    "SLIPWAY_CONTRACT_KUBECONFIG" not in os.environ, reason="the controller of HorizontalPodAutoscalers"
+)
+@pytest.mark.usefixtures("controllers")
+async def test_horizontal_pod_autoscaler_scales_a_predictor_when_unmanaged(
+    kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    """Without metrics of Pods it scales to its bounds, which tell it from Slipway's count."""
+    await kube.create(kinds.MODEL_VERSION, version(namespace, tmp_path / "model"))
+    predictor = {"name": "only", "modelVersion": "v1", "autoScale": {"managed": False}}
+    body = {"apiVersion": kinds.INFERENCE.api_version, "kind": "Inference"}
+    spec = {"framework": "sklearn", "predictors": [predictor]}
+    await kube.create(
+        kinds.INFERENCE, {**body, "metadata": {"name": "d", "namespace": namespace}, "spec": spec}
+    )
+    target = {"apiVersion": kinds.AUTOSCALER.api_version, "kind": "Autoscaler", "name": "d-only"}
+    usage = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
+    bounds = {"minReplicas": 3, "maxReplicas": 5, "metrics": [{"type": "Resource", "resource": usage}]}
+    await kube.create(
+        SCALER,
+        {
+            "metadata": {"name": "theirs", "namespace": namespace},
+            "spec": {"scaleTargetRef": target, **bounds},
+        },
+    )
+
+    async def replicas_are(count: int) -> bool:
+        labels = "slipway.dev/inference=d"
+        deployments = (await kube.list(kinds.DEPLOYMENT, namespace, labels=labels)).items
+        return [deployment["spec"]["replicas"] for deployment in deployments] == [count]
+
+    await eventually(lambda: replicas_are(3), seconds=90)
+    await kube.patch(SCALER, namespace, "theirs", {"spec": {"minReplicas": 1, "maxReplicas": 2}})
+    await eventually(lambda: replicas_are(2), seconds=90)
+    [autoscaler_object] = (await kube.list(kinds.AUTOSCALER, namespace)).items
+    assert (
+        conditions.find(autoscaler_object["status"]["conditions"], "ScalingActive")["reason"] == "Unmanaged"
+    )
 
 
 @pytest.mark.server_only("the controllers' process connects by a kubeconfig")

@@ -168,7 +168,7 @@ class FakeKube(Kube):
         if path.endswith("/scale"):
             namespace, plural, name = path.split("/")[-4:-1]
             kind = next(kind for kind in kinds.ALL if kind.plural == plural)
-            return orjson.dumps(scale.to_scale(self._existing(kind, (plural, namespace, name))))
+            return orjson.dumps(scale.to_scale(kind, self._existing(kind, (plural, namespace, name))))
         if path not in self.documents:
             raise errors.NotFound(404, "NotFound", path)
         document = self.documents[path]
@@ -206,7 +206,7 @@ class FakeKube(Kube):
             old = _copy(self._existing(kind, id_))
             outcome = write_path.patch(kind, old, _copy(patch), content_type, request)
             new = self._replace(kind, id_, outcome.object)
-            return scale.to_scale(new) if subresource == "scale" else new
+            return scale.to_scale(kind, new) if subresource == "scale" else new
 
     async def apply(
         self,

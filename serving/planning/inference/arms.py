@@ -86,12 +86,14 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
 def _initial_replicas(auto_scale: AutoScale, serving: RevisionReplicas | None) -> int:
     """Return as many replicas as the revision that is replaced has, within its limits.
 
-    At least one: a revision is started once to be proven, even if the arm may be at zero.
+    At least one: a revision is started once to be proven, even if the arm may be at zero. The limit of
+    another autoscaler is its own.
     """
     least = max(auto_scale.min_replicas, 1)
     if serving is None:
         return least
-    return max(least, min(serving.desired, auto_scale.max_replicas))
+    most = auto_scale.max_replicas if auto_scale.managed else serving.desired
+    return max(least, min(serving.desired, most))
 
 
 def model_problem(

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from autoscaler import controller, other_writers, status
@@ -313,6 +314,50 @@ async def test_another_scaler_of_the_target_is_reported_and_not_overridden() -> 
         assert replicas(api) == 1
         api.documents.clear()
         await until(lambda: replicas(api) == 2, "the minimum, once no other scaler writes")
+
+
+async def test_count_of_another_autoscaler_is_followed_when_unmanaged() -> None:
+    api, pages = autoscaled_api(1, 1, 2, managed=False), FakePages("d")
+    pages.rates["d"] = 60.0
+    scaler = {
+        "metadata": {"name": "theirs", "namespace": NS},
+        "spec": {"scaleTargetRef": {"kind": "Autoscaler", "name": "a", "apiVersion": "slipway.dev/v1alpha1"}},
+    }
+    api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
+    kube = api.client("theirs")
+    async with running(api, pages):
+        await until(lambda: bool(autoscaler_status(api).get("selector")), "a status with the selector")
+        view = orjson.loads(await kube.raw(kinds.AUTOSCALER.path(NS, "a", "scale")))
+        assert view["spec"]["replicas"] == 2, "the first count is the one that the target has"
+        assert view["status"] == {"replicas": 2, "selector": "app=d"}
+        await ticks(pages, 10)
+        assert replicas(api) == 2, "the load needs more, which another autoscaler decides"
+        assert autoscaler_status(api)["decision"]["needed"] > 2
+        for count in (7, 3, 0):
+            await kube.patch(kinds.AUTOSCALER, NS, "a", {"spec": {"replicas": count}}, subresource="scale")
+            await until(lambda count=count: replicas(api) == max(count, 1), "the count, at least minReplicas")
+        await ticks(pages, 10)
+        assert replicas(api) == 1
+        active = condition(api, "ScalingActive")
+        assert (active["status"], active["reason"]) == ("False", "Unmanaged")
+        assert "HorizontalPodAutoscaler theirs" in active["message"]
+        assert condition(api, "Ready")["reason"] == "Unmanaged"
+
+
+async def test_autoscaler_of_a_managed_one_is_reported_and_has_no_effect() -> None:
+    api, pages = autoscaled_api(2, 20, 2), FakePages("d")
+    scaler = {
+        "metadata": {"name": "theirs", "namespace": NS},
+        "spec": {"scaleTargetRef": {"kind": "Autoscaler", "name": "a", "apiVersion": "slipway.dev/v1alpha1"}},
+    }
+    api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
+    async with running(api, pages):
+        await until(lambda: condition(api, "ScalingActive").get("reason") == "ScalerIgnored", "the status")
+        assert "managed: false" in condition(api, "ScalingActive")["message"]
+        api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"replicas": 9}})
+        await ticks(pages, 5)
+        assert replicas(api) == 2
+        assert not autoscaler_status(api).get("selector")
 
 
 async def test_another_writer_of_the_count_is_reported_and_not_overridden() -> None:

@@ -103,7 +103,7 @@ class ObjectHandlers:
         if address.subresource == "log":
             return self._log(request, address, entry.object)
         if address.subresource == "scale":
-            return JsonResponse(orjson.dumps(scale.to_scale(entry.object)))
+            return JsonResponse(orjson.dumps(scale.to_scale(address.kind, entry.object)))
         include = queries.included_object(request.query)
         return JsonResponse(rendering.entry(address.kind, entry, accepted, now=clock.now(), include=include))
 
@@ -202,7 +202,7 @@ class ObjectHandlers:
         self, request: AsgiRequest, address: Address, result: WriteResult, accepted: queries.Accepted
     ) -> JsonResponse:
         if address.subresource == "scale":
-            body = orjson.dumps(scale.to_scale(result.object))
+            body = orjson.dumps(scale.to_scale(address.kind, result.object))
         elif accepted.form == "Object" and result.body is not None:
             body = result.body
         else:

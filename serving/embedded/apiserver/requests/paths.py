@@ -99,6 +99,6 @@ def _parts(path: str) -> list[str]:
 def _has(kind: Kind, subresource: str) -> bool:
     return (
         (subresource == "status" and kind.status)
-        or (subresource == "scale" and kind.scale)
+        or (subresource == "scale" and kind.scale is not None)
         or (subresource == "log" and kind == kinds.POD)
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 from serving.embedded.apiserver.schema import schemas
 from serving.embedded.apiserver.schema.schemas import Schema
+from serving.resources.kinds import Kind
 
 SCHEMA: Schema = {
     "type": "object",
@@ -22,18 +23,23 @@ SCHEMA: Schema = {
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def to_scale(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object's Scale."""
-    meta = obj["metadata"]
-    selector = (obj.get("spec") or {}).get("selector") or {}
+def to_scale(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the Scale of an object of a kind with this subresource."""
+    fields = kind.scale
+    assert fields is not None
+    meta, status = obj["metadata"], obj.get("status") or {}
+    if fields.has_selector_text:
+        selector = status.get("selector", "")
+    else:
+        selector = selector_text((obj.get("spec") or {}).get("selector") or {})
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: meta[key] for key in _META if key in meta},
         "spec": {"replicas": (obj.get("spec") or {}).get("replicas", 0)},
         "status": {
-            "replicas": (obj.get("status") or {}).get("replicas", 0),
-            "selector": selector_text(selector),
+            "replicas": status.get(fields.current, 0),
+            "selector": selector,
         },
     }
 

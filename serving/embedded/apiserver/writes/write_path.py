@@ -91,7 +91,7 @@ def update(kind: Kind, old: Object, body: Object, request: WriteRequest) -> Writ
 def patch(kind: Kind, old: Object, patch: Any, content_type: str, request: WriteRequest) -> WriteOutcome:
     """Return the object after a merge patch, JSON patch or strategic merge patch."""
     if request.options.subresource == "scale":
-        patched = patches.patched(kind, scale.to_scale(old), patch, content_type, scale.SCHEMA)
+        patched = patches.patched(kind, scale.to_scale(kind, old), patch, content_type, scale.SCHEMA)
     else:
         patched = patches.patched(kind, old, patch, content_type, schemas.of(kind))
     return update(kind, old, patched, request)

@@ -80,7 +80,7 @@ def test_field_removed_from_a_predictor_is_removed_from_its_autoscaler() -> None
     assert scaling(world)["metrics"] == [{"type": "QPS", "name": "", "target": "50"}]
     world.edit(predictor("a", "v1", autoScale={"maxReplicas": 4}))
     world.settle()
-    assert scaling(world).keys() == {"scaleTargetRef", "minReplicas", "maxReplicas", "prediction"}
+    assert scaling(world).keys() == {"scaleTargetRef", "managed", "minReplicas", "maxReplicas", "prediction"}
 
 
 def test_no_child_is_labelled_without_a_scale_to_zero_predictor() -> None:

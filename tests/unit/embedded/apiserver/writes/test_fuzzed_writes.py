@@ -41,7 +41,7 @@ def check_write(kind: Kind, write: Any) -> None:
         tables.table(kind, [result], now=NOW)
         write_path.is_gone(kind, result)
         if kind.scale:
-            scale.to_scale(result)
+            scale.to_scale(kind, result)
 
 
 def namespace(kind: Kind) -> str | None:

@@ -111,7 +111,7 @@ def test_a_stale_resource_version_is_a_conflict() -> None:
 
 def test_the_scale_subresource_reads_and_writes_replicas() -> None:
     old = create(kinds.DEPLOYMENT, deployment(replicas=2))
-    view = scale.to_scale(old)
+    view = scale.to_scale(kinds.DEPLOYMENT, old)
     assert (view["spec"]["replicas"], view["status"]["selector"]) == (2, "app=web")
     put = {**view, "spec": {"replicas": 5}}
     after = write_path.update(kinds.DEPLOYMENT, old, put, request(subresource="scale")).object
