@@ -4,11 +4,12 @@ The same template in two arms makes two revisions, as the labels are part of it.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import orjson
 
 from serving import errors
 from serving.objects import Object
@@ -58,8 +59,8 @@ class Revision:
 
 def hash8(value: Any) -> str:
     """Return 8 hex digits of the sha256 of a JSON value's canonical text."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    # Each reconcile computes it for every arm: orjson takes a tenth of json's time.
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:8]
 
 
 def is_usable_name(name: str) -> bool:
