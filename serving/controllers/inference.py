@@ -47,6 +47,8 @@ class InferenceController:
         watches: Watches,
         engines: Mapping[str, Engine] = MappingProxyType({}),
         images: RuntimeImageSettings = DEFAULTS.runtime_images,
+        *,
+        has_budgets: bool = False,
     ) -> None:
         """Create it.
 
@@ -56,6 +58,7 @@ class InferenceController:
             watches: the caches.
             engines: those that the installation knows, by name.
             images: those of Slipway's model servers.
+            has_budgets: whether the API serves PodDisruptionBudgets.
         """
         self._kube = kube
         self._images = images
@@ -65,7 +68,9 @@ class InferenceController:
         self._inferences = watches.of(kinds.INFERENCE)
         self._versions = watches.of(kinds.MODEL_VERSION)
         self._leases = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
+        budgets = [watches.of(kinds.POD_DISRUPTION_BUDGET)] if has_budgets else []
         self._children = {kind: watches.of(kind) for kind in _CHILDREN}
+        self._children |= {informer.kind: informer for informer in budgets}
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = LiveGateways(self._leases, self._add_all, self._api_answers)
@@ -190,6 +195,7 @@ class InferenceController:
             deployments=deployments,
             services=self._cache.owned(kinds.SERVICE, inference),
             autoscalers=self._cache.owned(kinds.AUTOSCALER, inference),
+            budgets=self._budgets(inference),
             route=route if route is not None and meta["uid"] in owner_uids(route) else None,
             gateways=self._gateways.alive,
             gateway_problems=self._gateways.problems,
@@ -200,6 +206,10 @@ class InferenceController:
             runtime_images=self._images,
             refused=refused,
         )
+
+    def _budgets(self, inference: Object) -> Mapping[str, Object] | None:
+        kind = kinds.POD_DISRUPTION_BUDGET
+        return self._cache.owned(kind, inference) if kind in self._children else None
 
     async def _put_back(self, inference: Object, action: PutBackTemplate) -> None:
         """Replace the template; an apply would leave the fields that others have added."""

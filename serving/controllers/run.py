@@ -13,8 +13,9 @@ from serving.controllers.inference import InferenceController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
 from serving.data_dir import DataDir
-from serving.kube import Watches, connect_eventually
+from serving.kube import Watches, connect_eventually, serves
 from serving.kube.election import LeaderElection
+from serving.resources import kinds
 from serving.settings import ControllerSettings, Settings
 from serving.system.readiness import Readiness
 
@@ -62,6 +63,7 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
             )
             for name in ("inference", "model", "modelversion", "hand-off")
         }
+        has_budgets = await serves(clients["inference"], kinds.POD_DISRUPTION_BUDGET)
         watches = Watches(clients["inference"])
         controllers: list[Controller] = [
             InferenceController(
@@ -70,6 +72,7 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
                 watches,
                 engines.known(data_dir.engines),
                 settings.runtime_images,
+                has_budgets=has_budgets,
             ),
             ModelController(clients["model"], config, watches),
             ModelVersionController(clients["modelversion"], settings, data_dir, watches),

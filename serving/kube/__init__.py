@@ -5,6 +5,7 @@ import and most of a core at 1,000 services, and does not have Slipway's kinds.
 """
 
 from serving.kube.client import Kube, connect, connect_eventually
+from serving.kube.discovery import serves
 from serving.kube.events import EventRecorder
 from serving.kube.informer import Informer, Key
 from serving.kube.loop import Reconciler, Result
@@ -22,4 +23,5 @@ __all__ = [
     "Watches",
     "connect",
     "connect_eventually",
+    "serves",
 ]

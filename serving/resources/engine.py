@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -59,6 +59,8 @@ class Engine(Base):
     args: list[str] = []
     """Arguments. `$(NAME)` is a variable of the container, as in Kubernetes."""
     env: dict[str, str] = {}
+    security_context: dict[str, Any] = {}
+    """Of the container: only the manifest's author knows which user and which rights the image needs."""
     fields: dict[str, str] = {}
     """Arguments of fields that a predictor sets, such as `batching.batchSize: --max-num-seqs`."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8080

@@ -129,6 +129,8 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     "resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", status=False
 )
 """On clusters with dynamic resource allocation; the embedded server has no such kind."""
+POD_DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", ("pdb",))
+"""On clusters; the embedded server, whose one node is never drained, has no such kind."""
 
 OWN: tuple[Kind, ...] = (
     MODEL,

@@ -8,6 +8,7 @@ cluster and uses its own namespaces, whose end it awaits. Without it, the embedd
 
 import asyncio
 import os
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -15,9 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler import controller as autoscaler
+from serving.controllers.run import run
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import catalog, kinds
+from serving.settings import DEFAULTS
+from serving.system.readiness import Readiness
 from tests.fakes.kube import FakeKube
 from tests.rig import namespaces
 
@@ -83,3 +88,15 @@ async def namespace(kube: Kube, request: pytest.FixtureRequest) -> AsyncIterator
     await kube.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
     await namespaces.delete(kube, name)
+
+
+@pytest.fixture
+async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterator[None]:
+    """All controllers in this process, with a separate model store."""
+    data = DataDir(tmp_path / "data")
+    data.root.mkdir(mode=0o700)
+    shutil.copy(contract_kubeconfig, data.kubeconfig)
+    task = asyncio.ensure_future(run(data, DEFAULTS, Readiness(), autoscaler.prepared))
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,24 +1,15 @@
 """The API accepts the children of an Inference, and deletes them with it. No Pod runs."""
 
-import asyncio
-import json
 import os
-import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from autoscaler import controller as autoscaler
-from serving.controllers.run import run
-from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import conditions, kinds
-from serving.settings import DEFAULTS
-from serving.system.readiness import Readiness
-from tests.objects.contract_objects import eventually, gone
+from tests.objects.contract_objects import eventually, gone, version
 
 PREDICTORS = [
     {
@@ -45,30 +36,6 @@ PREDICTORS = [
 ]
 SCALER = kinds.Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
-
-
-@pytest.fixture
-async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterator[None]:
-    """All controllers in this process, with a separate model store."""
-    data = DataDir(tmp_path / "data")
-    data.root.mkdir(mode=0o700)
-    shutil.copy(contract_kubeconfig, data.kubeconfig)
-    task = asyncio.ensure_future(run(data, DEFAULTS, Readiness(), autoscaler.prepared))
-    yield
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-def version(namespace: str, path: Path) -> dict[str, Any]:
-    path.mkdir()
-    (path / "model.bin").write_bytes(b"weights")
-    (path / "slipway.json").write_text(json.dumps({"framework": "sklearn", "metrics": {"accuracy": 0.5}}))
-    return {
-        "apiVersion": kinds.MODEL_VERSION.api_version,
-        "kind": "ModelVersion",
-        "metadata": {"name": "v1", "namespace": namespace},
-        "spec": {"modelName": "m", "source": {"path": str(path)}},
-    }
 
 
 def number_of(kube: Kube, namespace: str, kind: kinds.Kind) -> Callable[[], Awaitable[int]]:

@@ -17,6 +17,7 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
+from tests.objects.contract_objects import create_dry
 from tests.rig import api_requests, installation
 from tests.rig.convergence import VERDICT_SECONDS
 
@@ -77,13 +78,6 @@ def templates(objects: list[Object]) -> Iterator[tuple[str, Object]]:
     for obj in objects:
         if obj["kind"] == "Deployment":
             yield obj["metadata"]["name"], copy.deepcopy(obj["spec"]["template"])
-
-
-async def create_dry(kube: Kube, namespace: str, name: str, template: Object) -> None:
-    """Let the API validate and admit a Pod, and store none."""
-    body = {**template, "metadata": {**template["metadata"], "name": name}}
-    query = {"dryRun": "All", "fieldValidation": "Strict"}
-    await kube.request("POST", kinds.POD.path(namespace), body=body, query=query)
 
 
 async def may(kube: Kube, user: str, groups: list[str], **attributes: str) -> bool:

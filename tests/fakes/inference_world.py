@@ -27,7 +27,14 @@ class InferenceWorld:
         self.inference = inference(*predictors, **spec)
         self.inference["metadata"] |= {"uid": "uid-0", "generation": 1}
         self.children: dict[str, dict[str, Object]] = {
-            kind.kind: {} for kind in (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
+            kind.kind: {}
+            for kind in (
+                kinds.DEPLOYMENT,
+                kinds.SERVICE,
+                kinds.AUTOSCALER,
+                kinds.ROUTE,
+                kinds.POD_DISRUPTION_BUDGET,
+            )
         }
         self.served: Object = {}
         """Spec of the Route that the gateway serves."""
@@ -57,6 +64,10 @@ class InferenceWorld:
     def deployments(self) -> dict[str, Object]:
         return self.children["Deployment"]
 
+    @property
+    def budgets(self) -> dict[str, Object]:
+        return self.children["PodDisruptionBudget"]
+
     def now(self, **fields: Any) -> ObservedObjects:
         versions = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
         versions |= set(map(_version, self.deployments.values()))
@@ -72,7 +83,7 @@ class InferenceWorld:
             route=self.route,
             gateways=frozenset({GATEWAY} if self.alive else ()),
             gateway_problems=self.problems,
-            **fields,
+            **{"budgets": self.budgets, **fields},
         )
 
     def edit(self, *predictors: Object) -> None:

@@ -1,11 +1,14 @@
 """Objects that the contract suite writes, and functions that wait for conditions."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from serving import errors
 from serving.kube import Kube
+from serving.objects import Object
 from serving.resources import kinds
 
 
@@ -15,6 +18,19 @@ def model(namespace: str, name: str = "m", **meta: Any) -> dict[str, Any]:
         "kind": "Model",
         "metadata": {"name": name, "namespace": namespace, **meta},
         "spec": {"description": "one"},
+    }
+
+
+def version(namespace: str, path: Path) -> dict[str, Any]:
+    """Write a model below `path`; return the ModelVersion `v1` of it."""
+    path.mkdir()
+    (path / "model.bin").write_bytes(b"weights")
+    (path / "slipway.json").write_text(json.dumps({"framework": "sklearn", "metrics": {"accuracy": 0.5}}))
+    return {
+        "apiVersion": kinds.MODEL_VERSION.api_version,
+        "kind": "ModelVersion",
+        "metadata": {"name": "v1", "namespace": namespace},
+        "spec": {"modelName": "m", "source": {"path": str(path)}},
     }
 
 
@@ -59,3 +75,10 @@ async def gone(kube: Kube, kind: kinds.Kind, namespace: str | None, name: str) -
     except errors.NotFound:
         return True
     return False
+
+
+async def create_dry(kube: Kube, namespace: str, name: str, template: Object) -> None:
+    """Let the API validate and admit a Pod, and store none."""
+    body = {**template, "metadata": {**template["metadata"], "name": name}}
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    await kube.request("POST", kinds.POD.path(namespace), body=body, query=query)

@@ -285,6 +285,12 @@ def test_an_account_has_the_rights_for_the_requests_of_its_components(account: s
     assert needed - rules(account, "slipway-secrets") == set()
 
 
+@pytest.mark.parametrize("resource", ["deployments", "services", "poddisruptionbudgets", "autoscalers"])
+def test_the_controllers_may_write_and_watch_the_children_of_an_inference(resource: str) -> None:
+    verbs = {verb for _, name, verb in rules("slipway-controllers") if name == resource}
+    assert {"list", "watch", "create", "patch", "delete"} <= verbs
+
+
 def test_no_rule_has_a_wildcard_or_a_right_that_makes_an_administrator() -> None:
     given = rules("slipway-controllers", "slipway-gateway")
     assert not any("*" in word for right in given for word in right)

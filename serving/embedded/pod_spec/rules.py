@@ -53,7 +53,7 @@ _SECURITY = {
     "fsGroup": "the node decides the group",
     "supplementalGroups": "containers have no other groups",
     "seLinuxOptions": "not supported on one machine",
-    "seccompProfile": "not supported on one machine",
+    "seccompProfile": "the node decides the filter, so that the type can only be RuntimeDefault",
     "appArmorProfile": "not supported on one machine",
     "sysctls": "the kernel is shared",
     "windowsOptions": "this is not Windows",
@@ -62,6 +62,8 @@ _SECURITY = {
     "readOnlyRootFilesystem": "not supported on one machine",
     "procMount": "not supported on one machine",
 }
+_SECURITY_VALUES = {"seccompProfile": {"type": "RuntimeDefault"}}
+"""Values that ask for what each container has: the node is its own container runtime."""
 _CONTAINER = {
     "stdin": "there is no attach",
     "stdinOnce": "there is no attach",
@@ -115,6 +117,7 @@ def refusals(
 def _security(path: str, context: Mapping[str, Any]) -> list[Cause]:
     # 0 is a user id and must be refused; False is the default.
     fields = {field for field, value in context.items() if value or (value == 0 and value is not False)}
+    fields -= {field for field, value in _SECURITY_VALUES.items() if context.get(field) == value}
     causes = [Cause(f"{path}.{field}", reason) for field, reason in _SECURITY.items() if field in fields]
     if (context.get("capabilities") or {}).get("add"):
         causes.append(Cause(f"{path}.capabilities.add", "containers have no capabilities"))

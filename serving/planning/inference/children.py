@@ -1,4 +1,4 @@
-"""The desired Deployments, Services and Autoscalers of an Inference."""
+"""The desired Deployments, Services, Autoscalers and PodDisruptionBudgets of an Inference."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +9,9 @@ from serving.planning.inference.plan import Ensure
 from serving.planning.inference.revision import Revision, ServedPort, autoscaler_name
 from serving.resources import kinds, names
 from serving.resources.inference import AutoScale
+
+BUDGET_REPLICAS = 2
+"""Fewest replicas, at any time, of an arm with a PodDisruptionBudget: one of two may leave."""
 
 
 def metadata(inference: Object, name: str, labels: Mapping[str, str]) -> Object:
@@ -51,12 +54,40 @@ def revisions(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
 
 def autoscalers(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
     """Return the Autoscaler of every arm; its target is the serving revision, or else the candidate."""
-    result = []
-    for arm in arms:
-        target = arm.serving or (arm.desired.name if arm.desired is not None else "")
-        if target and target not in state.observed.refused:
-            result.append(autoscaler(state.observed.inference, arm, target))
-    return result
+    targets = ((arm, _target(state, arm)) for arm in arms)
+    return [autoscaler(state.observed.inference, arm, target) for arm, target in targets if target]
+
+
+def disruption_budgets(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
+    """Return the PodDisruptionBudget of every arm that always has two replicas or more.
+
+    With one replica a budget would either permit its eviction, which needs no object, or block a drain.
+    """
+    if state.observed.budgets is None:
+        return []
+    targets = (
+        (arm, _target(state, arm)) for arm in arms if arm.predictor.auto_scale.min_replicas >= BUDGET_REPLICAS
+    )
+    return [_disruption_budget(state.observed.inference, arm, target) for arm, target in targets if target]
+
+
+def _target(state: InferenceState, arm: Arm) -> str:
+    """Return the serving revision of an arm, or else its candidate; empty if there is neither."""
+    target = arm.serving or (arm.desired.name if arm.desired is not None else "")
+    return "" if target in state.observed.refused else target
+
+
+def _disruption_budget(inference: Object, arm: Arm, target: str) -> Ensure:
+    """Return the budget of one revision: replicas of a candidate that fails must block no drain."""
+    name = autoscaler_name(inference["metadata"]["name"], arm.predictor.name)
+    labels = {names.PREDICTOR_LABEL: arm.predictor.name}
+    spec = {
+        "maxUnavailable": 1,
+        "selector": {"matchLabels": {names.REVISION_LABEL: target}},
+        # A replica that is not ready serves no requests, so that its eviction loses none.
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+    return Ensure(kinds.POD_DISRUPTION_BUDGET, {"metadata": metadata(inference, name, labels), "spec": spec})
 
 
 def _deployment(state: InferenceState, arm: Arm, revision: Revision) -> Ensure:

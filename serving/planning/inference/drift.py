@@ -48,6 +48,7 @@ def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:
         kinds.DEPLOYMENT: observed.deployments,
         kinds.SERVICE: observed.services,
         kinds.AUTOSCALER: observed.autoscalers,
+        kinds.POD_DISRUPTION_BUDGET: observed.budgets or {},
     }
     return children[ensure.kind].get(ensure.object["metadata"]["name"])
 

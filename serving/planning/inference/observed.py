@@ -36,5 +36,7 @@ class ObservedObjects:
     """The engines that the installation knows, by name."""
     runtime_images: RuntimeImageSettings = field(default_factory=RuntimeImageSettings)
     """The images of Slipway's own model servers."""
+    budgets: Mapping[str, Object] | None = None
+    """The PodDisruptionBudgets; None where the API serves no such kind."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose Deployment the API has just rejected as invalid, with its message."""

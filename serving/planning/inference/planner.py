@@ -57,7 +57,8 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
     state = inference_state.derive(observed)
     arms = arms_.read(state, spec)
     desired_route = route.render(state, spec, arms)
-    desired = [*children.revisions(state, arms), *children.autoscalers(state, arms), desired_route]
+    budgets = children.disruption_budgets(state, arms)
+    desired = [*children.revisions(state, arms), *children.autoscalers(state, arms), desired_route, *budgets]
     put_back = [template_edits.put_back(observed, ensure) for ensure in desired]
     writes = [ensure for ensure in desired if drift.differs(observed, ensure)]
     actions: list[Action] = [
@@ -66,6 +67,7 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
         *writes,
         *removal.candidates_at_zero(state, arms),
         *removal.retired(state, arms, desired_route),
+        *removal.unneeded_budgets(state, arms, desired_route, budgets),
     ]
     after = state.after(writes)
     arms_after = [arm.once_routed(is_accepted=after.is_accepted) for arm in arms]

@@ -49,6 +49,23 @@ def retired(state: InferenceState, arms: Sequence[Arm], route: Ensure) -> list[R
     return [removal for kind, children in unused for removal in _removals(kind, children)]
 
 
+def unneeded_budgets(
+    state: InferenceState, arms: Sequence[Arm], route: Ensure, desired: Iterable[Ensure]
+) -> list[RemoveChild]:
+    """Return the deletions of PodDisruptionBudgets that are not desired.
+
+    An arm that has left the spec keeps its own while it gets traffic.
+    """
+    in_spec = {arm.predictor.name for arm in arms}
+    backends = [*state.backends.values(), *route.object["spec"]["backends"]]
+    kept = {
+        autoscaler_name(state.name, backend["arm"]) for backend in backends if backend["arm"] not in in_spec
+    }
+    kept |= {ensure.object["metadata"]["name"] for ensure in desired}
+    budgets = (state.observed.budgets or {}).items()
+    return _removals(kinds.POD_DISRUPTION_BUDGET, [budget for name, budget in budgets if name not in kept])
+
+
 def of_route(route: Object) -> list[RemoveChild]:
     """Return the deletion of an Inference's Route."""
     return _removals(kinds.ROUTE, [route])
@@ -61,6 +78,7 @@ def of_replicas(observed: ObservedObjects, *, foreground: bool) -> list[RemoveCh
     """
     return [
         *_removals(kinds.AUTOSCALER, observed.autoscalers.values()),
+        *_removals(kinds.POD_DISRUPTION_BUDGET, (observed.budgets or {}).values()),
         *_removals(kinds.DEPLOYMENT, observed.deployments.values(), foreground=foreground),
         *_removals(kinds.SERVICE, observed.services.values()),
     ]

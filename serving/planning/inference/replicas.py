@@ -24,6 +24,12 @@ _ENDED_WITH_THE_NODE = ("ContainerStatusUnknown", "NodeShutdown")
 """The machine restarted, and nothing observed the exit, or the node was shut down: not a fault of it."""
 _OWN_REASON = re.compile(r"(?P<reason>[A-Z][A-Za-z]{1,63}): ")
 """Start of the last line of a runtime that cannot serve: `REASON: message`."""
+_POD_SECURITY = "violates PodSecurity"
+"""In the message of an API server that refuses a Pod by the Pod Security profile of its namespace."""
+_REMEDY = (
+    "set these fields in the predictor's template: runAsNonRoot and seccompProfile in securityContext, the"
+    " others in containers[].securityContext"
+)
 _WAITING = StatusReason(_NOT_READY)
 """Replicas that may only be slow."""
 
@@ -91,9 +97,10 @@ def _waiting(status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeI
         return StatusReason("RevisionFailed" if timed_out else pod_reason.reason, pod_reason.message)
     failure = conditions.find(deployment_conditions, "ReplicaFailure") or {}
     if failure.get("status") == "True":
-        return StatusReason(
-            "RevisionFailed" if timed_out else "ReplicaFailure", str(failure.get("message", ""))
-        )
+        message = str(failure.get("message", ""))
+        if _POD_SECURITY in message:
+            message = f"{message}; {_REMEDY}"
+        return StatusReason("RevisionFailed" if timed_out else "ReplicaFailure", message)
     if timed_out:
         return StatusReason("RevisionFailed", str(progressing.get("message", "")))
     return _WAITING

@@ -36,7 +36,7 @@ class ControllerRig:
     ) -> None:
         kube = self.api.client("inference")
         watches = Watches(kube)
-        controller = InferenceController(kube, settings, watches, images=images)
+        controller = InferenceController(kube, settings, watches, images=images, has_budgets=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(controller.run())
             group.create_task(watches.run())
@@ -126,6 +126,19 @@ async def test_predictor_runs_the_image_of_the_settings() -> None:
         (deployment,) = rig.api.find(kinds.DEPLOYMENT)
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert container["image"] == "registry.corp/slipway/sklearn:1.2.0"
+
+
+async def test_budget_is_written_once_and_removed_when_one_replica_suffices() -> None:
+    stable = predictor("stable", "digits-v1", autoScale={"minReplicas": 2, "maxReplicas": 2})
+    async with controlled(QUICK, stable) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        (budget,) = rig.api.find(kinds.POD_DISRUPTION_BUDGET)
+        revision = rig.inference["status"]["predictors"][0]["revision"]
+        assert budget["spec"]["selector"]["matchLabels"] == {"slipway.dev/revision": revision}
+        assert rig.api.writes.count("apply poddisruptionbudgets/digits-stable") == 1
+        one = predictor("stable", "digits-v1", autoScale={"minReplicas": 1, "maxReplicas": 2})
+        rig.api.change(kinds.INFERENCE, NS, "digits", {"spec": {"predictors": [one]}})
+        await until(lambda: not rig.api.find(kinds.POD_DISRUPTION_BUDGET))
 
 
 async def test_change_of_weights_writes_route_and_status_and_no_event() -> None:

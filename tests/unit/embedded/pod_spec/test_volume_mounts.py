@@ -17,12 +17,27 @@ def test_ordinary_pod_is_not_refused():
     assert refused({"securityContext": {"runAsNonRoot": True}, "restartPolicy": "Never"}) == []
 
 
+def test_pod_that_keeps_the_restricted_profile_is_not_refused():
+    default = {"seccompProfile": {"type": "RuntimeDefault"}}
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, **default}
+    assert refused({"securityContext": {"runAsNonRoot": True, **default}}) == []
+    assert refused({"container": {"securityContext": {"runAsNonRoot": True, **context}}}) == []
+
+
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
         ({"hostNetwork": True}, "spec.hostNetwork"),
         ({"securityContext": {"runAsUser": 1}}, "spec.securityContext.runAsUser"),
         ({"securityContext": {"runAsUser": 0}}, "spec.securityContext.runAsUser"),
+        (
+            {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+            "spec.securityContext.seccompProfile",
+        ),
+        (
+            {"container": {"securityContext": {"seccompProfile": {"type": "Localhost"}}}},
+            "spec.containers[0].securityContext.seccompProfile",
+        ),
         (
             {"container": {"securityContext": {"privileged": True}}},
             "spec.containers[0].securityContext.privileged",

@@ -169,6 +169,20 @@ def test_reason_comes_from_the_first_failed_pod_else_the_deployment() -> None:
     assert problem(None) == StatusReason("ReplicasNotReady", "revision r: 0 of 0 replicas ready")
 
 
+def test_refusal_by_pod_security_has_the_words_of_the_api_and_what_to_set() -> None:
+    words = (
+        'pods "r-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true (pod or'
+        ' container "predictor" must set securityContext.runAsNonRoot=true)'
+    )
+    refused = problem(deployment(2, 0, ReplicaFailure=("True", words)))
+    assert refused is not None
+    assert refused.reason == "ReplicaFailure"
+    assert refused.message == (
+        f"revision r: 0 of 2 replicas ready ({words}; set these fields in the predictor's template:"
+        " runAsNonRoot and seccompProfile in securityContext, the others in containers[].securityContext)"
+    )
+
+
 def test_revision_past_its_deadline_fails_with_the_message_of_its_pod() -> None:
     timed_out = deployment(1, 0, Progressing=("False", "timed out"))
     assert problem(timed_out) == StatusReason(

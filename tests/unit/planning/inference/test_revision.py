@@ -1,3 +1,5 @@
+import hashlib
+import json
 from dataclasses import replace
 
 import pytest
@@ -34,6 +36,18 @@ def test_names_are_dns_labels_for_inference_names_of_any_length(inference: str, 
         revision.autoscaler_name(inference, arm),
     ):
         assert revision.is_usable_name(name), name
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text('aZ0-"\\/\n\x1f'),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("abc.-/"), inner),
+)
+
+
+@given(JSON)
+def test_hash_is_of_the_sorted_compact_text_as_stored_names_have_it(value: object) -> None:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    assert revision.hash8(value) == hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def test_two_inferences_never_share_an_autoscaler() -> None:

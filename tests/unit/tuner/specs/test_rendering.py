@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import Permanent, Temporary
-from serving.planning.inference import revision
+from serving.planning.inference import pod_defaults, revision
 from serving.resources.inference import Predictor
 from serving.resources.tuning.experiment import Prices, ProfilingExperimentSpec, Setting, TuningTarget
 from serving.settings import RuntimeImageSettings
@@ -55,6 +55,11 @@ def test_pod_without_settings_is_that_of_the_running_predictor() -> None:
     assert rendered.cost_per_hour == pytest.approx(2 * 0.04 + 0.005)
     assert (rendered.model_name, rendered.model_version, rendered.batch) == ("digits", "v1", 1)
     assert rendered.model_digest == ready_version("v1")["status"]["digest"]
+
+
+def test_container_of_a_trial_keeps_the_restricted_profile() -> None:
+    container = container_of(target_of(), ("resource", "cpu", "2"))
+    assert container["securityContext"] == pod_defaults.RESTRICTED
 
 
 def test_pod_of_a_trial_has_no_zygote_and_no_labels_of_the_service() -> None:
