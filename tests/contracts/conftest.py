@@ -17,9 +17,10 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import catalog, kinds
 from tests.fakes.kube import FakeKube
-from tests.rig import namespaces
+from tests.rig import discovery, installation, namespaces
 
 NOT_IN_MEMORY = pytest.StashKey[Counter[str]]()
 
@@ -83,3 +84,15 @@ async def namespace(kube: Kube, request: pytest.FixtureRequest) -> AsyncIterator
     await kube.create(kinds.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
     await namespaces.delete(kube, name)
+
+
+@pytest.fixture
+async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
+    """Apply all objects; those outside the namespace are deleted at the end."""
+    objects = installation.renamed(namespace)
+    for obj in objects:
+        await kube.apply(await discovery.kind_of(kube, obj), obj)
+    yield objects
+    for obj in objects:
+        if "namespace" not in obj["metadata"] and obj["kind"] != "Namespace":
+            await kube.delete(await discovery.kind_of(kube, obj), None, obj["metadata"]["name"])

@@ -6,8 +6,7 @@ The objects are applied under other names, beside an installation that the clust
 import asyncio
 import copy
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
 
 import orjson
 import pytest
@@ -17,7 +16,7 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
-from tests.rig import api_requests, installation
+from tests.rig import api_requests, discovery, installation
 from tests.rig.convergence import VERDICT_SECONDS
 
 pytestmark = [
@@ -30,47 +29,6 @@ pytestmark = [
 REVIEW = Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 ROLE_BINDING = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 ACCOUNTS = sorted(api_requests.PACKAGES)
-
-
-def renamed(namespace: str) -> list[Object]:
-    """The objects but CRDs, which the suite has installed, in `namespace` and with its name in theirs."""
-    own = [obj for obj in installation.objects() if obj["kind"] != "CustomResourceDefinition"]
-    renamed: list[Object] = orjson.loads(orjson.dumps(own).replace(b"slipway-system", namespace.encode()))
-    for obj in renamed:
-        if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
-            obj["metadata"]["name"] += f"-{namespace}"
-        if obj["kind"] == "ClusterRoleBinding":
-            obj["roleRef"]["name"] += f"-{namespace}"
-        if obj["kind"] == "Deployment":
-            obj["spec"]["replicas"] = 0
-    return renamed
-
-
-async def resources(kube: Kube, api_version: str) -> list[dict[str, Any]]:
-    """The resources of a group and version, by discovery."""
-    prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-    listed: list[dict[str, Any]] = orjson.loads(await kube.raw(prefix))["resources"]
-    return listed
-
-
-async def kind_of(kube: Kube, obj: Object) -> Kind:
-    group, _, version = obj["apiVersion"].rpartition("/")
-    for resource in await resources(kube, obj["apiVersion"]):
-        if resource["kind"] == obj["kind"] and "/" not in resource["name"]:
-            return Kind(group, version, obj["kind"], resource["name"], namespaced=resource["namespaced"])
-    raise AssertionError(f"the cluster has no {obj['kind']} of {obj['apiVersion']}")
-
-
-@pytest.fixture
-async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
-    """Apply all objects; those outside the namespace are deleted at the end."""
-    objects = renamed(namespace)
-    for obj in objects:
-        await kube.apply(await kind_of(kube, obj), obj)
-    yield objects
-    for obj in objects:
-        if "namespace" not in obj["metadata"] and obj["kind"] != "Namespace":
-            await kube.delete(await kind_of(kube, obj), None, obj["metadata"]["name"])
 
 
 def templates(objects: list[Object]) -> Iterator[tuple[str, Object]]:
@@ -229,7 +187,7 @@ async def test_every_right_is_for_a_request_that_the_api_serves(kube: Kube) -> N
         version = versions.get(group)
         if version is None:
             version = orjson.loads(await kube.raw(f"/apis/{group}"))["preferredVersion"]["groupVersion"]
-        for resource in await resources(kube, version):
+        for resource in await discovery.resources(kube, version):
             served[group, resource["name"]] = set(resource["verbs"])
     unknown = [
         (group, resource)

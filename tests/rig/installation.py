@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
 import yaml
 
 from serving.objects import Object
@@ -36,6 +37,20 @@ def _config_map(generator: dict[str, Any]) -> Object:
 def of_kind(kind: str) -> list[Object]:
     """Return the objects of a kind."""
     return [obj for obj in objects() if obj["kind"] == kind]
+
+
+def renamed(namespace: str) -> list[Object]:
+    """Return the objects but CRDs in `namespace`, with its name in those of the cluster, and no replicas."""
+    own = [obj for obj in objects() if obj["kind"] != "CustomResourceDefinition"]
+    renamed: list[Object] = orjson.loads(orjson.dumps(own).replace(b"slipway-system", namespace.encode()))
+    for obj in renamed:
+        if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+            obj["metadata"]["name"] += f"-{namespace}"
+        if obj["kind"] == "ClusterRoleBinding":
+            obj["roleRef"]["name"] += f"-{namespace}"
+        if obj["kind"] == "Deployment":
+            obj["spec"]["replicas"] = 0
+    return renamed
 
 
 class Container(NamedTuple):

@@ -5,6 +5,7 @@ A cluster's own rules (schemas, admission) are checked by `tests/contracts/test_
 
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from serving.cli.config.schema import Configuration
 from serving.cli.machine.components import DECLARATIONS
 from serving.data_dir import DataDir
 from serving.resources import kinds
-from tests.rig import api_requests, installation
+from tests.rig import api_requests, granted_rights, installation
 from tests.rig.installation import FOLDER, KUSTOMIZATION, Container
 from tests.rig.kubectl import KUBECTL
 
@@ -294,6 +295,14 @@ def test_no_rule_has_a_wildcard_or_a_right_that_makes_an_administrator() -> None
         "pods/exec",
         "clusterroles",
     }
+
+
+def test_no_right_is_given_twice() -> None:
+    given = Counter(
+        (right.account, right.group, right.resource, right.verb)
+        for right in granted_rights.granted(installation.objects())
+    )
+    assert max(given.values()) == 1, given.most_common(3)
 
 
 @pytest.mark.kubectl
