@@ -160,6 +160,13 @@ class AutoscalerController:
             if self._states.pop(key, None) is not None and self._store is not None:
                 self._store.forget(key)
             return None
+        try:
+            return await self._reconcile(key, autoscaler)
+        except errors.Forbidden as error:
+            await self._writer.refuse(autoscaler, "Forbidden", str(error))
+            raise  # tried again, as no watch shows a right that is given later
+
+    async def _reconcile(self, key: Key, autoscaler: Object) -> Result | None:
         spec = autoscaler["spec"]
         try:
             config = from_spec(spec, self._settings)

@@ -96,3 +96,12 @@ async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
     for obj in objects:
         if "namespace" not in obj["metadata"] and obj["kind"] != "Namespace":
             await kube.delete(await discovery.kind_of(kube, obj), None, obj["metadata"]["name"])
+
+
+@pytest.fixture
+async def team(kube: Kube, namespace: str) -> AsyncIterator[str]:
+    """A namespace of users, beside that of the installation."""
+    name = f"{namespace}-team"
+    await kube.create(kinds.NAMESPACE, {"metadata": {"name": name}})
+    yield name
+    await namespaces.delete(kube, name)

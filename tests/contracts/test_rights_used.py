@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,8 @@ from serving.resources import kinds, names
 from serving.resources.kinds import Kind
 from tests.objects import rights_stories as stories
 from tests.objects.contract_objects import eventually
-from tests.rig import namespaces
 from tests.rig.addresses import own
-from tests.rig.component_processes import Installation
+from tests.rig.component_processes import CONTROLLERS, GATEWAY, Installation
 from tests.rig.granted_rights import Right, granted
 from tests.rig.played_node import played_node
 from tests.rig.ports import free_port
@@ -41,7 +40,6 @@ pytestmark = [
 ADDRESS = own(112)
 """Of the proxy, and of Pods, which the Trial's load generator asks on port 8080."""
 STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
-CONTROLLERS, GATEWAY = "slipway-controllers", "slipway-gateway"
 CONTROLLER_SETTINGS = {
     "CONTROLLERS__LEADER_ELECTION": "true",
     "CONTROLLERS__BACKOFF_CAP_SECONDS": 1,
@@ -146,9 +144,7 @@ async def scaling(cluster: Cluster) -> None:
     """Autoscalers of other people's workloads raise their counts."""
     namespace, scheduler = cluster.namespace, cluster.scheduler
     await cluster.create(kinds.DEPLOYMENT, stories.workload(namespace, "web", scheduler))
-    stateful = stories.workload(namespace, "database", scheduler)
-    stateful["spec"]["serviceName"] = "database"
-    await cluster.create(STATEFUL_SET, {**stateful, "kind": "StatefulSet"})
+    await cluster.create(STATEFUL_SET, stories.stateful_set(namespace, "database", scheduler))
     await cluster.create(kinds.AUTOSCALER, stories.autoscaler(namespace, "Deployment", "web", 2))
     await cluster.create(kinds.AUTOSCALER, stories.autoscaler(namespace, "StatefulSet", "database", 2))
 
@@ -203,15 +199,6 @@ def _reports(*, is_degraded: bool) -> Callable[[Object], bool]:
         return bool(gateways) and all(bool(gateway["message"]) == is_degraded for gateway in gateways)
 
     return holds
-
-
-@pytest.fixture
-async def team(kube: Kube, namespace: str) -> AsyncIterator[str]:
-    """A namespace of users, beside that of the installation."""
-    name = f"{namespace}-team"
-    await kube.create(kinds.NAMESPACE, {"metadata": {"name": name}})
-    yield name
-    await namespaces.delete(kube, name)
 
 
 async def test_the_rights_of_the_accounts_are_those_that_their_components_use(

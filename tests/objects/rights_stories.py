@@ -88,11 +88,16 @@ def foreign_trial(namespace: str, name: str, scheduler: str) -> Object:
 
 
 def workload(namespace: str, name: str, scheduler: str) -> Object:
-    """Return a Deployment of one replica; with another kind, a StatefulSet."""
+    """Return a Deployment of one replica."""
     body = deployment(namespace, name)
     body["spec"]["replicas"] = 1
     body["spec"]["template"]["spec"]["schedulerName"] = scheduler
     return body
+
+
+def stateful_set(namespace: str, name: str, scheduler: str) -> Object:
+    body = workload(namespace, name, scheduler)
+    return {**body, "kind": "StatefulSet", "spec": {**body["spec"], "serviceName": name}}
 
 
 def autoscaler(namespace: str, kind: str, name: str, least: int) -> Object:

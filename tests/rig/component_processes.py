@@ -23,6 +23,8 @@ from tests.rig.ports import free_port
 from tests.rig.recorded_requests import RecordingProxy
 
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
+CONTROLLERS, GATEWAY = "slipway-controllers", "slipway-gateway"
+"""The accounts of `manifests/install`."""
 END_SECONDS = 30.0
 """Longest end of a component after SIGTERM."""
 _SECONDS = aiohttp.ClientTimeout(total=5)
