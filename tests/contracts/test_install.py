@@ -6,7 +6,9 @@ The objects are applied under other names, beside an installation that the clust
 import asyncio
 import copy
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -18,6 +20,7 @@ from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.rig import api_requests, discovery, installation
 from tests.rig.convergence import VERDICT_SECONDS
+from tests.rig.kubectl import KUBECTL, Kubectl
 
 pytestmark = [
     pytest.mark.server_only("RBAC and admission are a cluster's"),
@@ -29,6 +32,7 @@ pytestmark = [
 REVIEW = Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 ROLE_BINDING = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 ACCOUNTS = sorted(api_requests.PACKAGES)
+RIGHTS = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
 
 
 def templates(objects: list[Object]) -> Iterator[tuple[str, Object]]:
@@ -102,6 +106,45 @@ async def test_an_account_may_send_the_requests_of_its_components(
         if not await account_may(kube, namespace, account, where, *right):
             denied.append(right)
     assert denied == []
+
+
+def printed(kubectl: Kubectl, user: str) -> set[tuple[str, str, frozenset[str]]]:
+    """The resources, their names and verbs of `kubectl auth can-i --list`."""
+    rows = re.findall(
+        r"^(\S+) +\[\] +\[(.*?)\] +\[(.*?)\]$",
+        kubectl("auth", "can-i", "--list", f"--as={user}"),
+        re.MULTILINE,
+    )
+    return {(resource, names, frozenset(verbs.split())) for resource, names, verbs in rows}
+
+
+def documented(account: str, *places: str) -> set[tuple[str, str, frozenset[str]]]:
+    """The same of docs/reference/rights.md, in some places."""
+    _, _, page = RIGHTS.read_text().partition(f"## {account}\n")
+    rows = [line.split("|")[1:-1] for line in page.partition("\n## ")[0].splitlines() if "`" in line]
+    return {
+        (resource.strip(" `"), names.strip(" `"), frozenset(verbs.split()))
+        for resource, names, place, verbs in rows
+        if place.strip() in places
+    }
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: set KUBECTL or put it on PATH")
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_kubectl_prints_the_documented_rights_of_an_account(
+    namespace: str, installed: list[Object], contract_kubeconfig: Path, tmp_path: Path, account: str
+) -> None:
+    assert installed
+    for where, places in (
+        (namespace, ("every namespace", "slipway-system")),
+        ("default", ("every namespace",)),
+    ):
+        kubectl = Kubectl(contract_kubeconfig, tmp_path, where)
+        user = f"system:serviceaccount:{namespace}"
+        of_everyone = printed(kubectl, f"{user}:default")
+        own = printed(kubectl, f"{user}:{account}") - of_everyone
+        assert own == documented(account, *places)
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
