@@ -75,7 +75,7 @@ class AutoscalerController:
         self._autoscalers.on_change(self._autoscaler_changed)
         self._deployments.on_change(self._deployment_changed)
         self._pods.on_change(self._pod_changed)
-        self._targets = targets.Targets(kube)
+        self._targets = targets.Targets(kube, settings.watch_namespace)
         self._writer = Writer(kube, self._recorder, self._targets)
         self._readings = readings.Readings(
             kube, self._leases, scaling, prometheus=settings.prometheus, known_engines=known_engines

@@ -62,7 +62,7 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
             )
             for name in ("inference", "model", "modelversion", "hand-off")
         }
-        watches = Watches(clients["inference"])
+        watches = Watches(clients["inference"], config.watch_namespace)
         controllers: list[Controller] = [
             InferenceController(
                 clients["inference"],
