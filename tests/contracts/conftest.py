@@ -11,6 +11,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -86,16 +87,30 @@ async def namespace(kube: Kube, request: pytest.FixtureRequest) -> AsyncIterator
     await namespaces.delete(kube, name)
 
 
-@pytest.fixture
-async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
-    """Apply all objects; those outside the namespace are deleted at the end."""
-    objects = installation.renamed(namespace)
+@asynccontextmanager
+async def applied(kube: Kube, objects: list[Object]) -> AsyncIterator[list[Object]]:
+    """Apply all objects; those outside of namespaces are deleted at the end."""
     for obj in objects:
         await kube.apply(await discovery.kind_of(kube, obj), obj)
     yield objects
     for obj in objects:
         if "namespace" not in obj["metadata"] and obj["kind"] != "Namespace":
             await kube.delete(await discovery.kind_of(kube, obj), None, obj["metadata"]["name"])
+
+
+@pytest.fixture
+async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
+    """The installation for all namespaces, without replicas."""
+    async with applied(kube, installation.renamed(installation.objects(), namespace)) as objects:
+        yield objects
+
+
+@pytest.fixture
+async def installed_for_team(kube: Kube, namespace: str, team: str) -> AsyncIterator[list[Object]]:
+    """The installation that watches the namespace `team` alone, without replicas."""
+    made = installation.rendered(installation.OVERLAYS / "namespace")
+    async with applied(kube, installation.renamed(made, namespace, team)) as objects:
+        yield objects
 
 
 @pytest.fixture

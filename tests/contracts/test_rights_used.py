@@ -26,9 +26,10 @@ from tests.objects.contract_objects import eventually
 from tests.rig.addresses import own
 from tests.rig.component_processes import CONTROLLERS, GATEWAY, Installation
 from tests.rig.granted_rights import Right, granted
+from tests.rig.kubectl import KUBECTL
 from tests.rig.played_node import played_node
 from tests.rig.ports import free_port
-from tests.rig.recorded_requests import RecordingProxy, source_address
+from tests.rig.recorded_requests import RecordingProxy, Request, source_address
 from tests.rig.servers.gateway import backend
 
 pytestmark = [
@@ -40,7 +41,7 @@ pytestmark = [
 ADDRESS = own(112)
 """Of the proxy, and of Pods, which the Trial's load generator asks on port 8080."""
 STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
-CONTROLLER_SETTINGS = {
+CONTROLLER_SETTINGS: dict[str, object] = {
     "CONTROLLERS__LEADER_ELECTION": "true",
     "CONTROLLERS__BACKOFF_CAP_SECONDS": 1,
 }
@@ -205,19 +206,61 @@ async def test_the_rights_of_the_accounts_are_those_that_their_components_use(
     kube: Kube, namespace: str, installed: list[Object], team: str, contract_kubeconfig: Path, tmp_path: Path
 ) -> None:
     rights = list(granted(installed))
+    requests = await of_stories(kube, rights, namespace, team, contract_kubeconfig, tmp_path)
+    compare(rights, requests, OPTIONAL)
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: set KUBECTL or put it on PATH")
+async def test_roles_in_one_namespace_are_enough_where_it_alone_is_watched(
+    kube: Kube,
+    namespace: str,
+    installed_for_team: list[Object],
+    team: str,
+    contract_kubeconfig: Path,
+    tmp_path: Path,
+) -> None:
+    rights = list(granted(installed_for_team))
+    assert {right.namespace for right in rights} == {namespace, team}
+    requests = await of_stories(
+        kube, rights, namespace, team, contract_kubeconfig, tmp_path, CONTROLLERS__WATCH_NAMESPACE=team
+    )
+    compare(rights, requests, OPTIONAL | {(CONTROLLERS, "", "nodes", "get")})
+
+
+def compare(rights: list[Right], requests: set[Request], optional: set[tuple[str, str, str, str]]) -> None:
+    """Check that each right is used, and that only the `optional` ones are asked for in vain."""
     assert len(rights) > 60
-    address, scheduler = await source_address(contract_kubeconfig), f"played-{namespace}"
+    unused = [right for right in rights if not any(map(right.covers, requests))]
+    assert sorted(map(str, unused)) == []
+    refused = {request for request in requests if not any(right.covers(request) for right in rights)}
+    assert {(r.account, r.group, r.resource, r.verb) for r in refused} == optional
+    assert {request for request in requests if not request.is_allowed} == refused
+
+
+async def of_stories(
+    kube: Kube,
+    rights: list[Right],
+    namespace: str,
+    team: str,
+    kubeconfig: Path,
+    folder: Path,
+    **settings: object,
+) -> set[Request]:
+    """Return the requests of all components during all stories, which end once every right is used."""
+    address, scheduler = await source_address(kubeconfig), f"played-{namespace}"
     if ipaddress.ip_address(address).is_loopback:
         pytest.skip(f"the API server is at the loopback address {address}, which no EndpointSlice may have")
-    cluster = Cluster(kube, team, tmp_path, scheduler, address, free_port(address), free_port())
+    cluster = Cluster(kube, team, folder, scheduler, address, free_port(address), free_port())
     gateway_settings = {
         "GATEWAY__NAME": "g",
         "GATEWAY__PORT": cluster.gateway_port,
         "GATEWAY__LEAVE_SECONDS": 0,
         "GATEWAY__DRAIN_SECONDS": 1,
+        **settings,
     }
-    async with RecordingProxy(contract_kubeconfig, ADDRESS) as proxy, AsyncExitStack() as stack:
-        accounts = Installation(kube, namespace, proxy, tmp_path)
+    async with RecordingProxy(kubeconfig, ADDRESS) as proxy, AsyncExitStack() as stack:
+        accounts = Installation(kube, namespace, proxy, folder)
 
         def unused() -> list[Right]:
             return [right for right in rights if not any(map(right.covers, proxy.requests))]
@@ -229,7 +272,7 @@ async def test_the_rights_of_the_accounts_are_those_that_their_components_use(
         await stack.enter_async_context(backend(cluster.address, cluster.port))
         await stack.enter_async_context(backend(ADDRESS, 8080))
         async with (
-            accounts.component("controllers", CONTROLLERS, CONTROLLER_SETTINGS) as controllers,
+            accounts.component("controllers", CONTROLLERS, CONTROLLER_SETTINGS | settings) as controllers,
             accounts.component("gateway", GATEWAY, gateway_settings) as gateway,
             accounts.component("activator", GATEWAY, gateway_settings, beside="gateway") as activator,
         ):
@@ -240,8 +283,4 @@ async def test_the_rights_of_the_accounts_are_those_that_their_components_use(
                     users.create_task(story(cluster))
             with contextlib.suppress(TimeoutError):
                 await eventually(all_but_the_end_is_used, STORY_SECONDS)
-        requests = set(proxy.requests)
-    assert sorted(map(str, unused())) == []
-    refused = {request for request in requests if not any(right.covers(request) for right in rights)}
-    assert {(r.account, r.group, r.resource, r.verb) for r in refused} == OPTIONAL
-    assert {request for request in requests if not request.is_allowed} == refused
+        return set(proxy.requests)

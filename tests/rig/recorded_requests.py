@@ -117,8 +117,8 @@ def _rights(account: str, request: web.Request, body: bytes, status: int) -> Ite
     if words[0] not in ("api", "apis") or len(words) <= prefix:
         return
     group, rest, namespace = "" if prefix == 2 else words[1], words[prefix:], ""
-    if rest[0] == "namespaces" and len(rest) > 2:
-        namespace, rest = rest[1], rest[2:]
+    if rest[0] == "namespaces" and len(rest) > 1:  # a Namespace is in itself
+        namespace, rest = rest[1], rest[2:] or rest
     resource, name = "/".join([rest[0], *rest[2:3]]), rest[1] if len(rest) > 1 else ""
     verb = _VERBS.get(request.method) or ("get" if name else "watch" if "watch" in request.query else "list")
     is_allowed = status != 403

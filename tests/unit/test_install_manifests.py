@@ -3,7 +3,6 @@
 A cluster's own rules (schemas, admission) are checked by `tests/contracts/test_install.py`.
 """
 
-import subprocess
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -308,11 +307,7 @@ def test_no_right_is_given_twice() -> None:
 @pytest.mark.kubectl
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: set KUBECTL or put it on PATH")
 def test_kustomize_makes_these_objects() -> None:
-    assert KUBECTL is not None
-    text = subprocess.run(
-        [KUBECTL, "kustomize", str(FOLDER)], check=True, capture_output=True, text=True
-    ).stdout
-    made = list(yaml.safe_load_all(text))
+    made = installation.rendered(FOLDER)
     assert len(made) == len(installation.objects())
     (config,) = (obj["metadata"]["name"] for obj in made if obj["kind"] == "ConfigMap")
     for deployment in (obj for obj in made if obj["kind"] == "Deployment"):
