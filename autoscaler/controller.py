@@ -75,7 +75,7 @@ class AutoscalerController:
         self._autoscalers.on_change(self._autoscaler_changed)
         self._deployments.on_change(self._deployment_changed)
         self._pods.on_change(self._pod_changed)
-        self._targets = targets.Targets(kube)
+        self._targets = targets.Targets(kube, settings.watch_namespace)
         self._writer = Writer(kube, self._recorder, self._targets)
         self._readings = readings.Readings(
             kube, self._leases, scaling, prometheus=settings.prometheus, known_engines=known_engines
@@ -161,6 +161,13 @@ class AutoscalerController:
             if self._states.pop(key, None) is not None and self._store is not None:
                 self._store.forget(key)
             return None
+        try:
+            return await self._reconcile(key, autoscaler)
+        except errors.Forbidden as error:
+            await self._writer.refuse(autoscaler, "Forbidden", str(error))
+            raise  # tried again, as no watch shows a right that is given later
+
+    async def _reconcile(self, key: Key, autoscaler: Object) -> Result | None:
         spec = autoscaler["spec"]
         try:
             config = from_spec(spec, self._settings)

@@ -18,7 +18,7 @@ DISCOVERY_SECONDS = 300.0
 """Seconds between discoveries of a missing kind, which may be installed meanwhile."""
 SCALERS_SECONDS = 60.0
 """Seconds between lists of HorizontalPodAutoscalers, which write every 15 s."""
-SCALERS_PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
+SCALERS = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,10 @@ class UnwatchedTarget:
 class Targets:
     """Discovers the kinds of targets, and reads the targets without a watch."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, only_namespace: str = "") -> None:
+        """Discover other scalers in `only_namespace`, or in all namespaces if it is empty."""
         self._kube = kube
+        self._scalers_path = SCALERS.path(only_namespace or None)
         self._kinds: dict[tuple[str, str], tuple[Kind | None, float]] = {}
         self._unwatched: dict[tuple[Kind, Key], UnwatchedTarget] = {}
         self._scalers: dict[tuple[str, str, str], str] = {}
@@ -141,7 +143,7 @@ class Targets:
 
     async def _list_scalers(self) -> dict[tuple[str, str, str], str]:
         try:
-            scalers = orjson.loads(await self._kube.raw(SCALERS_PATH))["items"]
+            scalers = orjson.loads(await self._kube.raw(self._scalers_path))["items"]
         except (errors.NotFound, errors.Forbidden):
             return {}
         except errors.Unavailable:

@@ -271,6 +271,9 @@ class ControllerSettings(Section):
     directory does the same."""
     lease_namespace: str = "default"
     """Namespace of the Leases of gateways and controllers: on a cluster that of the installation."""
+    watch_namespace: str = ""
+    """Namespace whose objects controllers, gateways and activators watch and write, so that Roles in it are
+    enough. Empty: all namespaces, which takes ClusterRoles."""
     gather_seconds: Seconds = 0.04
     """From a change of an Inference's children to its reconcile, so that a burst of changes is one reconcile.
     Changes of the Inference itself do not wait."""

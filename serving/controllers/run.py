@@ -64,7 +64,7 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
             for name in ("inference", "model", "modelversion", "hand-off")
         }
         has_budgets = await serves(clients["inference"], kinds.POD_DISRUPTION_BUDGET)
-        watches = Watches(clients["inference"])
+        watches = Watches(clients["inference"], config.watch_namespace)
         controllers: list[Controller] = [
             InferenceController(
                 clients["inference"],

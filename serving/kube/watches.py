@@ -4,22 +4,33 @@ import asyncio
 
 from serving.kube.client import Kube
 from serving.kube.informer import Informer
+from serving.kube.polled_object import PolledObject
+from serving.resources import kinds
 from serving.resources.kinds import Kind
 
 
 class Watches:
     """Informers by kind, namespace and labels; they run together."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, only_namespace: str = "") -> None:
+        """Watch the objects of `only_namespace`, or of all namespaces if it is empty."""
         self._kube = kube
+        self._only_namespace = only_namespace
         self._informers: dict[tuple[Kind, str | None, str], Informer] = {}
 
     def of(self, kind: Kind, *, namespace: str | None = None, labels: str = "") -> Informer:
-        """Return the informer of a kind, a namespace (None: all) and labels; call it before `run`."""
-        key = (kind, namespace, labels)
+        """Return the informer of a kind, a namespace (None: all that are watched) and labels; call it before
+        `run`.
+        """
+        key = (kind, namespace or self._only_namespace or None, labels)
         if key not in self._informers:
-            self._informers[key] = Informer(self._kube, kind, namespace=namespace, labels=labels)
+            self._informers[key] = self._made(*key)
         return self._informers[key]
+
+    def _made(self, kind: Kind, namespace: str | None, labels: str) -> Informer:
+        if kind == kinds.NAMESPACE and namespace:
+            return PolledObject(self._kube, kind, namespace)
+        return Informer(self._kube, kind, namespace=namespace, labels=labels)
 
     def unsynced(self) -> list[str]:
         """Return the plural names of the kinds whose objects are not listed yet, in order."""

@@ -51,8 +51,9 @@ class RouteApplier:
         pages: Callable[[], Mapping[str, str]],
     ) -> None:
         """Follow nothing yet; `pages` returns the annotations of the Lease that name metrics pages."""
-        self._routes = Informer(kube, kinds.ROUTE)
-        self._slices = Informer(kube, kinds.ENDPOINT_SLICE)
+        namespace = settings.controllers.watch_namespace or None
+        self._routes = Informer(kube, kinds.ROUTE, namespace=namespace)
+        self._slices = Informer(kube, kinds.ENDPOINT_SLICE, namespace=namespace)
         self._slices.index(_SERVICE, lambda item: [slice_service_key(item)])
         self._routes.index(_SERVICE, services_used)
         self._routes.on_change(self._route_changed)

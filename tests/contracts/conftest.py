@@ -12,6 +12,7 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,12 @@ from autoscaler import controller as autoscaler
 from serving.controllers.run import run
 from serving.data_dir import DataDir
 from serving.kube import Kube, connect
+from serving.objects import Object
 from serving.resources import catalog, kinds
 from serving.settings import DEFAULTS
 from serving.system.readiness import Readiness
 from tests.fakes.kube import FakeKube
-from tests.rig import namespaces
+from tests.rig import discovery, installation, namespaces
 
 NOT_IN_MEMORY = pytest.StashKey[Counter[str]]()
 
@@ -100,3 +102,38 @@ async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterato
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def applied(kube: Kube, objects: list[Object]) -> AsyncIterator[list[Object]]:
+    """Apply all objects; those outside of namespaces are deleted at the end."""
+    for obj in objects:
+        await kube.apply(await discovery.kind_of(kube, obj), obj)
+    yield objects
+    for obj in objects:
+        if "namespace" not in obj["metadata"] and obj["kind"] != "Namespace":
+            await kube.delete(await discovery.kind_of(kube, obj), None, obj["metadata"]["name"])
+
+
+@pytest.fixture
+async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
+    """The installation for all namespaces, without replicas."""
+    async with applied(kube, installation.renamed(installation.objects(), namespace)) as objects:
+        yield objects
+
+
+@pytest.fixture
+async def installed_for_team(kube: Kube, namespace: str, team: str) -> AsyncIterator[list[Object]]:
+    """The installation that watches the namespace `team` alone, without replicas."""
+    made = installation.rendered(installation.OVERLAYS / "namespace")
+    async with applied(kube, installation.renamed(made, namespace, team)) as objects:
+        yield objects
+
+
+@pytest.fixture
+async def team(kube: Kube, namespace: str) -> AsyncIterator[str]:
+    """A namespace of users, beside that of the installation."""
+    name = f"{namespace}-team"
+    await kube.create(kinds.NAMESPACE, {"metadata": {"name": name}})
+    yield name
+    await namespaces.delete(kube, name)

@@ -6,8 +6,9 @@ The objects are applied under other names, beside an installation that the clust
 import asyncio
 import copy
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -18,8 +19,9 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.objects.contract_objects import create_dry
-from tests.rig import api_requests, installation
+from tests.rig import api_requests, discovery, installation
 from tests.rig.convergence import VERDICT_SECONDS
+from tests.rig.kubectl import KUBECTL, Kubectl
 
 pytestmark = [
     pytest.mark.server_only("RBAC and admission are a cluster's"),
@@ -31,47 +33,7 @@ pytestmark = [
 REVIEW = Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
 ROLE_BINDING = Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
 ACCOUNTS = sorted(api_requests.PACKAGES)
-
-
-def renamed(namespace: str) -> list[Object]:
-    """The objects but CRDs, which the suite has installed, in `namespace` and with its name in theirs."""
-    own = [obj for obj in installation.objects() if obj["kind"] != "CustomResourceDefinition"]
-    renamed: list[Object] = orjson.loads(orjson.dumps(own).replace(b"slipway-system", namespace.encode()))
-    for obj in renamed:
-        if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
-            obj["metadata"]["name"] += f"-{namespace}"
-        if obj["kind"] == "ClusterRoleBinding":
-            obj["roleRef"]["name"] += f"-{namespace}"
-        if obj["kind"] == "Deployment":
-            obj["spec"]["replicas"] = 0
-    return renamed
-
-
-async def resources(kube: Kube, api_version: str) -> list[dict[str, Any]]:
-    """The resources of a group and version, by discovery."""
-    prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-    listed: list[dict[str, Any]] = orjson.loads(await kube.raw(prefix))["resources"]
-    return listed
-
-
-async def kind_of(kube: Kube, obj: Object) -> Kind:
-    group, _, version = obj["apiVersion"].rpartition("/")
-    for resource in await resources(kube, obj["apiVersion"]):
-        if resource["kind"] == obj["kind"] and "/" not in resource["name"]:
-            return Kind(group, version, obj["kind"], resource["name"], namespaced=resource["namespaced"])
-    raise AssertionError(f"the cluster has no {obj['kind']} of {obj['apiVersion']}")
-
-
-@pytest.fixture
-async def installed(kube: Kube, namespace: str) -> AsyncIterator[list[Object]]:
-    """Apply all objects; those outside the namespace are deleted at the end."""
-    objects = renamed(namespace)
-    for obj in objects:
-        await kube.apply(await kind_of(kube, obj), obj)
-    yield objects
-    for obj in objects:
-        if "namespace" not in obj["metadata"] and obj["kind"] != "Namespace":
-            await kube.delete(await kind_of(kube, obj), None, obj["metadata"]["name"])
+RIGHTS = Path(__file__).parents[2] / "docs" / "reference" / "rights.md"
 
 
 def templates(objects: list[Object]) -> Iterator[tuple[str, Object]]:
@@ -138,6 +100,45 @@ async def test_an_account_may_send_the_requests_of_its_components(
         if not await account_may(kube, namespace, account, where, *right):
             denied.append(right)
     assert denied == []
+
+
+def printed(kubectl: Kubectl, user: str) -> set[tuple[str, str, frozenset[str]]]:
+    """The resources, their names and verbs of `kubectl auth can-i --list`."""
+    rows = re.findall(
+        r"^(\S+) +\[\] +\[(.*?)\] +\[(.*?)\]$",
+        kubectl("auth", "can-i", "--list", f"--as={user}"),
+        re.MULTILINE,
+    )
+    return {(resource, names, frozenset(verbs.split())) for resource, names, verbs in rows}
+
+
+def documented(account: str, *places: str) -> set[tuple[str, str, frozenset[str]]]:
+    """The same of docs/reference/rights.md, in some places."""
+    _, _, page = RIGHTS.read_text().partition(f"## {account}\n")
+    rows = [line.split("|")[1:-1] for line in page.partition("\n## ")[0].splitlines() if "`" in line]
+    return {
+        (resource.strip(" `"), names.strip(" `"), frozenset(verbs.split()))
+        for resource, names, place, verbs in rows
+        if place.strip() in places
+    }
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: set KUBECTL or put it on PATH")
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_kubectl_prints_the_documented_rights_of_an_account(
+    namespace: str, installed: list[Object], contract_kubeconfig: Path, tmp_path: Path, account: str
+) -> None:
+    assert installed
+    for where, places in (
+        (namespace, ("every namespace", "slipway-system")),
+        ("default", ("every namespace",)),
+    ):
+        kubectl = Kubectl(contract_kubeconfig, tmp_path, where)
+        user = f"system:serviceaccount:{namespace}"
+        of_everyone = printed(kubectl, f"{user}:default")
+        own = printed(kubectl, f"{user}:{account}") - of_everyone
+        assert own == documented(account, *places)
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
@@ -223,7 +224,7 @@ async def test_every_right_is_for_a_request_that_the_api_serves(kube: Kube) -> N
         version = versions.get(group)
         if version is None:
             version = orjson.loads(await kube.raw(f"/apis/{group}"))["preferredVersion"]["groupVersion"]
-        for resource in await resources(kube, version):
+        for resource in await discovery.resources(kube, version):
             served[group, resource["name"]] = set(resource["verbs"])
     unknown = [
         (group, resource)

@@ -49,6 +49,8 @@ def of_account(account: str) -> Iterator[Request]:
 
 def _of_call(call: ast.Call) -> Iterator[Request]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "self._cache":
+        return  # a read of the process's own copies
     status = method == "apply_status"
     named = [re.fullmatch(r"kinds\.([A-Z_0-9]+)", ast.unparse(argument)) for argument in call.args[:2]]
     constant = next((match[1] for match in named if match), None)

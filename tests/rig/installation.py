@@ -1,15 +1,19 @@
-"""The objects of `kubectl apply -k manifests/install`, read without kubectl."""
+"""The objects of `kubectl apply -k manifests/install`, read without kubectl, and those of overlays."""
 
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
 import yaml
 
 from serving.objects import Object
+from tests.rig import kubectl
 
 FOLDER = Path(__file__).parents[2] / "manifests" / "install"
+OVERLAYS = FOLDER.parent / "overlays"
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 
 
@@ -36,6 +40,32 @@ def _config_map(generator: dict[str, Any]) -> Object:
 def of_kind(kind: str) -> list[Object]:
     """Return the objects of a kind."""
     return [obj for obj in objects() if obj["kind"] == kind]
+
+
+def rendered(folder: Path) -> list[Object]:
+    """Return the objects of a kustomization, by kubectl."""
+    assert kubectl.KUBECTL is not None
+    command = [kubectl.KUBECTL, "kustomize", str(folder)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return list(yaml.load_all(text, Loader=yaml.CSafeLoader))
+
+
+def renamed(made: list[Object], namespace: str, watched: str = "") -> list[Object]:
+    """Return the objects but CRDs in `namespace`, with its name in those of the cluster, and no replicas.
+
+    `watched` is the namespace that they watch, if it is one.
+    """
+    text = orjson.dumps([obj for obj in made if obj["kind"] != "CustomResourceDefinition"])
+    text = text.replace(b"slipway-system", namespace.encode()).replace(b'"team"', orjson.dumps(watched))
+    renamed: list[Object] = orjson.loads(text)
+    for obj in renamed:
+        if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+            obj["metadata"]["name"] += f"-{namespace}"
+        if obj["kind"] == "ClusterRoleBinding":
+            obj["roleRef"]["name"] += f"-{namespace}"
+        if obj["kind"] == "Deployment":
+            obj["spec"]["replicas"] = 0
+    return renamed
 
 
 class Container(NamedTuple):

@@ -3,8 +3,8 @@
 A cluster's own rules (schemas, admission) are checked by `tests/contracts/test_install.py`.
 """
 
-import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from serving.cli.config.schema import Configuration
 from serving.cli.machine.components import DECLARATIONS
 from serving.data_dir import DataDir
 from serving.resources import kinds
-from tests.rig import api_requests, installation
+from tests.rig import api_requests, granted_rights, installation
 from tests.rig.installation import FOLDER, KUSTOMIZATION, Container
 from tests.rig.kubectl import KUBECTL
 
@@ -302,14 +302,18 @@ def test_no_rule_has_a_wildcard_or_a_right_that_makes_an_administrator() -> None
     }
 
 
+def test_no_right_is_given_twice() -> None:
+    given = Counter(
+        (right.account, right.group, right.resource, right.verb)
+        for right in granted_rights.granted(installation.objects())
+    )
+    assert max(given.values()) == 1, given.most_common(3)
+
+
 @pytest.mark.kubectl
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: set KUBECTL or put it on PATH")
 def test_kustomize_makes_these_objects() -> None:
-    assert KUBECTL is not None
-    text = subprocess.run(
-        [KUBECTL, "kustomize", str(FOLDER)], check=True, capture_output=True, text=True
-    ).stdout
-    made = list(yaml.safe_load_all(text))
+    made = installation.rendered(FOLDER)
     assert len(made) == len(installation.objects())
     (config,) = (obj["metadata"]["name"] for obj in made if obj["kind"] == "ConfigMap")
     for deployment in (obj for obj in made if obj["kind"] == "Deployment"):

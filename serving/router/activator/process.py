@@ -151,8 +151,9 @@ class Activator:
         self._pod_sockets = data_dir.pod_sockets
         self._settings = settings.activator
         self._connect_timeout_seconds = settings.gateway.connect_timeout_seconds
-        self._routes = Informer(kube, kinds.ROUTE, labels=_LABEL)
-        self._slices = Informer(kube, kinds.ENDPOINT_SLICE, labels=_LABEL)
+        namespace = settings.controllers.watch_namespace or None
+        self._routes = Informer(kube, kinds.ROUTE, namespace=namespace, labels=_LABEL)
+        self._slices = Informer(kube, kinds.ENDPOINT_SLICE, namespace=namespace, labels=_LABEL)
         self._slices.index(_SERVICE, lambda item: [slice_service_key(item)])
         self._routes.index(_SERVICE, services_used)
         self._routes.on_change(lambda before, after: self._changes.put_nowait(Key.of(after or before or {})))
