@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.objects import Object
+from serving.planning.models.volume import IMAGE, VolumeChoice
 from serving.resources.engine import Engine
 from serving.settings import RuntimeImageSettings
 
@@ -36,5 +37,7 @@ class ObservedObjects:
     """The engines that the installation knows, by name."""
     runtime_images: RuntimeImageSettings = field(default_factory=RuntimeImageSettings)
     """The images of Slipway's own model servers."""
+    model_volume: VolumeChoice = IMAGE
+    """The source of the model's files of new revisions."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose Deployment the API has just rejected as invalid, with its message."""
