@@ -125,7 +125,7 @@ def pod_problem(
 def copying(pod: Mapping[str, Any]) -> StatusReason | None:
     """Return that a Pod's init container copies the model, which may take long; None if it does not."""
     for container in (pod.get("status") or {}).get("initContainerStatuses") or []:
-        if container["name"] == model_volume.COPIER and (container.get("state") or {}).get("running"):
+        if container["name"] == model_volume.COPIER and "running" in (container.get("state") or {}):
             return StatusReason(_NOT_READY, f"container {model_volume.COPIER}: copies the model")
     return None
 
