@@ -142,6 +142,12 @@ def test_the_copier_has_the_processor_and_memory_of_the_server() -> None:
     assert container["resources"] == {"limits": {"memory": "2Gi"}}
 
 
+def test_the_copier_has_enough_memory_beside_a_small_server() -> None:
+    small = {"cpu": "100m", "memory": "64Mi"}
+    enough = {"cpu": "100m", "memory": "128Mi"}
+    assert copier(resources=small)["resources"] == {"requests": enough, "limits": enough}
+
+
 def test_the_volume_has_room_for_the_files_alone() -> None:
     (volume,) = (each for each in spec(size=3_000_000)["volumes"] if each["name"] == "model")
     assert volume["emptyDir"] == {"sizeLimit": "19Mi"}
