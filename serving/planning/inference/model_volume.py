@@ -117,10 +117,18 @@ def _resources(server: Mapping[str, Any]) -> Object:
             name: value for name, value in (server.get(kind) or {}).items() if name in _COPIED_RESOURCES
         }
         if "memory" in values:
-            values["memory"] = max(values["memory"], _LEAST_MEMORY, key=quantity.parse)
+            values["memory"] = _enough(values["memory"])
         if values:
             amounts[kind] = values
     return amounts
+
+
+def _enough(memory: str | float) -> str | float:
+    """Return the memory, or the least of a copy; a text that is no quantity is left to the API to refuse."""
+    try:
+        return max(memory, _LEAST_MEMORY, key=quantity.parse)
+    except ValueError:
+        return memory
 
 
 def _size_limit(model_version: Mapping[str, Any]) -> Object:

@@ -148,6 +148,12 @@ def test_the_copier_has_enough_memory_beside_a_small_server() -> None:
     assert copier(resources=small)["resources"] == {"requests": enough, "limits": enough}
 
 
+def test_a_memory_that_is_no_quantity_is_left_to_the_api_to_refuse() -> None:
+    own = {"limits": {"memory": "much"}}
+    container = copier(template={"containers": [{"name": "predictor", "resources": own}]})
+    assert container["resources"] == own
+
+
 def test_the_volume_has_room_for_the_files_alone() -> None:
     (volume,) = (each for each in spec(size=3_000_000)["volumes"] if each["name"] == "model")
     assert volume["emptyDir"] == {"sizeLimit": "19Mi"}
