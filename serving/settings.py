@@ -371,6 +371,11 @@ class ModelsSettings(Section):
     """Models."""
 
     policy: ModelPolicySettings = field(default_factory=ModelPolicySettings)
+    volume: str = "auto"
+    """How Pods get the files of a model: `image`, an image volume; `copy`, an init container that copies
+    them; `auto`, an image volume if the versions of the API server and of each node have such volumes. With
+    `auto` a revision that serves keeps its own, so that an upgrade of nodes replaces no replica; `image` or
+    `copy` gives each predictor that has the other one a new revision."""
 
 
 @dataclass(frozen=True)
@@ -435,6 +440,9 @@ class RuntimeImageSettings(Section):
     pull_secret: str = ""
     """Secret with the login of the registry, in each namespace with predictors. Empty: none, or those of the
     Pods' service account."""
+    copier: str = "components"
+    """Name of the image that copies a model, where `models.volume` chooses a copy: the components', as it has
+    the client of registries."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,20 @@ from types import MappingProxyType
 
 from serving import engines, errors
 from serving.data_dir import DataDir
-from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches, connect_eventually
+from serving.kube import (
+    EventRecorder,
+    Key,
+    Kube,
+    Reconciler,
+    Result,
+    VersionReader,
+    Watches,
+    connect_eventually,
+)
 from serving.objects import Object, is_deleting
+from serving.planning.models import volume as volumes
 from serving.planning.models.version import blocked
+from serving.planning.models.volume import AUTO, IMAGE, VolumeSource
 from serving.resources import kinds
 from serving.resources.engine import Engine
 from serving.resources.tuning.trial import FINISHED
@@ -38,8 +49,11 @@ class ExperimentController:
         settings: TunerSettings,
         known_engines: Mapping[str, Engine] = MappingProxyType({}),
         images: RuntimeImageSettings = SERVING.runtime_images,
+        volume: str = IMAGE.source,
     ) -> None:
         self._kube = kube
+        self._volume = volume
+        self._cluster = VersionReader(kube)
         self._images = images
         self._engines = known_engines
         self._settings = settings
@@ -70,14 +84,16 @@ class ExperimentController:
         experiment = self._experiments.get(*key)
         if experiment is None or is_deleting(experiment) or _is_over(experiment):
             return None
-        plan = await self._worker.plan(self._request(experiment))
+        versions = await self._cluster.read() if self._volume == AUTO else None
+        choice = volumes.choose(self._volume, versions)
+        plan = await self._worker.plan(self._request(experiment, choice.source))
         current = self._experiments.get(*key)
         if current is None or _generation(current) != _generation(experiment):
             return None  # deleted, replaced or changed meanwhile: that change has a reconcile of its own
         await self._carry_out(experiment, plan)
         return None
 
-    def _request(self, experiment: Object) -> PlanRequest:
+    def _request(self, experiment: Object, volume: VolumeSource) -> PlanRequest:
         namespace = experiment["metadata"]["namespace"]
         target = experiment["spec"]["target"]
         inference = None
@@ -99,6 +115,7 @@ class ExperimentController:
             settings=self._settings,
             engines=self._engines,
             runtime_images=self._images,
+            volume=volume,
         )
 
     def _recorded(self, experiment: Object) -> RecordedExperiment:
@@ -211,7 +228,9 @@ async def prepared(
     config: ControllerSettings,
     watches: Watches,
     settings: TunerSettings = DEFAULTS,
+    *,
     images: RuntimeImageSettings = SERVING.runtime_images,
+    volume: str = SERVING.models.volume,
 ) -> AsyncIterator[ExperimentController]:
     """Yield a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="experiment") as kube:
@@ -224,4 +243,5 @@ async def prepared(
             settings=settings,
             known_engines=engines.known(data_dir.engines),
             images=images,
+            volume=volume,
         )

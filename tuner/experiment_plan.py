@@ -5,6 +5,7 @@ It runs in the search worker beside the search, whose scikit-learn is too heavy 
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -110,7 +111,8 @@ def _tuned_target(request: PlanRequest, spec: ProfilingExperimentSpec) -> render
     name = spec.target.inference
     if name is not None and request.inference is None:
         raise errors.Temporary("TargetNotFound", f"there is no Inference {name}")
-    return rendering.tuned_target(spec.target, request.inference, request.engines, request.runtime_images)
+    target = rendering.tuned_target(spec.target, request.inference, request.engines, request.runtime_images)
+    return replace(target, volume=request.volume)
 
 
 def _version(request: PlanRequest, tuned_target: rendering.TunedTarget) -> Object:

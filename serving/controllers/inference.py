@@ -10,7 +10,7 @@ from types import MappingProxyType
 from serving import clock, errors
 from serving.controllers.gateways import LiveGateways
 from serving.controllers.put_backs import PutBacks
-from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, Watches
+from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
 from serving.kube.cache import Cache, owner_uids
 from serving.kube.client import JSON_PATCH
 from serving.objects import Object
@@ -23,7 +23,9 @@ from serving.planning.inference.plan import (
     RemoveChild,
     SetFinalizers,
 )
+from serving.planning.models import volume as volumes
 from serving.planning.models.retention import versions_of_deployment
+from serving.planning.models.volume import AUTO, IMAGE, VolumeChoice
 from serving.resources import kinds, names
 from serving.resources.engine import Engine
 from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
@@ -46,9 +48,10 @@ class InferenceController:
         settings: ControllerSettings,
         watches: Watches,
         engines: Mapping[str, Engine] = MappingProxyType({}),
-        images: RuntimeImageSettings = DEFAULTS.runtime_images,
         *,
+        images: RuntimeImageSettings = DEFAULTS.runtime_images,
         has_budgets: bool = False,
+        volume: str = IMAGE.source,
     ) -> None:
         """Create it.
 
@@ -59,8 +62,11 @@ class InferenceController:
             engines: those that the installation knows, by name.
             images: those of Slipway's model servers.
             has_budgets: whether the API serves PodDisruptionBudgets.
+            volume: `models.volume`.
         """
         self._kube = kube
+        self._volume = volume
+        self._cluster = VersionReader(kube)
         self._images = images
         self._engines = engines
         self._settings = settings
@@ -112,9 +118,11 @@ class InferenceController:
             self._put_backs.forget(key)
             return None
         refused: dict[str, str] = {}
-        plan = self._plan(inference, refused)
+        versions = await self._cluster.read() if self._volume == AUTO else None
+        volume = volumes.choose(self._volume, versions)
+        plan = self._plan(inference, refused, volume)
         while not await self._act(inference, plan, refused):
-            plan = self._plan(inference, refused)
+            plan = self._plan(inference, refused, volume)
         return await self._report(key, inference, plan)
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
@@ -146,8 +154,8 @@ class InferenceController:
             kinds.INFERENCE, *key, patch, subresource="status", content_type=JSON_PATCH
         )
 
-    def _plan(self, inference: Object, refused: dict[str, str]) -> InferencePlan:
-        return planner.plan(self._observe(inference, refused), clock.rfc3339(clock.now()))
+    def _plan(self, inference: Object, refused: dict[str, str], volume: VolumeChoice) -> InferencePlan:
+        return planner.plan(self._observe(inference, refused, volume), clock.rfc3339(clock.now()))
 
     async def _act(self, inference: Object, plan: InferencePlan, refused: dict[str, str]) -> bool:
         """Do the plan's writes; False if the API cannot have a revision, so that another plan is needed.
@@ -180,7 +188,7 @@ class InferenceController:
                     await self._set_finalizers(inference, action)
         return True
 
-    def _observe(self, inference: Object, refused: dict[str, str]) -> ObservedObjects:
+    def _observe(self, inference: Object, refused: dict[str, str], volume: VolumeChoice) -> ObservedObjects:
         meta = inference["metadata"]
         namespace = meta["namespace"]
         predictors = inference["spec"].get("predictors") or []
@@ -204,6 +212,7 @@ class InferenceController:
             pods={name: self._pods.by_index(_REVISION, f"{namespace}/{name}") for name in deployments},
             engines=self._engines,
             runtime_images=self._images,
+            model_volume=volume,
             refused=refused,
         )
 
@@ -297,8 +306,11 @@ class InferenceController:
             self._loop.add(Key.of(after))
 
     def _pod_changed(self, before: Object | None, after: Object | None) -> None:
-        """Only a Pod's problem matters: the Deployment has the number of ready Pods."""
-        problems = [pod and replicas.pod_problem(pod, self._images) for pod in (before, after)]
+        """Only why a Pod is not ready matters: the Deployment has the number of ready Pods."""
+        problems = [
+            pod and (replicas.pod_problem(pod, self._images) or replicas.copying(pod))
+            for pod in (before, after)
+        ]
         if problems[0] == problems[1]:
             return
         meta = (after or before or {})["metadata"]

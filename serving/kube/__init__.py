@@ -9,6 +9,7 @@ from serving.kube.discovery import serves
 from serving.kube.events import EventRecorder
 from serving.kube.informer import Informer, Key
 from serving.kube.loop import Reconciler, Result
+from serving.kube.node_versions import VersionReader
 from serving.kube.settling import Settling
 from serving.kube.watches import Watches
 
@@ -20,6 +21,7 @@ __all__ = [
     "Reconciler",
     "Result",
     "Settling",
+    "VersionReader",
     "Watches",
     "connect",
     "connect_eventually",

@@ -232,7 +232,7 @@ async def test_roles_in_one_namespace_are_enough_where_it_alone_is_watched(
     requests = await of_stories(
         kube, rights, namespace, team, contract_kubeconfig, tmp_path, CONTROLLERS__WATCH_NAMESPACE=team
     )
-    compare(rights, requests, OPTIONAL | {(CONTROLLERS, "", "nodes", "get")})
+    compare(rights, requests, OPTIONAL | {(CONTROLLERS, "", "nodes", verb) for verb in ("get", "list")})
 
 
 def compare(rights: list[Right], requests: set[Request], optional: set[tuple[str, str, str, str]]) -> None:

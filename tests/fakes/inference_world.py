@@ -13,6 +13,7 @@ from serving.planning.apportionment import RING_UNITS
 from serving.planning.inference import inference_state, planner
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Action, Ensure, InferencePlan, RemoveChild, SetFinalizers
+from serving.planning.models.volume import IMAGE
 from serving.resources import kinds, names
 from tests.fakes.surroundings import blocked_version, inference, ready_version
 
@@ -53,6 +54,8 @@ class InferenceWorld:
         self.is_patient = False
         """Whether statuses that may wait are held back."""
         self.problems: dict[str, str] = {}
+        self.volume = IMAGE
+        """The source of the model's files of new revisions."""
         self.written = 0
         self.count = 0
 
@@ -83,6 +86,7 @@ class InferenceWorld:
             route=self.route,
             gateways=frozenset({GATEWAY} if self.alive else ()),
             gateway_problems=self.problems,
+            model_volume=self.volume,
             **{"budgets": self.budgets, **fields},
         )
 

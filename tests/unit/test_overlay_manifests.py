@@ -36,7 +36,7 @@ def test_roles_of_one_namespace_have_the_rules_of_the_cluster_roles_that_a_role_
         for account, rule in everywhere
         if rule[:2] == ("", "nodes") or (rule[1] == "namespaces" and rule[2] != "get")
     }
-    assert len(of_the_cluster) == 3
+    assert len(of_the_cluster) == 4
     assert given(roles, in_roles_of=namespace) == everywhere - of_the_cluster
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.objects import Object
+from serving.planning.models.volume import VolumeSource
 from serving.resources.engine import Engine
 from serving.resources.events import EventToEmit
 from serving.settings import DEFAULTS, RuntimeImageSettings
@@ -34,6 +35,8 @@ class PlanRequest:
     """Those that the installation knows, by name."""
     runtime_images: RuntimeImageSettings = DEFAULTS.runtime_images
     """The images of Slipway's own model servers."""
+    volume: VolumeSource = "image"
+    """The source of the model's files."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from serving.objects import Object
 from serving.planning.gpu import hami, mps
 from serving.planning.inference import revision
 from serving.planning.models.version import blocked
+from serving.planning.models.volume import VolumeSource
 from serving.resources import engine, names
 from serving.resources.engine import Engine
 from serving.resources.inference import InferenceSpec, Predictor, PredictorTemplate, Resources
@@ -47,6 +48,8 @@ class TunedTarget:
     """The engine, if the framework is one."""
     images: RuntimeImageSettings = DEFAULTS.runtime_images
     """The images of Slipway's own model servers."""
+    volume: VolumeSource = "image"
+    """The source of the model's files."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,7 @@ def _render(
         model_version,
         tuned_target.engine,
         images=tuned_target.images,
+        volume=tuned_target.volume,
     )
     if rendered.claim is not None:
         raise Permanent(

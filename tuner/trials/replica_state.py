@@ -50,7 +50,8 @@ def state_of(deployment: Object | None, pods: Sequence[Object], uid: str = "") -
 
 def _state_of_pod(pod: Object) -> TrialReplicaState:
     status = pod.get("status") or {}
-    containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    initial = [each for each in status.get("initContainerStatuses") or [] if not _is_done(each)]
+    containers = [*initial, *(status.get("containerStatuses") or [])]
     uid, restarts = pod["metadata"]["uid"], sum(int(c.get("restartCount") or 0) for c in containers)
     for container in containers:
         if (end := _end(container)) is not None:
@@ -59,6 +60,12 @@ def _state_of_pod(pod: Object) -> TrialReplicaState:
     if ready.get("status") == "True" and status.get("podIP"):
         return TrialReplicaState("ready", pod=uid, address=status["podIP"])
     return TrialReplicaState("starting", message=_delay(status, containers), pod=uid)
+
+
+def _is_done(init_container: Mapping[str, Any]) -> bool:
+    """Whether an init container has ended as it should: the servers start after it."""
+    ended = (init_container.get("state") or {}).get("terminated") or {}
+    return bool(ended.get("exitCode") == 0)
 
 
 def _end(container: Mapping[str, Any]) -> tuple[Reason, str] | None:

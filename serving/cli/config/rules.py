@@ -6,6 +6,7 @@ from operator import attrgetter
 from posixpath import normpath
 from typing import NamedTuple
 
+from serving.planning.models import volume
 from serving.resources.names import SUBDOMAIN_PATTERN
 from serving.settings import ModelPolicySettings, RuntimeImageSettings, Settings
 from serving.system.network import addresses
@@ -61,6 +62,7 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
         _gateway_name(settings.gateway.name),
         _gateway_address(settings.gateway.address),
         *_runtime_images(settings.runtime_images),
+        _model_volume(settings.models.volume),
         _pages_host(settings.pages.host),
         _url("controllers.prometheus", settings.controllers.prometheus),
     ]
@@ -85,6 +87,12 @@ def _signed(policy: ModelPolicySettings) -> BrokenRule | None:
     if policy.keys or not policy.signed:
         return None
     return BrokenRule("models.policy.signed", "must be false where models.policy.keys names no key, not true")
+
+
+def _model_volume(setting: str) -> BrokenRule | None:
+    if setting in volume.CHOICES:
+        return None
+    return BrokenRule("models.volume", f"must be one of {', '.join(volume.CHOICES)}, not {setting!r}")
 
 
 def _pod_network(network: str) -> BrokenRule | None:
@@ -125,6 +133,7 @@ _TEXTS = (
         "a repository in lower case, without a tag, such as registry.example.com/slipway",
     ),
     ("tag", r"([A-Za-z0-9_][-.A-Za-z0-9_]{0,127})?", "a tag such as 1.2.0, or empty"),
+    ("copier", r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*", "the name of an image, such as components"),
     ("pull_policy", r"(Always|IfNotPresent|Never)?", "Always, IfNotPresent, Never, or empty"),
     ("pull_secret", rf"({SUBDOMAIN_PATTERN})?", "the name of a Secret, or empty"),
 )

@@ -61,6 +61,7 @@ DECLARATIONS: Mapping[str, Component] = {
                 lambda configuration: {
                     "settings": configuration.tuner,
                     "images": configuration.runtime_images,
+                    "volume": configuration.models.volume,
                 },
             ),
             JoinedController(

@@ -24,6 +24,9 @@ _TUNED = ("resources", "batching", "template")
 """Fields of a predictor that settings change."""
 _OF_THE_INSTALLATION = re.compile(rf"spec\.containers\[{revision.CONTAINER}\]\.image(PullPolicy)?")
 """Paths of a Pod template that the settings `runtime_images` give."""
+_OF_THE_CLUSTER = re.compile(r"spec\.(initContainers|volumes)\[.*")
+"""Paths of a Pod template by which a cluster gives a Pod the files of its model; the ModelVersion is compared
+itself, and a predictor's own template has none of them."""
 _MAX_NAMES = 5
 """Changed fields in an error message."""
 
@@ -95,10 +98,10 @@ def check(
 
 
 def _changes(measured: Object, current: Object, tuned_target: TunedTarget) -> list[str]:
-    """Return the paths that differ, but for the image of a model server of Slipway: it is the installation's,
-    unless the target's own template has one.
+    """Return the paths that differ, but for those of the cluster, and for the image of a model server of
+    Slipway: it is the installation's, unless the target's own template has one.
     """
-    changed = _differing(measured, current)
+    changed = [path for path in _differing(measured, current) if not _OF_THE_CLUSTER.fullmatch(path)]
     if not revision.has_own_server(tuned_target.framework, tuned_target.engine):
         return changed
     template = tuned_target.predictor.template

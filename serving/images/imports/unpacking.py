@@ -1,4 +1,4 @@
-"""Unpacks a layer to a staged tree while it arrives. A blob that the files reproduce is not kept."""
+"""Unpacks a layer while it arrives, to a destination that decides whether the blob is kept too."""
 
 import hashlib
 import os
@@ -8,15 +8,24 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, Protocol, cast
 
 from serving import errors
 from serving.images.documents import oci
 from serving.images.documents.image import Layer, invalid
 from serving.images.imports import tarball
 from serving.images.store import disk
-from serving.images.store.staging import Staging
 from serving.settings import StoreSettings
+
+
+class Destination(Protocol):
+    """Where the files of an image are written."""
+
+    def file_path(self, path: str) -> Path:
+        """Return the path of a file of the image, in a directory that exists."""
+
+    def kept_blob(self, layer: Layer) -> Path | None:
+        """Return the path for a layer's blob; None if it is not kept."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +77,13 @@ class FileBudget:
 
 
 def unpack(
-    layer: Layer, staging: Staging, chunks: Iterable[bytes], most: int, budget: FileBudget
+    layer: Layer, destination: Destination, chunks: Iterable[bytes], most: int, budget: FileBudget
 ) -> Unpacked:
-    """Write the layer's files below `models/` to the staged tree; after an error none of them is left.
+    """Write the layer's files below `models/` to the destination; after an error none of them is left.
 
     Args:
         layer: of the image.
-        staging: of the image.
+        destination: of the image.
         chunks: of the layer's blob.
         most: bytes that it may unpack to.
         budget: of the image.
@@ -88,9 +97,10 @@ def unpack(
     is_complete = False
     try:
         with disk.disk_full(), ExitStack() as opened:
-            blob_path = None if layer.is_reproducible else staging.blob_path(layer.digest)
+            blob_path = destination.kept_blob(layer)
             blob = None if blob_path is None else opened.enter_context(_create(blob_path, created))
-            diff_id, files = _read(layer, staging, _stream(chunks, blob), created, most=most, budget=budget)
+            stream = _stream(chunks, blob)
+            diff_id, files = _read(layer, destination, stream, created, most=most, budget=budget)
             if blob is not None:
                 os.fsync(blob.fileno())
         is_complete = True
@@ -114,7 +124,7 @@ def _create(path: Path, created: list[Path]) -> BinaryIO:
 
 def _read(
     layer: Layer,
-    staging: Staging,
+    destination: Destination,
     stream: tarball.LayerStream,
     created: list[Path],
     *,
@@ -125,7 +135,7 @@ def _read(
     bounded = tarball.BoundedStream(unpacked, layer.digest, most)
     tar = tarball.TarReader(cast("IO[bytes]", bounded))
     try:
-        files = tuple(_write(tar, member, staging, created) for member in _limited(tar, layer, budget))
+        files = tuple(_write(tar, member, destination, created) for member in _limited(tar, layer, budget))
         _check_description(layer, tar, files)
     except errors.Permanent as error:
         if error.reason == "InvalidImage":
@@ -145,10 +155,10 @@ def _limited(tar: tarball.TarReader, layer: Layer, budget: FileBudget) -> Iterab
 
 
 def _write(
-    tar: tarball.TarReader, member: tarball.TarMember, staging: Staging, created: list[Path]
+    tar: tarball.TarReader, member: tarball.TarMember, destination: Destination, created: list[Path]
 ) -> oci.File:
     try:
-        file = _create(staging.file_path(member.path), created)
+        file = _create(destination.file_path(member.path), created)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise invalid(
             f"{member.path!r}: the image has this path twice, or a file where it needs a directory"

@@ -51,7 +51,7 @@ def disk_full() -> Iterator[None]:
         if error.errno not in _FULL:
             raise
         raise errors.Temporary(
-            "DiskFull", f"the model store's disk is full: {error}", retry_after=_RETRY_SECONDS
+            "DiskFull", f"the disk for the model's files is full: {error}", retry_after=_RETRY_SECONDS
         ) from error
 
 
@@ -69,7 +69,7 @@ def require_room(at: Path | int, size: int) -> None:
     if size > room:
         raise errors.Temporary(
             "DiskFull",
-            f"the model store's disk is full: {size} bytes are needed, {room} are free",
+            f"the disk for the model's files is full: {size} bytes are needed, {room} are free",
             retry_after=_RETRY_SECONDS,
         )
 

@@ -32,6 +32,10 @@ class Staging:
         """Return the path of a staged blob."""
         return self.path / digest.removeprefix("sha256:")
 
+    def kept_blob(self, layer: image.Layer) -> Path | None:
+        """Return the path of a layer's blob; None if the files reproduce it."""
+        return None if layer.is_reproducible else self.blob_path(layer.digest)
+
     def file_path(self, path: str) -> Path:
         """Return the path of a file of the image, in a directory that exists."""
         target = self.tree / layers.ROOT / path

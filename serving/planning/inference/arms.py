@@ -9,6 +9,7 @@ from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, render
 from serving.planning.models.version import blocked
+from serving.planning.models.volume import VolumeSource
 from serving.resources import conditions
 from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
@@ -68,9 +69,7 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
     if problem is not None or version is None:
         return Arm(predictor, None, serving, model_problem=problem)
     try:
-        desired = render(
-            state.name, spec.framework, predictor, version, engine, images=state.observed.runtime_images
-        )
+        desired = _desired(state, spec.framework, predictor, version, serving)
     except errors.Permanent as error:
         return Arm(predictor, None, serving, rollout_problem=StatusReason(error.reason, str(error)))
     initial = _initial_replicas(predictor.auto_scale, state.replicas.get(serving))
@@ -81,6 +80,38 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
     if rollout_problem is None:
         return replace(arm, serving=desired.name)
     return replace(arm, rollout_problem=rollout_problem)
+
+
+def _desired(
+    state: InferenceState, framework: str, predictor: Predictor, version: Object, serving: str
+) -> Revision:
+    """Return the revision of the spec, with the source of the model's files that the cluster shows.
+
+    A revision that serves keeps its source, so that an upgrade of nodes replaces no replica; so does one with
+    a copy that is being proven, as a copy works on every node.
+
+    Raises:
+        errors.Permanent: as `render`.
+    """
+    observed = state.observed
+
+    def rendered(source: VolumeSource) -> Revision:
+        return render(
+            state.name,
+            framework,
+            predictor,
+            version,
+            observed.engines.get(framework),
+            images=observed.runtime_images,
+            volume=source,
+        )
+
+    chosen = rendered(observed.model_volume.source)
+    if observed.model_volume.is_set or chosen.name == serving:
+        return chosen
+    other = rendered("copy" if chosen.volume == "image" else "image")
+    is_kept = other.name == serving or (other.volume == "copy" and other.name in observed.deployments)
+    return other if is_kept else chosen
 
 
 def _initial_replicas(auto_scale: AutoScale, serving: RevisionReplicas | None) -> int:

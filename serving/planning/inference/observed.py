@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.objects import Object
+from serving.planning.models.volume import IMAGE, VolumeChoice
 from serving.resources.engine import Engine
 from serving.settings import RuntimeImageSettings
 
@@ -38,5 +39,7 @@ class ObservedObjects:
     """The images of Slipway's own model servers."""
     budgets: Mapping[str, Object] | None = None
     """The PodDisruptionBudgets; None where the API serves no such kind."""
+    model_volume: VolumeChoice = IMAGE
+    """The source of the model's files of new revisions."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Revisions whose Deployment the API has just rejected as invalid, with its message."""

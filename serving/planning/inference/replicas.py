@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object, is_deleting
+from serving.planning.inference import model_volume
 from serving.resources import conditions
 from serving.resources.conditions import StatusReason
 from serving.settings import DEFAULTS, RuntimeImageSettings
@@ -93,6 +94,8 @@ def _waiting(status: Mapping[str, Any], pods: Iterable[Object], images: RuntimeI
     deployment_conditions = status.get("conditions")
     progressing = conditions.find(deployment_conditions, "Progressing") or {}
     timed_out = progressing.get("status") == "False"
+    if pod_reason is None:
+        pod_reason = next(filter(None, map(copying, by_name)), None)
     if pod_reason is not None:
         return StatusReason("RevisionFailed" if timed_out else pod_reason.reason, pod_reason.message)
     failure = conditions.find(deployment_conditions, "ReplicaFailure") or {}
@@ -124,6 +127,14 @@ def pod_problem(
         )
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     return next(filter(None, (_container_problem(container, images) for container in containers)), None)
+
+
+def copying(pod: Mapping[str, Any]) -> StatusReason | None:
+    """Return that a Pod's init container copies the model, which may take long; None if it does not."""
+    for container in (pod.get("status") or {}).get("initContainerStatuses") or []:
+        if container["name"] == model_volume.COPIER and "running" in (container.get("state") or {}):
+            return StatusReason(_NOT_READY, f"container {model_volume.COPIER}: copies the model")
+    return None
 
 
 def _container_problem(container: Mapping[str, Any], images: RuntimeImageSettings) -> StatusReason | None:

@@ -15,8 +15,9 @@ from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import pod as gpu_pod
 from serving.planning.gpu.share import RenderedShare
-from serving.planning.inference import pod_defaults
+from serving.planning.inference import model_volume, pod_defaults
 from serving.planning.models import version
+from serving.planning.models.volume import VolumeSource
 from serving.resources import kinds, names
 from serving.resources.engine import Engine
 from serving.resources.inference import BatchingSpec, Predictor, PredictorTemplate
@@ -55,6 +56,8 @@ class Revision:
     speaks HTTP/2, the full name of a gRPC method."""
     claim: Object | None = None
     """Spec of the ResourceClaimTemplate that the Pods use, if any; it has the revision's name."""
+    volume: VolumeSource = "image"
+    """Source of the model's files."""
 
 
 def hash8(value: Any) -> str:
@@ -98,6 +101,7 @@ def render(
     engine: Engine | None = None,
     *,
     images: RuntimeImageSettings = DEFAULTS.runtime_images,
+    volume: VolumeSource = "image",
 ) -> Revision:
     """Return the revision of a predictor whose ModelVersion is ready.
 
@@ -107,7 +111,8 @@ def render(
         predictor: the arm.
         model_version: the ModelVersion, with the status of its image.
         engine: the engine, if the framework is one.
-        images: those of Slipway's model servers.
+        images: those of Slipway.
+        volume: source of the model's files.
 
     Raises:
         errors.Permanent: `GpuShareInvalid`, the mechanism cannot give this share of a GPU; `TemplateInvalid`.
@@ -118,6 +123,7 @@ def render(
     server = _runtime(framework, predictor, port, images) if engine is None else _engine(engine, predictor)
     base = _container(server, _model_variables(inference, model_version), predictor, port=port)
     labels = {names.INFERENCE_LABEL: inference, names.PREDICTOR_LABEL: predictor.name}
+    has_own_image = has_own_server(framework, engine) or volume == "copy"
     template: Object = {
         "metadata": {
             "labels": {**_own_labels(predictor.name, own), **labels},
@@ -129,8 +135,7 @@ def render(
         },
         "spec": {
             "topologySpreadConstraints": pod_defaults.topology_spread(inference),
-            **_pod_fields(own, images.pull_secret if has_own_server(framework, engine) else ""),
-            "volumes": [_model_volume(model_version)],
+            **_pod_fields(own, images.pull_secret if has_own_image else ""),
         },
     }
     share = predictor.resources.gpu
@@ -140,13 +145,15 @@ def render(
         template, base, claim = shared.template, shared.container, shared.share.claim
         _refuse_overrides(predictor.name, own, shared.share)
     containers = _merge_containers([base], own.containers, adds_arguments=engine is not None)
-    template = {**template, "spec": {**template["spec"], "containers": containers}}
+    spec = {**template["spec"], "containers": containers}
+    template = {**template, "spec": model_volume.with_model(spec, model_version, volume, images)}
     name = revision_name(inference, predictor.name, hash8([template, claim] if claim else template))
     if claim is not None:
         template = gpu_pod.with_claim(template, name)
     meta = {**template["metadata"], "labels": {**template["metadata"]["labels"], names.REVISION_LABEL: name}}
     paths = _probe_paths(inference, framework, containers[0], port, engine)
-    return Revision(name, predictor.name, version_name, port, {**template, "metadata": meta}, paths, claim)
+    template = {**template, "metadata": meta}
+    return Revision(name, predictor.name, version_name, port, template, paths, claim, volume)
 
 
 def _model_variables(inference: str, model_version: Mapping[str, Any]) -> Mapping[str, str]:
@@ -157,11 +164,6 @@ def _model_variables(inference: str, model_version: Mapping[str, Any]) -> Mappin
         names.MODEL_DIGEST_ENV: model_version["status"]["digest"],
         names.MODEL_FILES_DIGEST_ENV: version.files_digest(model_version),
     }
-
-
-def _model_volume(model_version: Mapping[str, Any]) -> Object:
-    image = {"reference": model_version["status"]["image"], "pullPolicy": "IfNotPresent"}
-    return {"name": "model", "image": image}
 
 
 def _own_labels(predictor: str, template: PredictorTemplate) -> Mapping[str, str]:
@@ -216,7 +218,7 @@ def _container(server: Object, env: Mapping[str, str], predictor: Predictor, *, 
     container: Object = {
         "name": CONTAINER,
         "ports": [] if port.h2c else [{"name": "http", "containerPort": port.number, "protocol": "TCP"}],
-        "volumeMounts": [{"name": "model", "mountPath": names.MODEL_MOUNT, "readOnly": True}],
+        "volumeMounts": [model_volume.mount()],
         "readinessProbe": _probe(_readiness(port), periodSeconds=2, failureThreshold=2),
         **server,
     }

@@ -12,7 +12,7 @@ from serving.planning.inference import replicas
 from serving.planning.inference.arms import Arm
 from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.replicas import RevisionReplicas
-from serving.planning.inference.revision import autoscaler_name
+from serving.planning.inference.revision import Revision, autoscaler_name
 from serving.resources import conditions
 from serving.resources.conditions import Condition, StatusReason
 from serving.resources.events import EventToEmit
@@ -46,7 +46,7 @@ def render(state: InferenceState, arms: Sequence[Arm], now: str) -> Object:
     stored = (inference.get("status") or {}).get("conditions")
     generation = inference["metadata"].get("generation", 1)
     percent = effective_percent(state)
-    parts = [_model_ready(arms), _predictors_ready(state, arms), _routes_ready(state)]
+    parts = [_model_ready(state, arms), _predictors_ready(state, arms), _routes_ready(state)]
     at_zero = [_at_zero(state, arm) for arm in arms]
     ready_reason = replicas.SCALED_TO_ZERO if at_zero and all(at_zero) else "Ready"
     new = [conditions.aggregate(parts, ready_reason=ready_reason), *parts, _scaling_active(state, arms)]
@@ -195,9 +195,23 @@ def _at_zero(state: InferenceState, arm: Arm) -> StatusReason | None:
     return replicas.at_zero(arm.serving, state.replicas.get(arm.serving))
 
 
-def _model_ready(arms: Sequence[Arm]) -> Condition:
+def _model_ready(state: InferenceState, arms: Sequence[Arm]) -> Condition:
     problems = {arm.predictor.name: arm.model_problem for arm in arms if arm.model_problem is not None}
-    return _condition("ModelReady", problems, "ModelVersionsReady")
+    if problems:
+        return _condition("ModelReady", problems, "ModelVersionsReady")
+    volumes = {arm.predictor.name: _volume(state, arm.desired) for arm in arms if arm.desired is not None}
+    message = "; ".join(f"predictor {name}: {text}" for name, text in volumes.items() if text)
+    return Condition("ModelReady", "True", "ModelVersionsReady", message)
+
+
+def _volume(state: InferenceState, revision: Revision) -> str:
+    """Return why a revision has this source of the model's files; empty for an image volume as chosen."""
+    choice = state.observed.model_volume
+    if revision.volume == choice.source == "image":
+        return ""
+    source = "an init container copies the model" if revision.volume == "copy" else "an image volume"
+    kept = "" if revision.volume == choice.source else ", until its next revision"
+    return f"{source}{kept} ({choice.reason})"
 
 
 def _predictors_ready(state: InferenceState, arms: Sequence[Arm]) -> Condition:

@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,11 +32,16 @@ class ControllerRig:
             self.api.add(kinds.MODEL_VERSION, ready_version(name))
 
     async def control(
-        self, settings: ControllerSettings, images: RuntimeImageSettings = DEFAULTS.runtime_images
+        self,
+        settings: ControllerSettings,
+        images: RuntimeImageSettings = DEFAULTS.runtime_images,
+        volume: str = "image",
     ) -> None:
         kube = self.api.client("inference")
         watches = Watches(kube)
-        controller = InferenceController(kube, settings, watches, images=images, has_budgets=True)
+        controller = InferenceController(
+            kube, settings, watches, images=images, has_budgets=True, volume=volume
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(controller.run())
             group.create_task(watches.run())
@@ -76,12 +81,20 @@ async def controlled(
     settings: ControllerSettings,
     *predictors: Object,
     images: RuntimeImageSettings = DEFAULTS.runtime_images,
+    nodes: Sequence[Object] | None = None,
 ) -> AsyncIterator[ControllerRig]:
+    """Run the controller; with `nodes`, they decide how Pods get their models."""
     rig = ControllerRig()
+    rig.api.unchecked.add(kinds.NODE)
+    if nodes:
+        rig.api.unchecked.add(kinds.DEPLOYMENT)
+    for node in nodes or ():
+        rig.api.add(kinds.NODE, node)
+    rig.api.documents["/version"] = {"gitVersion": "v1.36.0"}
     rig.api.add(kinds.INFERENCE, inference(*predictors))
     rig.around.start()
     try:
-        async with running(rig.control(settings, images)):
+        async with running(rig.control(settings, images, "image" if nodes is None else "auto")):
             yield rig
     finally:
         await rig.around.stop()
@@ -139,6 +152,34 @@ async def test_budget_is_written_once_and_removed_when_one_replica_suffices() ->
         one = predictor("stable", "digits-v1", autoScale={"minReplicas": 1, "maxReplicas": 2})
         rig.api.change(kinds.INFERENCE, NS, "digits", {"spec": {"predictors": [one]}})
         await until(lambda: not rig.api.find(kinds.POD_DISRUPTION_BUDGET))
+
+
+def node(runtime: str) -> Object:
+    info = {"operatingSystem": "linux", "kubeletVersion": "v1.36.0", "containerRuntimeVersion": runtime}
+    return {"metadata": {"name": "node-1"}, "status": {"nodeInfo": info}}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "volume", "message"),
+    [
+        (
+            "containerd://1.6.33",
+            "emptyDir",
+            (
+                "predictor stable: an init container copies the model"
+                " (node node-1: containerd 1.6.33: mounts images since 2.1)"
+            ),
+        ),
+        ("containerd://2.1.0", "image", ""),
+    ],
+)
+async def test_predictor_gets_its_model_as_the_nodes_allow(runtime: str, volume: str, message: str) -> None:
+    async with controlled(QUICK, predictor("stable", "digits-v1"), nodes=[node(runtime)]) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        (deployment,) = rig.api.find(kinds.DEPLOYMENT)
+        assert volume in deployment["spec"]["template"]["spec"]["volumes"][0]
+        condition = conditions.find(rig.inference["status"]["conditions"], "ModelReady") or {}
+        assert condition["message"] == message
 
 
 async def test_change_of_weights_writes_route_and_status_and_no_event() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from serving import errors
 from serving.objects import Object
+from serving.planning.models.volume import VolumeSource
 from serving.settings import DEFAULTS as SERVING
 from serving.settings import RuntimeImageSettings
 from tests.fakes.surroundings import blocked_version, ready_version
@@ -36,10 +37,11 @@ def plan_of(
     earlier: Sequence[RecordedExperiment] = (),
     search: Decide = experiments.plain,
     images: RuntimeImageSettings = SERVING.runtime_images,
+    volume: VolumeSource = "image",
 ) -> ExperimentPlan:
     known = {name: blocked_version(name) if name in blocked else ready_version(name) for name in versions}
     request = PlanRequest(
-        RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS, {}, images
+        RecordedExperiment(experiment, trials), inference, known, earlier, DEFAULTS, {}, images, volume
     )
     return make_plan(request, NOW, search)
 
@@ -86,6 +88,12 @@ def test_trial_runs_the_image_of_the_settings() -> None:
     (trial,) = plan_of(experiments.experiment(), images=images).trials
     (container,) = trial["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.corp/slipway/sklearn:1.2.0"
+
+
+def test_trial_copies_the_model_where_the_cluster_has_no_image_volumes() -> None:
+    (trial,) = plan_of(experiments.experiment(), volume="copy").trials
+    (container,) = trial["spec"]["template"]["spec"]["initContainers"]
+    assert container["name"] == "copy-model"
 
 
 def test_plans_with_the_real_search_begin_and_continue() -> None:

@@ -88,6 +88,8 @@ def another(setting: SettingDescription) -> Any:
             "runtime_images.tag": "1.2.0-rc.1",
             "runtime_images.pull_policy": "Always",
             "runtime_images.pull_secret": "login.of-registry",
+            "runtime_images.copier": "model-copier",
+            "models.volume": "copy",
             "pages.host": "::",
         }
         return strict.get(setting.path, "http://other")
@@ -155,6 +157,8 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("runtime_images: {prefix: ''}", "must be a repository in lower case"),
         ("runtime_images: {tag: 'a b'}", "runtime_images.tag: must be a tag such as 1.2.0, or empty"),
         ("runtime_images: {pull_policy: always}", "must be Always, IfNotPresent, Never, or empty"),
+        ("runtime_images: {copier: a/b}", "must be the name of an image, such as components, not 'a/b'"),
+        ("models: {volume: emptyDir}", "models.volume: must be one of auto, image, copy, not 'emptyDir'"),
         ("runtime_images: {pull_secret: Login}", "must be the name of a Secret, or empty, not 'Login'"),
         ("controllers: {prometheus: prom:9090}", "must be a URL such as http://prometheus.example:9090"),
         ("controllers: {prometheus: 'user:secret@prom'}", "or empty, not 'an invalid URL with credentials"),

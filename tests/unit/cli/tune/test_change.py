@@ -101,13 +101,13 @@ def test_a_predictor_is_accepted_when_only_tuned_fields_have_changed() -> None:
 
 def of_cluster(deployed: Object) -> Object:
     images = RuntimeImageSettings("registry.corp/slipway", "1.2.0", "Always", "login")
-    target = replace(tuned_target(deployed), images=images)
+    target = replace(tuned_target(deployed), images=images, volume="copy")
     return trial(
         3, *SPEC, template=rendering.pod(target, VERSION, tuning().settings, tuning().prices).template
     )
 
 
-def test_a_predictor_is_accepted_when_the_installation_has_other_runtime_images() -> None:
+def test_a_predictor_is_accepted_when_the_cluster_has_other_images_and_copies_models() -> None:
     change.check(tuning(), tuned_target(inference()), VERSION, of_cluster(inference()))
 
 

@@ -135,6 +135,41 @@ def test_container_that_starts_serves_or_stops_has_no_problem(healthy_pod: Objec
     assert replicas.pod_problem(healthy_pod) is None
 
 
+def copies(**state: Object) -> Object:
+    """Return a Pod whose init container is in a state, and whose server waits."""
+    init = {
+        "name": "copy-model",
+        "image": "registry.corp/slipway/components:1",
+        "ready": False,
+        "state": state,
+    }
+    waiting = pod(waiting={"reason": "PodInitializing"})
+    return {**waiting, "status": {**waiting["status"], "initContainerStatuses": [init]}}
+
+
+def test_a_revision_whose_model_is_being_copied_says_so() -> None:
+    found = problem(deployment(1, 0), copies(running={}))
+    message = "revision r: 0 of 1 replicas ready (container copy-model: copies the model)"
+    assert found == StatusReason("ReplicasNotReady", message)
+    late = problem(deployment(1, 0, Progressing=("False", "no progress")), copies(running={}))
+    assert late == StatusReason("RevisionFailed", message)
+
+
+def test_a_failed_replica_comes_before_one_whose_model_is_being_copied() -> None:
+    crashed = pod("z", image=RUNTIME, **terminated(1, message="LoadFailed: x"))
+    found = problem(deployment(2, 0), copies(running={}), crashed)
+    assert found is not None
+    assert found.reason == "LoadFailed"
+
+
+def test_a_failed_copy_has_the_reason_of_its_last_line() -> None:
+    images = RuntimeImageSettings(prefix="registry.corp/slipway", tag="1")
+    failed = copies(**terminated(1, message="copying\nUnauthorized: no login\n"))
+    assert replicas.pod_problem(failed, images) == StatusReason(
+        "Unauthorized", "container copy-model ended with exit code 1: Unauthorized: no login"
+    )
+
+
 def test_unschedulable_pod_has_the_reason_of_the_scheduler() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
     unschedulable = {"metadata": {"name": "p"}, "status": {"conditions": [condition]}}

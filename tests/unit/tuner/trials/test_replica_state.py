@@ -32,6 +32,28 @@ def test_ready_pod_has_an_address() -> None:
     assert (replica.state, replica.address, replica.pod) == ("ready", "127.77.0.2", "u1")
 
 
+def test_replica_starts_when_an_init_container_has_ended_well() -> None:
+    copied = {
+        "name": "copy-model",
+        "restartCount": 0,
+        "state": {"terminated": {"reason": "Completed", "exitCode": 0}},
+    }
+    starting, ready = pod({"state": {"waiting": {}}}), pod(RUNS, ready=True)
+    for each in (starting, ready):
+        each["status"]["initContainerStatuses"] = [copied]
+    assert replica_state.state_of(None, [starting]).state == "starting"
+    assert replica_state.state_of(None, [ready]).state == "ready"
+
+
+def test_replica_has_ended_when_an_init_container_failed() -> None:
+    failed = {"name": "copy-model", "restartCount": 0, **ended("Error", message="DiskFull: x")}
+    each = pod({"state": {"waiting": {"reason": "PodInitializing"}}})
+    each["status"]["initContainerStatuses"] = [failed]
+    replica = replica_state.state_of(None, [each])
+    assert (replica.state, replica.reason) == ("ended", "Crashed")
+    assert replica.message == "container copy-model ended with exit code 137: DiskFull: x"
+
+
 @pytest.mark.parametrize(
     ("container", "reason"),
     [

@@ -1,0 +1,60 @@
+"""Reads the versions of a cluster's API server and nodes.
+
+It lists the Nodes now and then and does not watch them: kubelets report every few seconds, and versions
+change with upgrades.
+"""
+
+import asyncio
+
+import orjson
+
+from serving import clock, errors
+from serving.kube.client import Kube
+from serving.resources import kinds
+from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+
+REFRESH_SECONDS = 300.0
+"""Between lists: an upgrade of nodes takes longer, and a list of 1,000 nodes has tens of megabytes."""
+
+
+class VersionReader:
+    """Keeps the versions that it has read last."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._read: ClusterVersions | None = None
+        self._read_at = 0.0
+        self._lock = asyncio.Lock()
+
+    async def read(self) -> ClusterVersions:
+        """Return the versions of the last five minutes, or the last ones while the API does not answer.
+
+        Raises:
+            errors.ApiError, errors.Unavailable: none has been read yet.
+        """
+        async with self._lock:
+            if self._read is None or clock.monotonic() - self._read_at >= REFRESH_SECONDS:
+                self._read = await self._refreshed(self._read)
+                self._read_at = clock.monotonic()
+            return self._read
+
+    async def _refreshed(self, before: ClusterVersions | None) -> ClusterVersions:
+        try:
+            nodes = await self._nodes()
+            server = orjson.loads(await self._kube.raw("/version"))
+        except errors.Forbidden as error:
+            return ClusterVersions(problem=str(error))
+        except (errors.ApiError, errors.Unavailable):
+            if before is None:
+                raise
+            return before
+        return ClusterVersions(str(server.get("gitVersion", "")), nodes)
+
+    async def _nodes(self) -> dict[str, NodeVersions]:
+        nodes = (await self._kube.list(kinds.NODE)).items
+        infos = {str(n["metadata"]["name"]): (n.get("status") or {}).get("nodeInfo") or {} for n in nodes}
+        fields = ("operatingSystem", "kubeletVersion", "containerRuntimeVersion")
+        return {
+            name: NodeVersions(*(str(info.get(field, "")) for field in fields))
+            for name, info in infos.items()
+        }

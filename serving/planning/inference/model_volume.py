@@ -1,0 +1,148 @@
+"""The volume with a model's files in a predictor's Pod: an image volume, or a copy by an init container.
+
+Both look alike for the containers that mount it. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serving.objects import Object
+from serving.planning.inference import pod_defaults
+from serving.planning.models import version
+from serving.planning.models.volume import VolumeSource
+from serving.resources import names
+from serving.resources.formats import quantity
+from serving.settings import RuntimeImageSettings
+
+VOLUME = "model"
+COPIER = "copy-model"
+"""Name of the init container."""
+SECRETS_VOLUME = "model-pull-secrets"
+_NO_TOKEN_VOLUME = "no-token"  # noqa: S105 the name of a volume
+_COMMAND = ("python3", "-m", "serving.images.copying.process")
+_SECRETS_MOUNT = "/run/slipway/pull-secrets"
+_TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a path
+_SECRET_KEY = ".dockerconfigjson"  # noqa: S105 a key of a Secret
+_USER = 65532
+"""User of Slipway's images."""
+_SECURITY: Mapping[str, Any] = {
+    **pod_defaults.RESTRICTED,
+    "readOnlyRootFilesystem": True,
+    # Set, as the Pod's securityContext may name another user for the server.
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+}
+_MIB = 1024 * 1024
+_SPARE_BYTES = 16 * _MIB
+"""For the list of the files and directories: a Pod that exceeds the size of its volume is evicted."""
+_FILE_BYTES = 4096
+"""At most a block of a file is not full."""
+_COPIED_RESOURCES = ("cpu", "memory")
+_LEAST_MEMORY = "128Mi"
+"""Of the copy, which takes 90 MiB at four downloads at once."""
+
+
+def mount() -> Object:
+    """Return the mount of the volume in the predictor's container."""
+    return {"name": VOLUME, "mountPath": names.MODEL_MOUNT, "readOnly": True}
+
+
+def with_model(
+    spec: Object, model_version: Mapping[str, Any], source: VolumeSource, images: RuntimeImageSettings
+) -> Object:
+    """Return a Pod's spec with the volume, and with the init container of a copy.
+
+    Args:
+        spec: with the containers, the predictor's first, and the pull Secrets.
+        model_version: the ModelVersion, with the status of its image.
+        source: of the files.
+        images: those of Slipway.
+    """
+    if source == "image":
+        image = {"reference": model_version["status"]["image"], "pullPolicy": "IfNotPresent"}
+        return {**spec, "volumes": [{"name": VOLUME, "image": image}]}
+    listed = [secret.get("name") for secret in spec.get("imagePullSecrets") or []]
+    secrets = list(dict.fromkeys(filter(None, listed)))
+    return {
+        **spec,
+        "volumes": [
+            {"name": VOLUME, "emptyDir": _size_limit(model_version)},
+            {"name": _NO_TOKEN_VOLUME, "emptyDir": {}},
+            *([_secrets_volume(secrets)] if secrets else []),
+        ],
+        "initContainers": [_copier(model_version, secrets, spec["containers"][0], images)],
+    }
+
+
+def _copier(
+    model_version: Mapping[str, Any], secrets: Sequence[str], server: Object, images: RuntimeImageSettings
+) -> Object:
+    variables = {
+        names.MODEL_IMAGE_ENV: model_version["status"]["image"],
+        names.MODEL_FILES_DIGEST_ENV: version.files_digest(model_version),
+        names.MODEL_VOLUME_ENV: names.MODEL_MOUNT,
+    }
+    mounts: list[Object] = [
+        {"name": VOLUME, "mountPath": names.MODEL_MOUNT},
+        # A mount at this path keeps the token of the Pod's service account out of the container.
+        {"name": _NO_TOKEN_VOLUME, "mountPath": _TOKEN_MOUNT, "readOnly": True},
+    ]
+    if secrets:
+        variables |= {names.PULL_SECRETS_ENV: ",".join(secrets), names.PULL_SECRETS_DIR_ENV: _SECRETS_MOUNT}
+        mounts.append({"name": SECRETS_VOLUME, "mountPath": _SECRETS_MOUNT, "readOnly": True})
+    container: Object = {
+        "name": COPIER,
+        "image": f"{images.prefix}/{images.copier}{images.tag and f':{images.tag}'}",
+        **({"imagePullPolicy": images.pull_policy} if images.pull_policy else {}),
+        "command": list(_COMMAND),
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "volumeMounts": mounts,
+        "securityContext": dict(_SECURITY),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    resources = _resources(server.get("resources") or {})
+    return {**container, "resources": resources} if resources else container
+
+
+def _resources(server: Mapping[str, Any]) -> Object:
+    """Return the processor and memory of the server, which the two use one after the other.
+
+    So the Pod has the same QoS class, and the same requests unless the copy needs more memory.
+    """
+    amounts: Object = {}
+    for kind in ("requests", "limits"):
+        values = {
+            name: value for name, value in (server.get(kind) or {}).items() if name in _COPIED_RESOURCES
+        }
+        if "memory" in values:
+            values["memory"] = _enough(values["memory"])
+        if values:
+            amounts[kind] = values
+    return amounts
+
+
+def _enough(memory: str | float) -> str | float:
+    """Return the memory, or the least of a copy; a text that is no quantity is left to the API to refuse."""
+    try:
+        return max(memory, _LEAST_MEMORY, key=quantity.parse)
+    except ValueError:
+        return memory
+
+
+def _size_limit(model_version: Mapping[str, Any]) -> Object:
+    status = model_version["status"]
+    if not (size := status.get("size")):
+        return {}
+    needed = size + len(status.get("files") or ()) * _FILE_BYTES + _SPARE_BYTES
+    return {"sizeLimit": f"{-(-needed // _MIB)}Mi"}
+
+
+def _secrets_volume(secrets: Sequence[str]) -> Object:
+    """Return the volume with a file for each Secret; one that is missing does not keep the Pod from
+    starting, so that the copy can name it.
+    """
+    sources = [
+        {"secret": {"name": name, "items": [{"key": _SECRET_KEY, "path": name}], "optional": True}}
+        for name in secrets
+    ]
+    return {"name": SECRETS_VOLUME, "projected": {"sources": sources}}

@@ -1,0 +1,94 @@
+"""The versions of a cluster are read now and then, and kept while the API does not answer."""
+
+import pytest
+
+from serving import clock, errors
+from serving.kube import VersionReader
+from serving.kube.node_versions import REFRESH_SECONDS
+from serving.objects import Object
+from serving.resources import kinds
+from serving.resources.cluster_versions import ClusterVersions, NodeVersions
+from tests.fakes.kube import FakeKube
+
+INFO = {
+    "operatingSystem": "linux",
+    "kubeletVersion": "v1.35.0",
+    "containerRuntimeVersion": "containerd://2.1.4",
+}
+
+
+class Api:
+    """An API in memory with the version of its server."""
+
+    def __init__(self) -> None:
+        self.kube = FakeKube()
+        self.kube.unchecked.add(kinds.NODE)
+        self.version = "v1.35.1"
+        self.failure: Exception | None = None
+        self.reads = 0
+        self.kube.documents["/version"] = self._answer
+
+    def add(self, name: str, **status: Object) -> None:
+        self.kube.add(kinds.NODE, {"metadata": {"name": name}, "status": status})
+
+    def _answer(self) -> Object:
+        self.reads += 1
+        if self.failure is not None:
+            raise self.failure
+        return {"gitVersion": self.version}
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+async def test_the_versions_are_those_of_the_server_and_of_each_node(api: Api) -> None:
+    api.add("a", nodeInfo=INFO)
+    api.add("new")
+    assert await VersionReader(api.kube).read() == ClusterVersions(
+        "v1.35.1",
+        {"a": NodeVersions("linux", "v1.35.0", "containerd://2.1.4"), "new": NodeVersions("", "", "")},
+    )
+
+
+async def test_the_versions_are_read_again_after_a_while(api: Api, now: list[float]) -> None:
+    reader = VersionReader(api.kube)
+    await reader.read()
+    api.version = "v1.36.0"
+    now[0] += REFRESH_SECONDS - 1
+    assert (await reader.read()).server == "v1.35.1"
+    assert api.reads == 1
+    now[0] += 1
+    assert (await reader.read()).server == "v1.36.0"
+
+
+async def test_the_last_versions_are_kept_while_the_api_does_not_answer(api: Api, now: list[float]) -> None:
+    reader = VersionReader(api.kube)
+    await reader.read()
+    now[0] += REFRESH_SECONDS
+    api.failure = errors.Unavailable("no answer")
+    assert (await reader.read()).server == "v1.35.1"
+    await reader.read()
+    assert api.reads == 2, "each reconcile would wait for an API that does not answer"
+
+
+async def test_the_first_failure_is_raised_so_that_the_caller_tries_again(api: Api) -> None:
+    reader = VersionReader(api.kube)
+    api.failure = errors.Unavailable("no answer")
+    with pytest.raises(errors.Unavailable):
+        await reader.read()
+    api.failure = None
+    assert (await reader.read()).server == "v1.35.1"
+
+
+async def test_a_missing_right_is_the_problem_of_the_versions(api: Api) -> None:
+    api.failure = errors.Forbidden(403, "Forbidden", "nodes is forbidden")
+    assert await VersionReader(api.kube).read() == ClusterVersions(problem="nodes is forbidden")
