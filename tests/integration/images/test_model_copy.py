@@ -228,9 +228,15 @@ async def test_a_file_that_changed_on_the_disk_is_copied_again(
     assert (await run()).status == 0
     with (volume / "models" / BIG).open("r+b") as file:
         file.write(bytes(10))
+    blob = on_registry(shared_registry, layer_of(store, built, BIG))
+    away = blob.rename(blob.with_name("away"))
+    ended = await run()
+    assert (ended.status, ended.message.partition(":")[0]) == (1, "ImageNotFound")
+    assert entries(volume) == ["models"], "the list says that the copy is complete"
+    away.rename(blob)
     assert (await run()).status == 0
     assert (volume / "models" / BIG).read_bytes() == (trained / BIG).read_bytes()
-    assert downloads(shared_registry, layer_of(store, built, BIG)) == 2
+    assert downloads(shared_registry, layer_of(store, built, BIG)) == 3
     assert downloads(shared_registry, layer_of(store, built, "slipway.json")) == 1
 
 
