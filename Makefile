@@ -12,6 +12,8 @@ PREFIX ?= localhost/slipway
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # From PyPI it is the build for CUDA. A path or a URL of a wheel names another one.
 TORCH ?= torch==2.13.0
+# Drivers of fsspec for the storages of models, such as gcsfs adlfs; installed into the image of the components.
+STORAGE_DRIVERS ?=
 BUILDAH ?= buildah
 # Workers of the tests before those of tests/unit: one more than the cores of CI, as these tests wait for processes,
 # clocks and disks for much of their time. With four, tests with limits of seconds missed them.
@@ -94,7 +96,7 @@ proto: venv ## Compile the messages of Envoy and of the Open Inference Protocol
 
 images: ## Build IMAGES as PREFIX/NAME:TAG on BASE and BUILD_BASE (docs/cluster.md), with buildah
 	@PREFIX='$(PREFIX)' TAG='$(TAG)' IMAGES='$(IMAGES)' BASE='$(BASE)' BUILD_BASE='$(BUILD_BASE)' \
-	  TORCH='$(TORCH)' BUILDAH='$(BUILDAH)' BUILD_OPTIONS='$(BUILD_OPTIONS)' manifests/images/build.sh
+	  TORCH='$(TORCH)' STORAGE_DRIVERS='$(STORAGE_DRIVERS)' BUILDAH='$(BUILDAH)' BUILD_OPTIONS='$(BUILD_OPTIONS)' manifests/images/build.sh
 
 push-images: ## Push IMAGES to their registry
 	@for name in $(IMAGES); do $(BUILDAH) push '$(PREFIX)'/$$name:'$(TAG)' || exit 1; done

@@ -173,3 +173,16 @@ def test_a_build_is_refused_when_a_base_could_change(bases: dict[str, str], mess
     )
     assert ended.returncode == 1
     assert message in ended.stderr
+
+
+def test_the_image_of_the_components_installs_the_named_drivers_of_storages(tmp_path: Path) -> None:
+    arguments = tmp_path / "arguments"
+    buildah = tmp_path / "buildah"
+    buildah.write_text(f'#!/bin/sh\n[ "$1" != build ] || printf "%s\\n" "$@" >{arguments}\n')
+    buildah.chmod(0o755)
+    command = ["make", "--no-print-directory", "images", "IMAGES=components", f"BUILDAH={buildah}"]
+    bases = [f"BASE=python{DIGEST}", f"BUILD_BASE=python{DIGEST}"]
+    subprocess.run([*command, *bases, "STORAGE_DRIVERS=gcsfs adlfs"], cwd=ROOT, check=True, timeout=30)
+    assert "STORAGE_DRIVERS=gcsfs adlfs" in arguments.read_text().splitlines()
+    assert "ARG STORAGE_DRIVERS" in stages("components")[1]
+    assert "$STORAGE_DRIVERS" in (FOLDER / "install.sh").read_text()
