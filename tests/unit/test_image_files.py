@@ -147,6 +147,16 @@ def test_a_model_server_has_what_it_imports(name: str, folders: tuple[str, ...])
     assert needed - {"torch"} - set(requirements(name)) == set()
 
 
+def test_the_context_of_the_images_has_the_targets_of_links_in_packages() -> None:
+    # setuptools leaves a link without its target out of the wheel, and reports nothing.
+    context = [line[1:] for line in (ROOT / ".containerignore").read_text().splitlines() if line[:1] == "!"]
+    packages = [ROOT / name for name in ("autoscaler", "serving", "tuner")]
+    links = [path for package in packages for path in package.rglob("*") if path.is_symlink()]
+    targets = {str(path.resolve().relative_to(ROOT)) for path in links}
+    assert {"manifests/engines", "manifests/samples"} <= targets
+    assert targets - set(context) == set()
+
+
 def test_the_components_have_every_dependency_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[^a-zA-Z0-9-]", dependency)[0] for dependency in project["dependencies"]}
