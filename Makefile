@@ -23,7 +23,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv llm demo demo-llm test fuzz check lint bench test-cluster kubeconfig images push-images \
+.PHONY: help venv llm demo demo-llm test fuzz check lint bench test-cluster test-nodes kubeconfig images push-images \
   test-images lock docs proto clean
 
 help: ## List the targets
@@ -83,8 +83,14 @@ bench: venv ## Every benchmark; each prints one JSON line last (QUICK=1 for a mi
 test-cluster: kubeconfig venv ## The contract suite against the cluster of $KUBECONFIG
 	SLIPWAY_CONTRACT_KUBECONFIG=$$KUBECONFIG $(BIN)/python -m pytest tests/contracts
 
+test-nodes: kubeconfig venv ## Walk docs/cluster.md on the nodes of $KUBECONFIG: INSTALL=a kustomization, MODEL=manifests
+	@test -d '$(INSTALL)' -a -f '$(MODEL)' || { echo "make test-nodes needs INSTALL=a folder with a kustomization on \
+	manifests/install, and MODEL=a file with Model, ModelVersion and one Inference of the digits" >&2; exit 1; }
+	SLIPWAY_NODES_KUBECONFIG=$$KUBECONFIG SLIPWAY_NODES_INSTALL='$(INSTALL)' SLIPWAY_NODES_MODEL='$(MODEL)' \
+	  $(BIN)/python -m pytest tests/nodes
+
 kubeconfig:
-	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG: make test-cluster KUBECONFIG=FILE" >&2; exit 1; }
+	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG: make $(MAKECMDGOALS) KUBECONFIG=FILE" >&2; exit 1; }
 
 docs: venv ## Generate the CRDs and the reference of kinds and settings
 	$(BIN)/python tools/generate_crds.py
