@@ -12,6 +12,8 @@ PREFIX ?= localhost/slipway
 TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # From PyPI it is the build for CUDA. A path or a URL of a wheel names another one.
 TORCH ?= torch==2.13.0
+# Drivers of fsspec for the storages of models, such as gcsfs adlfs; installed into the image of the components.
+STORAGE_DRIVERS ?=
 BUILDAH ?= buildah
 # Workers of the tests before those of tests/unit: one more than the cores of CI, as these tests wait for processes,
 # clocks and disks for much of their time. With four, tests with limits of seconds missed them.
@@ -21,7 +23,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv llm demo demo-llm test fuzz check lint bench test-cluster kubeconfig images push-images \
+.PHONY: help venv llm demo demo-llm test fuzz check lint bench test-cluster test-nodes kubeconfig images push-images \
   test-images lock docs proto clean
 
 help: ## List the targets
@@ -81,8 +83,14 @@ bench: venv ## Every benchmark; each prints one JSON line last (QUICK=1 for a mi
 test-cluster: kubeconfig venv ## The contract suite against the cluster of $KUBECONFIG
 	SLIPWAY_CONTRACT_KUBECONFIG=$$KUBECONFIG $(BIN)/python -m pytest tests/contracts
 
+test-nodes: kubeconfig venv ## Walk docs/cluster.md on the nodes of $KUBECONFIG: INSTALL=a kustomization, MODEL=manifests
+	@test -d '$(INSTALL)' -a -f '$(MODEL)' || { echo "make test-nodes needs INSTALL=a folder with a kustomization on \
+	manifests/install, and MODEL=a file with Model, ModelVersion and one Inference of the digits" >&2; exit 1; }
+	SLIPWAY_NODES_KUBECONFIG=$$KUBECONFIG SLIPWAY_NODES_INSTALL='$(INSTALL)' SLIPWAY_NODES_MODEL='$(MODEL)' \
+	  $(BIN)/python -m pytest tests/nodes
+
 kubeconfig:
-	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG: make test-cluster KUBECONFIG=FILE" >&2; exit 1; }
+	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG: make $(MAKECMDGOALS) KUBECONFIG=FILE" >&2; exit 1; }
 
 docs: venv ## Generate the CRDs and the reference of kinds and settings
 	$(BIN)/python tools/generate_crds.py
@@ -94,7 +102,7 @@ proto: venv ## Compile the messages of Envoy and of the Open Inference Protocol
 
 images: ## Build IMAGES as PREFIX/NAME:TAG on BASE and BUILD_BASE (docs/cluster.md), with buildah
 	@PREFIX='$(PREFIX)' TAG='$(TAG)' IMAGES='$(IMAGES)' BASE='$(BASE)' BUILD_BASE='$(BUILD_BASE)' \
-	  TORCH='$(TORCH)' BUILDAH='$(BUILDAH)' BUILD_OPTIONS='$(BUILD_OPTIONS)' manifests/images/build.sh
+	  TORCH='$(TORCH)' STORAGE_DRIVERS='$(STORAGE_DRIVERS)' BUILDAH='$(BUILDAH)' BUILD_OPTIONS='$(BUILD_OPTIONS)' manifests/images/build.sh
 
 push-images: ## Push IMAGES to their registry
 	@for name in $(IMAGES); do $(BUILDAH) push '$(PREFIX)'/$$name:'$(TAG)' || exit 1; done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the images of Slipway with buildah, and prints a table of them. `make images` calls it.
 # From the environment: PREFIX, TAG and IMAGES (what to build, and their names), BASE and BUILD_BASE (both or
-# none: without them it makes bases of Debian's packages), TORCH, BUILDAH and BUILD_OPTIONS.
+# none: without them it makes bases of Debian's packages), TORCH, STORAGE_DRIVERS, BUILDAH and BUILD_OPTIONS.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -65,8 +65,9 @@ for name in $IMAGES; do
   echo "images: $image ..."
   "${buildah[@]}" build --pull=false "${options[@]}" --timestamp "$SOURCE_DATE_EPOCH" \
     --build-arg BASE="$BASE" --build-arg BUILD_BASE="$BUILD_BASE" --build-arg TORCH="${TORCH:-}" \
-    --build-arg SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" --build-arg VERSION="$TAG" \
-    --build-arg REVISION="$revision" --file "manifests/images/$name.Containerfile" --tag "$image" . \
+    --build-arg STORAGE_DRIVERS="${STORAGE_DRIVERS:-}" --build-arg SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" \
+    --build-arg VERSION="$TAG" --build-arg REVISION="$revision" \
+    --file "manifests/images/$name.Containerfile" --tag "$image" . \
     >"$log" 2>&1 || { cat "$log" >&2; fail "$image was not built"; }
   echo "images: $image: built in $((SECONDS - started)) s"
   table+=$("${buildah[@]}" images --format '{{.Name}}:{{.Tag}}|{{.Size}}|{{.Digest}}' "$image" | head -1)$'\n'

@@ -12,6 +12,9 @@ install() { /build/bin/pip --python /opt/slipway/bin/python install --quiet --no
 
 install --require-hashes --only-binary :all: -r "$requirements/$1.txt"
 if [ -n "${TORCH:-}" ]; then install --only-binary :all: "$TORCH"; fi
+# One word for each driver. Their clients may need other versions of shared packages: the check below judges.
+# shellcheck disable=SC2086
+if [ -n "${STORAGE_DRIVERS:-}" ]; then install --only-binary :all: $STORAGE_DRIVERS; fi
 # Before Slipway, whose own requirements are those of all components.
 /build/bin/pip --python /opt/slipway/bin/python check
 

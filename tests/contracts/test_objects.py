@@ -253,6 +253,7 @@ async def test_defaults_are_stored_when_fields_are_absent(kube: Kube, namespace:
     (predictor,) = created["spec"]["predictors"]
     assert predictor["trafficWeight"] == 1
     assert predictor["autoScale"] == {
+        "managed": True,
         "minReplicas": 1,
         "maxReplicas": 1,
         "prediction": {"mode": "Enabled"},

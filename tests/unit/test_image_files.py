@@ -147,6 +147,16 @@ def test_a_model_server_has_what_it_imports(name: str, folders: tuple[str, ...])
     assert needed - {"torch"} - set(requirements(name)) == set()
 
 
+def test_the_context_of_the_images_has_the_targets_of_links_in_packages() -> None:
+    # setuptools leaves a link without its target out of the wheel, and reports nothing.
+    context = [line[1:] for line in (ROOT / ".containerignore").read_text().splitlines() if line[:1] == "!"]
+    packages = [ROOT / name for name in ("autoscaler", "serving", "tuner")]
+    links = [path for package in packages for path in package.rglob("*") if path.is_symlink()]
+    targets = {str(path.resolve().relative_to(ROOT)) for path in links}
+    assert {"manifests/engines", "manifests/samples"} <= targets
+    assert targets - set(context) == set()
+
+
 def test_the_components_have_every_dependency_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[^a-zA-Z0-9-]", dependency)[0] for dependency in project["dependencies"]}
@@ -173,3 +183,16 @@ def test_a_build_is_refused_when_a_base_could_change(bases: dict[str, str], mess
     )
     assert ended.returncode == 1
     assert message in ended.stderr
+
+
+def test_the_image_of_the_components_installs_the_named_drivers_of_storages(tmp_path: Path) -> None:
+    arguments = tmp_path / "arguments"
+    buildah = tmp_path / "buildah"
+    buildah.write_text(f'#!/bin/sh\n[ "$1" != build ] || printf "%s\\n" "$@" >{arguments}\n')
+    buildah.chmod(0o755)
+    command = ["make", "--no-print-directory", "images", "IMAGES=components", f"BUILDAH={buildah}"]
+    bases = [f"BASE=python{DIGEST}", f"BUILD_BASE=python{DIGEST}"]
+    subprocess.run([*command, *bases, "STORAGE_DRIVERS=gcsfs adlfs"], cwd=ROOT, check=True, timeout=30)
+    assert "STORAGE_DRIVERS=gcsfs adlfs" in arguments.read_text().splitlines()
+    assert "ARG STORAGE_DRIVERS" in stages("components")[1]
+    assert "$STORAGE_DRIVERS" in (FOLDER / "install.sh").read_text()

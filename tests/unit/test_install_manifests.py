@@ -16,6 +16,7 @@ from serving.cli.config.configuration import load
 from serving.cli.config.schema import Configuration
 from serving.cli.machine.components import DECLARATIONS
 from serving.data_dir import DataDir
+from serving.objects import Object
 from serving.resources import kinds
 from tests.rig import api_requests, granted_rights, installation
 from tests.rig.installation import FOLDER, KUSTOMIZATION, Container
@@ -147,6 +148,21 @@ def test_a_pod_has_no_two_ports_with_one_name_or_number(deployment: dict[str, An
     assert len({name for name, _ in ports}) == len({number for _, number in ports}) == len(ports)
 
 
+def anti_affinity(deployment: Object) -> list[Object]:
+    """Return the terms by which the Pods of a Deployment avoid each other."""
+    preferred = deployment["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    return [term["podAffinityTerm"] for term in preferred["preferredDuringSchedulingIgnoredDuringExecution"]]
+
+
+def test_pods_of_one_revision_prefer_other_nodes_also_where_nodes_have_no_zone() -> None:
+    for deployment in installation.of_kind("Deployment"):
+        # On a node without the label of one constraint the scheduler ignores all that only prefer.
+        assert "topologySpreadConstraints" not in deployment["spec"]["template"]["spec"]
+        terms = anti_affinity(deployment)
+        assert "kubernetes.io/hostname" in {term["topologyKey"] for term in terms}
+        assert {tuple(term["matchLabelKeys"]) for term in terms} == {("pod-template-hash",)}
+
+
 def selecting() -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the selectors of Pods, with the names of their objects."""
     for obj in installation.objects():
@@ -162,8 +178,8 @@ def selecting() -> Iterator[tuple[str, dict[str, str]]]:
                     if "podSelector" in peer:
                         yield name, peer["podSelector"]["matchLabels"]
         if obj["kind"] == "Deployment":
-            for constraint in spec["template"]["spec"]["topologySpreadConstraints"]:
-                yield name, constraint["labelSelector"]["matchLabels"]
+            for term in anti_affinity(obj):
+                yield name, term["labelSelector"]["matchLabels"]
 
 
 def selected(labels: dict[str, str]) -> list[dict[str, Any]]:

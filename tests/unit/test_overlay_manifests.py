@@ -101,7 +101,6 @@ class TestRendered:
         spread = gateway["spec"]["template"]["spec"]["topologySpreadConstraints"]
         assert {s["topologyKey"]: s["whenUnsatisfiable"] for s in spread} == {
             "topology.kubernetes.io/zone": "DoNotSchedule",
-            "kubernetes.io/hostname": "ScheduleAnyway",
         }
 
     def test_every_metrics_port_of_a_service_is_read_by_one_service_monitor(self) -> None:

@@ -1,4 +1,4 @@
-"""Defaults of a predictor's Pods for admission and scheduling, which the template's fields replace. Pure.
+"""Defaults of a predictor's Pods for admission, which the template's fields replace. Pure.
 
 They must not depend on the number of replicas: they are in the hash of the revision, so that a changed bound
 of an Autoscaler would start every replica again.
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.objects import Object
-from serving.resources import names
 
 RESTRICTED: Mapping[str, Any] = {
     "runAsNonRoot": True,
@@ -19,7 +18,6 @@ RESTRICTED: Mapping[str, Any] = {
 """What the Pod Security profile `restricted` requires of a container. Slipway's images have a user other than
 root, by number. https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
 _ROOT = 0
-_SPREAD_OVER = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 
 
 def security_context(defaults: Mapping[str, Any], pod: Mapping[str, Any], own: Mapping[str, Any]) -> Object:
@@ -36,20 +34,3 @@ def security_context(defaults: Mapping[str, Any], pod: Mapping[str, Any], own: M
     if own.get("privileged"):
         excluded.add("allowPrivilegeEscalation")  # no API server accepts both
     return {field: value for field, value in defaults.items() if field not in excluded}
-
-
-def topology_spread(inference: str) -> list[Object]:
-    """Return the constraints by which a revision's replicas prefer other nodes and other zones."""
-    return [
-        {
-            "maxSkew": 1,
-            "topologyKey": key,
-            # A replica on a node with others serves; one that is not scheduled does not.
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": {names.INFERENCE_LABEL: inference}},
-            # A label's value is not known before the template's hash. Other revisions do not count, as they
-            # end soon.
-            "matchLabelKeys": [names.REVISION_LABEL],
-        }
-        for key in _SPREAD_OVER
-    ]

@@ -31,6 +31,9 @@ _REMEDY = (
     "set these fields in the predictor's template: runAsNonRoot and seccompProfile in securityContext, the"
     " others in containers[].securityContext"
 )
+_NO_IMAGE_VOLUMES = 'failed to mkdir ""'
+"""Of containerd before 2.1, which takes an image volume for a directory without a name. The rest of the
+message has an ID that every attempt changes."""
 _WAITING = StatusReason(_NOT_READY)
 """Replicas that may only be slow."""
 
@@ -126,7 +129,8 @@ def pod_problem(
             str(scheduled.get("reason") or "Unschedulable"), str(scheduled.get("message", ""))
         )
     containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return next(filter(None, (_container_problem(container, images) for container in containers)), None)
+    node = str((pod.get("spec") or {}).get("nodeName", ""))
+    return next(filter(None, (_container_problem(container, node, images) for container in containers)), None)
 
 
 def copying(pod: Mapping[str, Any]) -> StatusReason | None:
@@ -137,13 +141,21 @@ def copying(pod: Mapping[str, Any]) -> StatusReason | None:
     return None
 
 
-def _container_problem(container: Mapping[str, Any], images: RuntimeImageSettings) -> StatusReason | None:
+def _container_problem(
+    container: Mapping[str, Any], node: str, images: RuntimeImageSettings
+) -> StatusReason | None:
     if container.get("ready"):
         return None
     state = container.get("state") or {}
     label = f"container {container['name']}"
     waiting = state.get("waiting") or {}
     terminated = state.get("terminated") or (container.get("lastState") or {}).get("terminated") or {}
+    if _NO_IMAGE_VOLUMES in str(waiting.get("message")):
+        return StatusReason(
+            "ImageVolumesUnsupported",
+            f"{label}: the container runtime of node {node} cannot mount the model, as it has no image volumes "
+            "(containerd has them from 2.1 on)",
+        )
     if waiting.get("reason") not in (None, "CrashLoopBackOff", *_STARTING):
         message = f"{label}: {waiting.get('message', '')}".removesuffix(": ")
         return StatusReason(str(waiting["reason"]), message)

@@ -134,7 +134,6 @@ def render(
             },
         },
         "spec": {
-            "topologySpreadConstraints": pod_defaults.topology_spread(inference),
             **_pod_fields(own, images.pull_secret if has_own_image else ""),
         },
     }

@@ -26,6 +26,7 @@ from tests.rig.ports import free_port
 IMAGES = os.environ.get("SLIPWAY_IMAGES", "")
 """Names of the images, with `%s` in place of the last part: `localhost/slipway/%s:0.1.0`."""
 BUILDAH = shlex.split(os.environ.get("BUILDAH", "buildah"))
+ENGINES = Path(__file__).parents[3] / "manifests" / "engines"
 START = """
 set -e
 root=$1 mount=$2 target=$3
@@ -169,6 +170,13 @@ def test_the_components_image_runs_slipway_and_its_envoy() -> None:
         image.entry_point = ["python3", "-c"]
         find = "import os; from serving.router.envoy.binary import find_envoy"
         assert "1.40" in image.output(f"{find}; os.execv(find_envoy(), ['envoy', '--version'])")
+
+
+def test_the_components_image_has_the_manifests_of_engines_that_controllers_read_at_their_start() -> None:
+    with mounted("components") as image:
+        image.entry_point = ["python3", "-c"]
+        known = image.output("from serving import engines; print(*sorted(engines.shipped()))").split()
+        assert known == sorted(file.stem for file in ENGINES.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", ["components", "python", "sklearn"])

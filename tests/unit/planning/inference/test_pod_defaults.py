@@ -1,4 +1,4 @@
-"""Defaults of a predictor's Pods: the Pod Security profile `restricted`, the spread over nodes and zones."""
+"""Defaults of a predictor's Pods: the Pod Security profile `restricted`."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ import pytest
 
 from serving.objects import Object
 from serving.planning.inference import revision
-from serving.resources import names
 from serving.resources.engine import Engine
 from serving.resources.inference import OWN_FRAMEWORKS, Predictor
 from tests.fakes.surroundings import ready_version
@@ -109,20 +108,3 @@ def test_engine_has_the_context_of_its_manifest_except_for_fields_of_the_templat
     assert context("vllm", engine) == {"runAsUser": 1000, "runAsNonRoot": True}
     assert context("vllm", engine, containers=own(runAsUser=7)) == {"runAsUser": 7, "runAsNonRoot": True}
     assert context("vllm", engine, securityContext={"runAsUser": 7}) == {"runAsNonRoot": True}
-
-
-def test_replicas_of_a_revision_prefer_other_nodes_and_other_zones() -> None:
-    spread = spec_of()["topologySpreadConstraints"]
-    assert [constraint["topologyKey"] for constraint in spread] == [
-        "kubernetes.io/hostname",
-        "topology.kubernetes.io/zone",
-    ]
-    for constraint in spread:
-        assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-        assert constraint["labelSelector"] == {"matchLabels": {names.INFERENCE_LABEL: "digits"}}
-        assert constraint["matchLabelKeys"] == [names.REVISION_LABEL]
-
-
-def test_spread_of_the_template_replaces_the_default() -> None:
-    mine = [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
-    assert spec_of(topologySpreadConstraints=mine)["topologySpreadConstraints"] == mine

@@ -1,1 +1,0 @@
-END rounds=10190 binds=0 listens=0 answers=0
