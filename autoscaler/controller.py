@@ -280,6 +280,7 @@ class AutoscalerController:
             is_contested=other_writers.is_contested(state.changes_by_others, moment),
             is_managed=autoscaler["spec"].get("managed", True),
             own_scaler=await self._targets.other_scaler(key, kinds.AUTOSCALER),
+            has_other_count="replicas" in autoscaler["spec"],
         )
 
     def _autoscaler_changed(self, before: Object | None, after: Object | None) -> None:

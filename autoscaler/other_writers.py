@@ -68,7 +68,13 @@ UNMANAGED = "Unmanaged"
 
 
 def condition(
-    mode: str, scaler: str, *, is_contested: bool, is_managed: bool = True, own_scaler: str = ""
+    mode: str,
+    scaler: str,
+    *,
+    is_contested: bool,
+    is_managed: bool = True,
+    own_scaler: str = "",
+    has_other_count: bool = False,
 ) -> Condition:
     """Return the condition `ScalingActive`.
 
@@ -78,6 +84,7 @@ def condition(
         is_contested: whether another writer scales the target.
         is_managed: `spec.managed`.
         own_scaler: a HorizontalPodAutoscaler of the Autoscaler itself.
+        has_other_count: whether `spec.replicas` is set.
     """
     if scaler:
         message = f"HorizontalPodAutoscaler {scaler} scales the same target: the count is left to it"
@@ -92,11 +99,9 @@ def condition(
         writer = f"HorizontalPodAutoscaler {own_scaler}" if own_scaler else "another autoscaler"
         message = f"the count follows spec.replicas, which {writer} writes (managed: false)"
         return Condition("ScalingActive", "False", UNMANAGED, message)
-    if own_scaler:
-        message = (
-            f"HorizontalPodAutoscaler {own_scaler} scales this Autoscaler without effect:"
-            " managed: false lets it decide"
-        )
+    if own_scaler or has_other_count:
+        what = f"HorizontalPodAutoscaler {own_scaler}" if own_scaler else "spec.replicas"
+        message = f"{what} has no effect: with managed: false it decides the count"
         return Condition("ScalingActive", "True", "ScalerIgnored", message)
     if mode == OBSERVE:
         return Condition("ScalingActive", "False", OBSERVE, "decisions are reported, and not carried out")

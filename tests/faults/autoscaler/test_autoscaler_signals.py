@@ -354,7 +354,12 @@ async def test_autoscaler_of_a_managed_one_is_reported_and_has_no_effect() -> No
     async with running(api, pages):
         await until(lambda: condition(api, "ScalingActive").get("reason") == "ScalerIgnored", "the status")
         assert "managed: false" in condition(api, "ScalingActive")["message"]
+        api.documents.clear()
+        await until(lambda: condition(api, "ScalingActive")["reason"] == "Scaling", "no other autoscaler")
         api.change(kinds.AUTOSCALER, NS, "a", {"spec": {"replicas": 9}})
+        await until(
+            lambda: condition(api, "ScalingActive")["message"].startswith("spec.replicas"), "the status"
+        )
         await ticks(pages, 5)
         assert replicas(api) == 2
         assert not autoscaler_status(api).get("selector")

@@ -33,10 +33,6 @@ SUBRESOURCES: Mapping[tuple[str, str, str], str] = {
         "an Inference has no scale: set spec.predictors[].autoScale.minReplicas and maxReplicas, both to one "
         "number for a fixed count"
     ),
-    (kinds.GROUP, "autoscalers", "scale"): (
-        "an Autoscaler has no scale: set spec.minReplicas and spec.maxReplicas, of one that belongs to an "
-        "Inference in spec.predictors[].autoScale of the Inference"
-    ),
 }
 """By group, plural and subresource."""
 

@@ -60,7 +60,6 @@ def test_a_command_that_is_not_offered_names_what_to_use_instead(filled: Kubectl
         ("port-forward", "p", "0:8080"): "port-forward is not offered: an Inference is reached at its URL",
         ("debug", "p", "--image=busybox"): "debug is not offered, as a Pod gets no further container",
         ("scale", "inf/digits", "--replicas=3"): "an Inference has no scale: set spec.predictors[].autoScale",
-        ("scale", "as/web", "--replicas=3"): "an Autoscaler has no scale: set spec.minReplicas",
         ("autoscale", "deploy/web", "--max=3"): "horizontalpodautoscalers are not offered: use an Autoscaler",
         ("rollout", "undo", "deploy/web"): "rollout history and undo are not offered",
         ("rollout", "history", "deploy/web"): "apply the earlier manifest or use kubectl set image",
