@@ -242,7 +242,7 @@ class AutoscalerController:
         observation = self._readings.observation(autoscaler, target, state, observed, now=now, moment=moment)
         signals = self._readings.sources(key, target, moment)
         decision = state.decide(observation)
-        if not autoscaler["spec"].get("managed", True):
+        if not _is_managed(autoscaler):
             least = autoscaler["spec"].get("minReplicas", 1)
             count = await self._writer.count_of_another(autoscaler, max(desired, least))
             decision = guards.of_another_autoscaler(decision, count, least)
@@ -278,7 +278,7 @@ class AutoscalerController:
             state.config.prediction,
             await self._targets.other_scaler(Key(key.namespace, target.name), target.kind),
             is_contested=other_writers.is_contested(state.changes_by_others, moment),
-            is_managed=autoscaler["spec"].get("managed", True),
+            is_managed=_is_managed(autoscaler),
             own_scaler=await self._targets.other_scaler(key, kinds.AUTOSCALER),
             has_other_count="replicas" in autoscaler["spec"],
         )
@@ -329,6 +329,10 @@ def _target(autoscaler: Object) -> Iterable[str]:
 def _revision(pod: Object) -> Iterable[str]:
     name = (pod["metadata"].get("labels") or {}).get(names.REVISION_LABEL)
     return [str(Key(pod["metadata"]["namespace"], name))] if name else []
+
+
+def _is_managed(autoscaler: Object) -> bool:
+    return bool(autoscaler["spec"].get("managed", True))
 
 
 def _has_latency(autoscaler: Object) -> bool:

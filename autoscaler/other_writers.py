@@ -100,8 +100,8 @@ def condition(
         message = f"the count follows spec.replicas, which {writer} writes (managed: false)"
         return Condition("ScalingActive", "False", UNMANAGED, message)
     if own_scaler or has_other_count:
-        what = f"HorizontalPodAutoscaler {own_scaler}" if own_scaler else "spec.replicas"
-        message = f"{what} has no effect: with managed: false it decides the count"
+        ignored = f"HorizontalPodAutoscaler {own_scaler}" if own_scaler else "spec.replicas"
+        message = f"{ignored} has no effect: with managed: false it decides the count"
         return Condition("ScalingActive", "True", "ScalerIgnored", message)
     if mode == OBSERVE:
         return Condition("ScalingActive", "False", OBSERVE, "decisions are reported, and not carried out")

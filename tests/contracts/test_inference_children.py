@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.targets import SCALERS
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.resources import conditions, kinds
@@ -34,7 +35,6 @@ PREDICTORS = [
         },
     },
 ]
-SCALER = kinds.Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 
 
@@ -86,7 +86,7 @@ async def test_horizontal_pod_autoscaler_scales_a_predictor_when_unmanaged(
     usage = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
     bounds = {"minReplicas": 3, "maxReplicas": 5, "metrics": [{"type": "Resource", "resource": usage}]}
     await kube.create(
-        SCALER,
+        SCALERS,
         {
             "metadata": {"name": "theirs", "namespace": namespace},
             "spec": {"scaleTargetRef": target, **bounds},
@@ -99,7 +99,7 @@ async def test_horizontal_pod_autoscaler_scales_a_predictor_when_unmanaged(
         return [deployment["spec"]["replicas"] for deployment in deployments] == [count]
 
     await eventually(lambda: replicas_are(3), seconds=90)
-    await kube.patch(SCALER, namespace, "theirs", {"spec": {"minReplicas": 1, "maxReplicas": 2}})
+    await kube.patch(SCALERS, namespace, "theirs", {"spec": {"minReplicas": 1, "maxReplicas": 2}})
     await eventually(lambda: replicas_are(2), seconds=90)
     [autoscaler_object] = (await kube.list(kinds.AUTOSCALER, namespace)).items
     assert (

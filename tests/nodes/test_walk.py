@@ -104,13 +104,11 @@ def inference() -> dict[str, Any]:
     kubectl("--namespace=slipway-system", "rollout", "restart", "deployment")
     rolled_out()
     kubectl("apply", "--filename", MODEL)
-    (found,) = (obj for obj in yaml.safe_load_all(Path(MODEL).read_text()) if obj["kind"] == "Inference")
-    namespace, name = (
-        f"--namespace={found['metadata']['namespace']}",
-        f"inference/{found['metadata']['name']}",
-    )
+    manifests: list[dict[str, Any]] = list(yaml.safe_load_all(Path(MODEL).read_text()))
+    (body,) = (manifest for manifest in manifests if manifest["kind"] == "Inference")
+    namespace, name = f"--namespace={body['metadata']['namespace']}", f"inference/{body['metadata']['name']}"
     kubectl(namespace, "wait", "--for=condition=Ready", name, f"--timeout={PATIENCE}")
-    return dict(found)
+    return body
 
 
 @pytest.mark.timeout(900)

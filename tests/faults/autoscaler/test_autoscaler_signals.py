@@ -71,6 +71,13 @@ def autoscaled_api(minimum: int, maximum: int, replicas: int, **spec: Any) -> Fa
     return api
 
 
+def add_scaler(api: FakeKube, api_version: str, kind: str, name: str) -> None:
+    """Add the HorizontalPodAutoscaler `theirs` of an object."""
+    target = {"apiVersion": api_version, "kind": kind, "name": name}
+    scaler = {"metadata": {"name": "theirs", "namespace": NS}, "spec": {"scaleTargetRef": target}}
+    api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
+
+
 async def node(api: FakeKube, *, is_broken: bool = False) -> None:
     """Run the desired number of replicas; on a broken node only the first becomes ready."""
     while True:
@@ -299,11 +306,7 @@ async def test_two_controllers_decide_the_same_count_without_oscillation() -> No
 
 async def test_another_scaler_of_the_target_is_reported_and_not_overridden() -> None:
     api, pages = autoscaled_api(2, 20, 1), FakePages("d")
-    scaler = {
-        "metadata": {"name": "theirs", "namespace": NS},
-        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}},
-    }
-    api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
+    add_scaler(api, "apps/v1", "Deployment", "d")
     async with running(api, pages):
         await until(
             lambda: condition(api, "ScalingActive").get("reason") == "AnotherScaler", "the status reports it"
@@ -319,11 +322,7 @@ async def test_another_scaler_of_the_target_is_reported_and_not_overridden() -> 
 async def test_count_of_another_autoscaler_is_followed_when_unmanaged() -> None:
     api, pages = autoscaled_api(1, 1, 2, managed=False), FakePages("d")
     pages.rates["d"] = 60.0
-    scaler = {
-        "metadata": {"name": "theirs", "namespace": NS},
-        "spec": {"scaleTargetRef": {"kind": "Autoscaler", "name": "a", "apiVersion": "slipway.dev/v1alpha1"}},
-    }
-    api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
+    add_scaler(api, kinds.AUTOSCALER.api_version, "Autoscaler", "a")
     kube = api.client("theirs")
     async with running(api, pages):
         await until(lambda: bool(autoscaler_status(api).get("selector")), "a status with the selector")
@@ -346,11 +345,7 @@ async def test_count_of_another_autoscaler_is_followed_when_unmanaged() -> None:
 
 async def test_autoscaler_of_a_managed_one_is_reported_and_has_no_effect() -> None:
     api, pages = autoscaled_api(2, 20, 2), FakePages("d")
-    scaler = {
-        "metadata": {"name": "theirs", "namespace": NS},
-        "spec": {"scaleTargetRef": {"kind": "Autoscaler", "name": "a", "apiVersion": "slipway.dev/v1alpha1"}},
-    }
-    api.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": [scaler]}
+    add_scaler(api, kinds.AUTOSCALER.api_version, "Autoscaler", "a")
     async with running(api, pages):
         await until(lambda: condition(api, "ScalingActive").get("reason") == "ScalerIgnored", "the status")
         assert "managed: false" in condition(api, "ScalingActive")["message"]

@@ -162,18 +162,18 @@ def copies(**state: Object) -> Object:
 
 
 def test_a_revision_whose_model_is_being_copied_says_so() -> None:
-    found = problem(deployment(1, 0), copies(running={}))
+    obstacle = problem(deployment(1, 0), copies(running={}))
     message = "revision r: 0 of 1 replicas ready (container copy-model: copies the model)"
-    assert found == StatusReason("ReplicasNotReady", message)
+    assert obstacle == StatusReason("ReplicasNotReady", message)
     late = problem(deployment(1, 0, Progressing=("False", "no progress")), copies(running={}))
     assert late == StatusReason("RevisionFailed", message)
 
 
 def test_a_failed_replica_comes_before_one_whose_model_is_being_copied() -> None:
     crashed = pod("z", image=RUNTIME, **terminated(1, message="LoadFailed: x"))
-    found = problem(deployment(2, 0), copies(running={}), crashed)
-    assert found is not None
-    assert found.reason == "LoadFailed"
+    obstacle = problem(deployment(2, 0), copies(running={}), crashed)
+    assert obstacle is not None
+    assert obstacle.reason == "LoadFailed"
 
 
 def test_a_failed_copy_has_the_reason_of_its_last_line() -> None:
