@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
-from autoscaler.simulate.plant import QueuePlant
+from autoscaler.simulate.queue_plant import QueuePlant
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
 SPANS = (15, 60)

@@ -5,15 +5,13 @@ each request. In both, requests wait in one first-in-first-out queue for the rea
 least-loaded dispatch with slots.
 """
 
-import heapq
-import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Flow, Replica, Requests
+from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Flow, Replica
 
 
 class PlantCounts(NamedTuple):
@@ -176,103 +174,3 @@ class FluidPlant:
         low, start = (self._work[at - 1], self._arrivals[at - 1]) if at else (0.0, 0.0)
         step = self._work[at] - low
         return start + (self._arrivals[at] - start) * ((work - low) / step if step > 0 else 1.0)
-
-
-class QueuePlant:
-    """A first-in-first-out queue; each request takes one slot for its service time."""
-
-    def __init__(self, requests: Requests, replica: Replica) -> None:
-        self._replica = replica
-        self._service: list[float] = requests.service.tolist()
-        self._times: list[float] = [*requests.times.tolist(), math.inf]
-        self._entered: Floats = np.concatenate([[0.0], np.cumsum(requests.work)])
-        self._ends: list[tuple[float, float]] = []
-        """The end of each request in a slot, and its total time in the service."""
-        self._waits: list[float] = []
-        self._cold: list[float] = []
-        self._arrived = 0
-        self._now, self._ready = 0.0, 0
-        self._finished = self._dropped = 0
-        self._waited = self._capacity = self._done = 0.0
-        self.draining = 0.0
-
-    def advance(self, until: float, ready: int) -> None:
-        """Advance to `until` with `ready` replicas."""
-        slots, ends, times = ready * self._replica.concurrency, self._ends, self._times
-        while self._waiting and len(ends) < slots:
-            self._serve(self._now)
-        coming = times[self._arrived]
-        while True:
-            if ends and ends[0][0] <= coming:
-                if ends[0][0] > until:
-                    break
-                end, took = heapq.heappop(ends)
-                self._finished += 1
-                self._waited += took
-                if self._waiting and len(ends) < slots:
-                    self._serve(end)
-            else:
-                if coming >= until:
-                    break
-                self._arrived += 1
-                self._cold.append(0.0 if ready else 1.0)
-                if len(ends) < slots:
-                    self._serve(coming)
-                coming = times[self._arrived]
-        self._drop(until)
-        self._count(until, ready, slots)
-
-    def overdue(self, arrived: float) -> float | None:
-        """Return the service time of the first waiting request if it arrived before `arrived`, else None."""
-        first = len(self._waits)
-        return self._service[first] if first < self._arrived and self._times[first] < arrived else None
-
-    def counts(self) -> PlantCounts:
-        """Return the totals until now."""
-        return PlantCounts(
-            time=self._now,
-            arrivals=self._arrived,
-            work=float(self._entered[self._arrived]),
-            finished=self._finished,
-            waited=self._waited,
-            dropped=self._dropped,
-            capacity=self._capacity,
-            done=self._done,
-            busy=len(self._ends),
-            waiting=self._waiting,
-            ready=self._ready,
-        )
-
-    def waits(self) -> Waits:
-        """Return the wait of each request so far."""
-        times = np.asarray(self._times[: self._arrived])
-        waits: Floats = np.concatenate([self._waits, self._now - times[len(self._waits) :]], dtype=np.float64)
-        return Waits(times, waits, np.ones(len(times)), np.asarray(self._cold))
-
-    @property
-    def _waiting(self) -> int:
-        return self._arrived - len(self._waits)
-
-    def _serve(self, now: float) -> None:
-        """Give the first waiting request a slot; waits are kept in order of arrival, so their position
-        identifies the request.
-        """
-        first = len(self._waits)
-        arrived, end = self._times[first], now + self._service[first]
-        self._waits.append(now - arrived)
-        heapq.heappush(self._ends, (end, end - arrived))
-
-    def _drop(self, until: float) -> None:
-        while self._waiting and self._times[len(self._waits)] <= until - TIMEOUT:
-            self._waits.append(float(TIMEOUT))
-            self._dropped += 1
-
-    def _count(self, until: float, ready: int, slots: int) -> None:
-        """Add the integrals over the `seconds` since the last call."""
-        passed = until - self._now
-        busy = len(self._ends)
-        self._capacity += slots * passed / self._replica.concurrency * self._replica.rate
-        self._done += min(busy, slots) * passed / self._replica.concurrency * self._replica.rate
-        if busy > slots:
-            self.draining += math.ceil((busy - slots) / self._replica.concurrency) * passed
-        self._now, self._ready = until, ready

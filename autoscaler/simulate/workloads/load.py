@@ -1,6 +1,8 @@
 """The load of a simulated service: single requests, or sums per second of too many requests. Pure."""
 
+from array import array
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +11,35 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
+class PromptService:
+    """The service of requests that all begin at their arrival, as with unlimited slots."""
+
+    ends: "array[float]"
+    """The end of each, in ascending order."""
+    numbers: "array[int]"
+    """The request that each end is of, by its position in order of arrival."""
+    served: "array[float]"
+    """Sum of the service times of the first requests to end, from none to all."""
+    busy: "array[int]"
+    """Occupied slots just after each arrival, in order of arrival."""
+
+    def in_slots(self, arrived: int, ended: int) -> list[tuple[float, float]]:
+        """Return the end and the service time of the requests that have begun and not ended, by their end.
+
+        Args:
+            arrived: requests that have begun.
+            ended: those of them that have ended.
+        """
+        chosen: list[tuple[float, float]] = []
+        position = ended
+        while len(chosen) < arrived - ended:
+            if self.numbers[position] < arrived:
+                chosen.append((self.ends[position], self.served[position + 1] - self.served[position]))
+            position += 1
+        return chosen
+
+
+@dataclass(frozen=True)
 class Requests:
     """Single requests, in order of arrival."""
 
@@ -25,6 +56,20 @@ class Requests:
         arrivals, _ = np.histogram(self.times, bins)
         work, _ = np.histogram(self.times, bins, weights=self.work)
         return Flow(arrivals.astype(np.float64), work.astype(np.float64))
+
+    @cached_property
+    def prompt(self) -> PromptService:
+        """The service without any wait."""
+        ends = self.times + self.service
+        numbers = np.argsort(ends, kind="stable")
+        ends = ends[numbers]
+        ended_before = np.searchsorted(ends, self.times, side="right")
+        return PromptService(
+            ends=array("d", ends.tobytes()),
+            numbers=array("q", numbers.tobytes()),
+            served=array("d", np.concatenate([[0.0], np.cumsum(self.service[numbers])]).tobytes()),
+            busy=array("q", (np.arange(1, len(ends) + 1) - ended_before).tobytes()),
+        )
 
 
 @dataclass(frozen=True, slots=True)

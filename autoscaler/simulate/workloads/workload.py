@@ -8,8 +8,9 @@ import numpy as np
 from autoscaler.observation import Capacity
 from autoscaler.simulate import oracle
 from autoscaler.simulate.oracle import Oracle, Schedules
-from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
+from autoscaler.simulate.plant import FluidPlant, Plant
 from autoscaler.simulate.policy_inputs import LoadHistory, PolicyInputs
+from autoscaler.simulate.queue_plant import QueuePlant
 from autoscaler.simulate.routed_plant import RoutedPlant
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 

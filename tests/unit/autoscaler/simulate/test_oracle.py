@@ -4,7 +4,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from autoscaler.simulate.oracle import of_flow, of_requests, oracle, ordered_ahead
-from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
+from autoscaler.simulate.plant import FluidPlant, Plant
+from autoscaler.simulate.queue_plant import QueuePlant
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
 
 

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.simulate.plant import FluidPlant, Plant, QueuePlant
+from autoscaler.simulate.plant import FluidPlant, Plant
+from autoscaler.simulate.queue_plant import QueuePlant
 from autoscaler.simulate.workloads.load import TIMEOUT, Flow, Replica, Requests
 
 
@@ -144,3 +145,73 @@ def test_a_queue_counts_the_time_of_a_request_when_it_is_answered() -> None:
     assert (plant.counts().finished, plant.counts().waited) == (0, 0)
     plant.advance(9, 1)
     assert (plant.counts().finished, plant.counts().waited) == (2, 4 + 8)
+
+
+@given(
+    gaps=st.lists(st.sampled_from([0.0, 0.1, 0.5, 2.0, 90.0]), min_size=1, max_size=60),
+    service=st.lists(st.sampled_from([0.2, 1.0, 7.0, 400.0]), min_size=1, max_size=60),
+    ready=st.lists(st.tuples(st.sampled_from([1, 5, 60, 350]), st.integers(0, 4)), min_size=1, max_size=12),
+)
+@settings(max_examples=200)
+def test_a_queue_serves_each_request_as_its_definition_says(
+    gaps: list[float], service: list[float], ready: list[tuple[int, int]]
+) -> None:
+    times = np.cumsum(gaps)
+    took = np.resize(np.array(service), len(times))
+    plant = QueuePlant(Requests(times, np.ones(len(times)), took), replica_of(slots=2))
+    expected = DefinedQueue(times.tolist(), took.tolist())
+    for seconds, replicas in ready:
+        expected.advance(expected.now + seconds, 2 * replicas)
+        plant.advance(expected.now, replicas)
+        counts = plant.counts()
+        state = (counts.arrivals, counts.finished, counts.dropped, counts.busy)
+        assert state == (expected.arrived, expected.finished, expected.dropped, len(expected.ends))
+        assert counts.waited == pytest.approx(expected.waited)
+        waits = plant.waits()
+        assert waits.waits.tolist() == pytest.approx(expected.waits_until_now())
+        assert waits.cold.tolist() == expected.cold
+
+
+class DefinedQueue:
+    """A first-in-first-out queue before slots, one event after the other."""
+
+    def __init__(self, times: list[float], service: list[float]) -> None:
+        self.times, self.service = times, service
+        self.now, self.waited = 0.0, 0.0
+        self.arrived = self.finished = self.dropped = 0
+        self.waiting: list[int] = []
+        self.ends: list[tuple[float, int]] = []
+        self.waits: dict[int, float] = {}
+        self.cold: list[float] = []
+
+    def advance(self, until: float, slots: int) -> None:
+        self._fill(self.now, slots)
+        while True:
+            arrival = self.times[self.arrived] if self.arrived < len(self.times) else np.inf
+            end = min(self.ends, default=(np.inf, 0))
+            if end[0] <= min(arrival, until):
+                self.ends.remove(end)
+                self.finished += 1
+                self.waited += end[0] - self.times[end[1]]
+                self._fill(end[0], slots)
+            elif end[0] > arrival and arrival < until:
+                self.cold.append(0.0 if slots else 1.0)
+                self.waiting.append(self.arrived)
+                self.arrived += 1
+                self._fill(arrival, slots)
+            else:
+                break
+        for request in [each for each in self.waiting if self.times[each] <= until - TIMEOUT]:
+            self.waiting.remove(request)
+            self.waits[request] = TIMEOUT
+            self.dropped += 1
+        self.now = until
+
+    def waits_until_now(self) -> list[float]:
+        return [self.waits.get(each, self.now - self.times[each]) for each in range(self.arrived)]
+
+    def _fill(self, now: float, slots: int) -> None:
+        while self.waiting and len(self.ends) < slots:
+            request = self.waiting.pop(0)
+            self.waits[request] = now - self.times[request]
+            self.ends.append((now + self.service[request], request))

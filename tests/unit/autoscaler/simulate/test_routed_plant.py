@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.simulate.plant import Plant, QueuePlant
+from autoscaler.simulate.plant import Plant
+from autoscaler.simulate.queue_plant import QueuePlant
 from autoscaler.simulate.routed_plant import PERMITS, RoutedPlant
 from autoscaler.simulate.workloads.load import TIMEOUT, Floats, Replica, Requests
 
