@@ -1,5 +1,6 @@
-"""Stabilization: a rise is a step at least, a fall is answered once it has lasted; so is a rise if the spec
-sets a window. Pure.
+"""Stabilization: a rise has a least step, and a fall waits until the lower need has lasted. Pure.
+
+Each waits for a window; a rise has one only if the spec sets it.
 """
 
 import math
@@ -18,7 +19,7 @@ MOST_BAND = 4
 """The same in replicas: of many, a small share is already worth taking away."""
 RISE_STEP = 0.1
 """Share of the replicas by which a rise is at least: load that rises by one replica goes on to rise more
-often than not, and each change costs a start sooner and an event for whoever watches."""
+often than not, and each change costs a start and an event."""
 MOST_RISE_STEP = 2
 """The same in replicas."""
 SLOW_WINDOWS = 10.0
@@ -48,7 +49,7 @@ class Stabilization:
         self._clock_jumped = True
 
     def keep(self, now: float, desired: int, lasting: int, startup: float) -> int:
-        """Add the need of now, and return the replicas to keep; a small fall is answered much later."""
+        """Add the current need, and return the replicas to keep; a small fall waits for `SLOW_WINDOWS`."""
         self._add(now, desired, lasting)
         if self._seconds is not None:
             return self._needs.since(now, self._seconds)
@@ -65,7 +66,7 @@ class Stabilization:
         return self._needs.since(now, window)
 
     def risen(self, now: float, desired: int, count: int) -> int:
-        """Add a count that is needed, and return the one that has been needed throughout the rise's window.
+        """Add a needed count, and return the count that was needed throughout the window of a rise.
 
         It comes after `keep` or `keep_without_load`. A target at zero rises at once: requests wait.
         """
@@ -81,7 +82,7 @@ class Stabilization:
             # Earlier needs keep replicas, and there are none to keep: a request starts what it needs itself.
             self._needs = WindowMaximum(MOST_HELD)
         if self._clock_jumped or self._needs.knows_none(now):
-            # The controller has just started, or the clock jumped: the count that is there is a need of now.
+            # The controller has just started, or the clock jumped: the existing count is a current need.
             self._needs.add(now, desired)
             self._negated_counts.add(now, -desired)
             self._clock_jumped = False
@@ -89,7 +90,7 @@ class Stabilization:
 
 
 def with_rise_step(need: Need, desired: int) -> Need:
-    """Return a need that exceeds the current count by a step at least, where it exceeds the count at all."""
+    """Return the need, raised to the least step of a rise if it exceeds the current count."""
     if not need.lasting > desired > 0:
         return need
     risen = desired + min(int(RISE_STEP * desired + 1e-9), MOST_RISE_STEP)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 
-Framework = Annotated[str, typer.Option(metavar="NAME", help="[default: what the files say]")]
+Framework = Annotated[str, typer.Option(metavar="NAME", help="[default: detected from the files]")]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Longest wait until the version is ready.")]
 
 
@@ -53,7 +53,7 @@ async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[
         while not is_finished(created):
             words = _condition(created)
             if clock.monotonic() > deadline:
-                raise errors.UserError(f"{name} is not ready after {timeout:g} s, and goes on: {words}")
+                raise errors.UserError(f"{name} is not ready after {timeout:g} s; it goes on: {words}")
             if words != shown and spinner is not None:
                 spinner.update(words)
             elif words != shown:
