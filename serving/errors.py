@@ -8,8 +8,10 @@
     │   ├── AlreadyExists        409 with reason AlreadyExists
     │   ├── Invalid              422: the object breaks a rule; `causes` name field, rule and value
     │   ├── Gone                 410: this resourceVersion is too old to watch from
-    │   └── Forbidden            401/403
+    │   ├── Forbidden            401/403
+    │   └── Internal             500: the API has failed; retrying can help
     ├── Unavailable              no response from the API or a peer; retrying can help
+    │   ├── Busy                 429 or 503: the API refuses requests for `retry_after` seconds
     │   └── Hung                 the API accepts connections and does not answer
     ├── Permanent                retrying cannot help until something is changed; carries a condition reason
     │   └── SpaceInvalid         an invalid search space; names field, rule and value
@@ -81,8 +83,20 @@ class Forbidden(ApiError):
     """401 or 403."""
 
 
+class Internal(ApiError):
+    """500: the API, or a webhook or a database behind it, has failed."""
+
+
 class Unavailable(SlipwayError):
     """No response; the peer is down, slow or restarting."""
+
+
+class Busy(Unavailable):
+    """The API has not executed the request, and asks for another attempt after `retry_after` seconds."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Hung(Unavailable):
@@ -149,6 +163,7 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
     409: Conflict,
     410: Gone,
     422: Invalid,
+    500: Internal,
 }
 
 

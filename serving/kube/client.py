@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ import orjson
 import yaml
 
 from serving import errors
-from serving.kube import hangs
+from serving.kube import hangs, refusals
 from serving.kube import kubeconfig as kube_config
 from serving.kube.kubernetes_aio import Configuration, config
 from serving.kube.pool import Pool
@@ -58,8 +58,9 @@ class Kube:
     """One connection pool to one API server.
 
     Every method raises a subclass of `errors.ApiError` for an error response, and `errors.Unavailable`
-    without a response: the API may or may not have executed that request. A path that would name another
-    object, as by a name with `..`, is `errors.Invalid` without a request.
+    without a response: the API may or may not have executed that request. A request that a busy API refuses
+    is sent again after the time that the API asks for. A path that would name another object, as by a name
+    with `..`, is `errors.Invalid` without a request.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class Kube:
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Return the body of any path: logs, discovery and the like."""
-        return await self._answer(self._body("GET", path, query=query), f"GET {path}")
+        return await self._answer("GET", path, {"query": query})
 
     async def stream(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
         """Yield the body of any path as it arrives, without a time limit."""
@@ -271,19 +272,22 @@ class Kube:
         accept: str = "application/json",
     ) -> Object:
         """Send a request and return its JSON answer; the command line asks for Tables and dry runs by it."""
-        sent = self._body(method, path, body=body, query=query, content_type=content_type, accept=accept)
-        result: Object = orjson.loads(await self._answer(sent, f"{method} {path}"))
+        options = {"body": body, "query": query, "content_type": content_type, "accept": accept}
+        result: Object = orjson.loads(await self._answer(method, path, options))
         return result
 
-    async def _body(self, method: str, path: str, **options: Any) -> bytes:
-        async with self._request(method, path, **options) as response:
-            await _raise_for_status(response)
-            return await response.read()
+    async def _answer(self, method: str, path: str, options: Mapping[str, Any]) -> bytes:
+        """Return the body of the answer; a request that a busy API refuses is sent again."""
 
-    async def _answer(self, answer: Coroutine[Any, Any, bytes], request: str) -> bytes:
+        async def send() -> bytes:
+            async with self._request(method, path, **options) as response:
+                await _raise_for_status(response)
+                return await response.read()
+
+        answer = refusals.repeated(send)
         if not self._detects_hangs:
             return await answer
-        return await hangs.unless_hung(answer, request, self._configuration.host, self._probe)
+        return await hangs.unless_hung(answer, f"{method} {path}", self._configuration.host, self._probe)
 
     async def _probe(self) -> None:
         """Ask for the version over a connection of its own: those of the pool may all be in use."""
@@ -339,7 +343,10 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
     except orjson.JSONDecodeError:
         status = {"message": text.decode(errors="replace")[:500] or f"HTTP {response.status}"}
     if response.status in (429, 502, 503, 504):
-        raise errors.Unavailable(str(status.get("message", "")))
+        message = str(status.get("message", ""))
+        if (seconds := refusals.retry_after(response.headers)) is not None:
+            raise errors.Busy(message, seconds)
+        raise errors.Unavailable(message)
     raise errors.from_status(response.status, status)
 
 

@@ -122,7 +122,7 @@ class Informer:
         version = ""
         while True:
             began = clock.monotonic()
-            failed = False
+            failed, least_pause = False, 0.0
             try:
                 if not version:
                     version = await self._list()
@@ -142,12 +142,14 @@ class Informer:
             except (errors.Unavailable, errors.ApiError) as error:
                 failed = True
                 ended = str(error)
+                if isinstance(error, errors.Busy):
+                    least_pause = error.retry_after
             except (KeyError, ValueError) as error:
                 log.warning("watch %s: malformed response: %r; listing again", self.kind.plural, error)
                 version = ""
                 failed = True
                 ended = repr(error)
-            if pause := pauses.after(clock.monotonic() - began, failed=failed):
+            if pause := max(pauses.after(clock.monotonic() - began, failed=failed), least_pause):
                 log.info("watch %s: %s; again in %.2f s", self.kind.plural, ended, pause)
                 await asyncio.sleep(pause)
 

@@ -94,7 +94,15 @@ class Reconciler:
             result = await self._reconcile(key)
         except errors.Temporary as error:
             self._retry(key, error, error.retry_after)
-        except (errors.Conflict, errors.NotFound, errors.Forbidden, errors.Unavailable) as error:
+        except errors.Busy as error:
+            self._retry(key, error, error.retry_after)
+        except (
+            errors.Conflict,
+            errors.NotFound,
+            errors.Forbidden,
+            errors.Internal,
+            errors.Unavailable,
+        ) as error:
             self._retry(key, error)  # Forbidden: a missing permission, or a namespace that terminates
         except Exception as error:  # a bug must not stop the other keys
             log.exception("%s %s", self.name, key)

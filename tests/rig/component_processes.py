@@ -89,7 +89,7 @@ class Installation:
         request = {"spec": {"expirationSeconds": 3600}}
         path = SERVICE_ACCOUNT.path(self.namespace, account, "token")
         answer = await self.kube.request("POST", path, body=request)
-        self.proxy.write_kubeconfig(data.kubeconfig, account, answer["status"]["token"])
+        self.proxy.write_kubeconfig_of(data.kubeconfig, account, answer["status"]["token"])
         variables = {"CONTROLLERS__LEASE_NAMESPACE": self.namespace, **(settings or {})}
         log_file, port = self.root / f"{name}.log", free_port()
         arguments = [name, "--data-dir", str(data.root), "--health-port", str(port)]

@@ -1,32 +1,26 @@
 """Requests of accounts to an API server, as RBAC sees them, recorded by a proxy between both.
 
     async with RecordingProxy(kubeconfig, ADDRESS) as proxy:
-        proxy.write_kubeconfig(path, account, token)      # for a component that works as the account
+        proxy.write_kubeconfig_of(path, account, token)      # for a component that works as the account
     proxy.requests
 
 An API server's audit log has the same, but only its administrator turns it on.
 """
 
 import asyncio
-import json
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-import aiohttp
 import orjson
 from aiohttp import web
-from yarl import URL
 
 from serving.kube import kubeconfig as kube_config
 from serving.kube.client import APPLY_PATCH
 from serving.kube.kubernetes_aio import Configuration
-from tests.rig.ports import free_port
+from tests.rig.api_proxy import ApiProxy
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_HOP = {"host", "connection", "transfer-encoding", "content-length", "content-encoding"}
-"""Headers of one connection; the body is handed on without its encoding."""
 
 
 class Request(NamedTuple):
@@ -44,70 +38,25 @@ class Request(NamedTuple):
     is_allowed: bool
 
 
-class RecordingProxy:
+class RecordingProxy(ApiProxy):
     """Forwards requests with the token of an account, and keeps them with the API server's verdict."""
 
     def __init__(self, kubeconfig: Path, host: str) -> None:
         """Forward to the API server of `kubeconfig`; listen on the address `host`."""
-        self._kubeconfig = kubeconfig
-        self.host, self.port = host, free_port(host)
+        super().__init__(kubeconfig, host)
         self.requests: set[Request] = set()
         self._accounts: dict[str, str] = {}
         """By the header Authorization."""
 
-    async def __aenter__(self) -> Self:
-        server = Configuration()
-        await kube_config.load(server, self._kubeconfig)
-        self._server = server.host.rstrip("/")
-        trusted = ssl.create_default_context(cadata=server.ca_cert_data)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=trusted, limit=0),
-            timeout=aiohttp.ClientTimeout(total=None),
-        )
-        application = web.Application(client_max_size=16 * 1024 * 1024)
-        application.router.add_route("*", "/{path:.*}", self._forward)
-        self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=1, handler_cancellation=True
-        )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self.host, self.port).start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-        await self._session.close()
-
-    def write_kubeconfig(self, path: Path, account: str, token: str) -> None:
+    def write_kubeconfig_of(self, path: Path, account: str, token: str) -> None:
         """Write a kubeconfig with which a component works as the account of `token`."""
         self._accounts[f"Bearer {token}"] = account
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": f"http://{self.host}:{self.port}"}}],
-            "users": [{"name": "c", "user": {"token": token}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-        }
-        path.write_text(json.dumps(content))
+        self.write_kubeconfig(path, token)
 
-    async def _forward(self, request: web.Request) -> web.StreamResponse:
+    def answered(self, request: web.Request, body: bytes, status: int) -> None:
+        """Record the rights that the request needs."""
         account = self._accounts[request.headers["Authorization"]]
-        body = await request.read()
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP}
-        url = URL(self._server + request.raw_path, encoded=True)
-        try:
-            async with self._session.request(
-                request.method, url, data=body or None, headers=headers
-            ) as answer:
-                self.requests |= set(_rights(account, request, body, answer.status))
-                kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
-                response = web.StreamResponse(status=answer.status, headers=kept)
-                await response.prepare(request)
-                async for data in answer.content.iter_any():
-                    await response.write(data)
-        except (aiohttp.ClientError, ConnectionError):
-            raise web.HTTPBadGateway from None
-        return response
+        self.requests |= set(_rights(account, request, body, status))
 
 
 def _rights(account: str, request: web.Request, body: bytes, status: int) -> Iterator[Request]:

@@ -13,6 +13,6 @@ def test_a_schema_error_of_an_apply_is_invalid_when_a_cluster_answers_500() -> N
     assert (error.code, str(error)) == (422, message)
 
 
-def test_another_500_remains_an_api_error_of_code_500() -> None:
+def test_another_500_is_a_failure_of_the_api() -> None:
     error = errors.from_status(500, {"message": "the disk is full", "reason": "InternalError"})
-    assert (type(error), error.code) == (errors.ApiError, 500)
+    assert (type(error), error.code) == (errors.Internal, 500)

@@ -98,5 +98,23 @@ def test_pauses_double_to_the_cap_and_begin_anew_after_a_watch_that_lasted(
     assert 0 < pauses.after(lasted, failed=True) <= PAUSE_BASE_SECONDS
 
 
+async def test_watch_waits_as_long_as_a_busy_server_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    paused = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+            paused.set()
+            await asyncio.Event().wait()
+
+    api = EndingWatches(errors.Busy("too many requests", 7.0))
+    informer = Informer(api, kinds.DEPLOYMENT)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    async with running(informer.run()), asyncio.timeout(2):
+        await paused.wait()
+    assert pauses == [7.0]
+
+
 def test_pauses_differ_between_informers() -> None:
     assert len({WatchPauses().after(0, failed=True) for _ in range(20)}) > 1

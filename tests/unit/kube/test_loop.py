@@ -145,3 +145,22 @@ async def test_no_traceback_is_logged_when_the_api_forbids_a_write(caplog: pytes
             while "being terminated" not in caplog.text:
                 await asyncio.sleep(0.001)
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [errors.Internal(500, "InternalError", "etcd"), errors.Busy("", 0.0)])
+async def test_key_is_reconciled_again_without_a_traceback_when_the_api_fails(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [error]
+    reconciled = asyncio.Event()
+
+    async def reconcile(key: Key) -> None:
+        if failures:
+            raise failures.pop()
+        reconciled.set()
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    reconciler.add(KEY)
+    async with running(reconciler), asyncio.timeout(2):
+        await reconciled.wait()
+    assert not [record for record in caplog.records if record.exc_info]
