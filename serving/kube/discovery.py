@@ -1,30 +1,83 @@
-"""Whether an API serves a kind that only clusters have. A component asks at its start, and not again."""
+"""Which kinds of other projects an API serves."""
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 
 import orjson
 
 from serving import errors
 from serving.kube.client import CONFIG_SECONDS, Kube
 from serving.objects import Object
-from serving.resources.kinds import Kind
+from serving.resources.kinds import Kind, OptionalKind
 
 log = logging.getLogger(__name__)
 
 
 async def serves(kube: Kube, kind: Kind) -> bool:
-    """Return whether the API serves the kind, as soon as the API answers."""
+    """Return whether the API serves the kind, as soon as the API answers: for components that ask at their
+    start, and not again.
+    """
     is_logged = False
     while True:
         try:
-            listed: Object = orjson.loads(await kube.raw(kind.prefix))
-        except errors.NotFound:
-            return False
+            return any(resource["name"] == kind.plural for resource in await resources(kube, kind.prefix))
         except (errors.ApiError, errors.Unavailable) as error:
             if not is_logged:
                 log.info("waiting for the API to list its kinds: %s", error)
                 is_logged = True
             await asyncio.sleep(CONFIG_SECONDS)
-        else:
-            return any(resource["name"] == kind.plural for resource in listed["resources"])
+
+
+async def served(kube: Kube, optional: Iterable[OptionalKind]) -> Mapping[OptionalKind, Kind]:
+    """Return those of the kinds that the API serves, each in the preferred one of its served versions.
+
+    One request names all groups; only for those of the kinds are there more.
+    """
+    wanted = list(optional)
+    versions = await _versions(kube)
+    pairs = {
+        (kind.group, version)
+        for kind in wanted
+        for version in kind.versions
+        if version in versions.get(kind.group, ())
+    }
+    plurals = {
+        (group, version): {resource["name"] for resource in await resources(kube, f"/apis/{group}/{version}")}
+        for group, version in sorted(pairs)
+    }
+    found = {}
+    for kind in wanted:
+        for version in kind.versions:
+            if kind.plural in plurals.get((kind.group, version), ()):
+                found[kind] = kind.at(version)
+                break
+    return found
+
+
+async def kind_of(kube: Kube, api_version: str, name: str) -> Kind | None:
+    """Return the kind that the API serves under this name, with its plural; None if there is none."""
+    group, _, version = api_version.rpartition("/")
+    prefix = f"/apis/{api_version}" if group else f"/api/{api_version}"
+    for resource in await resources(kube, prefix):
+        if resource["kind"] == name and "/" not in resource["name"]:
+            return Kind(group, version, name, resource["name"], namespaced=resource["namespaced"])
+    return None
+
+
+async def resources(kube: Kube, prefix: str) -> list[Object]:
+    """Return the resources of a group and version, such as `/apis/batch/v1`; none of an unknown group."""
+    try:
+        listed: list[Object] = orjson.loads(await kube.raw(prefix))["resources"]
+    except errors.NotFound:
+        return []
+    return listed
+
+
+async def _versions(kube: Kube) -> Mapping[str, set[str]]:
+    """Return the served versions of each group."""
+    try:
+        groups = orjson.loads(await kube.raw("/apis"))["groups"]
+    except errors.NotFound:
+        return {}
+    return {group["name"]: {served["version"] for served in group["versions"]} for group in groups}
