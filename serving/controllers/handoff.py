@@ -59,9 +59,17 @@ class HandoffController:
         return None
 
     async def _write(self, key: JobKey, job: Object, metadata: Object) -> None:
-        """Compare and swap: others may have changed the finalizers."""
+        """Compare and swap: others may have changed the finalizers.
+
+        Raises:
+            errors.Temporary: the rules of the kind, or a webhook, refuse the job as it is.
+        """
         patch = {"metadata": {**metadata, "resourceVersion": job["metadata"]["resourceVersion"]}}
-        await self._kube.patch(self._jobs.kind(key), key.namespace, key.name, patch)
+        try:
+            await self._kube.patch(self._jobs.kind(key), key.namespace, key.name, patch)
+        except errors.Invalid as error:
+            await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
+            raise errors.Temporary("HandOffRefused", str(error)) from error
 
     async def _create(self, key: JobKey, job: Object, version: Object) -> None:
         try:

@@ -29,30 +29,32 @@ async def serves(kube: Kube, kind: Kind) -> bool:
             await asyncio.sleep(CONFIG_SECONDS)
 
 
-async def served(kube: Kube, optional: Iterable[OptionalKind]) -> Mapping[OptionalKind, Kind]:
-    """Return those of the kinds that the API serves, each in the preferred one of its served versions.
+async def served(kube: Kube, optional: Iterable[OptionalKind]) -> Mapping[OptionalKind, Kind | None]:
+    """Return the kinds that the API serves, each in the preferred one of its served versions, or None.
 
-    One request names all groups; only for those of the kinds are there more.
+    A kind is left out if the API does not answer for its group, as while a server behind it is down. One
+    request names all groups; only for those of the kinds are there more.
     """
-    wanted = list(optional)
-    versions = await _versions(kube)
-    pairs = {
-        (kind.group, version)
-        for kind in wanted
-        for version in kind.versions
-        if version in versions.get(kind.group, ())
-    }
-    plurals = {
-        (group, version): {resource["name"] for resource in await resources(kube, f"/apis/{group}/{version}")}
-        for group, version in sorted(pairs)
-    }
-    found = {}
+    wanted, versions = list(optional), await _versions(kube)
+    present = {k: [v for v in k.versions if v in versions.get(k.group, ())] for k in wanted}
+    asked = sorted({(kind.group, version) for kind in wanted for version in present[kind]})
+    plurals = {group_version: await _plurals(kube, *group_version) for group_version in asked}
+    found: dict[OptionalKind, Kind | None] = {}
     for kind in wanted:
-        for version in kind.versions:
-            if kind.plural in plurals.get((kind.group, version), ()):
-                found[kind] = kind.at(version)
-                break
+        answers = [(version, plurals[kind.group, version]) for version in present[kind]]
+        if not any(names is None for _, names in answers):
+            having = (version for version, names in answers if names and kind.plural in names)
+            found[kind] = next((kind.at(version) for version in having), None)
     return found
+
+
+async def _plurals(kube: Kube, group: str, version: str) -> set[str] | None:
+    """Return the plurals of a group and version; None if the API does not answer for them."""
+    try:
+        return {resource["name"] for resource in await resources(kube, f"/apis/{group}/{version}")}
+    except (errors.ApiError, errors.Unavailable) as error:
+        log.info("the API does not list the kinds of %s/%s: %s", group, version, error)
+        return None
 
 
 async def kind_of(kube: Kube, api_version: str, name: str) -> Kind | None:
@@ -68,10 +70,10 @@ async def kind_of(kube: Kube, api_version: str, name: str) -> Kind | None:
 async def resources(kube: Kube, prefix: str) -> list[Object]:
     """Return the resources of a group and version, such as `/apis/batch/v1`; none of an unknown group."""
     try:
-        listed: list[Object] = orjson.loads(await kube.raw(prefix))["resources"]
+        listed: list[Object] | None = orjson.loads(await kube.raw(prefix))["resources"]
     except errors.NotFound:
         return []
-    return listed
+    return listed or []
 
 
 async def _versions(kube: Kube) -> Mapping[str, set[str]]:
@@ -80,4 +82,4 @@ async def _versions(kube: Kube) -> Mapping[str, set[str]]:
         groups = orjson.loads(await kube.raw("/apis"))["groups"]
     except errors.NotFound:
         return {}
-    return {group["name"]: {served["version"] for served in group["versions"]} for group in groups}
+    return {group["name"]: {served["version"] for served in group["versions"]} for group in groups or []}

@@ -116,6 +116,6 @@ async def run(kube: Kube, informers: Iterable[OptionalInformer]) -> None:
                 is_logged, pause = True, RETRY_SECONDS
             else:
                 is_logged, pause = False, ASK_SECONDS
-                for optional, informer in own.items():
-                    informer.follow(served.get(optional), group)
+                for optional, kind in served.items():
+                    own[optional].follow(kind, group)
             await asyncio.sleep(pause)

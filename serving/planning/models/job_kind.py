@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from serving.objects import Object
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
 from serving.resources.job_kind import JobPods, Sign
 from serving.resources.kinds import OptionalKind
 
@@ -34,7 +34,7 @@ class JobKind:
 
     def pod_selector(self, job: Mapping[str, Any]) -> str:
         """Return the labels of its Pods in the notation of `kubectl get -l`; empty before it has any."""
-        value = _field(job, self.pods.value)
+        value = _text(job, self.pods.value)
         labels = {**self.pods.labels, self.pods.label: value}
         return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) if value else ""
 
@@ -63,7 +63,10 @@ class JobKind:
         meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
         annotations = meta.get("annotations") or {}
         meta["annotations"] = {k: v for k, v in annotations.items() if k.startswith(names.ANNOTATION_PREFIX)}
-        status = {k: v for k, v in (job.get("status") or {}).items() if k in self._read_fields()}
+        status = job.get("status")
+        status = (
+            {k: v for k, v in status.items() if k in self._read_fields()} if isinstance(status, dict) else {}
+        )
         return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": meta, "status": status}
 
     def _read_fields(self) -> set[str]:
@@ -127,17 +130,29 @@ def of_reference(reference: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _has(job: Mapping[str, Any], sign: Sign) -> bool:
-    if sign.condition:
-        return conditions.is_true(job, sign.condition)
-    return all(_field(job, path) in values for path, values in sign.fields.items())
+    """Whether the job has the sign. Others write its status, which may have any shape."""
+    if sign.fields:
+        return all(_text(job, path) in values for path, values in sign.fields.items())
+    listed = _value(job, "status.conditions")
+    true = (
+        (c for c in listed if isinstance(c, dict) and c.get("status") == "True")
+        if isinstance(listed, list)
+        else ()
+    )
+    return any(condition.get("type") == sign.condition for condition in true)
 
 
-def _field(job: Mapping[str, Any], path: str) -> str:
+def _text(job: Mapping[str, Any], path: str) -> str:
     """Return a field that is text; empty where it is none."""
+    value = _value(job, path)
+    return value if isinstance(value, str) else ""
+
+
+def _value(job: Mapping[str, Any], path: str) -> Any:
     value: Any = job
     for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) else ""
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _names_output(pod: Object) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serving import job_kinds
+from serving import errors, job_kinds
 from serving.controllers.handoff import HandoffController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
@@ -194,6 +194,17 @@ async def test_part_is_released_when_the_kind_of_its_owner_appears_later(cluster
             "metadata": {**owner["metadata"], "resourceVersion": "1"},
         }
         await until(lambda: not cluster.is_held(kinds.JOB, "part"))
+
+
+async def test_job_tells_its_user_when_the_rules_of_its_kind_refuse_the_finalizer(cluster: Cluster) -> None:
+    cluster.api.serve(RAY)
+    cluster.api.add(RAY, jobs.job(RAY_JOB, "train"))
+    cluster.api.fail_next(errors.Invalid(422, "Invalid", "spec.entrypoint: must not be empty"))
+    async with cluster.controlled():
+        await until(lambda: cluster.is_held(RAY, "train"))
+        (event,) = cluster.api.find(kinds.EVENT_V1)
+    assert (event["reason"], event["message"]) == ("HandOffRefused", "spec.entrypoint: must not be empty")
+    assert event["involvedObject"]["kind"] == "RayJob"
 
 
 async def test_job_of_a_cron_job_is_held_as_it_has_the_annotations_of_its_template(cluster: Cluster) -> None:

@@ -46,9 +46,9 @@ VOLCANO = OptionalKind("batch.volcano.sh", ("v1alpha1",), "Job", "jobs")
 
 async def test_optional_kinds_are_served_in_the_preferred_version_that_has_them() -> None:
     api = FakeKube()
-    assert await discovery.served(api, [RAY, VOLCANO]) == {}
+    assert await discovery.served(api, [RAY, VOLCANO]) == {RAY: None, VOLCANO: None}
     api.serve(RAY.at("v1beta1"), CLUSTER.at("v1"))
-    assert await discovery.served(api, [RAY, VOLCANO]) == {RAY: RAY.at("v1beta1")}
+    assert await discovery.served(api, [RAY, VOLCANO]) == {RAY: RAY.at("v1beta1"), VOLCANO: None}
     api.serve(RAY.at("v1beta1"), RAY.at("v1"), VOLCANO.at("v1alpha1"))
     assert await discovery.served(api, [RAY, VOLCANO]) == {RAY: RAY.at("v1"), VOLCANO: VOLCANO.at("v1alpha1")}
 
@@ -65,6 +65,16 @@ async def test_only_one_request_is_sent_where_no_optional_kind_is_served() -> No
     api.serve(kinds.POD_DISRUPTION_BUDGET)
     await discovery.served(api, [RAY, CLUSTER, VOLCANO])
     assert asked == ["/apis"]
+
+
+async def test_kind_is_left_out_when_the_api_does_not_answer_for_its_group() -> None:
+    def down() -> Object:
+        raise errors.ApiError(503, "ServiceUnavailable", "the server behind it is down")
+
+    api = FakeKube()
+    api.serve(RAY.at("v1"), RAY.at("v1beta1"), VOLCANO.at("v1alpha1"))
+    api.documents["/apis/ray.io/v1"] = down
+    assert await discovery.served(api, [RAY, VOLCANO]) == {VOLCANO: VOLCANO.at("v1alpha1")}
 
 
 async def test_kind_is_named_with_its_plural_when_the_api_has_it() -> None:
