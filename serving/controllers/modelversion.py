@@ -297,7 +297,7 @@ class ModelVersionController:
             kinds.MODEL_VERSION, lambda before, after: self._decisions.add(Key.of(after or before or {}))
         )
         self._jobs.on_change(self._job_changed)
-        self._jobs.on_listed(self._jobs_listed)
+        self._jobs.on_turn(self._kind_turned)
         self._models.on_change(self._model_changed)
         self._namespaces.on_change(self._namespace_changed)
 
@@ -305,8 +305,8 @@ class ModelVersionController:
         for version in self._versions.by_index(_JOB, str(key)):
             self._decisions.add(Key.of(version))
 
-    def _jobs_listed(self, group: str, kind: str) -> None:
-        """A job that is not among them is gone."""
+    def _kind_turned(self, group: str, kind: str) -> None:
+        """A missing job is gone, or is not known to be."""
         for version in self._versions:
             key = JobKey.of_source(version)
             if key and (key.group, key.kind) == (group, kind):

@@ -54,11 +54,11 @@ class TrainingJobs:
 
             informer.on_change(changed)
 
-    def on_listed(self, handler: Callable[[str, str], None]) -> None:
-        """Call `handler(group, kind)` when all jobs of an optional kind have been listed."""
+    def on_turn(self, handler: Callable[[str, str], None]) -> None:
+        """Call `handler(group, kind)` when the jobs of an optional kind have been listed, or are out of reach."""
         for (group, kind), informer in self._informers.items():
             if isinstance(informer, OptionalInformer):
-                informer.on_listed(lambda group=group, kind=kind: handler(group, kind))  # type: ignore[misc]
+                informer.on_turn(lambda group=group, kind=kind: handler(group, kind))  # type: ignore[misc]
 
     def index(self, name: str, values: Callable[[Object], Iterable[str]]) -> None:
         """Index the jobs of all kinds by some of their values."""

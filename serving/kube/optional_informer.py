@@ -40,12 +40,15 @@ class OptionalInformer(Informer):
         self.obstacle = ""
         """Why there is no copy; empty until the API has answered, and while there is one."""
         self._keep = keep
-        self._listed_handlers: list[Callable[[], None]] = []
+        self._turn_handlers: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
 
-    def on_listed(self, handler: Callable[[], None]) -> None:
-        """Call `handler()` whenever all objects have been listed; must be set before `run`."""
-        self._listed_handlers.append(handler)
+    def on_turn(self, handler: Callable[[], None]) -> None:
+        """Call `handler()` when all objects have been listed, and at another obstacle.
+
+        An object that is missing then has another reason to be. Must be set before `run`.
+        """
+        self._turn_handlers.append(handler)
 
     def follow(self, kind: Kind | None, group: asyncio.TaskGroup) -> None:
         """Watch the kind in the version that the API serves now; None stands for no version."""
@@ -74,10 +77,17 @@ class OptionalInformer(Informer):
     def _forget(self, obstacle: str) -> None:
         if obstacle not in ("", self.obstacle) and self._watching is not None:
             log.warning("watch %s: %s", self.optional, obstacle)
+        is_news = obstacle != self.obstacle
         self.obstacle = obstacle
         self.synced.clear()
         for key in list(self.items):
             self._store(key, None)
+        if is_news:
+            self._turn()
+
+    def _turn(self) -> None:
+        for handler in self._turn_handlers:
+            handler()
 
     async def _list(self) -> str:
         try:
@@ -87,8 +97,7 @@ class OptionalInformer(Informer):
         if self.obstacle:
             log.info("watch %s: listed", self.optional)
         self.obstacle = ""
-        for handler in self._listed_handlers:
-            handler()
+        self._turn()
         return version
 
     async def _watch(self, version: str) -> AsyncIterator[WatchEvent]:

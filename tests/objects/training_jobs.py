@@ -1,5 +1,6 @@
 """Training jobs of other projects' kinds, and the Pods that their operators would make."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from serving import job_kinds
@@ -7,6 +8,7 @@ from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.planning.models.job_kind import JobKind
 from serving.resources import kinds, names
+from serving.resources.job_kind import Sign
 from tests.fakes.kube import FakeKube
 
 NS = "default"
@@ -21,11 +23,60 @@ def served(row: JobKind) -> kinds.Kind:
     return row.of.at(row.of.versions[0])
 
 
-def job(row: JobKind, name: str, *, annotated: bool = True, owner: Object | None = None) -> Object:
-    """Return a job, which an other one controls."""
+def definition(row: JobKind) -> Object:
+    """Return a definition of the kind that takes every object, with its status as a subresource."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    versions = [
+        {
+            "name": version,
+            "served": True,
+            "storage": version == row.of.versions[0],
+            "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": schema},
+        }
+        for version in row.of.versions
+    ]
+    names_of_kind = {"kind": row.of.kind, "plural": row.of.plural, "singular": row.of.kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": str(row.of),
+            # The API refuses groups of Kubernetes' own projects without it.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, experimental-only"},
+        },
+        "spec": {
+            "group": row.of.group,
+            "scope": "Namespaced",
+            "names": names_of_kind,
+            "versions": versions,
+        },
+    }
+
+
+def status_of(signs: Iterable[Sign]) -> Object:
+    """Return a status with the first of these signs."""
+    sign = next(iter(signs))
+    if sign.condition:
+        return {"conditions": [{"type": sign.condition, "status": "True"}]}
+    status: Object = {}
+    for path, values in sign.fields.items():
+        *parents, last = path.split(".")[1:]
+        place = status
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = values[0]
+    return status
+
+
+def job(
+    row: JobKind, name: str, *, namespace: str = NS, annotated: bool = True, owner: Object | None = None
+) -> Object:
+    """Return a job, which `owner` controls."""
     kind = served(row)
     annotations = {names.MODEL_ANNOTATION: "digits"} if annotated else {}
-    meta: Object = {"name": name, "namespace": NS, "annotations": annotations}
+    meta: Object = {"name": name, "namespace": namespace, "annotations": annotations}
     if owner is not None:
         reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
         named = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}

@@ -30,6 +30,7 @@ RAY = served(RAY_JOB)
 @pytest.fixture(autouse=True)
 def _ask_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optional_informer, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(optional_informer, "RETRY_SECONDS", 0.01)
 
 
 class Cluster:
@@ -122,6 +123,27 @@ async def test_version_waits_when_the_kind_of_its_job_disappears_and_is_built_wh
         await cluster.until_reason("v1", "JobRunning")
         jobs.finish_ray_job(api, cluster.data, "train")
         await cluster.until_reason("v1", "Built")
+
+
+async def test_version_waits_when_the_api_answers_late_that_it_has_no_such_kind(cluster: Cluster) -> None:
+    answered = asyncio.Event()
+
+    def groups() -> Object:
+        if not answered.is_set():
+            raise errors.Unavailable("not yet")
+        return {"groups": []}
+
+    cluster.api.documents["/apis"] = groups
+    source = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train", "uid": "u1"}
+    spec = {"modelName": "digits", "source": {"job": source}}
+    cluster.api.add(kinds.MODEL_VERSION, {"metadata": {"name": "v1", "namespace": NS}, "spec": spec})
+    async with cluster.controlled():
+        await until(lambda: bool(cluster.meta(kinds.MODEL_VERSION, "v1").get("ownerReferences")))
+        answered.set()
+        await cluster.until_reason("v1", "JobKindUnavailable")
+    stored = [change.after or {} for change in cluster.api.log if change.kind is kinds.MODEL_VERSION]
+    reasons = {c["reason"] for obj in stored for c in obj.get("status", {}).get("conditions", [])}
+    assert reasons == {"JobKindUnavailable"}
 
 
 async def test_version_fails_when_its_job_is_gone_after_its_kind_was_away(cluster: Cluster) -> None:

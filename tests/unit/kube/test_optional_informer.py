@@ -31,12 +31,12 @@ class Story:
         self.watches = Watches(self.api, only_namespace)
         self.ray, self.spark = (self.watches.optional(kind, lambda obj: obj) for kind in (RAY, SPARK))
         self.seen: list[tuple[str, str]] = []
-        self.listed = 0
+        self.turns = 0
         self.ray.on_change(lambda before, after: self.seen.append((_name(before), _name(after))))
-        self.ray.on_listed(self._count)
+        self.ray.on_turn(self._count)
 
     def _count(self) -> None:
-        self.listed += 1
+        self.turns += 1
 
     def create(self, kind: Kind, name: str, namespace: str = "default") -> None:
         self.api.add(kind, {"metadata": {"name": name, "namespace": namespace}})
@@ -64,7 +64,7 @@ async def test_kind_is_watched_when_it_appears_after_the_start() -> None:
         story.create(RAY.at("v1"), "b")
         await until(lambda: names(story.ray) == ["a", "b"])
         assert story.ray.obstacle == ""
-        assert story.listed == 1
+        assert story.turns == 2
     assert story.seen == [("", "a"), ("", "b")]
 
 
