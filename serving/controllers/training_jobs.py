@@ -55,7 +55,7 @@ class TrainingJobs:
             informer.on_change(changed)
 
     def on_turn(self, handler: Callable[[str, str], None]) -> None:
-        """Call `handler(group, kind)` when the jobs of an optional kind have been listed, or are out of reach."""
+        """Call `handler(group, kind)` when the jobs of an optional kind are listed or out of reach."""
         for (group, kind), informer in self._informers.items():
             if isinstance(informer, OptionalInformer):
                 informer.on_turn(lambda group=group, kind=kind: handler(group, kind))  # type: ignore[misc]

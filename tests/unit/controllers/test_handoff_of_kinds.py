@@ -42,8 +42,10 @@ class Cluster:
 
     @asynccontextmanager
     async def controlled(self) -> AsyncIterator[None]:
+        """Run the controllers, and at the end wait for their threads, which have files open."""
         async with running(self._control()):
             yield
+        await asyncio.get_running_loop().shutdown_default_executor()
 
     async def _control(self) -> None:
         watches = Watches(self.api.client("watches"))
