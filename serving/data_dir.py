@@ -122,6 +122,11 @@ class DataDir:
         return self.root / "engines"
 
     @property
+    def job_kinds(self) -> Path:
+        """Users' manifests of kinds of training jobs."""
+        return self.root / "job-kinds"
+
+    @property
     def downloads(self) -> Path:
         """Downloads from storages until they are in the model store, a directory per ModelVersion uid."""
         return self.root / "downloads"

@@ -1,62 +1,77 @@
-"""The hand-off controller: Jobs with the annotation `slipway.dev/model` become ModelVersions."""
+"""The hand-off controller: jobs with the annotation `slipway.dev/model` become ModelVersions."""
 
 from serving import errors
+from serving.controllers.training_jobs import JobKey, TrainingJobs
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.objects import Object, is_deleting
 from serving.planning.models import handoff as planner
+from serving.planning.models.job_kind import TrainingJob
 from serving.resources import kinds, names
 from serving.settings import ControllerSettings
 
 _VERSION = "version"
+_OWNER = "owner"
 
 
 class HandoffController:
     """One per process."""
 
-    def __init__(self, kube: Kube, settings: ControllerSettings, watches: Watches) -> None:
-        versions, jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
+    def __init__(
+        self, kube: Kube, settings: ControllerSettings, watches: Watches, jobs: TrainingJobs
+    ) -> None:
+        versions = watches.of(kinds.MODEL_VERSION)
         self._kube = kube
         self._recorder = EventRecorder(kube, kube.field_manager)
         self._versions, self._jobs = versions, jobs
         self._loop = Reconciler("hand-off", self.reconcile, settings)
         jobs.index(_VERSION, _version_of)
-        jobs.on_change(lambda before, after: self._loop.add(Key.of(after or before or {})))
+        jobs.index(_OWNER, _owner_of)
+        jobs.on_change(self._job_changed)
         versions.on_change(self._version_changed)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        await self._loop.run(self._versions, self._jobs)
+        await self._loop.run(self._versions, *self._jobs.always)
 
-    async def reconcile(self, key: Key) -> Result | None:
-        """Do the next write for one Job; the watch then wakes this again."""
-        job = self._jobs.get(*key)
-        if job is None:
+    async def reconcile(self, key: JobKey) -> Result | None:
+        """Do the next write for one job; the watch then wakes this again."""
+        found = self._jobs.find(key)
+        if not isinstance(found, TrainingJob):
             return None
-        step = planner.next_step(job, self._versions.get(key.namespace, planner.version_name(job)))
+        job = found.object
+        version = self._versions.get(key.namespace, planner.version_name(job))
         finalizers = job["metadata"].get("finalizers") or []
-        match step:
+        is_part = planner.is_part_of_another(job, self._jobs.owner)
+        match planner.next_step(found, version, is_part=is_part):
             case planner.HoldJob():
-                await self._write(job, {"finalizers": [*finalizers, names.HANDOFF_FINALIZER]})
-            case planner.CreateVersion(version):
-                await self._create(job, version)
+                await self._write(key, job, {"finalizers": [*finalizers, names.HANDOFF_FINALIZER]})
+            case planner.CreateVersion(new):
+                await self._create(key, job, new)
             case planner.ReleaseJob(handed_off, warning):
                 if warning:
                     await self._recorder.emit(job, "HandOffRefused", warning, "Warning")
                 meta: Object = {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
                 if handed_off:
                     meta["annotations"] = {planner.HANDED_OFF_ANNOTATION: handed_off}
-                await self._write(job, meta)
+                await self._write(key, job, meta)
             case None:
                 pass
         return None
 
-    async def _write(self, job: Object, metadata: Object) -> None:
-        """Compare and swap: others may have changed the finalizers."""
-        meta = job["metadata"]
-        patch = {"metadata": {**metadata, "resourceVersion": meta["resourceVersion"]}}
-        await self._kube.patch(kinds.JOB, meta["namespace"], meta["name"], patch)
+    async def _write(self, key: JobKey, job: Object, metadata: Object) -> None:
+        """Compare and swap: others may have changed the finalizers.
 
-    async def _create(self, job: Object, version: Object) -> None:
+        Raises:
+            errors.Temporary: the rules of the kind, or a webhook, refuse the job as it is.
+        """
+        patch = {"metadata": {**metadata, "resourceVersion": job["metadata"]["resourceVersion"]}}
+        try:
+            await self._kube.patch(self._jobs.kind(key), key.namespace, key.name, patch)
+        except errors.Invalid as error:
+            await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
+            raise errors.Temporary("HandOffRefused", str(error)) from error
+
+    async def _create(self, key: JobKey, job: Object, version: Object) -> None:
         try:
             await self._kube.create(kinds.MODEL_VERSION, version)
         except errors.AlreadyExists:
@@ -66,17 +81,40 @@ class HandoffController:
             if is_deleting(job):
                 finalizers = job["metadata"].get("finalizers") or []
                 await self._write(
-                    job, {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
+                    key, job, {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
                 )
             return
         await self._recorder.emit(job, "HandedOff", f"created ModelVersion {version['metadata']['name']}")
 
+    def _job_changed(self, key: JobKey, before: Object | None, after: Object | None) -> None:
+        self._loop.add(key)
+        if before is None or after is None or planner.model_of(before) != planner.model_of(after):
+            self._wake_parts(after or before or {})
+
+    def _wake_parts(self, job: Object) -> None:
+        """Reconcile the jobs below this one, as it begins or ceases to act for them."""
+        generation = [job]
+        for _ in range(planner.MOST_OWNERS):
+            parts = [
+                part for owner in generation for part in self._jobs.by_index(_OWNER, owner["metadata"]["uid"])
+            ]
+            for part in parts:
+                self._loop.add(part)
+            found = [self._jobs.find(part) for part in parts]
+            generation = [part.object for part in found if isinstance(part, TrainingJob)]
+
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
-        for job in self._jobs.by_index(_VERSION, str(Key.of(after or before or {}))):
-            self._loop.add(Key.of(job))
+        for key in self._jobs.by_index(_VERSION, str(Key.of(after or before or {}))):
+            self._loop.add(key)
 
 
 def _version_of(job: Object) -> list[str]:
     if not planner.model_of(job):
         return []
     return [str(Key(job["metadata"]["namespace"], planner.version_name(job)))]
+
+
+def _owner_of(job: Object) -> list[str]:
+    """Return the uid of a job's controller."""
+    owners = job["metadata"].get("ownerReferences") or []
+    return [owner["uid"] for owner in owners if owner.get("controller")]

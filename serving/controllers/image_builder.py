@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from serving import errors
-from serving.controllers import storage_download
+from serving.controllers import job_pods, storage_download
 from serving.controllers.image_transfer import ImageTransfer, ReportProgress
 from serving.controllers.job_output import JobOutput, locate
 from serving.data_dir import DataDir
@@ -26,14 +26,14 @@ from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.objects import Object
 from serving.planning.models import version as planner
-from serving.resources import kinds, names
+from serving.planning.models.job_kind import TrainingJob
+from serving.resources import names
 from serving.resources.model import ModelSpec
 from serving.settings import Settings
 from serving.system.isolation.user_ids import SYSTEM_USER
 
 T = TypeVar("T")
 
-_JOB_LABEL = "batch.kubernetes.io/job-name"
 FILE = "file://"
 """Begins URIs of this machine's files."""
 
@@ -67,7 +67,7 @@ class ImageBuilder:
     async def build(
         self,
         version: Object,
-        job: Object | None,
+        job: TrainingJob | None,
         model: Object,
         trusted: Mapping[str, PublicKey],
         report: ReportProgress,
@@ -103,7 +103,7 @@ class ImageBuilder:
             framework=built.framework,
             metrics=built.metrics,
             files=[(file.path, file.digest, file.size) for file in built.files],
-            origin=planner.lineage(version, job),
+            origin=planner.lineage(version, job and job.object),
             source_revision=built.source_revision,
             examined=await self._examined(
                 version, policy, image, [file.path for file in built.files], trusted
@@ -196,7 +196,7 @@ class ImageBuilder:
         )
 
     async def _build(
-        self, version: Object, job: Object | None, policy: ModelSpec, report: ReportProgress
+        self, version: Object, job: TrainingJob | None, policy: ModelSpec, report: ReportProgress
     ) -> Built:
         source = await self._source(version, job, report)
         report("the image is being built")
@@ -213,7 +213,7 @@ class ImageBuilder:
         except errors.Permanent as error:
             raise errors.Temporary(error.reason, str(error)) from error
 
-    async def _source(self, version: Object, job: Object | None, report: ReportProgress) -> _Source:
+    async def _source(self, version: Object, job: TrainingJob | None, report: ReportProgress) -> _Source:
         if job is not None:
             output = await self._job_output(job)
             own = output.volume.is_relative_to(self._data.pods / output.pod_uid)
@@ -238,23 +238,15 @@ class ImageBuilder:
             return SYSTEM_USER  # an unknown user may read what everybody may
         return user
 
-    async def _job_output(self, job: Object) -> JobOutput:
-        meta = job["metadata"]
-        labels = f"{_JOB_LABEL}={meta['name']}"
-        listing = await self._kube.list(kinds.POD, meta["namespace"], labels=labels)
-        owned = [
-            pod
-            for pod in listing.items
-            if any(o["uid"] == meta["uid"] for o in pod["metadata"].get("ownerReferences") or [])
-        ]
-        return locate(job, owned, self._data)
+    async def _job_output(self, job: TrainingJob) -> JobOutput:
+        return locate(job.object, await job_pods.with_output(self._kube, job), self._data)
 
-    def _capture(self, version: Object, job: Object | None, source: _Source, policy: ModelSpec) -> Built:
+    def _capture(self, version: Object, job: TrainingJob | None, source: _Source, policy: ModelSpec) -> Built:
         return capture(
             source.path,
             self.store,
             repository=planner.repository(version),
-            lineage=planner.lineage(version, job),
+            lineage=planner.lineage(version, job and job.object),
             framework=version["spec"].get("framework", ""),
             within=source.within,
             reader=source.reader,

@@ -1,6 +1,6 @@
-"""The directory of a Job's output on this machine, from its succeeded Pod. Pure: it reads no file."""
+"""The directory of a job's output on this machine, from the Pod that has it. Pure: it reads no file."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -18,25 +18,27 @@ class JobOutput(NamedTuple):
     pod_uid: str
 
 
-def locate(job: Mapping[str, Any], pods: Iterable[Object], data: DataDir) -> JobOutput:
-    """Return the directory that is `$SLIPWAY_OUTPUT_DIR` in the Job's newest succeeded Pod.
+def locate(job: Mapping[str, Any], pods: Sequence[Object], data: DataDir) -> JobOutput:
+    """Return the directory that is `$SLIPWAY_OUTPUT_DIR` in the first of these Pods.
+
+    Args:
+        job: which has succeeded.
+        pods: those that may have its output, the best first.
+        data: directory of this machine's Pods.
 
     Raises:
-        errors.Permanent: `OutputGone` (no succeeded Pod is left), `NoOutputDir` (the variable is not set),
+        errors.Permanent: `OutputGone` (no such Pod is left), `NoOutputDir` (the variable is not set),
             `OutputNotOnVolume` (it is not below a mounted emptyDir or hostPath).
     """
-    name = job["metadata"]["name"]
-    succeeded = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
-    if not succeeded:
-        raise errors.Permanent("OutputGone", f"Job {name} has no succeeded Pod any more")
-    pod = max(succeeded, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+    name = f"{job['kind']} {job['metadata']['name']}"
+    if not pods:
+        raise errors.Permanent("OutputGone", f"{name} has no succeeded Pod any more")
+    pod = pods[0]
     for container in pod["spec"].get("containers") or []:
         for variable in container.get("env") or []:
             if variable["name"] == names.OUTPUT_DIR_ENV and variable.get("value"):
                 return _resolve(pod, container, PurePosixPath(variable["value"]), data)
-    raise errors.Permanent(
-        "NoOutputDir", f"no container of Job {name} has a value for {names.OUTPUT_DIR_ENV}"
-    )
+    raise errors.Permanent("NoOutputDir", f"no container of {name} has a value for {names.OUTPUT_DIR_ENV}")
 
 
 def _resolve(pod: Object, container: Object, output_dir: PurePosixPath, data: DataDir) -> JobOutput:

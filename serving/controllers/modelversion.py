@@ -14,13 +14,16 @@ from serving.controllers.image_builder import ImageBuilder
 from serving.controllers.image_retention import ImageRetention
 from serving.controllers.image_transfer import ReportProgress
 from serving.controllers.model_policies import ModelPolicies
+from serving.controllers.training_jobs import JobKey, TrainingJobs
 from serving.controllers.version_usage import VersionUsage
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache
 from serving.objects import Object, is_deleting
+from serving.planning.models import job_kind
 from serving.planning.models import version as planner
+from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.policy import Examination
 from serving.resources import kinds
 from serving.resources.model import Phase
@@ -34,11 +37,13 @@ _NAMESPACE = "namespace-of-version"
 class ModelVersionController:
     """One per process."""
 
-    def __init__(self, kube: Kube, settings: Settings, data: DataDir, watches: Watches) -> None:
+    def __init__(
+        self, kube: Kube, settings: Settings, data: DataDir, watches: Watches, jobs: TrainingJobs
+    ) -> None:
         self._kube = kube
         self._settings = settings.controllers
         self._recorder = EventRecorder(kube, kube.field_manager)
-        self._versions, self._jobs = watches.of(kinds.MODEL_VERSION), watches.of(kinds.JOB)
+        self._versions, self._jobs = watches.of(kinds.MODEL_VERSION), jobs
         self._models = watches.of(kinds.MODEL)
         self._namespaces = watches.of(kinds.NAMESPACE)
         self._policies = ModelPolicies(kube, self._namespaces, settings.models.policy)
@@ -54,7 +59,7 @@ class ModelVersionController:
         usage = VersionUsage(watches, self._decisions.add)
         self._builder = ImageBuilder(kube, ModelStore(data.models, settings.store), data, settings)
         self._retention = ImageRetention(kube, self._builder, usage, self._versions, settings)
-        self._read = (self._versions, self._jobs, self._models, self._namespaces, *usage.informers)
+        self._read = (self._versions, *jobs.always, self._models, self._namespaces, *usage.informers)
         self._watch()
 
     async def run(self) -> None:
@@ -78,8 +83,8 @@ class ModelVersionController:
         match self._step(version):
             case planner.AdoptVersion(metadata):
                 await self._adopt(version, metadata)
-            case planner.WaitForSource(reason="ModelNotFound"):
-                pass  # the Model controller creates it at once: not worth a write
+            case planner.WaitForSource(reason="ModelNotFound" | job_kind.NOT_LISTED):
+                pass  # the Model is created, and the jobs are listed, at once: not worth a write
             case planner.WaitForSource(reason, message):
                 await self._report(version, "Pending", reason, message)
             case planner.FailVersion(reason, message):
@@ -100,8 +105,8 @@ class ModelVersionController:
         return queue_of(version, self._models.get(key.namespace, version["spec"]["modelName"]))
 
     def _step(self, version: Object) -> planner.VersionStep:
-        namespace, source = version["metadata"]["namespace"], version["spec"]["source"].get("job")
-        job = self._jobs.get(namespace, source["name"]) if source else None
+        namespace, key = version["metadata"]["namespace"], JobKey.of_source(version)
+        job = self._jobs.find(key) if key else None
         model = self._models.get(namespace, version["spec"]["modelName"])
         policies = self._policies.cached(namespace)
         return planner.next_step(version, job, model, policies, self._examination(version))
@@ -143,7 +148,7 @@ class ModelVersionController:
             self._busy.discard(key)
             self._decisions.add(key)
 
-    async def _build(self, version: Object, job: Object | None) -> Result | None:
+    async def _build(self, version: Object, job: TrainingJob | None) -> Result | None:
         meta = version["metadata"]
         model = self._models.get(meta["namespace"], version["spec"]["modelName"])
         assert model is not None
@@ -292,12 +297,20 @@ class ModelVersionController:
             kinds.MODEL_VERSION, lambda before, after: self._decisions.add(Key.of(after or before or {}))
         )
         self._jobs.on_change(self._job_changed)
+        self._jobs.on_turn(self._kind_turned)
         self._models.on_change(self._model_changed)
         self._namespaces.on_change(self._namespace_changed)
 
-    def _job_changed(self, before: Object | None, after: Object | None) -> None:
-        for version in self._versions.by_index(_JOB, str(Key.of(after or before or {}))):
+    def _job_changed(self, key: JobKey, _before: Object | None, _after: Object | None) -> None:
+        for version in self._versions.by_index(_JOB, str(key)):
             self._decisions.add(Key.of(version))
+
+    def _kind_turned(self, group: str, kind: str) -> None:
+        """A missing job is gone, or is not known to be."""
+        for version in self._versions:
+            key = JobKey.of_source(version)
+            if key and (key.group, key.kind) == (group, kind):
+                self._decisions.add(Key.of(version))
 
     def _model_changed(self, before: Object | None, after: Object | None) -> None:
         """A changed policy is worth another attempt at once."""
@@ -317,8 +330,8 @@ class ModelVersionController:
 
 
 def _job_of(version: Object) -> list[str]:
-    job = version["spec"]["source"].get("job")
-    return [str(Key(version["metadata"]["namespace"], job["name"]))] if job else []
+    key = JobKey.of_source(version)
+    return [str(key)] if key else []
 
 
 def _model_of(version: Object) -> list[str]:

@@ -7,11 +7,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Protocol
 
-from serving import engines
+from serving import engines, job_kinds
 from serving.controllers.handoff import HandoffController
 from serving.controllers.inference import InferenceController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
+from serving.controllers.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.kube import Watches, connect_eventually, serves
 from serving.kube.election import LeaderElection
@@ -65,6 +66,7 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
         }
         has_budgets = await serves(clients["inference"], kinds.POD_DISRUPTION_BUDGET)
         watches = Watches(clients["inference"], config.watch_namespace)
+        jobs = TrainingJobs(watches, job_kinds.known(data_dir.job_kinds))
         controllers: list[Controller] = [
             InferenceController(
                 clients["inference"],
@@ -76,8 +78,8 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
                 volume=settings.models.volume,
             ),
             ModelController(clients["model"], config, watches),
-            ModelVersionController(clients["modelversion"], settings, data_dir, watches),
-            HandoffController(clients["hand-off"], config, watches),
+            ModelVersionController(clients["modelversion"], settings, data_dir, watches, jobs),
+            HandoffController(clients["hand-off"], config, watches, jobs),
         ]
         controllers += [
             await stack.enter_async_context(prepare(data_dir, config, watches)) for prepare in others

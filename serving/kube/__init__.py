@@ -10,6 +10,7 @@ from serving.kube.events import EventRecorder
 from serving.kube.informer import Informer, Key
 from serving.kube.loop import Reconciler, Result
 from serving.kube.node_versions import VersionReader
+from serving.kube.optional_informer import OptionalInformer
 from serving.kube.settling import Settling
 from serving.kube.watches import Watches
 
@@ -18,6 +19,7 @@ __all__ = [
     "Informer",
     "Key",
     "Kube",
+    "OptionalInformer",
     "Reconciler",
     "Result",
     "Settling",

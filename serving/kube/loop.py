@@ -6,14 +6,18 @@ fails is repeated with exponential back-off (k8s.io/client-go/util/workqueue).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from serving import errors
-from serving.kube.informer import Informer, Key
+from serving.kube.informer import Informer
 from serving.settings import ControllerSettings
 
 log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+"""A key: usually namespace and name; with the kind where objects of several kinds are reconciled alike."""
 
 
 @dataclass(frozen=True)
@@ -23,25 +27,25 @@ class Result:
     requeue_after: float | None = None
 
 
-class Reconciler:
+class Reconciler(Generic[K]):
     """Runs `reconcile(key)` for every key added; it reads the present state, never the content of a watch
     event.
     """
 
     def __init__(
-        self, name: str, reconcile: Callable[[Key], Awaitable[Result | None]], settings: ControllerSettings
+        self, name: str, reconcile: Callable[[K], Awaitable[Result | None]], settings: ControllerSettings
     ) -> None:
         self.name = name
         self._reconcile = reconcile
         self._settings = settings
-        self._queue: asyncio.Queue[Key] = asyncio.Queue()
-        self._queued: set[Key] = set()
-        self._active: set[Key] = set()
-        self._again: set[Key] = set()
-        self._failures: dict[Key, int] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._queue: asyncio.Queue[K] = asyncio.Queue()
+        self._queued: set[K] = set()
+        self._active: set[K] = set()
+        self._again: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
 
-    def add(self, key: Key) -> None:
+    def add(self, key: K) -> None:
         """Reconcile the key soon."""
         if key in self._active:
             self._again.add(key)
@@ -49,7 +53,7 @@ class Reconciler:
             self._queued.add(key)
             self._queue.put_nowait(key)
 
-    def add_after(self, key: Key, seconds: float) -> None:
+    def add_after(self, key: K, seconds: float) -> None:
         """Reconcile the key after a delay, or at its earlier timer if it has one.
 
         A reconcile that begins sooner cancels the timer, and asks for another if it still needs one.
@@ -62,7 +66,7 @@ class Reconciler:
             timer.cancel()
         self._timers[key] = loop.call_later(seconds, self._due, key)
 
-    def _due(self, key: Key) -> None:
+    def _due(self, key: K) -> None:
         self._timers.pop(key, None)
         self.add(key)
 
@@ -89,7 +93,7 @@ class Reconciler:
                     self._again.discard(key)
                     self.add(key)
 
-    async def _run_once(self, key: Key) -> None:
+    async def _run_once(self, key: K) -> None:
         try:
             result = await self._reconcile(key)
         except errors.Temporary as error:
@@ -112,7 +116,7 @@ class Reconciler:
             if result is not None and result.requeue_after is not None:
                 self.add_after(key, result.requeue_after)
 
-    def _retry(self, key: Key, error: Exception, after: float | None = None) -> None:
+    def _retry(self, key: K, error: Exception, after: float | None = None) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         backoff = self._settings.backoff_base_seconds * 2 ** min(failures - 1, 20)
         delay = min(backoff, self._settings.backoff_cap_seconds) if after is None else after

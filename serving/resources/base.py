@@ -51,6 +51,13 @@ class Base(BaseModel):
     )
 
 
+class Manifest(Base):
+    """A file that describes software of others to an installation."""
+
+    name: str
+    """That of the file."""
+
+
 def rules(*rules_: tuple[str, str]) -> dict[str, Any]:
     """Return the `json_schema_extra` of a model with these (CEL expression, message) rules."""
     return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules_]}

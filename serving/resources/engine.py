@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from serving.resources.base import Base
+from serving.resources.base import Base, Manifest
 from serving.resources.inference import OWN_FRAMEWORKS, SHIPPED_ENGINES, USERS_PREFIX, Framework
 
 FIELDS = (
@@ -50,7 +50,7 @@ class EngineMetrics(Base):
         return names
 
 
-class Engine(Base):
+class Engine(Manifest):
     """One engine, which `Inference.spec.framework` names."""
 
     name: Framework

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from serving import errors
 
@@ -169,3 +170,27 @@ def find(word: str, kinds: Iterable[Kind] = ALL) -> Kind | None:
 def of(api_version: str, kind: str) -> Kind | None:
     """Find a kind by the two fields that every manifest has."""
     return next((k for k in ALL if k.api_version == api_version and k.kind == kind), None)
+
+
+@dataclass(frozen=True)
+class OptionalKind:
+    """A kind of another project, with namespaces, of which a cluster has one of these versions or none."""
+
+    group: str
+    versions: tuple[str, ...]
+    """Those with which its reader can work, the preferred one first."""
+    kind: str
+    plural: str
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}"
+
+    def at(self, version: str) -> Kind:
+        """Return the kind in one version; always the same object."""
+        return _at(self, version)
+
+
+@cache
+def _at(optional: OptionalKind, version: str) -> Kind:
+    known = of(f"{optional.group}/{version}", optional.kind)
+    return known or Kind(optional.group, version, optional.kind, optional.plural)

@@ -19,6 +19,8 @@ IMAGE_PATTERN = rf"^{_HOST}(/{_PART})+(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@s
 URI_PATTERN = r"^[a-z][a-z0-9+.-]*://[^\s]+$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 """RFC 1123 subdomain: the name of a Secret."""
+API_VERSION_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[0-9]+((alpha|beta)[0-9]+)?$"
+KIND_PATTERN = r"^[A-Z][A-Za-z0-9]*$"
 _PEM_PATTERN = r"^-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]+-----END PUBLIC KEY-----\n?$"
 _LOCAL = "slipway.local is this machine's model store: no registry has that name"
 
@@ -128,11 +130,27 @@ class ModelStatus(Base):
 
 
 class JobSource(Base):
-    """A finished `batch/v1` Job of the same namespace."""
+    """A training job of the same namespace that has succeeded."""
 
+    api_version: Annotated[
+        str,
+        Field(
+            pattern=API_VERSION_PATTERN,
+            max_length=317,
+            description="Its API group and version. Only the group counts: a job is the same in each version.",
+        ),
+    ] = "batch/v1"
+    kind: Annotated[
+        str,
+        Field(
+            pattern=KIND_PATTERN,
+            max_length=63,
+            description="Of a kind that the controllers know, such as PyTorchJob, RayJob or Workflow.",
+        ),
+    ] = "Job"
     name: Annotated[str, Field(min_length=1)]
     uid: Annotated[
-        str, Field(description="uid of the Job; a later Job with the same name is another source.")
+        str, Field(description="uid of the job; a later job with the same name is another source.")
     ] = ""
 
 
@@ -219,7 +237,8 @@ class FileStatus(Base):
 class Lineage(Base):
     """The source that was captured."""
 
-    kind: str = ""
+    api_version: Annotated[str, Field(description="Of a job; of an earlier release's version batch/v1.")] = ""
+    kind: Annotated[str, Field(description="The kind of the job, or Path, URI or Image.")] = ""
     name: str = ""
     uid: str = ""
     source_revision: str = ""

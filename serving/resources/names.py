@@ -17,6 +17,8 @@ MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 
+ANNOTATION_PREFIX = "slipway.dev/"
+"""Of our annotations and labels."""
 MODEL_ANNOTATION = "slipway.dev/model"
 """On a Job: its output becomes a version of this Model."""
 MODEL_VERSION_ANNOTATION = "slipway.dev/model-version"

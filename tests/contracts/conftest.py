@@ -27,12 +27,9 @@ from serving.settings import DEFAULTS
 from serving.system.readiness import Readiness
 from tests.fakes.kube import FakeKube
 from tests.rig import discovery, installation, namespaces
+from tests.rig.job_definitions import CRD
 
 NOT_IN_MEMORY = pytest.StashKey[Counter[str]]()
-
-CRD = kinds.Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,13 @@ from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.resources.kinds import Kind
 from tests.objects import rights_stories as stories
+from tests.objects import training_jobs
 from tests.objects.contract_objects import eventually
+from tests.objects.training_jobs import JOB_SET, RAY_JOB, served
 from tests.rig import discovery
 from tests.rig.addresses import own
 from tests.rig.component_processes import CONTROLLERS, GATEWAY, Component, Installation
+from tests.rig.job_definitions import defined, until_held
 from tests.rig.ports import free_port
 from tests.rig.recorded_requests import RecordingProxy
 
@@ -72,6 +75,30 @@ async def test_controllers_name_the_kind_that_they_may_not_list(
     async with accounts.component("controllers", CONTROLLERS, {}) as controllers:
         await until_not_ready(controllers, "not listed yet: jobs")
         assert 'cannot list resource "jobs"' in controllers.log()
+
+
+async def test_jobs_of_other_kinds_are_handed_off_without_the_rights_for_one_kind(
+    kube: Kube, accounts: Installation, installed: list[Object], team: str
+) -> None:
+    await take_away(kube, installed, "ClusterRole", CONTROLLERS, "rayjobs")
+    async with defined(kube, RAY_JOB, JOB_SET):
+        for row in (RAY_JOB, JOB_SET):
+            await kube.create(served(row), training_jobs.job(row, "train", namespace=team))
+        source = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train"}
+        spec = {"modelName": "digits", "source": {"job": source}}
+        await kube.create(kinds.MODEL_VERSION, {"metadata": {"name": "v1", "namespace": team}, "spec": spec})
+
+        async def says_why() -> bool:
+            stored = await kube.get(kinds.MODEL_VERSION, team, "v1")
+            ready = conditions.find((stored.get("status") or {}).get("conditions"), "Ready") or {}
+            refusal = 'cannot list resource "rayjobs" in API group "ray.io"'
+            return ready.get("reason") == "JobKindUnavailable" and refusal in ready["message"]
+
+        async with accounts.component("controllers", CONTROLLERS, {}) as controllers:
+            await until_held(kube, served(JOB_SET), team, "train", held=True)
+            await eventually(says_why, REPORT_SECONDS)
+            assert controllers.log().count('cannot list resource "rayjobs"') == 1
+            await until_held(kube, served(RAY_JOB), team, "train", held=False)
 
 
 async def test_no_controllers_lead_without_their_right_to_the_lease(

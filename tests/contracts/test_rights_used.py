@@ -16,16 +16,20 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from serving import job_kinds
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.kinds import Kind
 from tests.objects import rights_stories as stories
+from tests.objects import training_jobs
 from tests.objects.contract_objects import eventually
+from tests.objects.training_jobs import served
 from tests.rig.addresses import own
 from tests.rig.component_processes import CONTROLLERS, GATEWAY, Installation
 from tests.rig.granted_rights import Right, granted
+from tests.rig.job_definitions import defined, end, until_held
 from tests.rig.kubectl import KUBECTL
 from tests.rig.played_node import played_node
 from tests.rig.ports import free_port
@@ -50,6 +54,7 @@ OPTIONAL = {
     (CONTROLLERS, "", "nodes/proxy", "get"),
 }
 """Asked for, and refused until an administrator binds `slipway-secrets` and `slipway-usage`."""
+OTHER_JOBS = [row for row in job_kinds.shipped() if served(row) is not kinds.JOB]
 STORY_SECONDS = 120.0
 """Longest time until every right is used: the search of a trial's spec starts within ten seconds on an idle
 machine, and within a minute on a loaded one."""
@@ -98,6 +103,17 @@ async def models(cluster: Cluster) -> None:
 async def hand_off(cluster: Cluster) -> None:
     """A Job ends, and its output becomes a version."""
     await cluster.create(kinds.JOB, stories.job(cluster.namespace, cluster.scheduler))
+
+
+async def hand_off_of_other_kinds(cluster: Cluster) -> None:
+    """Jobs of the other shipped kinds are held, and let go as they fail."""
+    for row in OTHER_JOBS:
+        await cluster.create(served(row), training_jobs.job(row, "other", namespace=cluster.namespace))
+    for row in OTHER_JOBS:
+        await until_held(cluster.kube, served(row), cluster.namespace, "other", held=True)
+        await end(cluster.kube, row, cluster.namespace, "other", "Failed")
+    for row in OTHER_JOBS:
+        await until_held(cluster.kube, served(row), cluster.namespace, "other", held=False)
 
 
 async def serving(cluster: Cluster) -> None:
@@ -275,6 +291,7 @@ async def of_stories(
         async def all_but_the_end_is_used() -> bool:
             return all(right.resource == "leases" and right.verb == "delete" for right in unused())
 
+        await stack.enter_async_context(defined(kube, *OTHER_JOBS))
         await stack.enter_async_context(played_node(kube, team, scheduler, ADDRESS))
         await stack.enter_async_context(backend(cluster.address, cluster.port))
         await stack.enter_async_context(backend(ADDRESS, 8080))
@@ -286,7 +303,7 @@ async def of_stories(
             for component in (controllers, gateway, activator):
                 await component.until_ready()
             async with asyncio.TaskGroup() as users:
-                for story in (models, hand_off, serving, scaling, tuning, traffic):
+                for story in (models, hand_off, hand_off_of_other_kinds, serving, scaling, tuning, traffic):
                     users.create_task(story(cluster))
             with contextlib.suppress(TimeoutError):
                 await eventually(all_but_the_end_is_used, STORY_SECONDS)

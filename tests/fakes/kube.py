@@ -64,6 +64,8 @@ class FakeKube(Kube):
         """Each may return the reason why an object cannot be created; the response is then 422."""
         self.documents: dict[str, Object | Callable[[], Object]] = {}
         """Responses to a GET of other paths."""
+        self.unreadable: set[str] = set()
+        """Plurals of kinds that must not be listed."""
         self.unchecked: set[Kind] = {kinds.RESOURCE_CLAIM_TEMPLATE, kinds.POD_DISRUPTION_BUDGET}
         """Kinds whose objects are stored without validation: clusters have them or more of their fields."""
         self._failures: list[_Failure] = []
@@ -94,6 +96,26 @@ class FakeKube(Kube):
             for (plural, ns, _), obj in sorted(self.objects.items())
             if plural == kind.plural and namespace in (None, ns)
         ]
+
+    def serve(self, *served: Kind) -> None:
+        """Serve exactly these kinds of other projects, as after an installation of their definitions."""
+        self.unchecked |= set(served)
+        for path in [path for path in self.documents if path.startswith("/apis")]:
+            del self.documents[path]
+        groups: dict[str, list[str]] = {}
+        for kind in served:
+            if kind.version not in groups.setdefault(kind.group, []):
+                groups[kind.group].append(kind.version)
+            resource = {"name": kind.plural, "kind": kind.kind, "namespaced": True}
+            listed = self.documents.setdefault(kind.prefix, {"resources": []})
+            assert isinstance(listed, dict)
+            listed["resources"].append(resource)
+        self.documents["/apis"] = {
+            "groups": [
+                {"name": name, "versions": [{"version": version} for version in versions]}
+                for name, versions in groups.items()
+            ]
+        }
 
     def add(self, kind: Kind, obj: Object) -> Object:
         """Create an object with its status as another client, without failure."""
@@ -135,6 +157,8 @@ class FakeKube(Kube):
         limit: int = 500,
     ) -> Listing:
         await asyncio.sleep(0)
+        if kind.plural in self.unreadable:
+            raise errors.Forbidden(403, "Forbidden", f"{kind.plural}.{kind.group} is forbidden")
         selected = _selector(kind, labels, fields)
         version = self.log[-1].version if self.log else 0
         return Listing([obj for obj in self.find(kind, namespace) if selected(obj)], str(version))
@@ -202,6 +226,8 @@ class FakeKube(Kube):
     ) -> Object:
         async with self._write(f"patch {kind.plural}/{name}"):
             id_ = (kind.plural, namespace or "", name)
+            if kind not in kinds.ALL:
+                return self._patch_unchecked(kind, id_, patch)
             request = self._write_request(subresource=subresource)
             old = _copy(self._existing(kind, id_))
             outcome = write_path.patch(kind, old, _copy(patch), content_type, request)
@@ -292,6 +318,14 @@ class FakeKube(Kube):
             return self._insert(kind, self._new(kind, obj))
         meta = {**old["metadata"], **obj["metadata"]}
         return self._replace(kind, id_, {**old, **_copy(obj), "metadata": meta})
+
+    def _patch_unchecked(self, kind: Kind, id_: Id, patch: Object) -> Object:
+        """Merge a patch, if it is for this resourceVersion, or for any."""
+        old = self._existing(kind, id_)
+        meta = dict(patch["metadata"])
+        if meta.pop("resourceVersion", version := old["metadata"]["resourceVersion"]) != version:
+            raise errors.Conflict(409, "Conflict", f"{kind.plural} {id_[2]} has changed")
+        return self._replace(kind, id_, patches.merge(_copy(old), {**patch, "metadata": meta}))
 
     def _insert(self, kind: Kind, new: Object) -> Object:
         for reason in filter(None, (refusal(kind, new) for refusal in self.refusals)):

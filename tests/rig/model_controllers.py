@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from serving import errors
+from serving import errors, job_kinds
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
+from serving.controllers.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, Watches
@@ -147,7 +148,9 @@ async def control(kube: Kube, data: DataDir, policy: ModelPolicySettings = DEFAU
     watches = Watches(kube)
     settings = dataclasses.replace(SETTINGS, models=ModelsSettings(policy))
     model = ModelController(kube, SETTINGS.controllers, watches)
-    version = ModelVersionController(kube, settings, data, watches)
+    version = ModelVersionController(
+        kube, settings, data, watches, TrainingJobs(watches, job_kinds.shipped())
+    )
     async with asyncio.TaskGroup() as group:
         for runner in (model, version, watches):
             group.create_task(runner.run())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from serving import job_kinds
 from serving.cli.config.configuration import load
 from serving.cli.config.schema import Configuration
 from serving.cli.machine.components import DECLARATIONS
@@ -299,6 +300,13 @@ def test_an_account_has_the_rights_for_the_requests_of_its_components(account: s
     needed = set(api_requests.of_account(account))
     assert len(needed) > 8
     assert needed - rules(account, "slipway-secrets") == set()
+
+
+def test_the_controllers_may_hold_jobs_of_every_shipped_kind_and_of_no_other() -> None:
+    shipped = {(row.of.group, row.of.plural) for row in job_kinds.shipped()}
+    groups = {group for group, _ in shipped}
+    given = {right for right in rules("slipway-controllers") if right[0] in groups}
+    assert given == {(*kind, verb) for kind in shipped for verb in ("list", "watch", "patch")}
 
 
 @pytest.mark.parametrize("resource", ["deployments", "services", "poddisruptionbudgets", "autoscalers"])

@@ -68,14 +68,23 @@ async def of_version(kube: "Kube", namespace: str, name: str) -> list[LineageSte
 
 
 async def _job(kube: "Kube", namespace: str, source: Mapping[str, Any]) -> LineageStep:
-    proof = f"uid {source['uid']}"
+    title, proof = source.get("kind") or kinds.JOB.kind, f"uid {source['uid']}"
+    kind = await _kind(kube, source.get("apiVersion") or kinds.JOB.api_version, title)
+    if kind is None:
+        return LineageStep(title, source["name"], f"{proof} (the API serves no such kind any more)")
     try:
-        job = await kube.get(kinds.JOB, namespace, source["name"])
+        job = await kube.get(kind, namespace, source["name"])
     except errors.NotFound:
-        return LineageStep("Job", source["name"], f"{proof} (deleted since)")
+        return LineageStep(title, source["name"], f"{proof} (deleted since)")
     if job["metadata"]["uid"] != source["uid"]:
-        return LineageStep("Job", source["name"], f"{proof} (another Job has that name now)")
-    return LineageStep("Job", source["name"], proof)
+        return LineageStep(title, source["name"], f"{proof} (another {title} has that name now)")
+    return LineageStep(title, source["name"], proof)
+
+
+async def _kind(kube: "Kube", api_version: str, name: str) -> kinds.Kind | None:
+    from serving.kube.discovery import kind_of  # noqa: PLC0415 only where a lineage is shown: it imports aiohttp
+
+    return kinds.of(api_version, name) or await kind_of(kube, api_version, name)
 
 
 def _env(pod: Mapping[str, Any], name: str) -> str:

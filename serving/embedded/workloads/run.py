@@ -45,7 +45,7 @@ def _may_be_at_zero(service: Object) -> bool:
     return names.ON_DEMAND_LABEL in (service["metadata"].get("labels") or {})
 
 
-def _follow(owners: Informer, children: Informer, loop: Reconciler, owned: OwnedPods) -> None:
+def _follow(owners: Informer, children: Informer, loop: Reconciler[Key], owned: OwnedPods) -> None:
     """Reconcile an owner when it or a Pod that it controls changes."""
 
     def owner_changed(before: Object | None, after: Object | None) -> None:

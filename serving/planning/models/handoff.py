@@ -1,15 +1,18 @@
-"""Turns a finished Job into a ModelVersion, once; a finalizer holds the Job until its output is captured."""
+"""Turns a finished job into a ModelVersion, once; a finalizer holds the job until its output is captured."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object, is_deleting
+from serving.planning.models.job_kind import TrainingJob, of_reference
 from serving.planning.models.version import is_finished
-from serving.resources import conditions, kinds, names
+from serving.resources import kinds, names
 
+MOST_OWNERS = 8
+"""Most owners above a job that are asked: owner references are what users write, and may form a ring."""
 HANDED_OFF_ANNOTATION = "slipway.dev/handed-off"
-"""On a Job whose hand-off is done: the ModelVersion. If that is deleted later, it is not built again."""
+"""On a job whose hand-off is done: the ModelVersion. If that is deleted later, it is not built again."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,12 @@ HandOffStep = HoldJob | CreateVersion | ReleaseJob | None
 
 
 def model_of(job: Mapping[str, Any]) -> str:
-    """Return the Model of which the Job makes a version; empty for other Jobs."""
+    """Return the Model of which the job makes a version; empty for other jobs."""
     return str((job["metadata"].get("annotations") or {}).get(names.MODEL_ANNOTATION, ""))
 
 
 def version_name(job: Mapping[str, Any]) -> str:
-    """Return the name of the Job's ModelVersion."""
+    """Return the name of the job's ModelVersion."""
     meta = job["metadata"]
     explicit = (meta.get("annotations") or {}).get(names.MODEL_VERSION_ANNOTATION)
     if explicit:
@@ -49,37 +52,58 @@ def version_name(job: Mapping[str, Any]) -> str:
     return f"{meta['name'][:57].rstrip('-.')}-{meta['uid'].replace('-', '')[:5]}"
 
 
-def next_step(job: Mapping[str, Any], version: Mapping[str, Any] | None) -> HandOffStep:
+def is_part_of_another(job: Object, owner_of: Callable[[Object], Object | None]) -> bool:
+    """Whether the job belongs to another one that makes a version, as a Job of a JobSet may: that one does.
+
+    Args:
+        job: any job.
+        owner_of: returns the job that controls another one, or None.
+    """
+    owner = owner_of(job)
+    for _ in range(MOST_OWNERS):
+        if owner is None:
+            return False
+        if model_of(owner):
+            return True
+        owner = owner_of(owner)
+    return False
+
+
+def next_step(job: TrainingJob, version: Mapping[str, Any] | None, *, is_part: bool = False) -> HandOffStep:
     """Return the next write, or None.
 
     Args:
-        job: any Job.
-        version: the ModelVersion named `version_name(job)`, or None.
+        job: any job.
+        version: the ModelVersion named `version_name(job.object)`, or None.
+        is_part: whether it belongs to another job that makes a version.
     """
-    meta = job["metadata"]
+    meta = job.object["metadata"]
     has_finalizer = names.HANDOFF_FINALIZER in (meta.get("finalizers") or [])
-    done = HANDED_OFF_ANNOTATION in (meta.get("annotations") or {}) or conditions.is_true(job, "Failed")
-    if done or not model_of(job):
+    done = HANDED_OFF_ANNOTATION in (meta.get("annotations") or {}) or job.outcome == "Failed"
+    if done or is_part or not model_of(job.object):
         return ReleaseJob("") if has_finalizer else None
     if not has_finalizer:
-        return None if is_deleting(job) else HoldJob()
-    if not conditions.is_true(job, "Complete"):
-        return ReleaseJob("") if is_deleting(job) else None
-    return CreateVersion(_version(job)) if version is None else _follow(job, version)
+        return None if is_deleting(job.object) else HoldJob()
+    if job.outcome is None:
+        return ReleaseJob("") if is_deleting(job.object) else None
+    return CreateVersion(_version(job.object)) if version is None else _follow(job.object, version)
 
 
 def _follow(job: Mapping[str, Any], version: Mapping[str, Any]) -> HandOffStep:
-    """Release a completed Job once its ModelVersion is finished, or belongs to another source."""
+    """Release a job that has succeeded once its ModelVersion is finished, or belongs to another source."""
     meta = job["metadata"]
     source = version["spec"]["source"].get("job") or {}
     name = version["metadata"]["name"]
-    if source.get("uid") not in (meta["uid"], "", None) or source.get("name") != meta["name"]:
-        return ReleaseJob(name, warning=f"ModelVersion {name} exists already and is not from this Job")
+    is_same = source.get("name") == meta["name"] and of_reference(source) == of_reference(job)
+    if not is_same or source.get("uid") not in (meta["uid"], "", None):
+        warning = f"ModelVersion {name} exists already and is not from this {job['kind']}"
+        return ReleaseJob(name, warning=warning)
     return ReleaseJob(name) if is_finished(version) else None
 
 
 def _version(job: Mapping[str, Any]) -> Object:
     meta = job["metadata"]
+    source = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": meta["name"], "uid": meta["uid"]}
     return {
         "apiVersion": kinds.MODEL_VERSION.api_version,
         "kind": kinds.MODEL_VERSION.kind,
@@ -88,9 +112,5 @@ def _version(job: Mapping[str, Any]) -> Object:
             "namespace": meta["namespace"],
             "labels": {names.MODEL_LABEL: model_of(job)},
         },
-        "spec": {
-            "modelName": model_of(job),
-            "source": {"job": {"name": meta["name"], "uid": meta["uid"]}},
-            "createdBy": "hand-off",
-        },
+        "spec": {"modelName": model_of(job), "source": {"job": source}, "createdBy": "hand-off"},
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 from serving.objects import Object, is_deleting
 from serving.planning.models import policy
+from serving.planning.models.job_kind import TrainingJob, UnknownJob, of_reference
 from serving.planning.models.policy import Examination, Policy
 from serving.resources import conditions, kinds, names
 from serving.resources.conditions import Condition
@@ -42,9 +43,9 @@ class FailVersion:
 
 @dataclass(frozen=True)
 class BuildImage:
-    """Build the image from the output of this Job, or from the source in the spec."""
+    """Build the image from the output of this job, or from the source in the spec."""
 
-    job: Object | None
+    job: TrainingJob | None
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def must_stop(version: Mapping[str, Any]) -> bool:
 
 def next_step(
     version: Mapping[str, Any],
-    job: Object | None,
+    job: TrainingJob | UnknownJob | None,
     model: Object | None,
     policies: Sequence[Policy] | None = None,
     examination: Examination | None = None,
@@ -119,7 +120,7 @@ def next_step(
 
     Args:
         version: the ModelVersion.
-        job: the Job that its source names, or None.
+        job: that its source names, or None.
         model: its Model, which has the build policy. If it is None, the Model controller is about to create
             it.
         policies: for its namespace; None if they are not known yet, and a finished version stays as it is.
@@ -159,13 +160,15 @@ def judge(
     return "Ready", ("Built", f"image {status['digest']}")
 
 
-def _from_job(source: Mapping[str, Any], job: Object | None) -> VersionStep:
-    name, uid = source["name"], source.get("uid", "")
+def _from_job(source: Mapping[str, Any], job: TrainingJob | UnknownJob | None) -> VersionStep:
+    name, uid = f"{of_reference(source)[1]} {source['name']}", source.get("uid", "")
+    if isinstance(job, UnknownJob):
+        return WaitForSource(job.reason, job.message)
     if job is not None:
         return _after_job(job, name, uid)
     if uid:
-        return FailVersion("JobGone", f"Job {name} was deleted before its output was captured")
-    return WaitForSource("JobNotFound", f"there is no Job {name}")
+        return FailVersion("JobGone", f"{name} was deleted before its output was captured")
+    return WaitForSource("JobNotFound", f"there is no {name}")
 
 
 def _missing_metadata(meta: Mapping[str, Any], model: Mapping[str, Any]) -> Object:
@@ -221,21 +224,22 @@ def after_failure(
     return RetryBuild(reason, f"{message}; attempt {attempts} of {limit}, the next in {delay:g} s", delay)
 
 
-def _after_job(job: Object, name: str, uid: str) -> VersionStep:
-    if uid and job["metadata"]["uid"] != uid:
-        return FailVersion("JobReplaced", f"Job {name} does not have the uid {uid}: it was replaced")
-    if conditions.is_true(job, "Failed"):
-        return FailVersion("JobFailed", f"Job {name} failed")
-    if not conditions.is_true(job, "Complete"):
-        return WaitForSource("JobRunning", f"Job {name} has not completed yet")
+def _after_job(job: TrainingJob, name: str, uid: str) -> VersionStep:
+    if uid and job.object["metadata"]["uid"] != uid:
+        return FailVersion("JobReplaced", f"{name} does not have the uid {uid}: it was replaced")
+    if job.outcome == "Failed":
+        return FailVersion("JobFailed", f"{name} failed")
+    if job.outcome is None:
+        return WaitForSource("JobRunning", f"{name} has not completed yet")
     return BuildImage(job)
 
 
 def lineage(version: Mapping[str, Any], job: Object | None) -> dict[str, str]:
     """Return the origin of the files; the digest of a pulled image is added later."""
-    if job is not None:
-        return {"kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
     source = version["spec"]["source"]
+    if job is not None:
+        described = {"name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+        return {"apiVersion": job["apiVersion"], "kind": job["kind"], **described}
     field = next(name for name in ("path", "uri", "image") if name in source)
     kind = {"path": "Path", "uri": "URI", "image": "Image"}[field]
     return {"kind": kind, field: source[field]}

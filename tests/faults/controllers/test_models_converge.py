@@ -9,17 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from serving import job_kinds
 from serving.controllers.handoff import HandoffController
 from serving.controllers.model import ModelController
 from serving.controllers.modelversion import ModelVersionController
+from serving.controllers.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
-from serving.kube import Watches
+from serving.kube import Watches, optional_informer
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
 from serving.settings import DEFAULTS
 from tests.fakes.kube import FakeKube
+from tests.objects import training_jobs
+from tests.objects.training_jobs import RAY_JOB
 from tests.rig.convergence import QUICK, Case, until
 
 NS = "default"
@@ -104,6 +108,11 @@ def final_state(api: FakeKube) -> Object:
     return json.loads(re.sub(r"uid-?\d+", "uid", json.dumps(result)))
 
 
+@pytest.fixture
+def ask_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optional_informer, "ASK_SECONDS", 0.01)
+
+
 class ModelCase:
     """A data directory for each run, so that runs do not share images."""
 
@@ -119,8 +128,9 @@ class ModelCase:
     async def control(self, api: FakeKube) -> None:
         watches = Watches(api.client("watches"))
         model = ModelController(api.client("model"), QUICK, watches)
-        version = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, watches)
-        handoff = HandoffController(api.client("hand-off"), QUICK, watches)
+        jobs = TrainingJobs(watches, job_kinds.shipped())
+        version = ModelVersionController(api.client("modelversion"), SETTINGS, self.data, watches, jobs)
+        handoff = HandoffController(api.client("hand-off"), QUICK, watches, jobs)
         async with asyncio.TaskGroup() as group:
             for controller in (model, version, handoff):
                 group.create_task(controller.run())
@@ -152,6 +162,24 @@ class ModelCase:
         end = final_state(api)
         end["ModelVersion v-gone"][1]["source"] = "a path of this run"
         return end
+
+    async def ray_job(self, api: FakeKube) -> Object:
+        """Hand off the output of a kind that appears after the start."""
+        kind = training_jobs.served(RAY_JOB)
+        api.serve(kind)
+        api.add(kind, training_jobs.job(RAY_JOB, "train"))
+        meta = api.objects[kind.plural, NS, "train"]["metadata"]
+
+        def now() -> Object:
+            found: Object = api.objects[kind.plural, NS, "train"]["metadata"]
+            return found
+
+        await until(lambda: names.HANDOFF_FINALIZER in (now().get("finalizers") or []), "the RayJob is held")
+        training_jobs.finish_ray_job(api, self.data, "train")
+        await until(lambda: HANDED_OFF_ANNOTATION in now()["annotations"], "the RayJob is handed off")
+        await until(lambda: model_reports(api, 1, f"train-{meta['uid'].replace('-', '')[:5]}"), "the Model")
+        end = now()
+        return final_state(api) | {"RayJob train": [end["finalizers"], sorted(end["annotations"])]}
 
     async def end_of_life(self, api: FakeKube) -> Object:
         """Retention deletes a version; a deleted version in use waits until its user is deleted."""
@@ -198,6 +226,11 @@ def case(root: Path) -> Case:
     return Case(models.arrange, models.control, models.around, models.story)
 
 
+def ray_case(root: Path) -> Case:
+    models = ModelCase(root)
+    return Case(models.arrange, models.control, models.around, models.ray_job)
+
+
 def end_of_life_case(root: Path) -> Case:
     models = ModelCase(root)
     return Case(models.arrange, models.control, models.around, models.end_of_life)
@@ -231,6 +264,26 @@ async def test_same_objects_when_each_write_fails_in_turn(tmp_path: Path, *, don
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 async def test_same_objects_when_killed_at_each_write_in_turn(tmp_path: Path, *, done: bool) -> None:
     assert await case(tmp_path).survives_kills(done=done) > 15
+
+
+async def test_job_of_another_kind_is_handed_off_when_undisturbed(ask_often: None, tmp_path: Path) -> None:
+    end, _ = await ray_case(tmp_path).undisturbed()
+    assert sorted(end) == ["Model digits", "ModelVersion train-uid", "RayJob train"]
+    assert end["RayJob train"] == [[], [names.MODEL_ANNOTATION, HANDED_OFF_ANNOTATION][::-1]]
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
+async def test_job_of_another_kind_is_handed_off_once_when_each_write_fails_in_turn(
+    ask_often: None, tmp_path: Path, *, done: bool
+) -> None:
+    assert await ray_case(tmp_path).survives_failures(done=done) > 8
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+async def test_job_of_another_kind_is_handed_off_once_when_killed_at_each_write_in_turn(
+    ask_often: None, tmp_path: Path, *, done: bool
+) -> None:
+    assert await ray_case(tmp_path).survives_kills(done=done) > 8
 
 
 async def test_versions_converge_when_undisturbed(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ def version(**source: Any) -> Object:
 @pytest.mark.parametrize(
     "source",
     [
+        {"job": {"name": "train"}},
+        {"job": {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train", "uid": "u1"}},
+        {"job": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train"}},
         {"uri": "s3://bucket/models/digits"},
         {"uri": "abfs://container@account.dfs.core.windows.net/models"},
         {"image": "registry.example/models/digits:v1"},
@@ -48,6 +51,8 @@ def test_every_kind_of_source_is_accepted(post: Post, source: Object) -> None:
     [
         ({}, "exactly one of job, path, uri and image"),
         ({"path": "/a", "uri": "s3://a/b"}, "exactly one of job, path, uri and image"),
+        ({"job": {"name": "a", "kind": "rayjob"}}, 'spec.source.job.kind: Invalid value: \\"rayjob\\"'),
+        ({"job": {"name": "a", "apiVersion": "v1"}}, 'spec.source.job.apiVersion: Invalid value: \\"v1\\"'),
         ({"uri": "models/digits"}, "spec.source.uri"),
         ({"uri": "simplecache::s3://bucket/x"}, "spec.source.uri"),
         ({"uri": "zip://m.zip::s3://bucket/x"}, "chains"),

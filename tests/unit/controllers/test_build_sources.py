@@ -6,11 +6,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from serving import errors
+from serving import errors, job_kinds
 from serving.controllers.image_builder import ImageBuilder
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.objects import Object
+from serving.planning.models.job_kind import TrainingJob
 from serving.resources import kinds
 from serving.settings import DEFAULTS
 from tests.fakes.kube import FakeKube
@@ -27,14 +28,14 @@ class Machine:
         self.builder = ImageBuilder(self.kube, ModelStore(self.data.models), self.data, DEFAULTS)
         self.pod: Object = {}
 
-    async def built(self, source: Object, job: Object | None = None) -> list[str]:
+    async def built(self, source: Object, job: TrainingJob | None = None) -> list[str]:
         """Return the paths in the image of a version."""
         meta = {"namespace": "default", "name": "v1", "uid": "u1"}
         version = {"metadata": meta, "spec": {"modelName": "m", "source": source}}
         status = await self.builder.build(version, job, {"spec": {}}, {}, lambda _: None)
         return [file["path"] for file in status["files"]]
 
-    def finished_job(self, volume: Object, user: int | None) -> Object:
+    def finished_job(self, volume: Object, user: int | None) -> TrainingJob:
         """Return a Job whose Pod has succeeded as this user."""
         container = {
             "name": "train",
@@ -53,7 +54,9 @@ class Machine:
         record = self.data.pod_record(self.pod["metadata"]["uid"])
         record.parent.mkdir(parents=True)
         record.write_bytes(orjson.dumps({"ip": "127.77.0.1", "user": user}))
-        return job
+        row = job_kinds.shipped().find("batch", "Job")
+        assert row is not None
+        return TrainingJob(row, job)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ FAST = ControllerSettings(workers=4, backoff_base_seconds=0.001, backoff_cap_sec
 
 
 @contextlib.asynccontextmanager
-async def running(reconciler: Reconciler):
+async def running(reconciler: Reconciler[Key]):
     task = asyncio.create_task(reconciler.run())
     try:
         yield

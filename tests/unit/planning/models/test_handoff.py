@@ -1,16 +1,26 @@
 from typing import Any
 
+import pytest
+
+from serving import job_kinds
+from serving.objects import Object
 from serving.planning.models import handoff
 from serving.planning.models.handoff import CreateVersion, HoldJob, ReleaseJob
+from serving.planning.models.job_kind import TrainingJob
 from serving.resources import names
 
 HELD = [names.HANDOFF_FINALIZER]
 
 
-def job(*, finalizers: list[str] | None = None, condition: str = "", **meta: Any) -> dict[str, Any]:
+ROWS = {(row.of.group, row.of.kind): row for row in job_kinds.shipped()}
+
+
+def job(*, finalizers: list[str] | None = None, condition: str = "", **meta: Any) -> TrainingJob:
     annotations = {names.MODEL_ANNOTATION: "digits"} | meta.pop("annotations", {})
     job_conditions = [{"type": condition, "status": "True"}] if condition else []
-    return {
+    obj: Object = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
         "metadata": {
             "name": "train",
             "namespace": "default",
@@ -21,12 +31,15 @@ def job(*, finalizers: list[str] | None = None, condition: str = "", **meta: Any
         },
         "status": {"conditions": job_conditions},
     }
+    return TrainingJob(ROWS["batch", "Job"], obj)
 
 
-def version(phase: str, uid: str = "abcde-123") -> dict[str, Any]:
+def version(phase: str, **source: str) -> Object:
+    """Return a ModelVersion of the job, with other values in its source."""
+    named = {"name": "train", "uid": "abcde-123", **source}
     return {
         "metadata": {"name": "train-abcde"},
-        "spec": {"source": {"job": {"name": "train", "uid": uid}}},
+        "spec": {"source": {"job": named}},
         "status": {"phase": phase},
     }
 
@@ -38,7 +51,7 @@ def test_annotated_job_first_gets_the_finalizer() -> None:
 
 def test_job_without_the_annotation_is_ignored() -> None:
     unannotated = job()
-    unannotated["metadata"]["annotations"] = {}
+    unannotated.object["metadata"]["annotations"] = {}
     assert handoff.next_step(unannotated, None) is None
 
 
@@ -46,7 +59,8 @@ def test_a_complete_job_becomes_a_version_named_by_job_and_uid() -> None:
     step = handoff.next_step(job(finalizers=HELD, condition="Complete"), None)
     assert isinstance(step, CreateVersion)
     assert step.version["metadata"]["name"] == "train-abcde"
-    assert step.version["spec"]["source"]["job"] == {"name": "train", "uid": "abcde-123"}
+    named = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "abcde-123"}
+    assert step.version["spec"]["source"]["job"] == named
 
 
 def test_deleted_job_is_held_until_its_version_is_finished() -> None:
@@ -67,7 +81,67 @@ def test_deleted_version_is_not_created_again() -> None:
     assert handoff.next_step(completed, None) is None
 
 
-def test_version_name_taken_by_another_job_is_refused() -> None:
-    step = handoff.next_step(job(finalizers=HELD, condition="Complete"), version("Ready", uid="other"))
+@pytest.mark.parametrize(
+    "source",
+    [{"uid": "other"}, {"name": "other"}, {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}],
+)
+def test_version_name_taken_by_another_job_is_refused(source: dict[str, str]) -> None:
+    step = handoff.next_step(job(finalizers=HELD, condition="Complete"), version("Ready", **source))
     assert isinstance(step, ReleaseJob)
     assert "not from this Job" in step.warning
+
+
+def test_job_is_released_when_its_version_was_created_by_an_earlier_release() -> None:
+    completed = job(finalizers=HELD, condition="Complete")
+    for source in ({}, {"apiVersion": "batch/v1", "kind": "Job"}):
+        assert handoff.next_step(completed, version("Ready", **source)) == ReleaseJob("train-abcde")
+
+
+def test_a_job_of_another_kind_becomes_a_version_when_it_has_succeeded() -> None:
+    running = job(finalizers=HELD)
+    obj = running.object | {"apiVersion": "ray.io/v1", "kind": "RayJob"}
+    ray, status = ROWS["ray.io", "RayJob"], {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Running"}
+    assert handoff.next_step(TrainingJob(ray, obj | {"status": status}), None) is None
+    status["jobDeploymentStatus"] = "Complete"
+    step = handoff.next_step(TrainingJob(ray, obj | {"status": status}), None)
+    assert isinstance(step, CreateVersion)
+    named = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train", "uid": "abcde-123"}
+    assert step.version["spec"]["source"]["job"] == named
+
+
+def test_a_job_that_is_part_of_another_one_is_released_and_makes_no_version() -> None:
+    assert handoff.next_step(job(), None, is_part=True) is None
+    held = job(finalizers=HELD, condition="Complete")
+    assert handoff.next_step(held, None, is_part=True) == ReleaseJob("")
+
+
+def chain(*annotated: bool) -> bool:
+    """Whether the first of these jobs, each of which belongs to the next one, is part of another one."""
+    jobs = [job(uid=str(n)).object for n in range(len(annotated))]
+    for obj, has_annotation in zip(jobs, annotated, strict=True):
+        if not has_annotation:
+            obj["metadata"]["annotations"] = {}
+    above = dict(zip(map(str, range(len(jobs))), jobs[1:], strict=False))
+    return handoff.is_part_of_another(jobs[0], lambda obj: above.get(obj["metadata"]["uid"]))
+
+
+@pytest.mark.parametrize(
+    ("annotated", "is_part"),
+    [
+        ((True,), False),
+        ((True, False), False),
+        ((True, True), True),
+        ((True, False, True), True),
+        ((True, False, False), False),
+    ],
+)
+def test_a_job_is_part_of_another_one_when_a_job_above_it_makes_a_version(
+    annotated: tuple[bool, ...], *, is_part: bool
+) -> None:
+    assert chain(*annotated) == is_part
+
+
+def test_jobs_that_own_each_other_are_no_part_when_none_makes_a_version() -> None:
+    obj = job().object
+    obj["metadata"]["annotations"] = {}
+    assert not handoff.is_part_of_another(obj, lambda _: obj)

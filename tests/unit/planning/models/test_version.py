@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import job_kinds
 from serving.objects import Object
 from serving.planning.models import version as planner
+from serving.planning.models.job_kind import TrainingJob, UnknownJob
 from serving.planning.models.policy import Examination, Policy
 from serving.planning.models.version import (
     AdoptVersion,
@@ -52,9 +54,13 @@ def of_job(uid: str = "", phase: str = "") -> Object:
     return version(phase, job={"name": "train", "uid": uid} if uid else {"name": "train"})
 
 
-def job(condition: str = "", uid: str = "u1") -> Object:
+BATCH_JOB = next(row for row in job_kinds.shipped() if row.of.group == "batch")
+
+
+def job(condition: str = "", uid: str = "u1") -> TrainingJob:
     job_conditions = [{"type": condition, "status": "True"}] if condition else []
-    return {"metadata": {"name": "train", "uid": uid}, "status": {"conditions": job_conditions}}
+    obj = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "uid": uid}}
+    return TrainingJob(BATCH_JOB, obj | {"status": {"conditions": job_conditions}})
 
 
 @pytest.mark.parametrize(
@@ -63,6 +69,12 @@ def job(condition: str = "", uid: str = "u1") -> Object:
         (version(), None, BuildImage, ""),
         (of_job(), None, WaitForSource, "JobNotFound"),
         (of_job("u1"), None, FailVersion, "JobGone"),
+        (
+            of_job("u1"),
+            UnknownJob("JobKindUnavailable", "it is not served"),
+            WaitForSource,
+            "JobKindUnavailable",
+        ),
         (of_job(), job(), WaitForSource, "JobRunning"),
         (of_job("u1"), job(), WaitForSource, "JobRunning"),
         (of_job("u1"), job(uid="u2"), FailVersion, "JobReplaced"),
@@ -76,7 +88,7 @@ def job(condition: str = "", uid: str = "u1") -> Object:
     ],
 )
 def test_next_step_follows_from_the_source(
-    model_version: Object, source: Object | None, step: type, reason: str
+    model_version: Object, source: TrainingJob | UnknownJob | None, step: type, reason: str
 ) -> None:
     next_step = planner.next_step(model_version, source, MODEL)
     assert isinstance(next_step, step)
@@ -88,7 +100,7 @@ def test_next_step_follows_from_the_source(
     st.sampled_from(["", "u1", "u2"]),
     st.sampled_from([None, job(), job("Complete"), job("Failed"), job("Complete", uid="u2")]),
 )
-def test_finished_version_has_no_further_step(phase: str, uid: str, source: Object | None) -> None:
+def test_finished_version_has_no_further_step(phase: str, uid: str, source: TrainingJob | None) -> None:
     assert planner.next_step(of_job(uid, phase), source, MODEL) == VersionFinished()
     assert planner.is_finished(of_job(uid, phase))
 
@@ -110,7 +122,7 @@ def test_ready_is_true_only_in_phase_ready_and_finish_time_only_at_the_end(phase
 
 
 def test_status_lists_the_built_image_and_its_lineage() -> None:
-    origin = planner.lineage(of_job("u1"), job("Complete"))
+    origin = planner.lineage(of_job("u1"), job("Complete").object)
     built = planner.describe(
         image="slipway.local/default/digits@sha256:1",
         digest="sha256:1",
@@ -123,7 +135,8 @@ def test_status_lists_the_built_image_and_its_lineage() -> None:
         examined=planner.examined({"model.joblib": "Pickle"}, {"sha256:4", "sha256:3"}),
     )
     status = planner.status(of_job("u1"), "Ready", ("Built", "image"), NOW, built)
-    assert status["lineage"] == {"kind": "Job", "name": "train", "uid": "u1", "sourceRevision": "abc"}
+    named = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1"}
+    assert status["lineage"] == named | {"sourceRevision": "abc"}
     assert status["files"] == [{"path": "model.joblib", "digest": "sha256:2", "size": 3}]
     assert status["filesDigest"] == file_list.digest([("model.joblib", "sha256:2", 3)])
     assert status["contents"] == {

@@ -1,0 +1,130 @@
+"""Copies of the objects of kinds that an API may have, get and lose while a component runs.
+
+A kind that is not served costs a share of one small request per minute. What goes wrong with one kind is
+remembered as the obstacle of that kind, and does not concern the others.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from serving import errors
+from serving.kube import discovery
+from serving.kube.client import Kube, WatchEvent
+from serving.kube.informer import Informer, Key
+from serving.objects import Object
+from serving.resources.kinds import Kind, OptionalKind
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 60.0
+"""Between two questions for the kinds that are served: the longest delay before a new kind is watched, and
+the pause before the next attempt at one that may not be read."""
+RETRY_SECONDS = 1.0
+"""After a question without an answer."""
+
+
+class _Lost(Exception):
+    """The kind is not served any more, or must not be read."""
+
+
+class OptionalInformer(Informer):
+    """An informer that is synced, and has objects, only while the API serves its kind."""
+
+    def __init__(
+        self, kube: Kube, optional: OptionalKind, *, namespace: str | None, keep: Callable[[Object], Object]
+    ) -> None:
+        """Keep what `keep` returns of each object."""
+        super().__init__(kube, optional.at(optional.versions[0]), namespace=namespace)
+        self.optional = optional
+        self.obstacle = ""
+        """Why there is no copy; empty until the API has answered, and while there is one."""
+        self._keep = keep
+        self._turn_handlers: list[Callable[[], None]] = []
+        self._watching: asyncio.Task[None] | None = None
+
+    def on_turn(self, handler: Callable[[], None]) -> None:
+        """Call `handler()` when all objects have been listed, and at another obstacle.
+
+        An object that is missing then has another reason to be. Must be set before `run`.
+        """
+        self._turn_handlers.append(handler)
+
+    def follow(self, kind: Kind | None, group: asyncio.TaskGroup) -> None:
+        """Watch the kind in the version that the API serves now; None stands for no version."""
+        is_watched = self._watching is not None and not self._watching.done()
+        if kind is None:
+            self._stop(f"the API serves no {self.optional}")
+        elif not (is_watched and kind is self.kind):
+            if is_watched:
+                self._stop("")
+            self.kind = kind
+            self._watching = group.create_task(self.run())
+
+    async def run(self) -> None:
+        """List and watch until cancelled, or until the kind is lost."""
+        try:
+            await super().run()
+        except _Lost as lost:
+            self._forget(str(lost))
+
+    def _stop(self, obstacle: str) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._forget(obstacle)
+        self._watching = None
+
+    def _forget(self, obstacle: str) -> None:
+        if obstacle not in ("", self.obstacle) and self._watching is not None:
+            log.warning("watch %s: %s", self.optional, obstacle)
+        is_news = obstacle != self.obstacle
+        self.obstacle = obstacle
+        self.synced.clear()
+        for key in list(self.items):
+            self._store(key, None)
+        if is_news:
+            self._turn()
+
+    def _turn(self) -> None:
+        for handler in self._turn_handlers:
+            handler()
+
+    async def _list(self) -> str:
+        try:
+            version = await super()._list()
+        except (errors.NotFound, errors.Forbidden) as error:
+            raise _Lost(str(error)) from error
+        if self.obstacle:
+            log.info("watch %s: listed", self.optional)
+        self.obstacle = ""
+        self._turn()
+        return version
+
+    async def _watch(self, version: str) -> AsyncIterator[WatchEvent]:
+        try:
+            async for event in super()._watch(version):
+                yield event
+        except (errors.NotFound, errors.Forbidden) as error:
+            raise _Lost(str(error)) from error
+
+    def _store(self, key: Key, after: Object | None) -> None:
+        super()._store(key, None if after is None else self._keep(after))
+
+
+async def run(kube: Kube, informers: Iterable[OptionalInformer]) -> None:
+    """Ask which kinds are served, again and again, and let the informers follow; until cancelled."""
+    own = {informer.optional: informer for informer in informers}
+    async with asyncio.TaskGroup() as group:
+        is_logged = False
+        while True:
+            try:
+                served = await discovery.served(kube, own)
+            except (errors.ApiError, errors.Unavailable) as error:
+                if not is_logged:
+                    log.info("the API does not list its kinds: %s", error)
+                is_logged, pause = True, RETRY_SECONDS
+            else:
+                is_logged, pause = False, ASK_SECONDS
+                for optional, kind in served.items():
+                    own[optional].follow(kind, group)
+            await asyncio.sleep(pause)

@@ -1,0 +1,160 @@
+"""A kind of training job: how an object of it ends, and which of its Pods has the output.
+
+The rules are data (`serving.job_kinds`); nothing here knows a project.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from serving.objects import Object
+from serving.resources import kinds, names
+from serving.resources.job_kind import JobPods, Sign
+from serving.resources.kinds import OptionalKind
+
+Outcome = Literal["Succeeded", "Failed"]
+NOT_LISTED = "JobsNotListed"
+"""Reason of an unknown job until the API has answered for the first time: it lasts for moments."""
+
+
+@dataclass(frozen=True, eq=False)
+class JobKind:
+    """One row of the table."""
+
+    of: OptionalKind
+    succeeded: tuple[Sign, ...]
+    failed: tuple[Sign, ...]
+    pods: JobPods
+
+    def outcome(self, job: Mapping[str, Any]) -> Outcome | None:
+        """Return how the job has ended; None while it has not."""
+        if any(_has(job, sign) for sign in self.failed):
+            return "Failed"
+        return "Succeeded" if any(_has(job, sign) for sign in self.succeeded) else None
+
+    def pod_selector(self, job: Mapping[str, Any]) -> str:
+        """Return the labels of its Pods in the notation of `kubectl get -l`; empty before it has any."""
+        value = _text(job, self.pods.value)
+        labels = {**self.pods.labels, self.pods.label: value}
+        return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) if value else ""
+
+    def with_output(self, job: Mapping[str, Any], pods: Iterable[Object]) -> list[Object]:
+        """Return those Pods that may have the job's output, the best first.
+
+        A Pod that names the directory of its output is better than others, then one of a preferred role, then
+        a newer one.
+
+        Args:
+            job: which has succeeded.
+            pods: those with the labels of `pod_selector`.
+        """
+        own = [
+            pod
+            for pod in pods
+            if (pod.get("status") or {}).get("phase") in self.pods.phases and self._has_pod(job, pod)
+        ]
+        own.sort(
+            key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), reverse=True
+        )
+        return sorted(own, key=lambda pod: (not _names_output(pod), self._rank(pod)))
+
+    def trimmed(self, job: Object) -> Object:
+        """Return the object without the parts that no rule reads: a Workflow's status may have a megabyte."""
+        meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
+        annotations = meta.get("annotations") or {}
+        meta["annotations"] = {k: v for k, v in annotations.items() if k.startswith(names.ANNOTATION_PREFIX)}
+        status = job.get("status")
+        status = (
+            {k: v for k, v in status.items() if k in self._read_fields()} if isinstance(status, dict) else {}
+        )
+        return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": meta, "status": status}
+
+    def _read_fields(self) -> set[str]:
+        """Return the members of a status that the rules read."""
+        paths = [path for sign in (*self.succeeded, *self.failed) for path in sign.fields]
+        return {"conditions", *(path.split(".")[1] for path in (*paths, self.pods.value))}
+
+    def _has_pod(self, job: Mapping[str, Any], pod: Object) -> bool:
+        """Whether the Pod is this job's, and not that of an earlier one with its name.
+
+        A later one cannot exist, as a finalizer holds the job.
+        """
+        meta = pod["metadata"]
+        if self.pods.owned:
+            return any(o["uid"] == job["metadata"]["uid"] for o in meta.get("ownerReferences") or [])
+        created: str = job["metadata"].get("creationTimestamp", "")
+        return bool(meta["creationTimestamp"] >= created)
+
+    def _rank(self, pod: Object) -> int:
+        labels = (pod["metadata"].get("labels") or {}).items()
+        ranks = (rank for rank, role in enumerate(self.pods.first) if role.items() <= labels)
+        return next(ranks, len(self.pods.first))
+
+
+class TrainingJob(NamedTuple):
+    """A job that exists, with its kind."""
+
+    kind: JobKind
+    object: Object
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.kind.outcome(self.object)
+
+
+class UnknownJob(NamedTuple):
+    """Why it is not known whether a job exists: a reason in CamelCase, and a message for people."""
+
+    reason: str
+    message: str
+
+
+class JobKinds:
+    """The table of an installation."""
+
+    def __init__(self, rows: Iterable[JobKind]) -> None:
+        self._rows = {(row.of.group, row.of.kind): row for row in rows}
+
+    def __iter__(self) -> Iterator[JobKind]:
+        return iter(self._rows.values())
+
+    def find(self, group: str, kind: str) -> JobKind | None:
+        """Return the row of a kind, or None."""
+        return self._rows.get((group, kind))
+
+
+def of_reference(reference: Mapping[str, Any]) -> tuple[str, str]:
+    """Return group and kind of a reference; that of an earlier release, without them, is to a Job."""
+    group, _, _ = reference.get("apiVersion", kinds.JOB.api_version).rpartition("/")
+    return group, reference.get("kind", kinds.JOB.kind)
+
+
+def _has(job: Mapping[str, Any], sign: Sign) -> bool:
+    """Whether the job has the sign. Others write its status, which may have any shape."""
+    if sign.fields:
+        return all(_text(job, path) in values for path, values in sign.fields.items())
+    listed = _value(job, "status.conditions")
+    true = (
+        (c for c in listed if isinstance(c, dict) and c.get("status") == "True")
+        if isinstance(listed, list)
+        else ()
+    )
+    return any(condition.get("type") == sign.condition for condition in true)
+
+
+def _text(job: Mapping[str, Any], path: str) -> str:
+    """Return a field that is text; empty where it is none."""
+    value = _value(job, path)
+    return value if isinstance(value, str) else ""
+
+
+def _value(job: Mapping[str, Any], path: str) -> Any:
+    value: Any = job
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _names_output(pod: Object) -> bool:
+    variables = (v for c in pod["spec"].get("containers") or [] for v in c.get("env") or [])
+    return any(v["name"] == names.OUTPUT_DIR_ENV and v.get("value") for v in variables)
