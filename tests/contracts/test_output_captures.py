@@ -1,6 +1,7 @@
 """A cluster accepts the Jobs that capture outputs, and their Pods under the profile `restricted`."""
 
 import os
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -28,11 +29,18 @@ OF_USER: Object = {
 }
 
 
-async def created(kube: Kube, namespace: str, volume: Object, pod: Object | None = None) -> Object:
-    """Create the capture Job of a ModelVersion that exists."""
+@pytest.fixture
+async def version(kube: Kube, namespace: str) -> AsyncIterator[Object]:
+    """The owner of a capture Job; it must not outlive the test, as other tests run the controllers."""
     spec = {"modelName": "digits", "source": {"job": {"name": "train"}}}
-    meta = {"name": "v1", "namespace": namespace}
-    version = await kube.create(kinds.MODEL_VERSION, {"metadata": meta, "spec": spec})
+    yield await kube.create(
+        kinds.MODEL_VERSION, {"metadata": {"name": "v1", "namespace": namespace}, "spec": spec}
+    )
+    await kube.delete(kinds.MODEL_VERSION, namespace, "v1")
+
+
+async def created(kube: Kube, version: Object, volume: Object, pod: Object | None = None) -> Object:
+    """Create the capture Job of a ModelVersion."""
     job = finished_jobs.training(volume, pod=pod)
     output = job_output.of_job(job, [finished_jobs.pod_of(job)])
     policy = ModelSpec.model_validate(
@@ -44,20 +52,20 @@ async def created(kube: Kube, namespace: str, volume: Object, pod: Object | None
 
 
 @pytest.mark.parametrize("volume", [finished_jobs.CLAIM, finished_jobs.NFS, finished_jobs.HOST_PATH])
-async def test_a_capture_job_is_stored_as_rendered(kube: Kube, namespace: str, volume: Object) -> None:
-    stored = await created(kube, namespace, volume)
+async def test_a_capture_job_is_stored_as_rendered(kube: Kube, version: Object, volume: Object) -> None:
+    stored = await created(kube, version, volume)
     spec = stored["spec"]["template"]["spec"]
-    assert volume.items() <= spec["volumes"][0].items()
+    assert volume.keys() <= spec["volumes"][0].keys()
     assert "nodeAffinity" in spec["affinity"]
     assert len(stored["spec"]["podFailurePolicy"]["rules"]) == 2
 
 
 async def test_a_namespace_with_the_restricted_profile_accepts_the_pod_of_a_capture(
-    kube: Kube, namespace: str
+    kube: Kube, namespace: str, version: Object
 ) -> None:
     enforced = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     await kube.patch(kinds.NAMESPACE, None, namespace, enforced)
-    job = await created(kube, namespace, finished_jobs.CLAIM, OF_USER)
+    job = await created(kube, version, finished_jobs.CLAIM, OF_USER)
     labels = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
 
     async def has_pod() -> bool:
