@@ -376,6 +376,10 @@ class ModelsSettings(Section):
     them; `auto`, an image volume if the versions of the API server and of each node have such volumes. With
     `auto` a revision that serves keeps its own, so that an upgrade of nodes replaces no replica; `image` or
     `copy` gives each predictor that has the other one a new revision."""
+    capture: str = "auto"
+    """What reads the output of a finished Job: `local`, the controllers, from their own disk; `job`, a Pod
+    where the output is, which pushes its image; `auto`, the controllers on one machine, and a Pod on a
+    cluster."""
 
 
 @dataclass(frozen=True)
@@ -441,8 +445,8 @@ class RuntimeImageSettings(Section):
     """Secret with the login of the registry, in each namespace with predictors. Empty: none, or those of the
     Pods' service account."""
     copier: str = "components"
-    """Name of the image that copies a model, where `models.volume` chooses a copy: the components', as it has
-    the client of registries."""
+    """Name of the image that copies a model, where `models.volume` chooses a copy, and captures the output of
+    a Job, where `models.capture` chooses a Pod: the components', as it has the client of registries."""
 
 
 @dataclass(frozen=True)

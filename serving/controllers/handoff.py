@@ -11,6 +11,8 @@ from serving.settings import ControllerSettings
 
 _VERSION = "version"
 _OWNER = "owner"
+_TERMINATING = "NamespaceTerminating"
+"""Cause of a refusal to create an object in a namespace that is being deleted."""
 
 
 class HandoffController:
@@ -71,18 +73,24 @@ class HandoffController:
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
             raise errors.Temporary("HandOffRefused", str(error)) from error
 
+    async def _release(self, key: JobKey, job: Object) -> None:
+        finalizers = job["metadata"].get("finalizers") or []
+        await self._write(key, job, {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]})
+
     async def _create(self, key: JobKey, job: Object, version: Object) -> None:
         try:
             await self._kube.create(kinds.MODEL_VERSION, version)
         except errors.AlreadyExists:
             return  # by an earlier attempt whose response was lost; the watch brings it
+        except errors.Forbidden as error:
+            if all(cause.reason != _TERMINATING for cause in error.causes):
+                raise
+            await self._release(key, job)  # which the end of the namespace waits for
+            return
         except errors.Invalid as error:
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
             if is_deleting(job):
-                finalizers = job["metadata"].get("finalizers") or []
-                await self._write(
-                    key, job, {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
-                )
+                await self._release(key, job)
             return
         await self._recorder.emit(job, "HandedOff", f"created ModelVersion {version['metadata']['name']}")
 

@@ -16,7 +16,7 @@ import orjson
 from serving import errors
 from serving.controllers import job_pods, storage_download
 from serving.controllers.image_transfer import ImageTransfer, ReportProgress
-from serving.controllers.job_output import JobOutput, locate
+from serving.controllers.job_output import OutputDirectory, locate
 from serving.data_dir import DataDir
 from serving.images.capture.build import Built, capture
 from serving.images.documents import layers, oci, output_manifest
@@ -71,6 +71,8 @@ class ImageBuilder:
         model: Object,
         trusted: Mapping[str, PublicKey],
         report: ReportProgress,
+        *,
+        captured: str = "",
     ) -> Object:
         """Build the image; returns the part of the status that describes it.
 
@@ -80,6 +82,7 @@ class ImageBuilder:
             model: its Model, which has the policy.
             trusted: public keys of other policies by fingerprint, whose signatures the status names too.
             report: takes messages about progress.
+            captured: the image of the Job's output by digest, if a Pod has pushed it to the Model's registry.
 
         Raises:
             errors.Permanent, errors.Temporary: with a reason for the status.
@@ -88,14 +91,12 @@ class ImageBuilder:
         source = version["spec"]["source"]
         if "image" in source:
             return await self._import(version, policy, source["image"], trusted, report)
+        if captured:
+            return await self._import_captured(version, job, policy, captured, trusted=trusted, report=report)
         built = await self._build(version, job, policy, report)
         image = built.image
         if policy.registry is not None:
-            report(f"pushing to {policy.registry.repository}")
-            meta = version["metadata"]
-            push = partial(self._images.push, meta["namespace"], policy, built.digest, meta["name"], report)
-            image = await self._transfer(version, push)
-            await asyncio.to_thread(self.store.set_origin, built.digest, image)
+            image = await self._push(version, policy, built.digest, report)
         return planner.describe(
             image=image,
             digest=built.digest,
@@ -109,6 +110,16 @@ class ImageBuilder:
                 version, policy, image, [file.path for file in built.files], trusted
             ),
         )
+
+    async def _push(self, version: Object, policy: ModelSpec, digest: str, report: ReportProgress) -> str:
+        """Push a stored image with its signature and tags; return its name by digest."""
+        assert policy.registry is not None
+        report(f"pushing to {policy.registry.repository}")
+        meta = version["metadata"]
+        push = partial(self._images.push, meta["namespace"], policy, digest, meta["name"], report)
+        image = await self._transfer(version, push)
+        await asyncio.to_thread(self.store.set_origin, digest, image)
+        return image
 
     async def examine(
         self, version: Object, model: Object | None, trusted: Mapping[str, PublicKey]
@@ -238,7 +249,7 @@ class ImageBuilder:
             return SYSTEM_USER  # an unknown user may read what everybody may
         return user
 
-    async def _job_output(self, job: TrainingJob) -> JobOutput:
+    async def _job_output(self, job: TrainingJob) -> OutputDirectory:
         return locate(job.object, await job_pods.with_output(self._kube, job), self._data)
 
     def _capture(self, version: Object, job: TrainingJob | None, source: _Source, policy: ModelSpec) -> Built:
@@ -266,35 +277,60 @@ class ImageBuilder:
         pull = partial(self._images.pull, version["metadata"]["namespace"], policy, image)
         digest = await self._transfer(version, pull)
         await self._pin(version, digest)
-        files = await asyncio.to_thread(self.store.verify, digest)
         stored = f"{_without_tag(image.partition('@')[0])}@{digest}"
-        paths = [file.path for file in files]
-        examined = await self._examined(version, policy, stored, paths, trusted)
-        return await asyncio.to_thread(self._describe_import, version, image, stored, files, examined)
-
-    def _describe_import(
-        self, version: Object, image: str, stored: str, files: Sequence[oci.File], examined: Object
-    ) -> Object:
-        digest = stored.rpartition("@")[2]
-        described = output_manifest.OutputManifest()
-        if any(file.path == names.MANIFEST_FILE for file in files):
-            described = output_manifest.parse(
-                (self.store.tree(digest) / "models" / names.MANIFEST_FILE).read_bytes()
-            )
-        framework = _agreed(described.framework, version["spec"].get("framework", ""))
         name, at, _ = image.partition("@")
         origin = planner.lineage(version, None) | {"image": image if at else f"{name}@{digest}"}
+        return await self._describe_pulled(version, policy, stored, origin, trusted)
+
+    async def _import_captured(
+        self,
+        version: Object,
+        job: TrainingJob | None,
+        policy: ModelSpec,
+        image: str,
+        *,
+        trusted: Mapping[str, PublicKey],
+        report: ReportProgress,
+    ) -> Object:
+        """Pull and verify an image that a capture has pushed; only then sign it, and name it by a tag."""
+        report(f"verifying {image}")
+        pull = partial(self._images.pull, version["metadata"]["namespace"], policy, image, built_here=True)
+        digest = await self._transfer(version, pull)
+        await self._pin(version, digest)
+        pushed = await self._push(version, policy, digest, report)
+        origin = planner.lineage(version, job and job.object)
+        return await self._describe_pulled(version, policy, pushed, origin, trusted)
+
+    async def _describe_pulled(
+        self,
+        version: Object,
+        policy: ModelSpec,
+        image: str,
+        origin: Mapping[str, str],
+        trusted: Mapping[str, PublicKey],
+    ) -> Object:
+        """Verify an image that was pulled to the store, and describe it by its files."""
+        digest = image.rpartition("@")[2]
+        files = await asyncio.to_thread(self.store.verify, digest)
+        examined = await self._examined(version, policy, image, [file.path for file in files], trusted)
+        output = await asyncio.to_thread(self._output_manifest, digest, files)
         return planner.describe(
-            image=stored,
+            image=image,
             digest=digest,
             size=sum(file.size for file in files),
-            framework=framework,
-            metrics=described.metrics,
+            framework=_agreed(output.framework, version["spec"].get("framework", "")),
+            metrics=output.metrics,
             files=[(file.path, file.digest, file.size) for file in files],
             origin=origin,
-            source_revision=described.source_revision,
+            source_revision=output.source_revision,
             examined=examined,
         )
+
+    def _output_manifest(self, digest: str, files: Sequence[oci.File]) -> output_manifest.OutputManifest:
+        if all(file.path != names.MANIFEST_FILE for file in files):
+            return output_manifest.OutputManifest()
+        path = self.store.tree(digest) / layers.ROOT / names.MANIFEST_FILE
+        return output_manifest.parse(path.read_bytes())
 
     def _download_dir(self, version: Object) -> Path:
         return self._data.downloads / str(version["metadata"]["uid"])

@@ -12,6 +12,7 @@ from serving.images.registry import Credentials, Reference, Registry, pull, push
 from serving.images.store import disk
 from serving.images.store.model_store import CountedStore, ModelStore
 from serving.kube import Kube
+from serving.planning.models.version import CORRECTABLE
 from serving.resources import kinds, names
 from serving.resources.model import ModelSpec
 from serving.settings import RegistrySettings
@@ -26,8 +27,6 @@ SIGNING_KEY = "cosign.key"
 SIGNING_PASSWORD = "cosign.password"  # noqa: S105 a key in a Secret, not a password
 _MOUNTED_FROM = 3
 """Repositories to mount blobs from: each costs a request for every blob that the target lacks."""
-_CORRECTABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
-"""Reasons that an administrator of the Secret or the registry can correct: another attempt may succeed."""
 
 
 class ImageTransfer:
@@ -178,4 +177,4 @@ def _value(data: dict[str, Any], secret: str, key: str) -> bytes:
 
 
 def _temporary_if_correctable(error: errors.Permanent) -> errors.SlipwayError:
-    return errors.Temporary(error.reason, str(error)) if error.reason in _CORRECTABLE else error
+    return errors.Temporary(error.reason, str(error)) if error.reason in CORRECTABLE else error

@@ -14,6 +14,7 @@ from serving.controllers.image_builder import ImageBuilder
 from serving.controllers.image_retention import ImageRetention
 from serving.controllers.image_transfer import ReportProgress
 from serving.controllers.model_policies import ModelPolicies
+from serving.controllers.output_capture import OutputCapture
 from serving.controllers.training_jobs import JobKey, TrainingJobs
 from serving.controllers.version_usage import VersionUsage
 from serving.data_dir import DataDir
@@ -21,7 +22,7 @@ from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.kube.cache import Cache
 from serving.objects import Object, is_deleting
-from serving.planning.models import job_kind
+from serving.planning.models import capture, job_kind
 from serving.planning.models import version as planner
 from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.policy import Examination
@@ -59,6 +60,7 @@ class ModelVersionController:
         usage = VersionUsage(watches, self._decisions.add)
         self._builder = ImageBuilder(kube, ModelStore(data.models, settings.store), data, settings)
         self._retention = ImageRetention(kube, self._builder, usage, self._versions, settings)
+        self._captures = OutputCapture(kube, watches.of(kinds.JOB), settings)
         self._read = (self._versions, *jobs.always, self._models, self._namespaces, *usage.informers)
         self._watch()
 
@@ -80,7 +82,10 @@ class ModelVersionController:
                 return await self._retention.release(version)
             self._builder.stop(version)
             return None
-        match self._step(version):
+        return await self._take(version, await self._step(version))
+
+    async def _take(self, version: Object, step: planner.VersionStep | capture.CaptureStep) -> Result | None:
+        match step:
             case planner.AdoptVersion(metadata):
                 await self._adopt(version, metadata)
             case planner.WaitForSource(reason="ModelNotFound" | job_kind.NOT_LISTED):
@@ -90,12 +95,17 @@ class ModelVersionController:
             case planner.FailVersion(reason, message):
                 await self._report(version, "Failed", reason, message)
             case planner.BuildImage() | planner.ExamineImage():
-                self._builds.add(key)
+                self._builds.add(Key.of(version))
             case planner.ApplyPolicies():
                 await self._judge(version, planner.image_status(version))
             case planner.VersionFinished():
-                if version["status"]["phase"] == "Ready" and not await self._retention.update_pin(version):
-                    self._builds.add(key)
+                phase = version["status"]["phase"]
+                if phase != "Failed":  # the Pods of a failed capture say why, and end with its Job
+                    await self._captures.discard(version)
+                if phase == "Ready" and not await self._retention.update_pin(version):
+                    self._builds.add(Key.of(version))
+            case _:
+                return await self._capture(version, step)
         return None
 
     def _queue_of(self, key: Key) -> str:
@@ -104,12 +114,44 @@ class ModelVersionController:
             return LOCAL
         return queue_of(version, self._models.get(key.namespace, version["spec"]["modelName"]))
 
-    def _step(self, version: Object) -> planner.VersionStep:
+    async def _capture(
+        self,
+        version: Object,
+        step: capture.CreateCapture | capture.WaitForCapture | capture.CaptureFailed | capture.DiscardCapture,
+    ) -> Result | None:
+        """Take the next step with the capture Job of a version."""
+        match step:
+            case capture.CreateCapture(job):
+                if refusal := await self._captures.create(job):
+                    await self._report(version, "Pending", "CaptureRefused", refusal, warn=True)
+                    return Result(self._settings.build_backoff_cap_seconds)
+            case capture.WaitForCapture(reason, message):
+                await self._report(version, "Building", reason, message)
+                return Result(self._settings.progress_seconds)  # its Pods are not watched
+            case capture.CaptureFailed(reason, message, is_final=True):
+                await self._report(version, "Failed", reason, message)
+            case capture.CaptureFailed(reason, message):
+                return await self._failed(version, errors.Temporary(reason, message))
+            case capture.DiscardCapture():
+                if (wait := self._due.get(Key.of(version), 0.0) - clock.monotonic()) > 0:
+                    return Result(wait)
+                await self._captures.discard(version)
+        return None
+
+    async def _step(self, version: Object) -> planner.VersionStep | capture.CaptureStep:
         namespace, key = version["metadata"]["namespace"], JobKey.of_source(version)
         job = self._jobs.find(key) if key else None
         model = self._models.get(namespace, version["spec"]["modelName"])
         policies = self._policies.cached(namespace)
-        return planner.next_step(version, job, model, policies, self._examination(version))
+        step = planner.next_step(version, job, model, policies, self._examination(version))
+        if (
+            isinstance(step, planner.BuildImage)
+            and step.job is not None
+            and await self._captures.are_by_pod()
+        ):
+            assert model is not None
+            return await self._captures.next_step(version, step.job, model)
+        return step
 
     def _examination(self, version: Object) -> Examination | None:
         """Return the last examination of the image; None if another attempt at it is due."""
@@ -135,9 +177,9 @@ class ModelVersionController:
             return Result(wait)
         self._busy.add(key)
         try:
-            match self._step(version):
-                case planner.BuildImage(job):
-                    return await self._build(version, job)
+            match await self._step(version):
+                case planner.BuildImage(job, captured):
+                    return await self._build(version, job, captured)
                 case planner.ExamineImage():
                     return await self._examine(version)
                 case planner.VersionFinished() if version["status"]["phase"] == "Ready":
@@ -148,7 +190,7 @@ class ModelVersionController:
             self._busy.discard(key)
             self._decisions.add(key)
 
-    async def _build(self, version: Object, job: TrainingJob | None) -> Result | None:
+    async def _build(self, version: Object, job: TrainingJob | None, captured: str) -> Result | None:
         meta = version["metadata"]
         model = self._models.get(meta["namespace"], version["spec"]["modelName"])
         assert model is not None
@@ -157,8 +199,11 @@ class ModelVersionController:
         try:
             trusted = self._policies.keys(await self._policies.current(meta["namespace"]))
             async with self._progress(version) as report:
-                built = await self._builder.build(version, job, model, trusted, report)
+                built = await self._builder.build(version, job, model, trusted, report, captured=captured)
         except errors.Permanent as error:
+            if captured and error.reason == "ImageNotFound":  # the registry has removed it: capture it again
+                await self._captures.discard(version)
+                return await self._failed(version, errors.Temporary(error.reason, str(error)))
             await self._report(version, "Failed", error.reason, str(error))
             await self._retention.discard_attempts(version)
             return None
@@ -301,9 +346,13 @@ class ModelVersionController:
         self._models.on_change(self._model_changed)
         self._namespaces.on_change(self._namespace_changed)
 
-    def _job_changed(self, key: JobKey, _before: Object | None, _after: Object | None) -> None:
+    def _job_changed(self, key: JobKey, before: Object | None, after: Object | None) -> None:
         for version in self._versions.by_index(_JOB, str(key)):
             self._decisions.add(Key.of(version))
+        job = after or before or {}
+        for owner in job["metadata"].get("ownerReferences") or []:
+            if owner["kind"] == kinds.MODEL_VERSION.kind:
+                self._decisions.add(Key(key.namespace, owner["name"]))
 
     def _kind_turned(self, group: str, kind: str) -> None:
         """A missing job is gone, or is not known to be."""

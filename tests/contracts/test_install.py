@@ -153,7 +153,6 @@ async def test_an_account_may_not_read_secrets_make_pods_or_touch_leases_of_othe
         ("default", "", "pods", "create"),
         ("default", "", "pods/exec", "create"),
         ("", "", "nodes/proxy", "get"),
-        ("default", "batch", "jobs", "create"),
         ("default", leases, "leases", "create"),
         ("kube-system", leases, "leases", "update"),
         ("", "rbac.authorization.k8s.io", "clusterroles", "create"),

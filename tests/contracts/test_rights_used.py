@@ -101,8 +101,26 @@ async def models(cluster: Cluster) -> None:
 
 
 async def hand_off(cluster: Cluster) -> None:
-    """A Job ends, and its output becomes a version."""
-    await cluster.create(kinds.JOB, stories.job(cluster.namespace, cluster.scheduler))
+    """A Job ends, the Job that captures its output fails, and another one takes its place."""
+    kube, namespace = cluster.kube, cluster.namespace
+    registry = {"repository": "registry.invalid/trained"}
+    await cluster.create(kinds.MODEL, stories.model(namespace, "trained", registry=registry))
+    await cluster.create(kinds.JOB, stories.job(namespace, cluster.scheduler))
+    found: list[Object] = []
+
+    async def is_captured() -> bool:
+        jobs = (await kube.list(kinds.JOB, namespace)).items
+        found[:] = [job for job in jobs if job["metadata"]["name"].startswith("capture-")]
+        return bool(found)
+
+    await eventually(is_captured, STORY_SECONDS)
+    name = found[0]["metadata"]["name"]
+    await kube.patch(kinds.JOB, namespace, name, {"spec": {"activeDeadlineSeconds": 1}})
+
+    async def is_replaced() -> bool:
+        return await is_captured() and found[0]["metadata"]["annotations"][names.ATTEMPT_ANNOTATION] == "1"
+
+    await eventually(is_replaced, STORY_SECONDS)
 
 
 async def hand_off_of_other_kinds(cluster: Cluster) -> None:

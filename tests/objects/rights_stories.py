@@ -50,9 +50,21 @@ def inference(namespace: str, name: str, *predictors: Object) -> Object:
 
 
 def job(namespace: str, scheduler: str) -> Object:
-    """Return a Job that hands its output off."""
-    container = {"name": "train", "image": "example.com/none", "command": ["none"]}
-    pod = {"restartPolicy": "Never", "schedulerName": scheduler, "containers": [container]}
+    """Return a Job that hands an output on a volume off."""
+    container = {
+        "name": "train",
+        "image": "example.com/none",
+        "command": ["none"],
+        "env": [{"name": names.OUTPUT_DIR_ENV, "value": "/out/model"}],
+        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+    }
+    volume = {"name": "out", "nfs": {"server": "files.invalid", "path": "/trained"}}
+    pod = {
+        "restartPolicy": "Never",
+        "schedulerName": scheduler,
+        "containers": [container],
+        "volumes": [volume],
+    }
     annotations = {names.MODEL_ANNOTATION: "trained"}
     return {
         "metadata": {"name": "train", "namespace": namespace, "annotations": annotations},

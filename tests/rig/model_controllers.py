@@ -146,7 +146,7 @@ class Life:
 
 async def control(kube: Kube, data: DataDir, policy: ModelPolicySettings = DEFAULTS.models.policy) -> None:
     watches = Watches(kube)
-    settings = dataclasses.replace(SETTINGS, models=ModelsSettings(policy))
+    settings = dataclasses.replace(SETTINGS, models=ModelsSettings(policy, capture="local"))
     model = ModelController(kube, SETTINGS.controllers, watches)
     version = ModelVersionController(
         kube, settings, data, watches, TrainingJobs(watches, job_kinds.shipped())

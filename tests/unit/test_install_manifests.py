@@ -306,7 +306,8 @@ def test_the_controllers_may_hold_jobs_of_every_shipped_kind_and_of_no_other() -
     shipped = {(row.of.group, row.of.plural) for row in job_kinds.shipped()}
     groups = {group for group, _ in shipped}
     given = {right for right in rules("slipway-controllers") if right[0] in groups}
-    assert given == {(*kind, verb) for kind in shipped for verb in ("list", "watch", "patch")}
+    captures = {("batch", "jobs", verb) for verb in ("create", "delete")}
+    assert given == captures | {(*kind, verb) for kind in shipped for verb in ("list", "watch", "patch")}
 
 
 @pytest.mark.parametrize("resource", ["deployments", "services", "poddisruptionbudgets", "autoscalers"])

@@ -2,11 +2,12 @@
 
 import ipaddress
 import re
+from collections.abc import Sequence
 from operator import attrgetter
 from posixpath import normpath
 from typing import NamedTuple
 
-from serving.planning.models import volume
+from serving.planning.models import capture, volume
 from serving.resources.names import SUBDOMAIN_PATTERN
 from serving.settings import ModelPolicySettings, RuntimeImageSettings, Settings
 from serving.system.network import addresses
@@ -62,7 +63,8 @@ def broken_rules(settings: Settings) -> list[BrokenRule]:
         _gateway_name(settings.gateway.name),
         _gateway_address(settings.gateway.address),
         *_runtime_images(settings.runtime_images),
-        _model_volume(settings.models.volume),
+        _one_of("models.volume", settings.models.volume, volume.CHOICES),
+        _one_of("models.capture", settings.models.capture, capture.CHOICES),
         _pages_host(settings.pages.host),
         _url("controllers.prometheus", settings.controllers.prometheus),
     ]
@@ -89,10 +91,10 @@ def _signed(policy: ModelPolicySettings) -> BrokenRule | None:
     return BrokenRule("models.policy.signed", "must be false where models.policy.keys names no key, not true")
 
 
-def _model_volume(setting: str) -> BrokenRule | None:
-    if setting in volume.CHOICES:
+def _one_of(path: str, value: str, choices: Sequence[str]) -> BrokenRule | None:
+    if value in choices:
         return None
-    return BrokenRule("models.volume", f"must be one of {', '.join(volume.CHOICES)}, not {setting!r}")
+    return BrokenRule(path, f"must be one of {', '.join(choices)}, not {value!r}")
 
 
 def _pod_network(network: str) -> BrokenRule | None:

@@ -63,9 +63,7 @@ async def _copy(environment: Mapping[str, str]) -> None:
     reference = Reference.parse(_required(environment, names.MODEL_IMAGE_ENV))
     files_digest = _required(environment, names.MODEL_FILES_DIGEST_ENV)
     target = CopiedFiles(Path(_required(environment, names.MODEL_VOLUME_ENV)))
-    listed = environment.get(names.PULL_SECRETS_ENV, "").split(",")
-    directory = Path(environment.get(names.PULL_SECRETS_DIR_ENV, ""))
-    secrets = PullSecrets(directory, [name for name in listed if name])
+    secrets = PullSecrets.of(environment)
     try:
         async with Registry(secrets.credentials) as registry:
             await model_copy.copy(registry, reference, target, files_digest)

@@ -1,12 +1,13 @@
 """The logins in a Pod's pull Secrets, which a volume has as files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from serving import errors
 from serving.images.registry.auth import docker_config
 from serving.images.registry.auth.credentials import Credentials
 from serving.images.registry.auth.docker_config import DockerConfig, Login
+from serving.resources import names as variables
 
 
 class PullSecrets:
@@ -29,6 +30,17 @@ class PullSecrets:
                 config = docker_config.parse((directory / name).read_bytes(), where, programs=False)
                 auths = {**config.auths, **auths}
         self._config = DockerConfig(auths)
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "PullSecrets":
+        """Read the files of the Secrets that SLIPWAY_PULL_SECRETS and SLIPWAY_PULL_SECRETS_DIR name.
+
+        Raises:
+            errors.Permanent: `InvalidCredentials`.
+        """
+        listed = environment.get(variables.PULL_SECRETS_ENV, "").split(",")
+        directory = Path(environment.get(variables.PULL_SECRETS_DIR_ENV, ""))
+        return cls(directory, [name for name in listed if name])
 
     @property
     def credentials(self) -> Credentials:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.objects import Object
-from serving.planning.inference import pod_defaults
+from serving.planning import components_container
 from serving.planning.models import version
 from serving.planning.models.volume import VolumeSource
 from serving.resources import names
@@ -19,19 +19,8 @@ COPIER = "copy-model"
 """Name of the init container."""
 SECRETS_VOLUME = "model-pull-secrets"
 _NO_TOKEN_VOLUME = "no-token"  # noqa: S105 the name of a volume
-_COMMAND = ("python3", "-m", "serving.images.copying.process")
-_SECRETS_MOUNT = "/run/slipway/pull-secrets"
+_MODULE = "serving.images.copying.process"
 _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 a path
-_SECRET_KEY = ".dockerconfigjson"  # noqa: S105 a key of a Secret
-_USER = 65532
-"""User of Slipway's images."""
-_SECURITY: Mapping[str, Any] = {
-    **pod_defaults.RESTRICTED,
-    "readOnlyRootFilesystem": True,
-    # Set, as the Pod's securityContext may name another user for the server.
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-}
 _MIB = 1024 * 1024
 _SPARE_BYTES = 16 * _MIB
 """For the list of the files and directories: a Pod that exceeds the size of its volume is evicted."""
@@ -68,7 +57,7 @@ def with_model(
         "volumes": [
             {"name": VOLUME, "emptyDir": _size_limit(model_version)},
             {"name": _NO_TOKEN_VOLUME, "emptyDir": {}},
-            *([_secrets_volume(secrets)] if secrets else []),
+            *([components_container.secrets_volume(SECRETS_VOLUME, secrets)] if secrets else []),
         ],
         "initContainers": [_copier(model_version, secrets, spec["containers"][0], images)],
     }
@@ -88,17 +77,13 @@ def _copier(
         {"name": _NO_TOKEN_VOLUME, "mountPath": _TOKEN_MOUNT, "readOnly": True},
     ]
     if secrets:
-        variables |= {names.PULL_SECRETS_ENV: ",".join(secrets), names.PULL_SECRETS_DIR_ENV: _SECRETS_MOUNT}
-        mounts.append({"name": SECRETS_VOLUME, "mountPath": _SECRETS_MOUNT, "readOnly": True})
+        path = components_container.SECRETS_MOUNT
+        variables |= {names.PULL_SECRETS_ENV: ",".join(secrets), names.PULL_SECRETS_DIR_ENV: path}
+        mounts.append({"name": SECRETS_VOLUME, "mountPath": path, "readOnly": True})
     container: Object = {
-        "name": COPIER,
-        "image": f"{images.prefix}/{images.copier}{images.tag and f':{images.tag}'}",
-        **({"imagePullPolicy": images.pull_policy} if images.pull_policy else {}),
-        "command": list(_COMMAND),
+        **components_container.container(COPIER, _MODULE, images),
         "env": [{"name": name, "value": value} for name, value in variables.items()],
         "volumeMounts": mounts,
-        "securityContext": dict(_SECURITY),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     resources = _resources(server.get("resources") or {})
     return {**container, "resources": resources} if resources else container
@@ -135,14 +120,3 @@ def _size_limit(model_version: Mapping[str, Any]) -> Object:
         return {}
     needed = size + len(status.get("files") or ()) * _FILE_BYTES + _SPARE_BYTES
     return {"sizeLimit": f"{-(-needed // _MIB)}Mi"}
-
-
-def _secrets_volume(secrets: Sequence[str]) -> Object:
-    """Return the volume with a file for each Secret; one that is missing does not keep the Pod from
-    starting, so that the copy can name it.
-    """
-    sources = [
-        {"secret": {"name": name, "items": [{"key": _SECRET_KEY, "path": name}], "optional": True}}
-        for name in secrets
-    ]
-    return {"name": SECRETS_VOLUME, "projected": {"sources": sources}}

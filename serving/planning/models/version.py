@@ -46,6 +46,8 @@ class BuildImage:
     """Build the image from the output of this job, or from the source in the spec."""
 
     job: TrainingJob | None
+    captured: str = ""
+    """The image of the job's output, by digest, if a Pod has pushed it."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class VersionFinished:
 VersionStep = (
     AdoptVersion | WaitForSource | FailVersion | BuildImage | ExamineImage | ApplyPolicies | VersionFinished
 )
+CORRECTABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
+"""Reasons that an administrator of the Secret or the registry can correct: another attempt may succeed."""
 _OWN_STATUS = frozenset({"phase", "attempts", "observedGeneration", "conditions", "finishTime"})
 """Fields of the status that describe the version's life, not its image."""
 

@@ -62,6 +62,12 @@ def choose(setting: str, versions: ClusterVersions | None) -> VolumeChoice:
     return VolumeChoice("copy" if setting == "copy" else "image", f"models.volume is {setting}", is_set=True)
 
 
+def is_one_machine(versions: ClusterVersions) -> bool:
+    """Whether the only node is that of one machine."""
+    nodes = versions.nodes.values()
+    return bool(nodes) and all(node.runtime.startswith(_OWN_RUNTIME) for node in nodes)
+
+
 def _of_cluster(versions: ClusterVersions) -> VolumeChoice:
     """Return image volumes only if each node has them, as a Pod may run on any, also on a cordoned one."""
     linux = {name: node for name, node in versions.nodes.items() if node.operating_system != "windows"}
@@ -69,7 +75,7 @@ def _of_cluster(versions: ClusterVersions) -> VolumeChoice:
         return VolumeChoice("copy", f"the nodes are unknown: {versions.problem}")
     if not linux:
         return VolumeChoice("copy", "no node is listed")
-    if all(node.runtime.startswith(_OWN_RUNTIME) for node in linux.values()):
+    if is_one_machine(versions):
         return VolumeChoice("image", "the node mounts images")
     if _is_older(versions.server, KUBERNETES):
         message = f"API server {versions.server}: image volumes are on since {KUBERNETES}"

@@ -20,14 +20,14 @@ from serving.kube import Watches, optional_informer
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import kinds, names
-from serving.settings import DEFAULTS
+from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import training_jobs
 from tests.objects.training_jobs import RAY_JOB
 from tests.rig.convergence import QUICK, Case, until
 
 NS = "default"
-SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK)
+SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK, models=ModelsSettings(capture="local"))
 
 
 def job(name: str, **annotations: str) -> Object:

@@ -18,7 +18,7 @@ from serving.kube import Watches, optional_informer
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
 from serving.resources import conditions, kinds, names
-from serving.settings import DEFAULTS
+from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import training_jobs as jobs
 from tests.objects.training_jobs import JOB_SET, NS, RAY_JOB, TRAIN_JOB, served
@@ -50,7 +50,7 @@ class Cluster:
     async def _control(self) -> None:
         watches = Watches(self.api.client("watches"))
         table = TrainingJobs(watches, job_kinds.known(self.data.job_kinds))
-        settings = dataclasses.replace(DEFAULTS, controllers=QUICK)
+        settings = dataclasses.replace(DEFAULTS, controllers=QUICK, models=ModelsSettings(capture="local"))
         api, data = self.api, self.data
         async with asyncio.TaskGroup() as group:
             for runner in (

@@ -90,6 +90,7 @@ def another(setting: SettingDescription) -> Any:
             "runtime_images.pull_secret": "login.of-registry",
             "runtime_images.copier": "model-copier",
             "models.volume": "copy",
+            "models.capture": "job",
             "pages.host": "::",
         }
         return strict.get(setting.path, "http://other")
@@ -159,6 +160,7 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("runtime_images: {pull_policy: always}", "must be Always, IfNotPresent, Never, or empty"),
         ("runtime_images: {copier: a/b}", "must be the name of an image, such as components, not 'a/b'"),
         ("models: {volume: emptyDir}", "models.volume: must be one of auto, image, copy, not 'emptyDir'"),
+        ("models: {capture: pod}", "models.capture: must be one of auto, local, job, not 'pod'"),
         ("runtime_images: {pull_secret: Login}", "must be the name of a Secret, or empty, not 'Login'"),
         ("controllers: {prometheus: prom:9090}", "must be a URL such as http://prometheus.example:9090"),
         ("controllers: {prometheus: 'user:secret@prom'}", "or empty, not 'an invalid URL with credentials"),

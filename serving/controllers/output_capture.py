@@ -1,0 +1,61 @@
+"""The Jobs that capture the outputs of other Jobs on a cluster: reads what the planner needs, and writes."""
+
+from serving import errors
+from serving.controllers import job_pods
+from serving.kube import Informer, Kube, VersionReader
+from serving.objects import Object, is_deleting
+from serving.planning.models import capture, capture_job
+from serving.planning.models.capture import CaptureStep, ObservedCapture
+from serving.planning.models.job_kind import TrainingJob
+from serving.planning.models.volume import AUTO
+from serving.resources import kinds
+from serving.settings import Settings
+
+
+class OutputCapture:
+    """One per process."""
+
+    def __init__(self, kube: Kube, jobs: Informer, settings: Settings) -> None:
+        self._kube = kube
+        self._jobs = jobs
+        self._cluster = VersionReader(kube)
+        self._setting = settings.models.capture
+        self._images = settings.runtime_images
+
+    async def are_by_pod(self) -> bool:
+        """Whether outputs are captured by Pods, and not by this process.
+
+        Raises:
+            errors.ApiError, errors.Unavailable: the nodes have not been read yet.
+        """
+        versions = await self._cluster.read() if self._setting == AUTO else None
+        return capture.is_by_pod(self._setting, versions)
+
+    async def next_step(self, version: Object, job: TrainingJob, model: Object) -> CaptureStep:
+        """Return the next step for a version of a job that has succeeded."""
+        own = self._of(version)
+        pods = await job_pods.of(self._kube, own) if own is not None else []
+        observed = ObservedCapture(job, await job_pods.with_output(self._kube, job), own, pods)
+        return capture.next_step(version, model, observed, self._images)
+
+    async def create(self, job: Object) -> str:
+        """Create a capture Job; return why the API refuses it, if it does."""
+        try:
+            await self._kube.create(kinds.JOB, job)
+        except errors.AlreadyExists:
+            return ""  # by an earlier attempt whose response was lost; the watch brings it
+        except (errors.Invalid, errors.Forbidden) as error:
+            return str(error)
+        return ""
+
+    async def discard(self, version: Object) -> None:
+        """Delete the capture Job of a version with its Pods, if there is one."""
+        job = self._of(version)
+        if job is None or is_deleting(job):
+            return
+        meta = job["metadata"]
+        if any(o["uid"] == version["metadata"]["uid"] for o in meta.get("ownerReferences") or []):
+            await self._kube.delete(kinds.JOB, meta["namespace"], meta["name"], uid=meta["uid"])
+
+    def _of(self, version: Object) -> Object | None:
+        return self._jobs.get(version["metadata"]["namespace"], capture_job.name(version))

@@ -1,0 +1,112 @@
+"""The process of the container that captures an output: reads the environment, captures, and reports.
+
+Environment: SLIPWAY_OUTPUT_DIR and SLIPWAY_OUTPUT_VOLUME (the directory, and the path of its volume),
+SLIPWAY_CAPTURE_REPOSITORY, SLIPWAY_CAPTURE_STORE (a directory to write to), SLIPWAY_CAPTURE_FRAMEWORK,
+SLIPWAY_CAPTURE_COMPRESSION, SLIPWAY_JOB_API_VERSION, SLIPWAY_JOB_KIND, SLIPWAY_JOB_NAME and SLIPWAY_JOB_UID
+(the origin of the output; by default a Job of batch/v1),
+SLIPWAY_PULL_SECRETS and SLIPWAY_PULL_SECRETS_DIR (logins), SLIPWAY_TERMINATION_LOG (the file of the result).
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from serving import errors
+from serving.images.capturing.output_capture import Output, capture_to
+from serving.images.copying.pull_secrets import PullSecrets
+from serving.images.registry import Reference, Registry
+from serving.planning.models import capture, capture_job
+from serving.planning.models.version import CORRECTABLE
+from serving.resources import kinds, names
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit status of a capture that was asked to end, as of a shell."""
+TERMINATION_LOG = "/dev/termination-log"
+"""The file of a container whose content the kubelet reports."""
+_LONGEST_MESSAGE = 2048
+"""Bytes of a failure: the kubelet keeps 4096 bytes of a message."""
+
+
+def main(environment: Mapping[str, str]) -> int:
+    """Capture the output; return the exit status.
+
+    The termination message is the result, or the reason of the failure as `Reason: message`, which is also
+    the last line of the log.
+    """
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
+    )
+    log = Path(environment.get(names.TERMINATION_LOG_ENV) or TERMINATION_LOG)
+    try:
+        captured = asyncio.run(_until_terminated(environment))
+    except errors.Permanent as error:
+        status = 1 if error.reason in CORRECTABLE else capture_job.REFUSED
+        return _failed(log, error.reason, error, status)
+    except errors.Temporary as error:
+        return _failed(log, error.reason, error, 1)
+    except OSError as error:
+        return _failed(log, "VolumeFailed", error, 1)
+    log.write_text(capture.encode(captured))
+    return 0
+
+
+def _failed(log: Path, reason: str, error: Exception, status: int) -> int:
+    message = f"{reason}: {' '.join(str(error).split())}"
+    sys.stderr.write(f"{message}\n")
+    log.write_bytes(message.encode()[:_LONGEST_MESSAGE])
+    return status
+
+
+async def _until_terminated(environment: Mapping[str, str]) -> capture.Captured:
+    """Capture until SIGTERM, which the first process of a container ignores without a handler."""
+    # The threads that read and hash cannot be cancelled, and nothing of this process has to be kept.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os._exit, TERMINATED)
+    return await _capture(environment)
+
+
+async def _capture(environment: Mapping[str, str]) -> capture.Captured:
+    target = Reference.parse(_required(environment, names.CAPTURE_REPOSITORY_ENV))
+    output = Output(
+        Path(_required(environment, names.OUTPUT_DIR_ENV)),
+        Path(_required(environment, names.OUTPUT_VOLUME_ENV)),
+        {
+            "apiVersion": environment.get(names.JOB_API_VERSION_ENV, kinds.JOB.api_version),
+            "kind": environment.get(names.JOB_KIND_ENV, kinds.JOB.kind),
+            "name": environment.get(names.JOB_NAME_ENV, ""),
+            "uid": environment.get(names.JOB_UID_ENV, ""),
+        },
+        environment.get(names.CAPTURE_FRAMEWORK_ENV, ""),
+        _compression(environment.get(names.CAPTURE_COMPRESSION_ENV) or "none"),
+    )
+    store = Path(_required(environment, names.CAPTURE_STORE_ENV))
+    secrets = PullSecrets.of(environment)
+    try:
+        async with Registry(secrets.credentials) as registry:
+            return await capture_to(registry, target, output, store)
+    except errors.Permanent as error:
+        raise secrets.explain(error) from error
+
+
+def _compression(text: str) -> Literal["none", "zstd"]:
+    match text:
+        case "none" | "zstd":
+            return text
+    raise errors.Permanent(
+        "InvalidEnvironment", f"{names.CAPTURE_COMPRESSION_ENV}: must be none or zstd, not {text!r}"
+    )
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "")
+    if not value:
+        raise errors.Permanent("InvalidEnvironment", f"{name}: must be set")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -1,0 +1,277 @@
+"""What captures the output of a finished job, and what follows from the capture's end. Pure.
+
+On one machine the controllers read the output themselves. On a cluster it is elsewhere: a Job of theirs
+(`serving.planning.models.capture_job`) or a container of the Job's own Pod pushes its image, and reports the
+digest in its termination message.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from serving import errors
+from serving.objects import Object, is_deleting
+from serving.planning.inference import replicas
+from serving.planning.models import capture_job, job_output, volume
+from serving.planning.models.job_kind import TrainingJob
+from serving.planning.models.version import BuildImage, FailVersion, WaitForSource
+from serving.planning.models.volume import AUTO
+from serving.resources import conditions, names
+from serving.resources.cluster_versions import ClusterVersions
+from serving.resources.model import ModelSpec
+from serving.settings import RuntimeImageSettings
+
+CHOICES = (AUTO, "local", "job")
+"""Values of the setting `models.capture`."""
+_WAITING = "Capturing"
+_FAILED = "CaptureFailed"
+_SAMPLE = "manifests/samples/captured-job.yaml"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class CreateCapture:
+    """Create this capture Job."""
+
+    job: Object
+
+
+@dataclass(frozen=True)
+class WaitForCapture:
+    """The capture Job runs, or cannot run yet."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class CaptureFailed:
+    """An attempt has failed; another capture Job is worth it unless it `is_final`."""
+
+    reason: str
+    message: str
+    is_final: bool = False
+
+
+@dataclass(frozen=True)
+class DiscardCapture:
+    """Delete the Job of a failed attempt, which is counted, once the next attempt is due."""
+
+    job: Object
+
+
+CaptureStep = (
+    CreateCapture | WaitForCapture | CaptureFailed | DiscardCapture | WaitForSource | FailVersion | BuildImage
+)
+
+
+@dataclass(frozen=True)
+class ObservedCapture:
+    """The job that has written the output, and the capture Job, with their Pods."""
+
+    job: TrainingJob
+    pods: Sequence[Object]
+    """Those that may have the output, the best first."""
+    capture: Object | None = None
+    capture_pods: Sequence[Object] = ()
+
+
+class Captured(NamedTuple):
+    """The result of a capture."""
+
+    repository: str
+    digest: str
+    files_digest: str
+
+
+def encode(captured: Captured) -> str:
+    """Return the termination message of a capture."""
+    return json.dumps(
+        {
+            "repository": captured.repository,
+            "digest": captured.digest,
+            "filesDigest": captured.files_digest,
+        }
+    )
+
+
+def decode(message: str) -> Captured | None:
+    """Return the result in a termination message; None if it has none."""
+    try:
+        fields = json.loads(message)
+    except ValueError:
+        return None
+    if not isinstance(fields, dict):
+        return None
+    captured = Captured(*(str(fields.get(field, "")) for field in ("repository", "digest", "filesDigest")))
+    return captured if all(map(_DIGEST.fullmatch, (captured.digest, captured.files_digest))) else None
+
+
+def is_by_pod(setting: str, versions: ClusterVersions | None) -> bool:
+    """Whether outputs are captured by Pods, and not by the controllers.
+
+    Args:
+        setting: `models.capture`.
+        versions: of the cluster; None where the setting alone decides.
+    """
+    if setting == AUTO and versions is not None:
+        return not volume.is_one_machine(versions)
+    return setting == "job"
+
+
+def next_step(
+    version: Mapping[str, Any],
+    model: Mapping[str, Any],
+    observed: ObservedCapture,
+    images: RuntimeImageSettings,
+) -> CaptureStep:
+    """Return the next step for a version whose job has succeeded.
+
+    Args:
+        version: the ModelVersion, which is not finished.
+        model: its Model.
+        observed: the jobs and their Pods.
+        images: those of Slipway.
+    """
+    policy, job = ModelSpec.model_validate(model.get("spec") or {}), observed.job
+    if policy.registry is None:
+        return _without(
+            job,
+            "RegistryMissing",
+            f"the output is captured to a registry: set spec.registry of Model {version['spec']['modelName']}",
+        )
+    if observed.pods and (captured := _result(observed.pods[0])) is not None:
+        return _of_own_pod(job, captured, policy.registry.repository)
+    if observed.capture is not None:
+        return _follow(version, policy.registry.repository, observed, observed.capture, images)
+    try:
+        return _create(version, observed, policy, images)
+    except errors.Permanent as error:
+        return FailVersion(error.reason, str(error))
+
+
+def _without(job: TrainingJob, reason: str, message: str) -> WaitForSource | FailVersion:
+    """Keep the job, whose output cannot be captured yet, until somebody deletes it."""
+    if is_deleting(job.object):
+        return FailVersion(reason, f"{message}; {job_output.full_name(job.object)} was deleted")
+    return WaitForSource(reason, message)
+
+
+def _of_own_pod(job: TrainingJob, captured: Captured, repository: str) -> CaptureStep:
+    if captured.repository != repository:
+        return _without(
+            job,
+            "OutputElsewhere",
+            f"{job_output.full_name(job.object)} pushed its output to {captured.repository}, and not to"
+            f" {repository} of its Model: {names.CAPTURE_REPOSITORY_ENV} and spec.registry.repository must be the same",
+        )
+    return BuildImage(job, f"{repository}@{captured.digest}")
+
+
+def _create(
+    version: Mapping[str, Any], observed: ObservedCapture, policy: ModelSpec, images: RuntimeImageSettings
+) -> CaptureStep:
+    job = observed.job
+    output = _output(job.object, observed.pods)
+    if not any(source in output.volume for source in capture_job.VOLUMES):
+        return _without(
+            job,
+            "OutputNotCaptured",
+            f"the output was on volume {output.mount['name']}, which ends with its Pod: run the Job again with"
+            f" the output on a {', '.join(capture_job.VOLUMES[:-1])} or {capture_job.VOLUMES[-1]} volume, or"
+            f" with a container that captures it ({_SAMPLE})",
+        )
+    return CreateCapture(capture_job.render(capture_job.Capture(version, job.object, output, policy), images))
+
+
+def _output(job: Object, pods: Sequence[Object]) -> job_output.JobOutput:
+    """Return the output of the best Pod; once no Pod is left, that of the Job's template.
+
+    A template does not say on which node a hostPath has the output.
+    """
+    template = ((job.get("spec") or {}).get("template") or {}).get("spec")
+    if not pods and template is not None:
+        output = job_output.of_pod(job, {"spec": template})
+        if any(source in output.volume for source in capture_job.VOLUMES if source != "hostPath"):
+            return output
+    return job_output.of_job(job, pods)
+
+
+def _follow(
+    version: Mapping[str, Any],
+    repository: str,
+    observed: ObservedCapture,
+    capture: Object,
+    images: RuntimeImageSettings,
+) -> CaptureStep:
+    name = capture["metadata"]["name"]
+    owners = capture["metadata"].get("ownerReferences") or []
+    if not any(owner["uid"] == version["metadata"]["uid"] for owner in owners):
+        return WaitForSource("CaptureNameTaken", f"Job {name} belongs to somebody else: delete it")
+    if is_deleting(capture):
+        return WaitForCapture(_WAITING, f"Job {name} of an earlier attempt is being deleted")
+    if conditions.is_true(capture, "Complete"):
+        pod = _succeeded(observed.capture_pods)
+        captured = _result(pod) if pod is not None else None
+        if captured is not None and captured.repository == repository:
+            return BuildImage(observed.job, f"{repository}@{captured.digest}")
+        problem = f"Job {name} has pushed no image to {repository} that its Pod reports"
+        failure = CaptureFailed("CaptureLost", problem)
+    elif conditions.is_true(capture, "Failed"):
+        failure = _failure(capture, observed.capture_pods, images)
+    else:
+        return _running(observed, name, images)
+    attempt = capture["metadata"].get("annotations", {}).get(names.ATTEMPT_ANNOTATION)
+    return failure if attempt == str(capture_job.attempts(version)) else DiscardCapture(capture)
+
+
+def _running(observed: ObservedCapture, name: str, images: RuntimeImageSettings) -> WaitForCapture:
+    message = f"Job {name} captures the output of {job_output.full_name(observed.job.object)}"
+    pods = [pod for pod in observed.capture_pods if (pod.get("status") or {}).get("phase") != "Failed"]
+    problem = next(filter(None, (replicas.pod_problem(pod, images) for pod in pods)), None)
+    if problem is None:
+        return WaitForCapture(_WAITING, message)
+    return WaitForCapture(problem.reason, f"{message}: {problem.message}")
+
+
+def _failure(capture: Object, pods: Sequence[Object], images: RuntimeImageSettings) -> CaptureFailed:
+    """Return why a capture Job has failed: the reason of its newest Pod, if that is left."""
+    name = capture["metadata"]["name"]
+    failed = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Failed"]
+    failed.sort(key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), reverse=True)
+    for pod in failed:
+        if (problem := replicas.pod_problem(pod, images)) is not None:
+            reason = _FAILED if problem.reason == "CrashLoopBackOff" else problem.reason
+            return CaptureFailed(
+                reason, f"Job {name}: {problem.message}", _exit_status(pod) == capture_job.REFUSED
+            )
+        if pod["status"].get("reason"):
+            return CaptureFailed(
+                str(pod["status"]["reason"]), f"Job {name}: {pod['status'].get('message', '')}"
+            )
+    condition = conditions.find(capture["status"].get("conditions"), "Failed") or {}
+    return CaptureFailed(_FAILED, f"Job {name}: {condition.get('message', 'failed')}")
+
+
+def _succeeded(pods: Sequence[Object]) -> Object | None:
+    """Return the newest Pod that has succeeded, if any."""
+    ended = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
+    return max(
+        ended, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), default=None
+    )
+
+
+def _terminated(pod: Object) -> list[Object]:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return [ended for status in statuses if (ended := (status.get("state") or {}).get("terminated"))]
+
+
+def _result(pod: Object) -> Captured | None:
+    results = (decode(str(ended.get("message") or "")) for ended in _terminated(pod))
+    return next(filter(None, results), None)
+
+
+def _exit_status(pod: Object) -> int:
+    return max((int(ended.get("exitCode", 0)) for ended in _terminated(pod)), default=0)

@@ -1,0 +1,213 @@
+"""The Job that captures another Job's output where its volume is: reads it, and pushes its image. Pure.
+
+Its Pod has the volume read-only, the user of the Pod that wrote it, the login of the Model's registry, and no
+right in the cluster. It reports to its termination message, so that it needs no access to the API.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from serving.objects import Object
+from serving.planning import components_container
+from serving.planning.models.job_output import JobOutput, below, not_on_volume
+from serving.resources import kinds, names
+from serving.resources.model import ModelSpec
+from serving.settings import RuntimeImageSettings
+
+CONTAINER = "capture"
+VOLUMES = ("persistentVolumeClaim", "nfs", "hostPath")
+"""Sources of volumes that outlive the Pod that wrote them, and that another Pod can mount."""
+REFUSED = 65
+"""Exit status of a capture whose repetition cannot help: EX_DATAERR of sysexits.h. Any other is repeated."""
+_MODULE = "serving.images.capturing.process"
+_OUTPUT, _STORE, _LOGIN = "output", "store", "registry-login"
+_OUTPUT_MOUNT = "/mnt/output"
+_STORE_MOUNT = "/mnt/store"
+_RETRIES = 3
+"""Pods after the first one, within minutes; a later failure is a failed attempt at the version."""
+_KEPT_SECONDS = 24 * 3600
+"""A failed capture can be read for a day. One that nobody has read until then is captured again."""
+_RESOURCES: Mapping[str, Any] = {
+    # Hashing and sending take a core or two; memory is a few buffers for any size, and page cache.
+    "requests": {"cpu": "500m", "memory": "256Mi"},
+    "limits": {"cpu": "2", "memory": "1Gi"},
+}
+_FAIL_AT_ONCE: Mapping[str, Any] = {
+    "action": "FailJob",
+    "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [REFUSED]},
+}
+_IGNORE_DRAINS: Mapping[str, Any] = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
+_SHARED_SECURITY = ("supplementalGroups", "fsGroup", "seLinuxOptions")
+"""Of a Pod: whose files it may read."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """An output, and what becomes of it."""
+
+    version: Mapping[str, Any]
+    """The ModelVersion, which owns the Job."""
+    job: Mapping[str, Any]
+    """The Job that has written the output."""
+    output: JobOutput
+    """On a volume of `VOLUMES`."""
+    policy: ModelSpec
+    """The Model's, with a registry."""
+
+    @property
+    def login(self) -> str:
+        """The Secret with the login of the registry; empty for none."""
+        registry = self.policy.registry
+        return (registry.secret_name if registry is not None else None) or ""
+
+
+def name(version: Mapping[str, Any]) -> str:
+    """Return the name of a version's capture Job: a later version of the same name has another one."""
+    meta = version["metadata"]
+    return f"capture-{meta['name'][:49].rstrip('-.')}-{meta['uid'].replace('-', '')[:5]}"
+
+
+def render(capture: Capture, images: RuntimeImageSettings) -> Object:
+    """Return the capture Job.
+
+    Args:
+        capture: the output, and what becomes of it.
+        images: those of Slipway.
+
+    Raises:
+        errors.Permanent: `OutputNotOnVolume`, a part of the volume that depends on the Pod.
+    """
+    version, output = capture.version, capture.output
+    meta = version["metadata"]
+    if output.mount.get("subPathExpr"):
+        raise not_on_volume(output.directory, "a mount without subPathExpr; use subPath")
+    owner = {
+        "apiVersion": kinds.MODEL_VERSION.api_version,
+        "kind": kinds.MODEL_VERSION.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
+    return {
+        "apiVersion": kinds.JOB.api_version,
+        "kind": kinds.JOB.kind,
+        "metadata": {
+            "name": name(version),
+            "namespace": meta["namespace"],
+            "labels": _labels(version),
+            "annotations": {names.ATTEMPT_ANNOTATION: str(attempts(version))},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "backoffLimit": _RETRIES,
+            "ttlSecondsAfterFinished": _KEPT_SECONDS,
+            "podFailurePolicy": {"rules": [_FAIL_AT_ONCE, _IGNORE_DRAINS]},
+            "template": {"metadata": {"labels": _labels(version)}, "spec": _pod(capture, images)},
+        },
+    }
+
+
+def attempts(version: Mapping[str, Any]) -> int:
+    """Return the failed attempts at a version so far."""
+    return int((version.get("status") or {}).get("attempts", 0))
+
+
+def _labels(version: Mapping[str, Any]) -> Object:
+    return {names.MANAGED_BY_LABEL: "slipway", names.MODEL_LABEL: version["spec"]["modelName"]}
+
+
+def _pod(capture: Capture, images: RuntimeImageSettings) -> Object:
+    trained = capture.output.pod["spec"]
+    volume = {key: value for key, value in capture.output.volume.items() if key != "name"}
+    volumes = [{"name": _OUTPUT, **volume}, {"name": _STORE, "emptyDir": {}}]
+    volumes += [components_container.secrets_volume(_LOGIN, [capture.login])] if capture.login else []
+    spec: Object = {
+        "restartPolicy": "Never",  # so that the Pods of failures stay, with their messages
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [_container(capture, images)],
+        "volumes": volumes,
+    }
+    shared = trained.get("securityContext") or {}
+    if context := {field: shared[field] for field in _SHARED_SECURITY if shared.get(field)}:
+        if "fsGroup" in context:
+            context["fsGroupChangePolicy"] = "OnRootMismatch"
+        spec["securityContext"] = context
+    if images.pull_secret:
+        spec["imagePullSecrets"] = [{"name": images.pull_secret}]
+    return spec | _placement(trained, is_local="hostPath" in volume)
+
+
+def _placement(trained: Mapping[str, Any], *, is_local: bool) -> Object:
+    """Return where the Pod may run: on the node of the output, if only that has it; else there, if possible.
+
+    A claim that only one node mounts at a time is free again once its Pod has ended, so that another node
+    will do if the first one is full or gone.
+    """
+    placement: Object = {}
+    if trained.get("tolerations"):
+        placement["tolerations"] = trained["tolerations"]
+    if trained.get("nodeSelector") and not is_local:
+        placement["nodeSelector"] = trained["nodeSelector"]
+    if node := trained.get("nodeName"):
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        affinity: Object = (
+            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+            if is_local
+            else {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": term}]}
+        )
+        placement["affinity"] = {"nodeAffinity": affinity}
+    return placement
+
+
+def _container(capture: Capture, images: RuntimeImageSettings) -> Object:
+    output, policy, login = capture.output, capture.policy, capture.login
+    assert policy.registry is not None
+    variables = {
+        names.OUTPUT_VOLUME_ENV: _OUTPUT_MOUNT,
+        names.OUTPUT_DIR_ENV: below(_OUTPUT_MOUNT, output.path),
+        names.CAPTURE_STORE_ENV: _STORE_MOUNT,
+        names.CAPTURE_REPOSITORY_ENV: policy.registry.repository,
+        names.CAPTURE_COMPRESSION_ENV: policy.compression,
+        names.CAPTURE_FRAMEWORK_ENV: capture.version["spec"].get("framework", ""),
+        names.JOB_API_VERSION_ENV: capture.job["apiVersion"],
+        names.JOB_KIND_ENV: capture.job["kind"],
+        names.JOB_NAME_ENV: capture.job["metadata"]["name"],
+        names.JOB_UID_ENV: capture.job["metadata"]["uid"],
+    }
+    mount = {"name": _OUTPUT, "mountPath": _OUTPUT_MOUNT, "readOnly": True}
+    if output.mount.get("subPath"):
+        mount["subPath"] = output.mount["subPath"]
+    mounts: list[Object] = [mount, {"name": _STORE, "mountPath": _STORE_MOUNT}]
+    if login:
+        path = components_container.SECRETS_MOUNT
+        variables |= {names.PULL_SECRETS_ENV: login, names.PULL_SECRETS_DIR_ENV: path}
+        mounts.append({"name": _LOGIN, "mountPath": path, "readOnly": True})
+    container = components_container.container(CONTAINER, _MODULE, images)
+    container["securityContext"] |= _user(output)
+    return {
+        **container,
+        "env": [{"name": name, "value": value} for name, value in variables.items() if value],
+        "volumeMounts": mounts,
+        "resources": dict(_RESOURCES),
+    }
+
+
+def _user(output: JobOutput) -> Object:
+    """Return the user and group of the container that wrote the output, if its spec names them.
+
+    Another user than root may not be able to read its files. Root's files need to be readable for all, as
+    no container of Slipway runs as root.
+    """
+    shared = output.pod["spec"].get("securityContext") or {}
+    own = output.container.get("securityContext") or {}
+    user = own.get("runAsUser", shared.get("runAsUser"))
+    group = own.get("runAsGroup", shared.get("runAsGroup"))
+    return {
+        **({"runAsUser": user} if user else {}),
+        **({"runAsGroup": group} if group is not None else {}),
+    }
