@@ -21,7 +21,6 @@ from serving.images.capturing.output_capture import Output, capture_to
 from serving.images.copying.pull_secrets import PullSecrets
 from serving.images.registry import Reference, Registry
 from serving.planning.models import capture, capture_job
-from serving.planning.models.version import CORRECTABLE
 from serving.resources import kinds, names
 
 TERMINATED = 128 + signal.SIGTERM
@@ -45,8 +44,7 @@ def main(environment: Mapping[str, str]) -> int:
     try:
         captured = asyncio.run(_until_terminated(environment))
     except errors.Permanent as error:
-        status = 1 if error.reason in CORRECTABLE else capture_job.REFUSED
-        return _failed(log, error.reason, error, status)
+        return _failed(log, error.reason, error, capture_job.REFUSED)
     except errors.Temporary as error:
         return _failed(log, error.reason, error, 1)
     except OSError as error:

@@ -16,10 +16,11 @@ from serving.objects import Object, is_deleting
 from serving.planning.inference import replicas
 from serving.planning.models import capture_job, job_output, volume
 from serving.planning.models.job_kind import TrainingJob
-from serving.planning.models.version import BuildImage, FailVersion, WaitForSource
+from serving.planning.models.version import CORRECTABLE, BuildImage, FailVersion, WaitForSource
 from serving.planning.models.volume import AUTO
 from serving.resources import conditions, names
 from serving.resources.cluster_versions import ClusterVersions
+from serving.resources.conditions import StatusReason
 from serving.resources.model import ModelSpec
 from serving.settings import RuntimeImageSettings
 
@@ -228,9 +229,12 @@ def _follow(
 
 
 def _running(observed: ObservedCapture, name: str, images: RuntimeImageSettings) -> WaitForCapture:
+    """Return the state of the newest Pod: one that waits, or has failed, so that another one follows."""
     message = f"Job {name} captures the output of {job_output.full_name(observed.job.object)}"
-    pods = [pod for pod in observed.capture_pods if (pod.get("status") or {}).get("phase") != "Failed"]
-    problem = next(filter(None, (replicas.pod_problem(pod, images) for pod in pods)), None)
+    newest = max(observed.capture_pods, key=_age, default=None)
+    if newest is None or (newest.get("status") or {}).get("phase") == "Succeeded":
+        return WaitForCapture(_WAITING, message)
+    problem = _problem(newest, images)
     if problem is None:
         return WaitForCapture(_WAITING, message)
     return WaitForCapture(problem.reason, f"{message}: {problem.message}")
@@ -240,27 +244,35 @@ def _failure(capture: Object, pods: Sequence[Object], images: RuntimeImageSettin
     """Return why a capture Job has failed: the reason of its newest Pod, if that is left."""
     name = capture["metadata"]["name"]
     failed = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Failed"]
-    failed.sort(key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), reverse=True)
-    for pod in failed:
-        if (problem := replicas.pod_problem(pod, images)) is not None:
-            reason = _FAILED if problem.reason == "CrashLoopBackOff" else problem.reason
-            return CaptureFailed(
-                reason, f"Job {name}: {problem.message}", _exit_status(pod) == capture_job.REFUSED
-            )
-        if pod["status"].get("reason"):
-            return CaptureFailed(
-                str(pod["status"]["reason"]), f"Job {name}: {pod['status'].get('message', '')}"
-            )
-    condition = conditions.find(capture["status"].get("conditions"), "Failed") or {}
-    return CaptureFailed(_FAILED, f"Job {name}: {condition.get('message', 'failed')}")
+    newest = max(failed, key=_age, default=None)
+    problem = _problem(newest, images) if newest is not None else None
+    if newest is None or problem is None:
+        condition = conditions.find(capture["status"].get("conditions"), "Failed") or {}
+        return CaptureFailed(_FAILED, f"Job {name}: {condition.get('message', 'failed')}")
+    is_refused = any(ended.get("exitCode") == capture_job.REFUSED for ended in _terminated(newest))
+    is_final = is_refused and problem.reason not in CORRECTABLE
+    return CaptureFailed(problem.reason, f"Job {name}: {problem.message}", is_final)
+
+
+def _age(pod: Object) -> tuple[str, str]:
+    return pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]
+
+
+def _problem(pod: Object, images: RuntimeImageSettings) -> StatusReason | None:
+    """Return why a Pod of a capture waits or has failed; None while it may only be slow."""
+    status = pod["status"]
+    problem = replicas.pod_problem(pod, images)
+    if problem is None and status.get("reason"):  # evicted
+        return StatusReason(str(status["reason"]), str(status.get("message", "")))
+    if problem is not None and problem.reason == "CrashLoopBackOff":  # without a reason of its own
+        return StatusReason(_FAILED, problem.message)
+    return problem
 
 
 def _succeeded(pods: Sequence[Object]) -> Object | None:
     """Return the newest Pod that has succeeded, if any."""
     ended = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
-    return max(
-        ended, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), default=None
-    )
+    return max(ended, key=_age, default=None)
 
 
 def _terminated(pod: Object) -> list[Object]:
@@ -271,7 +283,3 @@ def _terminated(pod: Object) -> list[Object]:
 def _result(pod: Object) -> Captured | None:
     results = (decode(str(ended.get("message") or "")) for ended in _terminated(pod))
     return next(filter(None, results), None)
-
-
-def _exit_status(pod: Object) -> int:
-    return max((int(ended.get("exitCode", 0)) for ended in _terminated(pod)), default=0)

@@ -19,7 +19,7 @@ CONTAINER = "capture"
 VOLUMES = ("persistentVolumeClaim", "nfs", "hostPath")
 """Sources of volumes that outlive the Pod that wrote them, and that another Pod can mount."""
 REFUSED = 65
-"""Exit status of a capture whose repetition cannot help: EX_DATAERR of sysexits.h. Any other is repeated."""
+"""Exit status of a capture that another Pod of the same Job cannot help: EX_DATAERR of sysexits.h."""
 _MODULE = "serving.images.capturing.process"
 _OUTPUT, _STORE, _LOGIN = "output", "store", "registry-login"
 _OUTPUT_MOUNT = "/mnt/output"

@@ -253,7 +253,7 @@ async def test_the_container_of_the_sample_captures_what_its_init_container_has_
     assert (ended.status, ended.captured.digest) == (0, built.digest), ended.log
 
 
-async def test_a_refused_login_names_the_secret_and_may_be_tried_again(
+async def test_a_refused_login_names_the_secret_and_fails_the_job_until_it_is_there(
     container: Container, tmp_path: Path
 ) -> None:
     server = RegistryServer.with_htpasswd(tmp_path / "registry").start()
@@ -263,7 +263,7 @@ async def test_a_refused_login_names_the_secret_and_may_be_tried_again(
     container.variables = {names.PULL_SECRETS_ENV: "login", names.PULL_SECRETS_DIR_ENV: str(secrets)}
     try:
         ended = await container.run()
-        assert ended.status == 1
+        assert ended.status == capture_job.REFUSED
         assert ended.message.startswith(f"Unauthorized: {server.host} requires a login"), ended.log
         assert ended.message.endswith("; no .dockerconfigjson in Secret login")
         auths = {server.host: {"auth": base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()}}

@@ -192,11 +192,23 @@ def test_a_running_capture_is_waited_for_with_the_problem_of_its_pod() -> None:
     assert names_in(stuck.message, "capture-v1-u1", "no such image")
 
 
+def test_a_running_capture_says_why_its_last_pod_has_failed() -> None:
+    job, own = ended(training(CLAIM)), own_job()
+    failed = pod_of(own, "Failed", exitCode=1, reason="Error", message="DiskFull: no room")
+    waiting = step(job, own=own, own_pods=[failed])
+    assert isinstance(waiting, WaitForCapture)
+    assert waiting.reason == "DiskFull"
+    later = with_result(own)
+    later["metadata"]["creationTimestamp"] = DELETED
+    assert step(job, own=own, own_pods=[failed, later]) == step(job, own=own)
+
+
 @pytest.mark.parametrize(
     ("end", "reason", "is_final"),
     [
         ({"exitCode": 65, "reason": "Error", "message": "EmptyOutput: no files"}, "EmptyOutput", True),
-        ({"exitCode": 1, "reason": "Error", "message": "Unauthorized: no login"}, "Unauthorized", False),
+        ({"exitCode": 65, "reason": "Error", "message": "Unauthorized: no login"}, "Unauthorized", False),
+        ({"exitCode": 1, "reason": "Error", "message": "DiskFull: no room"}, "DiskFull", False),
         ({"exitCode": 137, "reason": "OOMKilled"}, "OOMKilled", False),
         ({"exitCode": 1, "reason": "Error", "message": "Traceback"}, "CaptureFailed", False),
     ],
