@@ -1,4 +1,4 @@
-"""The Job that captures another Job's output where its volume is: reads it, and pushes its image. Pure.
+"""The Job that captures another job's output where its volume is: reads it, and pushes its image. Pure.
 
 Its Pod has the volume read-only, the user of the Pod that wrote it, the login of the Model's registry, and no
 right in the cluster. It reports to its termination message, so that it needs no access to the API.
@@ -52,7 +52,7 @@ class Capture:
     version: Mapping[str, Any]
     """The ModelVersion, which owns the Job."""
     job: Mapping[str, Any]
-    """The Job that has written the output."""
+    """The job that has written the output."""
     output: JobOutput
     """On a volume of `VOLUMES`."""
     policy: ModelSpec
