@@ -100,8 +100,8 @@ class ModelVersionController:
                 await self._judge(version, planner.image_status(version))
             case planner.VersionFinished():
                 phase = version["status"]["phase"]
-                if phase != "Failed":  # the Pods of a failed capture say why, and end with its Job
-                    await self._captures.discard(version)
+                # The Pods of a failed capture say why, and end with its Job.
+                await self._captures.discard(version, keep_ended=phase == "Failed")
                 if phase == "Ready" and not await self._retention.update_pin(version):
                     self._builds.add(Key.of(version))
             case _:

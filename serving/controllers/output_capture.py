@@ -8,7 +8,7 @@ from serving.planning.models import capture, capture_job
 from serving.planning.models.capture import CaptureStep, ObservedCapture
 from serving.planning.models.job_kind import TrainingJob
 from serving.planning.models.volume import AUTO
-from serving.resources import kinds
+from serving.resources import conditions, kinds
 from serving.settings import Settings
 
 
@@ -48,10 +48,10 @@ class OutputCapture:
             return str(error)
         return ""
 
-    async def discard(self, version: Object) -> None:
-        """Delete the capture Job of a version with its Pods, if there is one."""
+    async def discard(self, version: Object, *, keep_ended: bool = False) -> None:
+        """Delete the capture Job of a version, if there is one; with `keep_ended` only while it runs."""
         job = self._of(version)
-        if job is None or is_deleting(job):
+        if job is None or is_deleting(job) or (keep_ended and _has_ended(job)):
             return
         meta = job["metadata"]
         if any(o["uid"] == version["metadata"]["uid"] for o in meta.get("ownerReferences") or []):
@@ -59,3 +59,7 @@ class OutputCapture:
 
     def _of(self, version: Object) -> Object | None:
         return self._jobs.get(version["metadata"]["namespace"], capture_job.name(version))
+
+
+def _has_ended(job: Object) -> bool:
+    return conditions.is_true(job, "Complete") or conditions.is_true(job, "Failed")
