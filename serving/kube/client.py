@@ -102,20 +102,25 @@ class Kube:
         labels: str = "",
         fields: str = "",
         limit: int = 500,
+        keep: Callable[[Object], Object] | None = None,
     ) -> Listing:
-        """Return all objects as of one resourceVersion, with apiVersion and kind."""
+        """Return all objects as of one resourceVersion, with apiVersion and kind.
+
+        Of each object only what `keep` returns is held, so that a page of large ones is in memory, not all.
+        """
         items: list[Object] = []
         query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields, "continue": ""}
         while True:
             page = await self.request("GET", kind.path(namespace), query=query)
-            items += page.get("items") or []
+            listed: list[Object] = page.get("items") or []
+            for item in listed:
+                item.setdefault("apiVersion", kind.api_version)
+                item.setdefault("kind", kind.kind)
+            items += map(keep, listed) if keep is not None else listed
             meta = page["metadata"]
             query["continue"] = meta.get("continue") or ""
             if not query["continue"]:
                 break
-        for item in items:
-            item.setdefault("apiVersion", kind.api_version)
-            item.setdefault("kind", kind.kind)
         return Listing(items, meta["resourceVersion"])
 
     async def watch(

@@ -72,9 +72,18 @@ class Informer:
     """
 
     def __init__(
-        self, kube: Kube, kind: Kind, *, namespace: str | None = None, labels: str = "", fields: str = ""
+        self,
+        kube: Kube,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        keep: Callable[[Object], Object] | None = None,
     ) -> None:
+        """Hold what `keep` returns of each object, or the whole object."""
         self._kube = kube
+        self._keep = keep
         self.kind = kind
         self._labels, self._fields = labels, fields
         self._namespace = namespace
@@ -134,7 +143,7 @@ class Informer:
                     if event.type == "DELETED":
                         self._store(Key.of(event.object), None)
                     elif event.type != "BOOKMARK":
-                        self._store(Key.of(event.object), event.object)
+                        self._store(Key.of(event.object), self._kept(event.object))
                 ended = "the server ended it"
             except errors.Gone as error:
                 version = ""
@@ -157,7 +166,9 @@ class Informer:
         return self._kube.watch(self.kind, self._namespace, version, labels=self._labels, fields=self._fields)
 
     async def _list(self) -> str:
-        listing = await self._kube.list(self.kind, self._namespace, labels=self._labels, fields=self._fields)
+        listing = await self._kube.list(
+            self.kind, self._namespace, labels=self._labels, fields=self._fields, keep=self._keep
+        )
         self._resource_version = int(listing.resource_version)
         listed = {Key.of(item): item for item in listing.items}
         for key in [key for key in self.items if key not in listed]:
@@ -167,6 +178,9 @@ class Informer:
             if before is None or before["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
                 self._store(key, item)
         return listing.resource_version
+
+    def _kept(self, obj: Object) -> Object:
+        return obj if self._keep is None else self._keep(obj)
 
     def _store(self, key: Key, after: Object | None) -> None:
         before = self.items.get(key)

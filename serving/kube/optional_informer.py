@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from serving import errors
 from serving.kube import discovery
 from serving.kube.client import Kube, WatchEvent
-from serving.kube.informer import Informer, Key
+from serving.kube.informer import Informer
 from serving.objects import Object
 from serving.resources.kinds import Kind, OptionalKind
 
@@ -34,12 +34,11 @@ class OptionalInformer(Informer):
     def __init__(
         self, kube: Kube, optional: OptionalKind, *, namespace: str | None, keep: Callable[[Object], Object]
     ) -> None:
-        """Keep what `keep` returns of each object."""
-        super().__init__(kube, optional.at(optional.versions[0]), namespace=namespace)
+        """Hold what `keep` returns of each object."""
+        super().__init__(kube, optional.at(optional.versions[0]), namespace=namespace, keep=keep)
         self.optional = optional
         self.obstacle = ""
         """Why there is no copy; empty until the API has answered, and while there is one."""
-        self._keep = keep
         self._turn_handlers: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
 
@@ -106,9 +105,6 @@ class OptionalInformer(Informer):
                 yield event
         except (errors.NotFound, errors.Forbidden) as error:
             raise _Lost(str(error)) from error
-
-    def _store(self, key: Key, after: Object | None) -> None:
-        super()._store(key, None if after is None else self._keep(after))
 
 
 async def run(kube: Kube, informers: Iterable[OptionalInformer]) -> None:

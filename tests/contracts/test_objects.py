@@ -7,6 +7,7 @@ import pytest
 from serving import errors
 from serving.kube import Kube
 from serving.kube.client import JSON_PATCH
+from serving.objects import Object
 from serving.resources import kinds
 from tests.objects.contract_objects import deployment, gone, inference, model
 
@@ -29,6 +30,17 @@ async def test_create_is_refused_when_name_is_taken(kube: Kube, namespace: str) 
 async def test_create_is_refused_when_namespace_does_not_exist(kube: Kube) -> None:
     with pytest.raises(errors.NotFound):
         await kube.create(kinds.MODEL, model("no-such-namespace"))
+
+
+async def test_list_holds_of_each_object_on_every_page_what_is_kept(kube: Kube, namespace: str) -> None:
+    for name in ("a", "b", "c"):
+        await kube.create(kinds.MODEL, model(namespace, name))
+
+    def keep(obj: Object) -> Object:
+        return {"kind": obj["kind"], "name": obj["metadata"]["name"]}
+
+    listing = await kube.list(kinds.MODEL, namespace, limit=2, keep=keep)
+    assert listing.items == [{"kind": "Model", "name": name} for name in ("a", "b", "c")]
 
 
 async def test_null_fields_are_ignored(kube: Kube, namespace: str) -> None:

@@ -155,13 +155,15 @@ class FakeKube(Kube):
         labels: str = "",
         fields: str = "",
         limit: int = 500,
+        keep: Callable[[Object], Object] | None = None,
     ) -> Listing:
         await asyncio.sleep(0)
         if kind.plural in self.unreadable:
             raise errors.Forbidden(403, "Forbidden", f"{kind.plural}.{kind.group} is forbidden")
         selected = _selector(kind, labels, fields)
         version = self.log[-1].version if self.log else 0
-        return Listing([obj for obj in self.find(kind, namespace) if selected(obj)], str(version))
+        listed = [obj for obj in self.find(kind, namespace) if selected(obj)]
+        return Listing(listed if keep is None else [keep(obj) for obj in listed], str(version))
 
     async def watch(
         self,

@@ -174,3 +174,22 @@ async def test_only_the_objects_of_the_watched_namespace_are_read() -> None:
     async with running(story.watches.run()):
         await until(story.ray.synced.is_set)
         assert names(story.ray) == ["of-team"]
+
+
+async def test_only_what_is_kept_of_listed_and_watched_objects_is_held() -> None:
+    api = FakeKube()
+    api.serve(RAY.at("v1"))
+    watches = Watches(api)
+    ray = watches.optional(RAY, lambda obj: {"metadata": obj["metadata"], "status": {"is": "kept"}})
+
+    def create(name: str) -> None:
+        meta = {"name": name, "namespace": "default"}
+        api.add(RAY.at("v1"), {"metadata": meta, "spec": {"large": "x"}, "status": {"large": "x"}})
+
+    create("listed")
+    async with running(watches.run()):
+        await until(ray.synced.is_set)
+        create("watched")
+        await until(lambda: names(ray) == ["listed", "watched"])
+    assert [obj["status"] for obj in ray] == [{"is": "kept"}, {"is": "kept"}]
+    assert not any("spec" in obj for obj in ray)
