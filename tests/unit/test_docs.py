@@ -13,6 +13,9 @@ from serving.resources import catalog, kinds
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+"""Pages that no program generates."""
+COLUMNS = 110
 CODE = re.compile(r"`[^`]*`")
 PATH = re.compile(r"`((?:serving|tuner|autoscaler|benchmarks|tests|tools|manifests)/[\w./-]+)`")
 PROOF = re.compile(r"`(test_\w+)::(test_\w+)`")
@@ -35,6 +38,13 @@ def test_a_link_leads_to_a_file(page: Path) -> None:
         link for link in LINK.findall(CODE.sub("", page.read_text())) if not (page.parent / link).exists()
     ]
     assert broken == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_line_of_text_is_as_short_as_in_the_code(page: Path) -> None:
+    text = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith(("|", "#"))]
+    assert [line for line in lines if len(line) > COLUMNS and " " in line.strip()[:COLUMNS]] == []
 
 
 def test_every_command_is_in_the_reference_of_the_command_line() -> None:
