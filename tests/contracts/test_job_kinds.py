@@ -11,9 +11,9 @@ from serving.kube import Kube, optional_informer
 from serving.objects import Object
 from serving.planning.models.handoff import HANDED_OFF_ANNOTATION
 from serving.planning.models.job_kind import JobKind
-from serving.resources import conditions, kinds
+from serving.resources import conditions, kinds, names
 from tests.objects.contract_objects import eventually, gone
-from tests.objects.training_jobs import JOB_SET, RAY_JOB, TRAIN_JOB, job, served
+from tests.objects.training_jobs import JOB_SET, PYTORCH_JOB, RAY_JOB, TRAIN_JOB, job, served
 from tests.rig.job_definitions import CRD, SECONDS, defined, end, until_held
 
 pytestmark = [
@@ -32,6 +32,12 @@ def _ask_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optional_informer, "ASK_SECONDS", 0.5)
 
 
+async def create_model(kube: Kube, namespace: str) -> None:
+    """Create the Model of all jobs here: with a registry, as nothing is captured without one."""
+    spec = {"registry": {"repository": "registry.invalid/digits"}}
+    await kube.create(kinds.MODEL, {"metadata": {"name": "digits", "namespace": namespace}, "spec": spec})
+
+
 async def create(kube: Kube, row: JobKind, namespace: str, name: str, **more: Any) -> Object:
     return await kube.create(served(row), job(row, name, namespace=namespace, **more))
 
@@ -40,6 +46,7 @@ async def create(kube: Kube, row: JobKind, namespace: str, name: str, **more: An
 async def test_jobs_of_every_kind_are_handed_off_once_when_the_kinds_appear_after_the_start(
     kube: Kube, namespace: str
 ) -> None:
+    await create_model(kube, namespace)
     async with defined(kube, *ROWS):
         for number, row in enumerate(ROWS):
             for name in (f"good-{number}", f"bad-{number}"):
@@ -69,6 +76,67 @@ async def test_jobs_of_every_kind_are_handed_off_once_when_the_kinds_appear_afte
             ready = conditions.find(version["status"]["conditions"], "Ready") or {}
             assert ready["reason"] == "OutputGone"  # no operator has made Pods
         assert made == expected
+
+
+@pytest.mark.usefixtures("controllers")
+async def test_output_of_a_master_is_captured_from_its_claim_beside_workers(
+    kube: Kube, namespace: str
+) -> None:
+    await create_model(kube, namespace)
+    async with defined(kube, PYTORCH_JOB):
+        owner = await create(kube, PYTORCH_JOB, namespace, "train")
+        await until_held(kube, served(PYTORCH_JOB), namespace, "train", held=True)
+        for role in ("master", "worker"):
+            await create_succeeded_pod(kube, namespace, owner, role)
+        await end(kube, PYTORCH_JOB, namespace, "train", "Succeeded")
+        captures: list[Object] = []
+
+        async def is_captured() -> bool:
+            captures[:] = (await kube.list(kinds.JOB, namespace)).items
+            return bool(captures)
+
+        await eventually(is_captured, SECONDS)
+    volumes = captures[0]["spec"]["template"]["spec"]["volumes"]
+    claims = [volume["persistentVolumeClaim"] for volume in volumes if "persistentVolumeClaim" in volume]
+    assert [claim["claimName"] for claim in claims] == ["of-master"]
+
+
+async def create_succeeded_pod(kube: Kube, namespace: str, owner: Object, role: str) -> None:
+    """Create a Pod as the training operator makes one, and end it; its output is on a claim."""
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+    labels = {"job-name": "train", "replica-type": role, "replica-index": "0"}
+    labels |= {"job-role": "master"} if role == "master" else {}
+    container = {
+        "name": "pytorch",
+        "image": "registry.invalid/train",
+        "env": [{"name": names.OUTPUT_DIR_ENV, "value": "/out"}],
+        "volumeMounts": [{"name": "out", "mountPath": "/out"}],
+    }
+    pod: Object = {
+        "metadata": {
+            "name": f"train-{role}-0",
+            "namespace": namespace,
+            "labels": {f"training.kubeflow.org/{key}": value for key, value in labels.items()},
+            "ownerReferences": [reference | {key: owner["metadata"][key] for key in ("name", "uid")}],
+        },
+        "spec": {
+            "schedulerName": "nobody",
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": [{"name": "out", "persistentVolumeClaim": {"claimName": f"of-{role}"}}],
+        },
+    }
+
+    async def is_created() -> bool:
+        try:
+            await kube.create(kinds.POD, pod)
+        except errors.Forbidden:  # the namespace has no service account yet
+            return False
+        return True
+
+    await eventually(is_created, SECONDS)
+    ended = {"status": {"phase": "Succeeded"}}
+    await kube.patch(kinds.POD, namespace, pod["metadata"]["name"], ended, subresource="status")
 
 
 @pytest.mark.usefixtures("controllers")

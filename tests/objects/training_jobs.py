@@ -12,8 +12,11 @@ from serving.resources.job_kind import Sign
 from tests.fakes.kube import FakeKube
 
 NS = "default"
-_ROWS = {row.of.kind: row for row in job_kinds.shipped() if row.of.kind in ("RayJob", "JobSet", "TrainJob")}
-RAY_JOB, JOB_SET, TRAIN_JOB = (_ROWS[kind] for kind in ("RayJob", "JobSet", "TrainJob"))
+_ROWS = {str(row.of): row for row in job_kinds.shipped()}
+PYTORCH_JOB = _ROWS["pytorchjobs.kubeflow.org"]
+RAY_JOB = _ROWS["rayjobs.ray.io"]
+JOB_SET = _ROWS["jobsets.jobset.x-k8s.io"]
+TRAIN_JOB = _ROWS["trainjobs.trainer.kubeflow.org"]
 SUCCEEDED = {"jobStatus": "SUCCEEDED", "jobDeploymentStatus": "Complete"}
 """The end of a RayJob, beside the name of its cluster."""
 
