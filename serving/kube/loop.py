@@ -99,7 +99,7 @@ class Reconciler(Generic[K]):
         except errors.Temporary as error:
             self._retry(key, error, error.retry_after)
         except errors.Busy as error:
-            self._retry(key, error, error.retry_after)
+            self._retry(key, error, at_least=error.retry_after)
         except (
             errors.Conflict,
             errors.NotFound,
@@ -116,9 +116,11 @@ class Reconciler(Generic[K]):
             if result is not None and result.requeue_after is not None:
                 self.add_after(key, result.requeue_after)
 
-    def _retry(self, key: K, error: Exception, after: float | None = None) -> None:
+    def _retry(self, key: K, error: Exception, after: float | None = None, *, at_least: float = 0.0) -> None:
+        """Reconcile the key after so many seconds; None: after a back-off of `at_least` so many."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         backoff = self._settings.backoff_base_seconds * 2 ** min(failures - 1, 20)
-        delay = min(backoff, self._settings.backoff_cap_seconds) if after is None else after
-        log.info("%s %s: %s; again in %.2f s", self.name, key, error, delay)
-        self.add_after(key, delay)
+        if after is None:
+            after = max(min(backoff, self._settings.backoff_cap_seconds), at_least)
+        log.info("%s %s: %s; again in %.2f s", self.name, key, error, after)
+        self.add_after(key, after)

@@ -164,3 +164,20 @@ async def test_key_is_reconciled_again_without_a_traceback_when_the_api_fails(
     async with running(reconciler), asyncio.timeout(2):
         await reconciled.wait()
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_back_off_grows_when_a_busy_api_asks_for_no_pause() -> None:
+    times: list[float] = []
+    reconciled = asyncio.Event()
+
+    async def reconcile(key: Key) -> None:
+        times.append(asyncio.get_running_loop().time())
+        if len(times) < 5:
+            raise errors.Busy("too many requests", 0.0)
+        reconciled.set()
+
+    reconciler = Reconciler("test", reconcile, FAST)
+    reconciler.add(KEY)
+    async with running(reconciler), asyncio.timeout(5):
+        await reconciled.wait()
+    assert times[-1] - times[0] >= 0.001 + 0.002 + 0.004 + 0.008
