@@ -12,7 +12,7 @@ from serving.controllers.gateways import LiveGateways
 from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
 from serving.kube.cache import Cache, owner_uids
-from serving.kube.client import JSON_PATCH
+from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.planning.inference import planner, replicas, template_edits
 from serving.planning.inference.observed import ObservedObjects

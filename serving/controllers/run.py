@@ -8,11 +8,11 @@ from functools import partial
 from typing import Protocol
 
 from serving import engines, job_kinds
-from serving.controllers.handoff import HandoffController
 from serving.controllers.inference import InferenceController
-from serving.controllers.model import ModelController
-from serving.controllers.modelversion import ModelVersionController
-from serving.controllers.training_jobs import TrainingJobs
+from serving.controllers.models.handoff import HandoffController
+from serving.controllers.models.model import ModelController
+from serving.controllers.models.modelversion import ModelVersionController
+from serving.controllers.models.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.kube import Watches, connect_eventually, serves
 from serving.kube.election import LeaderElection

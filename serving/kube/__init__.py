@@ -4,7 +4,7 @@ Connections are by `kubernetes.aio`. Objects are plain JSON dictionaries: the ty
 import and most of a core at 1,000 services, and does not have Slipway's kinds.
 """
 
-from serving.kube.client import Kube, connect, connect_eventually
+from serving.kube.connection.client import Kube, connect, connect_eventually
 from serving.kube.discovery import serves
 from serving.kube.events import EventRecorder
 from serving.kube.informer import Informer, Key

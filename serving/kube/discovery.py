@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import orjson
 
 from serving import errors
-from serving.kube.client import CONFIG_SECONDS, Kube
+from serving.kube.connection.client import CONFIG_SECONDS, Kube
 from serving.objects import Object
 from serving.resources.kinds import Kind, OptionalKind
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving import clock, errors
-from serving.kube.client import Kube
+from serving.kube.connection.client import Kube
 from serving.objects import Object
 from serving.resources import kinds
 

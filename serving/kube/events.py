@@ -5,7 +5,7 @@ import logging
 from typing import Any, Literal
 
 from serving import clock, errors
-from serving.kube.client import Kube
+from serving.kube.connection.client import Kube
 from serving.resources import kinds
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from serving import clock, errors
-from serving.kube.client import Kube, WatchEvent
+from serving.kube.connection.client import Kube, WatchEvent
 from serving.objects import Object
 from serving.resources.kinds import Kind
 

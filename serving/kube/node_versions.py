@@ -9,7 +9,7 @@ import asyncio
 import orjson
 
 from serving import clock, errors
-from serving.kube.client import Kube
+from serving.kube.connection.client import Kube
 from serving.resources import kinds
 from serving.resources.cluster_versions import ClusterVersions, NodeVersions
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 from serving import errors
 from serving.kube import discovery
-from serving.kube.client import Kube, WatchEvent
+from serving.kube.connection.client import Kube, WatchEvent
 from serving.kube.informer import Informer
 from serving.objects import Object
 from serving.resources.kinds import Kind, OptionalKind

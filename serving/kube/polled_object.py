@@ -7,7 +7,7 @@ import asyncio
 import logging
 
 from serving import errors
-from serving.kube.client import Kube
+from serving.kube.connection.client import Kube
 from serving.kube.informer import Informer, Key
 from serving.resources.kinds import Kind
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from serving.kube import optional_informer
-from serving.kube.client import Kube
+from serving.kube.connection.client import Kube
 from serving.kube.informer import Informer
 from serving.kube.optional_informer import OptionalInformer
 from serving.kube.polled_object import PolledObject

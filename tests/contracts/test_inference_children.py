@@ -8,7 +8,7 @@ import pytest
 
 from autoscaler.targets import SCALERS
 from serving.kube import Kube
-from serving.kube.client import JSON_PATCH
+from serving.kube.connection.client import JSON_PATCH
 from serving.resources import conditions, kinds
 from tests.objects.contract_objects import eventually, gone, version
 

@@ -6,7 +6,7 @@ import pytest
 
 from serving import errors
 from serving.kube import Kube
-from serving.kube.client import JSON_PATCH
+from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import kinds
 from tests.objects.contract_objects import deployment, gone, inference, model

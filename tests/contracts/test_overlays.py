@@ -14,7 +14,7 @@ import yaml
 
 from serving import errors
 from serving.kube import Kube
-from serving.kube.client import APPLY_PATCH
+from serving.kube.connection.client import APPLY_PATCH
 from serving.objects import Object
 from serving.resources import kinds
 from tests.contracts.conftest import CRD

@@ -18,7 +18,7 @@ import pytest
 
 from serving import job_kinds
 from serving.kube import Kube
-from serving.kube.client import JSON_PATCH
+from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.kinds import Kind

@@ -24,7 +24,7 @@ from serving.embedded.apiserver import object_meta, selectors, status_errors
 from serving.embedded.apiserver.storage import garbage
 from serving.embedded.apiserver.writes import patches, scale, write_path
 from serving.embedded.apiserver.writes.write_path import WriteOptions, WriteRequest
-from serving.kube.client import Kube, Listing, WatchEvent
+from serving.kube.connection.client import Kube, Listing, WatchEvent
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
 from serving.resources.kinds import Kind

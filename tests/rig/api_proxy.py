@@ -13,8 +13,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from serving.kube import kubeconfig as kube_config
-from serving.kube.kubernetes_aio import Configuration
+from serving.kube.connection import kubeconfig as kube_config
+from serving.kube.connection.kubernetes_aio import Configuration
 from tests.rig.ports import free_port
 
 _HOP = {"host", "connection", "transfer-encoding", "content-length", "content-encoding"}

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from serving import errors, job_kinds
-from serving.controllers.model import ModelController
-from serving.controllers.modelversion import ModelVersionController
-from serving.controllers.training_jobs import TrainingJobs
+from serving.controllers.models.model import ModelController
+from serving.controllers.models.modelversion import ModelVersionController
+from serving.controllers.models.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube, Watches

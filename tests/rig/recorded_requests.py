@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import orjson
 from aiohttp import web
 
-from serving.kube import kubeconfig as kube_config
-from serving.kube.client import APPLY_PATCH
-from serving.kube.kubernetes_aio import Configuration
+from serving.kube.connection import kubeconfig as kube_config
+from serving.kube.connection.client import APPLY_PATCH
+from serving.kube.connection.kubernetes_aio import Configuration
 from tests.rig.api_proxy import ApiProxy
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

@@ -15,7 +15,7 @@ from aiohttp import web
 from serving.controllers.run import run
 from serving.data_dir import DataDir
 from serving.kube import Kube
-from serving.kube.client import connect
+from serving.kube.connection.client import connect
 from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import DEFAULTS

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from serving import job_kinds
-from serving.controllers.handoff import HandoffController
-from serving.controllers.model import ModelController
-from serving.controllers.modelversion import ModelVersionController
-from serving.controllers.training_jobs import TrainingJobs
+from serving.controllers.models.handoff import HandoffController
+from serving.controllers.models.model import ModelController
+from serving.controllers.models.modelversion import ModelVersionController
+from serving.controllers.models.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import Watches, optional_informer

@@ -12,7 +12,7 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
-from serving.kube.client import Listing
+from serving.kube.connection.client import Listing
 from serving.resources import kinds
 from serving.system import processes
 from tests.faults.processes.test_up_killed import Up, running, slipway, until

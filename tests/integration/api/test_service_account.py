@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from serving.data_dir import DataDir
-from serving.kube import client, connect_eventually
+from serving.kube import connect_eventually
+from serving.kube.connection import client
 from serving.resources import kinds
 
 

@@ -9,7 +9,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from serving import errors
-from serving.controllers import storage_download
+from serving.controllers.models import storage_download
 
 FILES = {"model.joblib": b"weights" * 1000, "deep/a.json": b"{}", "deep/b.json": b"[]"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.controllers.build_queues import FETCHED, LOCAL, PUSHED, queue_of
+from serving.controllers.models.build_queues import FETCHED, LOCAL, PUSHED, queue_of
 from serving.objects import Object
 
 MODEL = {"spec": {"registry": {"repository": "registry.example/models/m"}}}

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from serving import errors, job_kinds
-from serving.controllers.image_builder import ImageBuilder
+from serving.controllers.models.image_builder import ImageBuilder
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.objects import Object

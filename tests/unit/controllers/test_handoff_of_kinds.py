@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from serving import errors, job_kinds
-from serving.controllers.handoff import HandoffController
-from serving.controllers.model import ModelController
-from serving.controllers.modelversion import ModelVersionController
-from serving.controllers.training_jobs import TrainingJobs
+from serving.controllers.models.handoff import HandoffController
+from serving.controllers.models.model import ModelController
+from serving.controllers.models.modelversion import ModelVersionController
+from serving.controllers.models.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.kube import Watches, optional_informer
 from serving.objects import Object

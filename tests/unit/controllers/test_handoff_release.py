@@ -3,8 +3,8 @@
 import pytest
 
 from serving import errors, job_kinds
-from serving.controllers.handoff import HandoffController
-from serving.controllers.training_jobs import JobKey, TrainingJobs
+from serving.controllers.models.handoff import HandoffController
+from serving.controllers.models.training_jobs import JobKey, TrainingJobs
 from serving.kube import Watches
 from serving.resources import kinds, names
 from tests.fakes.kube import FakeKube

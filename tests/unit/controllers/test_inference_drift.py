@@ -9,7 +9,7 @@ import pytest
 from serving import clock
 from serving.controllers.put_backs import PutBacks
 from serving.kube import Key
-from serving.kube.client import JSON_PATCH
+from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.fakes.kube import FakeKube

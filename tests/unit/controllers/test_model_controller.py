@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from serving import errors
-from serving.controllers.model import ModelController
+from serving.controllers.models.model import ModelController
 from serving.kube import Watches
 from serving.resources import kinds
 from serving.settings import ControllerSettings

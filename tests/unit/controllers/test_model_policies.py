@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.controllers.model_policies import ModelPolicies
+from serving.controllers.models.model_policies import ModelPolicies
 from serving.kube import Informer
 from serving.planning.models.policy import Policy
 from serving.resources import kinds, names

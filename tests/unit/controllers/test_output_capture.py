@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.controllers.output_capture import OutputCapture
+from serving.controllers.models.output_capture import OutputCapture
 from serving.kube import Watches
 from serving.objects import Object
 from serving.planning.models import capture_job

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.controllers.image_builder import ImageBuilder, pin_owner
-from serving.controllers.image_retention import ImageRetention
-from serving.controllers.version_usage import VersionUsage
+from serving.controllers.models.image_builder import ImageBuilder, pin_owner
+from serving.controllers.models.image_retention import ImageRetention
+from serving.controllers.models.version_usage import VersionUsage
 from serving.data_dir import DataDir
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore

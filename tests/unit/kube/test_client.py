@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.targets import Targets
 from serving import errors
-from serving.kube.client import Configuration, Kube
+from serving.kube.connection.client import Configuration, Kube
 from serving.resources import kinds
 
 

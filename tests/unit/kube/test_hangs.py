@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from serving import errors
-from serving.kube import hangs
+from serving.kube.connection import hangs
 from tests.rig.tcp_server import tcp_server
 
 

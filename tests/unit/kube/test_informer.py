@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving import errors
 from serving.kube import Informer
-from serving.kube.client import WatchEvent
+from serving.kube.connection.client import WatchEvent
 from serving.kube.informer import (
     LASTING_SECONDS,
     PAUSE_BASE_SECONDS,

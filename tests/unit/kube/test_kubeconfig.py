@@ -10,8 +10,8 @@ import pytest
 from serving import errors
 from serving.data_dir import DataDir
 from serving.kube import connect
-from serving.kube.client import Configuration
-from serving.kube.kubeconfig import load
+from serving.kube.connection.client import Configuration
+from serving.kube.connection.kubeconfig import load
 
 PEM = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
 

@@ -7,7 +7,7 @@ import pytest
 
 from serving import errors
 from serving.kube import OptionalInformer, Watches, optional_informer
-from serving.kube.client import WatchEvent
+from serving.kube.connection.client import WatchEvent
 from serving.objects import Object
 from serving.resources.kinds import Kind, OptionalKind
 from tests.fakes.kube import FakeKube

@@ -13,8 +13,8 @@ import uvloop
 
 from serving import clock
 from serving.embedded.apiserver import certificates
-from serving.kube.client import Kube
-from serving.kube.kubernetes_aio import Configuration
+from serving.kube.connection.client import Kube
+from serving.kube.connection.kubernetes_aio import Configuration
 from serving.settings import DEFAULTS
 
 SECONDS = 15.0

@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 
 from serving import errors
-from serving.kube import refusals
-from serving.kube.client import Configuration, Kube
+from serving.kube.connection import refusals
+from serving.kube.connection.client import Configuration, Kube
 from tests.rig.ports import free_port
 
 

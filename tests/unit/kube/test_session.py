@@ -6,7 +6,7 @@ import base64
 import aiohttp
 import pytest
 
-from serving.kube.client import _session_options
+from serving.kube.connection.client import _session_options
 from tests.rig.tcp_server import tcp_server
 
 

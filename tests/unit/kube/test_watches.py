@@ -4,7 +4,7 @@ import pytest
 
 from serving import errors
 from serving.kube import Watches, polled_object
-from serving.kube.client import Listing
+from serving.kube.connection.client import Listing
 from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from serving import clock, errors
-from serving.controllers.build_queues import LOCAL, BuildQueues, queue_of
-from serving.controllers.image_builder import ImageBuilder
-from serving.controllers.image_retention import ImageRetention
-from serving.controllers.image_transfer import ReportProgress
-from serving.controllers.model_policies import ModelPolicies
-from serving.controllers.output_capture import OutputCapture
-from serving.controllers.training_jobs import JobKey, TrainingJobs
-from serving.controllers.version_usage import VersionUsage
+from serving.controllers.models.build_queues import LOCAL, BuildQueues, queue_of
+from serving.controllers.models.image_builder import ImageBuilder
+from serving.controllers.models.image_retention import ImageRetention
+from serving.controllers.models.image_transfer import ReportProgress
+from serving.controllers.models.model_policies import ModelPolicies
+from serving.controllers.models.output_capture import OutputCapture
+from serving.controllers.models.training_jobs import JobKey, TrainingJobs
+from serving.controllers.models.version_usage import VersionUsage
 from serving.data_dir import DataDir
 from serving.images.store.model_store import ModelStore
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches

@@ -9,7 +9,7 @@ import binascii
 from pathlib import Path
 from typing import Any
 
-from serving.kube.kubernetes_aio import Configuration, KubeConfigMerger, config
+from serving.kube.connection.kubernetes_aio import Configuration, KubeConfigMerger, config
 
 
 async def load(configuration: Configuration, path: Path | None) -> None:

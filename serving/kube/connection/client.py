@@ -16,10 +16,10 @@ import orjson
 import yaml
 
 from serving import errors
-from serving.kube import hangs, refusals
-from serving.kube import kubeconfig as kube_config
-from serving.kube.kubernetes_aio import Configuration, config
-from serving.kube.pool import Pool
+from serving.kube.connection import hangs, refusals
+from serving.kube.connection import kubeconfig as kube_config
+from serving.kube.connection.kubernetes_aio import Configuration, config
+from serving.kube.connection.pool import Pool
 from serving.objects import Object
 from serving.resources.kinds import Kind, check_path
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from serving import errors
-from serving.controllers import job_pods, storage_download
-from serving.controllers.image_transfer import ImageTransfer, ReportProgress
-from serving.controllers.job_output import OutputDirectory, locate
+from serving.controllers.models import job_pods, storage_download
+from serving.controllers.models.image_transfer import ImageTransfer, ReportProgress
+from serving.controllers.models.job_output import OutputDirectory, locate
 from serving.data_dir import DataDir
 from serving.images.capture.build import Built, capture
 from serving.images.documents import layers, oci, output_manifest

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from serving.controllers.image_builder import FILE
+from serving.controllers.models.image_builder import FILE
 from serving.kube import Key, Reconciler, Result
 from serving.kube.informer import Informer
 from serving.objects import Object

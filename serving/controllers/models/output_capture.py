@@ -1,7 +1,7 @@
 """The Jobs that capture the outputs of other Jobs on a cluster: reads what the planner needs, and writes."""
 
 from serving import errors
-from serving.controllers import job_pods
+from serving.controllers.models import job_pods
 from serving.kube import Informer, Kube, VersionReader
 from serving.objects import Object, is_deleting
 from serving.planning.models import capture, capture_job

@@ -1,7 +1,7 @@
 """The hand-off controller: jobs with the annotation `slipway.dev/model` become ModelVersions."""
 
 from serving import errors
-from serving.controllers.training_jobs import JobKey, TrainingJobs
+from serving.controllers.models.training_jobs import JobKey, TrainingJobs
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.objects import Object, is_deleting
 from serving.planning.models import handoff as planner

@@ -6,7 +6,7 @@ A Model that has versions but was never written is created, so that `get models`
 from contextlib import suppress
 
 from serving import clock, errors
-from serving.controllers.version_usage import VersionUsage
+from serving.controllers.models.version_usage import VersionUsage
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Watches
 from serving.objects import Object
 from serving.planning.models import model as planner

@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
-from serving.kube.kubernetes_aio import RESTClientObject
+from serving.kube.connection.kubernetes_aio import RESTClientObject
 
 
 class Pool(RESTClientObject):  # type: ignore[misc] # the client has no types

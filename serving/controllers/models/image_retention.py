@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Iterable
 
 from serving import clock, errors
-from serving.controllers.image_builder import ImageBuilder, pin_owner
-from serving.controllers.version_usage import VersionUsage
+from serving.controllers.models.image_builder import ImageBuilder, pin_owner
+from serving.controllers.models.version_usage import VersionUsage
 from serving.images.store import page_cache
 from serving.kube import Informer, Key, Kube, Result
 from serving.objects import Object, is_deleting

@@ -1,0 +1,1 @@
+"""The controllers of Models, ModelVersions, and the jobs whose output becomes one."""

@@ -1,0 +1,1 @@
+"""The connection to the API: its configuration, its pool, and requests."""
