@@ -26,8 +26,8 @@ from serving.resources import catalog, kinds
 from serving.settings import DEFAULTS
 from serving.system.readiness import Readiness
 from tests.fakes.kube import FakeKube
-from tests.rig import discovery, installation, namespaces
-from tests.rig.job_definitions import CRD
+from tests.rig.control_plane import discovery, installation, namespaces
+from tests.rig.control_plane.job_definitions import CRD
 
 NOT_IN_MEMORY = pytest.StashKey[Counter[str]]()
 

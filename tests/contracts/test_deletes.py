@@ -8,7 +8,7 @@ from serving import errors
 from serving.kube import Kube
 from serving.resources import kinds
 from tests.objects.contract_objects import eventually, gone, model
-from tests.rig import namespaces
+from tests.rig.control_plane import namespaces
 
 
 async def test_object_stays_until_its_last_finalizer_is_gone(kube: Kube, namespace: str) -> None:

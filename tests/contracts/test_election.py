@@ -12,7 +12,7 @@ from serving.kube import Kube
 from serving.kube.election import LeaderElection, Timing
 from serving.objects import Object
 from serving.resources import kinds
-from tests.rig.convergence import until
+from tests.rig.control_plane.convergence import until
 
 TIMING = Timing(lease=2, renew=1.0, retry=0.1)
 

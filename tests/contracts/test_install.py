@@ -19,9 +19,9 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.kinds import Kind
 from tests.objects.contract_objects import create_dry
-from tests.rig import api_requests, discovery, installation, job_definitions
-from tests.rig.convergence import VERDICT_SECONDS
-from tests.rig.kubectl import KUBECTL, Kubectl
+from tests.rig.control_plane import api_requests, discovery, installation, job_definitions
+from tests.rig.control_plane.convergence import VERDICT_SECONDS
+from tests.rig.control_plane.kubectl import KUBECTL, Kubectl
 
 pytestmark = [
     pytest.mark.server_only("RBAC and admission are a cluster's"),

@@ -14,7 +14,7 @@ from serving.planning.models.job_kind import JobKind
 from serving.resources import conditions, kinds, names
 from tests.objects.contract_objects import eventually, gone
 from tests.objects.training_jobs import JOB_SET, PYTORCH_JOB, RAY_JOB, TRAIN_JOB, job, served
-from tests.rig.job_definitions import CRD, SECONDS, defined, end, until_held
+from tests.rig.control_plane.job_definitions import CRD, SECONDS, defined, end, until_held
 
 pytestmark = [
     pytest.mark.server_only("kinds of other projects are a cluster's"),

@@ -19,8 +19,8 @@ from serving.objects import Object
 from serving.resources import kinds
 from tests.contracts.conftest import CRD
 from tests.objects.contract_objects import eventually, gone
-from tests.rig import discovery
-from tests.rig.kubectl import KUBECTL, Kubectl
+from tests.rig.control_plane import discovery
+from tests.rig.control_plane.kubectl import KUBECTL, Kubectl
 
 pytestmark = [
     pytest.mark.server_only("the overlays are of a cluster"),

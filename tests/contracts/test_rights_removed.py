@@ -15,12 +15,12 @@ from tests.objects import rights_stories as stories
 from tests.objects import training_jobs
 from tests.objects.contract_objects import eventually
 from tests.objects.training_jobs import JOB_SET, RAY_JOB, served
-from tests.rig import discovery
-from tests.rig.addresses import own
-from tests.rig.component_processes import CONTROLLERS, GATEWAY, Component, Installation
-from tests.rig.job_definitions import defined, until_held
-from tests.rig.ports import free_port
-from tests.rig.recorded_requests import RecordingProxy
+from tests.rig.control_plane import discovery
+from tests.rig.control_plane.component_processes import CONTROLLERS, GATEWAY, Component, Installation
+from tests.rig.control_plane.job_definitions import defined, until_held
+from tests.rig.control_plane.recorded_requests import RecordingProxy
+from tests.rig.machine.addresses import own
+from tests.rig.machine.ports import free_port
 
 pytestmark = [
     pytest.mark.server_only("RBAC is a cluster's"),

@@ -26,14 +26,14 @@ from tests.objects import rights_stories as stories
 from tests.objects import training_jobs
 from tests.objects.contract_objects import eventually
 from tests.objects.training_jobs import served
-from tests.rig.addresses import own
-from tests.rig.component_processes import CONTROLLERS, GATEWAY, Installation
-from tests.rig.granted_rights import Right, granted
-from tests.rig.job_definitions import defined, end, until_held
-from tests.rig.kubectl import KUBECTL
-from tests.rig.played_node import played_node
-from tests.rig.ports import free_port
-from tests.rig.recorded_requests import RecordingProxy, Request, source_address
+from tests.rig.control_plane.component_processes import CONTROLLERS, GATEWAY, Installation
+from tests.rig.control_plane.granted_rights import Right, granted
+from tests.rig.control_plane.job_definitions import defined, end, until_held
+from tests.rig.control_plane.kubectl import KUBECTL
+from tests.rig.control_plane.played_node import played_node
+from tests.rig.control_plane.recorded_requests import RecordingProxy, Request, source_address
+from tests.rig.machine.addresses import own
+from tests.rig.machine.ports import free_port
 from tests.rig.servers.gateway import backend
 
 pytestmark = [

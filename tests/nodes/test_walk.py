@@ -16,7 +16,7 @@ import orjson
 import pytest
 import yaml
 
-from tests.rig.kubectl import KUBECTL, needs_kubectl
+from tests.rig.control_plane.kubectl import KUBECTL, needs_kubectl
 
 KUBECONFIG = os.environ.get("SLIPWAY_NODES_KUBECONFIG", "")
 INSTALL = os.environ.get("SLIPWAY_NODES_INSTALL", "")

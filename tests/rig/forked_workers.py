@@ -29,7 +29,7 @@ import threadpoolctl
 from _pytest._io import TerminalWriter
 from _pytest.config import create_terminal_writer
 
-from tests.rig.addresses import WORKER
+from tests.rig.machine.addresses import WORKER
 
 RETRIED = "retried"
 """Outcome of the first run of a test that runs once more."""

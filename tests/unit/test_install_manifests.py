@@ -19,9 +19,9 @@ from serving.cli.machine.components import DECLARATIONS
 from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds
-from tests.rig import api_requests, granted_rights, installation
-from tests.rig.installation import FOLDER, KUSTOMIZATION, Container
-from tests.rig.kubectl import KUBECTL
+from tests.rig.control_plane import api_requests, granted_rights, installation
+from tests.rig.control_plane.installation import FOLDER, KUSTOMIZATION, Container
+from tests.rig.control_plane.kubectl import KUBECTL
 
 ROOT = FOLDER.parents[1]
 NAMESPACE = "slipway-system"

@@ -8,9 +8,9 @@ from serving.cli.config.configuration import load
 from serving.cli.config.schema import Configuration
 from serving.data_dir import DataDir
 from serving.objects import Object
-from tests.rig import granted_rights, installation
-from tests.rig.installation import FOLDER, OVERLAYS, Container
-from tests.rig.kubectl import needs_kubectl
+from tests.rig.control_plane import granted_rights, installation
+from tests.rig.control_plane.installation import FOLDER, OVERLAYS, Container
+from tests.rig.control_plane.kubectl import needs_kubectl
 
 WATCHED = OVERLAYS / "namespace" / "watched"
 Rule = tuple[str, str, str]

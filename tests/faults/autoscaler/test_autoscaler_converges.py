@@ -10,7 +10,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment
-from tests.rig.convergence import QUICK, Case, until
+from tests.rig.control_plane.convergence import QUICK, Case, until
 
 NS = "default"
 

@@ -23,7 +23,7 @@ from tests.faults.autoscaler.test_autoscaler_signals import (
     ticks,
     time,
 )
-from tests.rig.convergence import until
+from tests.rig.control_plane.convergence import until
 
 __all__ = ["time"]  # a fixture that every test here uses
 

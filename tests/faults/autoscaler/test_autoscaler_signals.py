@@ -20,7 +20,7 @@ from serving.resources import conditions, kinds, names
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment
-from tests.rig.convergence import QUICK, until
+from tests.rig.control_plane.convergence import QUICK, until
 
 NS = "default"
 CAPACITY = {

@@ -16,7 +16,7 @@ from autoscaler.state.backfill import HISTORY_READ, HISTORY_UNAVAILABLE, STEP_SE
 from serving import clock
 from serving.kube import Key
 from serving.objects import Object
-from tests.rig.convergence import kill, until
+from tests.rig.control_plane.convergence import kill, until
 
 Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUERY = 'sum(rate(slipway_requests_received_total{namespace="n"}[5m]))'

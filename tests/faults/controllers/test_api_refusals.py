@@ -20,8 +20,8 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import DEFAULTS
 from serving.system.readiness import Readiness
-from tests.rig.api_proxy import ApiProxy
-from tests.rig.convergence import QUICK, running
+from tests.rig.control_plane.api_proxy import ApiProxy
+from tests.rig.control_plane.convergence import QUICK, running
 from tests.rig.servers.api_process import ApiProcess
 
 SHARE = 1 / 3

@@ -27,8 +27,8 @@ from serving.resources import conditions, kinds, names
 from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import finished_jobs
-from tests.rig.convergence import QUICK, Case, until
-from tests.rig.played_captures import PlayedCaptures
+from tests.rig.control_plane.convergence import QUICK, Case, until
+from tests.rig.control_plane.played_captures import PlayedCaptures
 from tests.rig.servers.registry_server import RegistryServer
 
 NS = "default"

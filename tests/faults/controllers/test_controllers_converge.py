@@ -11,7 +11,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds, names
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, Surroundings, inference, predictor, ready_version
-from tests.rig.convergence import QUICK, Case, kill, running, until
+from tests.rig.control_plane.convergence import QUICK, Case, kill, running, until
 
 CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 

@@ -13,7 +13,7 @@ from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import ready_version
 from tests.objects import experiments
-from tests.rig.convergence import QUICK, Case, running, until
+from tests.rig.control_plane.convergence import QUICK, Case, running, until
 from tuner.controller import ExperimentController
 from tuner.experiment_plan import make_plan
 from tuner.planning.exchange import ExperimentPlan, PlanRequest

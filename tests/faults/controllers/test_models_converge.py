@@ -24,7 +24,7 @@ from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import training_jobs
 from tests.objects.training_jobs import RAY_JOB
-from tests.rig.convergence import QUICK, Case, until
+from tests.rig.control_plane.convergence import QUICK, Case, until
 
 NS = "default"
 SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK, models=ModelsSettings(capture="local"))

@@ -10,7 +10,7 @@ from serving.resources import kinds
 from serving.resources.tuning.trial import TrialStatus
 from tests.fakes.instruments import FakeInstruments, node, trial
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import QUICK, Case, until
+from tests.rig.control_plane.convergence import QUICK, Case, until
 from tuner.settings import TrialSettings, TunerSettings
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores

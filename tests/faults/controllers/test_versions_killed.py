@@ -13,7 +13,7 @@ import pytest
 from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
-from tests.rig.model_controllers import Life, control
+from tests.rig.control_plane.model_controllers import Life, control
 from tests.rig.servers.api_process import ApiProcess
 from tests.rig.servers.registry_server import RegistryServer
 
@@ -23,7 +23,7 @@ import asyncio, sys
 from pathlib import Path
 from serving.kube import connect
 from serving.data_dir import DataDir
-from tests.rig.model_controllers import control
+from tests.rig.control_plane.model_controllers import control
 
 async def main():
     async with await connect(Path(sys.argv[1]), component="test") as kube:

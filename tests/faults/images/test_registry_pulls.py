@@ -14,8 +14,8 @@ from serving.images.capture.build import Built, capture
 from serving.images.registry import Credentials, Reference, Registry, pull, push
 from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS, RegistrySettings
-from tests.rig.faulty_proxy import FaultyProxy
-from tests.rig.ports import free_port
+from tests.rig.machine.faulty_proxy import FaultyProxy
+from tests.rig.machine.ports import free_port
 from tests.rig.servers.registry_server import RegistryServer
 
 SETTINGS = replace(

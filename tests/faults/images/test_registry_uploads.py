@@ -15,7 +15,7 @@ from serving.images.documents.image import Blob
 from serving.images.registry import Credentials, Reference, Registry, blobs, uploads
 from serving.settings import DEFAULTS, RegistrySettings
 from tests.fakes.registry import FakeRegistry
-from tests.rig.faulty_proxy import FaultyProxy
+from tests.rig.machine.faulty_proxy import FaultyProxy
 from tests.rig.servers.registry_server import RegistryServer
 
 SETTINGS = replace(

@@ -13,7 +13,7 @@ from serving import errors
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
 from tests.objects.model_images import carry, write_trained
-from tests.rig.full_disk import fill, small_file_system
+from tests.rig.machine.full_disk import fill, small_file_system
 
 ROOT = Path(__file__).parents[3]
 STEP = 256 * 1024

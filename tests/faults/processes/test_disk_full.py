@@ -16,7 +16,7 @@ from serving.kube.connection.client import Listing
 from serving.resources import kinds
 from serving.system import processes
 from tests.faults.processes.test_up_killed import Up, running, slipway, until
-from tests.rig.full_disk import small_file_system, top_up
+from tests.rig.machine.full_disk import small_file_system, top_up
 from tests.rig.servers.api_process import ApiProcess
 
 MAP = {"metadata": {"name": "kept", "namespace": "default"}, "data": {"k": "v" * 1000}}

@@ -13,8 +13,8 @@ from serving.embedded.kubelet.container import stopping
 from serving.embedded.kubelet.records import RunDirectory
 from serving.system import processes
 from serving.system.processes import ProcessIdentity
-from tests.rig.full_disk import small_file_system, top_up
-from tests.rig.launched_run import launched
+from tests.rig.machine.full_disk import small_file_system, top_up
+from tests.rig.machine.launched_run import launched
 
 
 @dataclass

@@ -18,7 +18,7 @@ from serving.router.envoy import supervision
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.supervision import EnvoySupervision
 from serving.system import processes
-from tests.rig.addresses import WORKER, own
+from tests.rig.machine.addresses import WORKER, own
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, route, settings_for_test
 
 STABLE = own(3)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from serving.errors import Temporary
-from tests.rig.load_users import user_ids
+from tests.rig.machine.load_users import user_ids
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan, LoadRequest
 from tuner.settings import LoadSettings
@@ -24,7 +24,7 @@ DEADLINE = 20.0
 
 OUR_PROGRAM = """
 import asyncio, sys
-from tests.rig.load_users import user_ids
+from tests.rig.machine.load_users import user_ids
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan, LoadRequest
 from tuner.settings import LoadSettings

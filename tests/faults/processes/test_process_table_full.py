@@ -10,7 +10,7 @@ from serving.router.envoy.process import EnvoyProcess
 from serving.settings import DEFAULTS
 from serving.system import processes
 from tests.faults.processes.test_up_killed import Up, running, until
-from tests.rig import process_table
+from tests.rig.machine import process_table
 
 
 def starters(up: Up) -> list[processes.ProcessIdentity]:

@@ -20,7 +20,7 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import kinds
 from serving.system import open_files, processes
-from tests.rig import gateway_ports, kept_sockets, port_thief
+from tests.rig.machine import gateway_ports, kept_sockets, port_thief
 from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import NAMESPACE, PROGRAMS, LiveStack, predictors, until
 

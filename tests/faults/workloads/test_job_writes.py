@@ -10,8 +10,8 @@ from serving import clock
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings, NodeSettings, Settings
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import Case, running, until
-from tests.rig.workload_controllers import workloads
+from tests.rig.control_plane.convergence import Case, running, until
+from tests.rig.control_plane.workload_controllers import workloads
 
 FAST = Settings(
     controllers=ControllerSettings(backoff_base_seconds=0.001, backoff_cap_seconds=0.01),

@@ -8,8 +8,8 @@ from serving import errors
 from serving.resources import kinds
 from serving.settings import ControllerSettings, Settings
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import running
-from tests.rig.workload_controllers import workloads
+from tests.rig.control_plane.convergence import running
+from tests.rig.control_plane.workload_controllers import workloads
 
 FAST = Settings(controllers=ControllerSettings(backoff_base_seconds=0.001, backoff_cap_seconds=0.01))
 WRITES = 4

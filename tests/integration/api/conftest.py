@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.objects.config_maps import MAPS
-from tests.rig.kubectl import Kubectl
+from tests.rig.control_plane.kubectl import Kubectl
 from tests.rig.servers.api_process import ApiProcess
 
 

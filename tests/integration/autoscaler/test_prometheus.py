@@ -21,7 +21,7 @@ from serving.system.network import http_reading
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.objects import deployments
-from tests.rig.convergence import QUICK, kill, until
+from tests.rig.control_plane.convergence import QUICK, kill, until
 from tests.rig.servers.prometheus_server import prometheus as running
 
 NS = "default"

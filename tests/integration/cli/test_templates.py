@@ -8,7 +8,7 @@ from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources import kinds
 from tests.rig.command_line import Slipway
-from tests.rig.kubectl import Kubectl, needs_kubectl
+from tests.rig.control_plane.kubectl import Kubectl, needs_kubectl
 
 pytestmark = needs_kubectl
 

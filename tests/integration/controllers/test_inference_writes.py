@@ -17,7 +17,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
 from tests.fakes.surroundings import inference, predictor, ready_version
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 
 WATCHED = (kinds.INFERENCE, kinds.ROUTE, kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.EVENT_V1)
 

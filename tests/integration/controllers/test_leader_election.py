@@ -11,7 +11,7 @@ from serving.kube import Kube, connect
 from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS
 from serving.system.readiness import Readiness
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 
 
 async def test_other_controllers_work_once_the_leader_stops(api_server: DataDir, tmp_path: Path) -> None:

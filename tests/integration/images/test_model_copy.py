@@ -21,9 +21,9 @@ from serving.resources import names
 from serving.resources.formats import file_list
 from serving.runtimes import loading
 from tests.objects.model_images import foreign, member, tar_of
-from tests.rig.convergence import until
-from tests.rig.faulty_proxy import FaultyProxy
-from tests.rig.full_disk import small_file_system
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.faulty_proxy import FaultyProxy
+from tests.rig.machine.full_disk import small_file_system
 from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
 
 BIG = "weights/part-0.bin"

@@ -23,9 +23,9 @@ from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore
 from serving.planning.models import capture, capture_job
 from serving.resources import names
-from tests.rig.convergence import until
-from tests.rig.faulty_proxy import FaultyProxy
-from tests.rig.full_disk import small_file_system
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.faulty_proxy import FaultyProxy
+from tests.rig.machine.full_disk import small_file_system
 from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
 
 SAMPLE = Path(__file__).parents[3] / "manifests/samples/captured-job.yaml"

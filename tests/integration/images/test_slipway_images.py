@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 
 from serving.images.capture.build import Built, capture
 from serving.images.store.model_store import ModelStore
-from tests.rig.ports import free_port
+from tests.rig.machine.ports import free_port
 
 IMAGES = os.environ.get("SLIPWAY_IMAGES", "")
 """Names of the images, with `%s` in place of the last part: `localhost/slipway/%s:0.1.0`."""

@@ -5,7 +5,7 @@ import pytest
 
 from serving.embedded.kubelet.pod import grpc_health
 from tests.programs import grpc_replica
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 
 ADDRESS, ABSENT = f"{own(78)}:9000", f"{own(79)}:9000"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.embedded.kubelet.records import RunDirectory
-from tests.rig.launched_run import launched
+from tests.rig.machine.launched_run import launched
 
 
 def test_log_exists_before_the_shim_opens_it(tmp_path: Path) -> None:

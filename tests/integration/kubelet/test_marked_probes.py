@@ -11,8 +11,8 @@ from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.pod import probe_client
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from tests.programs import grpc_replica
-from tests.rig.addresses import own
-from tests.rig.gateway_ports import accepts, keep_for_gateway, needs_marks
+from tests.rig.machine.addresses import own
+from tests.rig.machine.gateway_ports import accepts, keep_for_gateway, needs_marks
 from tests.rig.servers.gateway import backend
 
 ADDRESS, OTHER = own(87), own(88)

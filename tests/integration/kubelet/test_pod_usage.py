@@ -17,7 +17,7 @@ from serving.kube import Kube
 from serving.resources import kinds
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.system.isolation.cgroup_layout import CgroupLayout
-from tests.rig.kubectl import Kubectl, needs_kubectl
+from tests.rig.control_plane.kubectl import Kubectl, needs_kubectl
 from tests.rig.servers.node_process import (
     STARTS,
     NodeProcess,

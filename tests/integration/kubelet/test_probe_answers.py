@@ -10,7 +10,7 @@ from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod import probe_client
 from serving.embedded.kubelet.pod.probe_client import ProbeAnswer
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 
 ADDRESS, PORT = own(80), 9000
 TARGET = RunningContainer(cast("Node", None), "uid", {"name": "main"}, PodIdentity(ADDRESS, None), 0)

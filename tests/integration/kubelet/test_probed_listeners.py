@@ -14,7 +14,7 @@ from serving.embedded.kubelet.container.exec_command import RunningContainer
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod import probe_client
 from serving.embedded.pod_spec.pod_identity import PodIdentity
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 
 ADDRESS, PORT = own(81), 9000
 TARGET = RunningContainer(cast("Node", None), "uid", {"name": "main"}, PodIdentity(ADDRESS, None), 0)

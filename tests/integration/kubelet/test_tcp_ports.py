@@ -15,7 +15,7 @@ from serving.embedded.kubelet.records import PodDirectory
 from serving.kube import Kube
 from serving.resources import kinds, names
 from serving.system.network import sockets
-from tests.rig import port_thief
+from tests.rig.machine import port_thief
 from tests.rig.servers.node_process import (
     NodeProcess,
     is_ready,

@@ -16,7 +16,7 @@ from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.resources import conditions, kinds, names
 from serving.settings import Settings
-from tests.rig.workload_controllers import workloads
+from tests.rig.control_plane.workload_controllers import workloads
 
 pytestmark = [
     pytest.mark.kubectl,

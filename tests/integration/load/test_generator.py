@@ -14,7 +14,7 @@ from serving.errors import Permanent
 from serving.system import procfs
 from serving.system.isolation.user_ids import UserIds
 from tests.integration.load.conftest import LoadTarget
-from tests.rig.load_users import user_ids
+from tests.rig.machine.load_users import user_ids
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan, LoadRequest, Mode
 from tuner.settings import LoadSettings

@@ -10,7 +10,7 @@ import pytest
 from serving.errors import Temporary
 from serving.system.isolation import cgroup_files
 from tests.integration.load.conftest import LoadTarget
-from tests.rig.load_users import user_ids
+from tests.rig.machine.load_users import user_ids
 from tuner.load import cgroups
 from tuner.load.generator import Generator
 from tuner.load.plan import LoadPlan

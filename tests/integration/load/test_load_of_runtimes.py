@@ -18,8 +18,8 @@ from serving.images.store.model_store import ModelStore
 from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.load import Load
 from serving.training import digits
-from tests.rig import addresses
-from tests.rig.load_users import user_ids
+from tests.rig.machine import addresses
+from tests.rig.machine.load_users import user_ids
 from tests.rig.servers import runtime_process
 from tuner.load import requests
 from tuner.load.generator import Generator

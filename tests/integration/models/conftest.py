@@ -11,7 +11,7 @@ from serving.data_dir import DataDir
 from serving.kube import connect
 from serving.resources import kinds
 from serving.settings import ModelPolicySettings
-from tests.rig.model_controllers import Life, control
+from tests.rig.control_plane.model_controllers import Life, control
 from tests.rig.servers.registry_server import RegistryServer
 
 _NUMBERS = itertools.count()

@@ -21,7 +21,7 @@ from tests.objects.foreign_models import RUN_ID, cache, run_directory
 from tests.objects.model_images import ForeignImage, gzip_bomb
 from tests.objects.signing_keys import key_pair
 from tests.rig.command_line import Slipway, command_line
-from tests.rig.model_controllers import Life
+from tests.rig.control_plane.model_controllers import Life
 from tests.rig.servers.registry_server import RegistryServer
 
 pytestmark = pytest.mark.timeout(60)

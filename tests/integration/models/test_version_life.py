@@ -10,7 +10,7 @@ from fsspec.registry import known_implementations
 
 from serving.planning.models import retention
 from serving.resources import conditions, kinds
-from tests.rig.model_controllers import Life
+from tests.rig.control_plane.model_controllers import Life
 
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)

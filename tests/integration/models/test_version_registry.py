@@ -16,9 +16,9 @@ from serving.kube import Kube
 from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.objects.signing_keys import key_pair
-from tests.rig.model_controllers import Life
+from tests.rig.control_plane.model_controllers import Life
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
-from tests.rig.tcp_server import tcp_server
 
 Files = Callable[..., str]
 pytestmark = pytest.mark.timeout(60)

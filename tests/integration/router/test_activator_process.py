@@ -17,10 +17,10 @@ from serving.router.activator.process import Activator, connections
 from serving.router.plan.service import socket_name
 from serving.settings import RuntimeSettings, Settings
 from tests.fakes.kube import FakeKube
-from tests.rig.addresses import own
-from tests.rig.convergence import until
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.addresses import own
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.gateway import backend, endpoint_slice, in_background, route
-from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
 REPLICA = own(65)

@@ -15,10 +15,10 @@ from serving.router.activator.held_backend import HeldBackend, RequestObserver
 from serving.router.activator.request_queue import QueueTotals, Refusal
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
-from tests.rig.addresses import own
-from tests.rig.convergence import until
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.addresses import own
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.gateway import backend as replica
-from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
 FIRST, SECOND, ABSENT = (Endpoint(own(n), PORT) for n in (60, 61, 62))

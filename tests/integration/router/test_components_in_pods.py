@@ -27,9 +27,9 @@ from serving.kube import Kube
 from serving.resources import kinds, leases
 from serving.router.envoy.process import EnvoyProcess
 from serving.settings import GatewaySettings
-from tests.rig.addresses import own
-from tests.rig.convergence import until
-from tests.rig.ports import free_port
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.addresses import own
+from tests.rig.machine.ports import free_port
 from tests.rig.servers.gateway import backend, endpoint_slice, route
 
 pytestmark = pytest.mark.timeout(120)

@@ -11,8 +11,8 @@ import pytest
 from serving.router.envoy import huge_heap
 from serving.router.envoy.huge_heap import keep_in_huge_pages
 from serving.system import huge_pages
-from tests.rig.convergence import until
-from tests.rig.full_disk import small_file_system
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.full_disk import small_file_system
 from tests.rig.servers.chat import chatting
 from tests.rig.servers.gateway import GatewayRig, gateway_rig
 from tests.rig.token_module import needs_token_module

@@ -11,7 +11,7 @@ import pytest
 from serving import errors
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
 from serving.router.xds.server import Rejected
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 
 STABLE, CANARY = own(0), own(1)

@@ -10,9 +10,9 @@ import aiohttp
 import orjson
 import pytest
 
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
-from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
 FIRST, SECOND = own(85), own(86)

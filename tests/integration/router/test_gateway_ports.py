@@ -16,9 +16,9 @@ from serving.router.plan.service import Cluster, Endpoint, socket_name
 from serving.settings import Settings
 from tests.fakes.kube import FakeKube
 from tests.programs import grpc_replica
-from tests.rig.addresses import own
-from tests.rig.convergence import until
-from tests.rig.gateway_ports import accepts, keep_for_gateway, needs_marks
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.addresses import own
+from tests.rig.machine.gateway_ports import accepts, keep_for_gateway, needs_marks
 from tests.rig.servers.activator import activator
 from tests.rig.servers.gateway import (
     backend,

@@ -17,8 +17,8 @@ from serving.router.envoy.process import EnvoyProcess
 from serving.settings import Settings
 from serving.system import processes
 from tests.fakes.kube import FakeKube
-from tests.rig.addresses import own
-from tests.rig.convergence import until
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import backend, endpoint_slice, in_background, route, settings_for_test
 
 STABLE = own(4)

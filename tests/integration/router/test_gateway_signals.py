@@ -20,9 +20,9 @@ from serving.router.metrics import collector
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.metrics.labels import labels_of
 from serving.system import processes
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
-from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
 REPLICA, OTHER, NOBODY = own(71), own(72), own(73)

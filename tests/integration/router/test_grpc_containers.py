@@ -14,8 +14,8 @@ import pytest
 from serving.router.plan.service import Candidate, Cluster, Endpoint
 from serving.router.prober import Prober
 from tests.programs import grpc_replica
-from tests.rig.addresses import own
-from tests.rig.convergence import until
+from tests.rig.control_plane.convergence import until
+from tests.rig.machine.addresses import own
 from tests.rig.servers.activator import activator, until_waiting
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from serving.router.plan.service import Cluster, Endpoint
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 from tests.rig.servers.activator import activator, until_waiting
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, gateway_rig, route
 

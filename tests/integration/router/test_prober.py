@@ -15,7 +15,7 @@ from serving.objects import Object
 from serving.router.plan.service import Candidate, GatewayService, gateway_service
 from serving.router.prober import ANSWER_BYTES, CandidateProbes, Prober
 from serving.settings import DEFAULTS
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 
 KEY = Key("n", "digits")
 SETTINGS = replace(DEFAULTS.gateway, probe_retry_seconds=0.01)

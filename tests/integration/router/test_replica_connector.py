@@ -8,7 +8,7 @@ from serving.router.activator.connector import host_of
 from serving.router.activator.process import connections
 from serving.router.plan.service import Endpoint
 from serving.settings import Settings
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 
 
 async def serve(runner: web.ServerRunner, replica: Endpoint, folder: Path) -> None:

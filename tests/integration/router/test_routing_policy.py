@@ -13,9 +13,9 @@ import pytest
 
 from serving import clock
 from serving.resources.names import ARM_HEADER
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
-from tests.rig.tcp_server import tcp_server
 
 PORT = 8080
 FIRST, SECOND, OTHER = own(82), own(83), own(84)

@@ -20,8 +20,8 @@ from serving.resources import conditions, kinds
 from serving.router import gateway
 from serving.settings import DEFAULTS, Settings
 from tests.fakes.surroundings import inference, predictor, ready_version
-from tests.rig.addresses import own
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
+from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import backend, endpoint_slice, in_background, settings_for_test
 
 pytestmark = pytest.mark.timeout(60)

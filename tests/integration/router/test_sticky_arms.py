@@ -17,7 +17,7 @@ from serving.planning.inference import traffic
 from serving.resources.names import ARM_HEADER
 from serving.resources.traffic_split import RING_UNITS
 from tests.reference.xxh64 import xxh64
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
 ARMS = {"stable": own(5), "canary": own(6), "third": own(7)}

@@ -9,7 +9,7 @@ from serving.resources.tuning.load import Load, RequestTemplate
 from serving.resources.tuning.trial import TrialSpec
 from tests.fakes import instruments
 from tests.fakes.kube import FakeKube
-from tests.rig.tcp_server import tcp_server
+from tests.rig.machine.tcp_server import tcp_server
 from tuner.settings import LoadSettings
 from tuner.trials.instruments import RealInstruments
 

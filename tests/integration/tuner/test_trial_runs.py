@@ -19,7 +19,7 @@ from tests.fakes.instruments import NS, FakeInstruments, died, trial
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import blocked_version, ready_version
 from tests.objects.deployments import deployment
-from tests.rig.convergence import QUICK, running, until
+from tests.rig.control_plane.convergence import QUICK, running, until
 from tuner.settings import TrialSettings, TunerSettings
 from tuner.trials import trial_deployment
 from tuner.trials.controller import TrialController

@@ -16,7 +16,7 @@ import yaml
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS, ApiSettings
 from serving.system import allocator
-from tests.rig.ports import free_port
+from tests.rig.machine.ports import free_port
 from tests.rig.servers.preloaded import PreloadedProcess
 
 

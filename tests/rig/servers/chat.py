@@ -15,7 +15,7 @@ from serving.router.envoy import token_accounting
 from serving.router.envoy.token_accounting import TokenCounts
 from serving.router.plan.service import socket_name
 from tests.fakes.language_engine import LanguageEngine
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 
 

@@ -23,8 +23,8 @@ from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
 from serving.system.network import sockets
-from tests.rig.ports import free_port
-from tests.rig.tcp_server import tcp_server
+from tests.rig.machine.ports import free_port
+from tests.rig.machine.tcp_server import tcp_server
 
 
 @contextlib.asynccontextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.rig.ports import free_port
+from tests.rig.machine.ports import free_port
 
 
 def _program(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.rig.ports import free_port
+from tests.rig.machine.ports import free_port
 
 USER, PASSWORD = "alice", "s3cret"
 _BCRYPT = "$2y$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK"

@@ -12,7 +12,7 @@ import httpx
 
 from serving.images.store import disk
 from serving.resources.formats import file_list
-from tests.rig import addresses
+from tests.rig.machine import addresses
 
 ROOT = Path(__file__).parents[3]
 DEADLINE = 60.0

@@ -16,7 +16,7 @@ from serving.settings import ControllerSettings
 from tests.fakes.gateway_pages import FakePages
 from tests.fakes.kube import FakeKube
 from tests.objects import deployments
-from tests.rig.convergence import until
+from tests.rig.control_plane.convergence import until
 
 
 def ago(seconds: float) -> str:

@@ -22,7 +22,7 @@ from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import training_jobs as jobs
 from tests.objects.training_jobs import JOB_SET, NS, RAY_JOB, TRAIN_JOB, served
-from tests.rig.convergence import QUICK, running, until
+from tests.rig.control_plane.convergence import QUICK, running, until
 
 RAY = served(RAY_JOB)
 

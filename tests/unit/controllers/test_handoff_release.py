@@ -9,7 +9,7 @@ from serving.kube import Watches
 from serving.resources import kinds, names
 from tests.fakes.kube import FakeKube
 from tests.objects.finished_jobs import EMPTY_DIR, ended, training
-from tests.rig.convergence import QUICK, running
+from tests.rig.control_plane.convergence import QUICK, running
 
 FORBIDDEN = errors.Forbidden(
     403,

@@ -14,7 +14,7 @@ from serving.objects import Object
 from serving.resources import conditions, kinds
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, predictor
-from tests.rig.convergence import until
+from tests.rig.control_plane.convergence import until
 from tests.unit.controllers.test_inference_statuses import QUICK, ControllerRig, controlled
 
 ONE = predictor("stable", "digits-v1")

@@ -16,7 +16,7 @@ from serving.resources import conditions, kinds
 from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
 from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import NS, Surroundings, inference, predictor, ready_version
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 
 QUICK = dataclasses.replace(ControllerSettings(), gather_seconds=0.005, status_settle_seconds=0.1)
 PATIENT = dataclasses.replace(QUICK, status_settle_seconds=3600.0)

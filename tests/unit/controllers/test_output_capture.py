@@ -10,7 +10,7 @@ from serving.resources import kinds
 from serving.settings import DEFAULTS
 from tests.fakes.kube import FakeKube
 from tests.objects.finished_jobs import EMPTY_DIR, ended, training
-from tests.rig.convergence import running
+from tests.rig.control_plane.convergence import running
 
 VERSION: Object = {"metadata": {"name": "v1", "namespace": "default", "uid": "u1"}}
 

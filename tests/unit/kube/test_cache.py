@@ -8,7 +8,7 @@ from serving.kube.cache import Cache
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 
 OWNER_REFERENCE = {"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "u", "controller": True}
 OWNED = deployment("a")

@@ -7,7 +7,7 @@ import pytest
 
 from serving import errors
 from serving.kube.connection import hangs
-from tests.rig.tcp_server import tcp_server
+from tests.rig.machine.tcp_server import tcp_server
 
 
 @pytest.fixture(autouse=True)

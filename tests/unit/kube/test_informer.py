@@ -24,7 +24,7 @@ from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
 from tests.objects.deployments import deployment
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 
 
 class EndingWatches(FakeKube):

@@ -11,7 +11,7 @@ from serving.kube.connection.client import WatchEvent
 from serving.objects import Object
 from serving.resources.kinds import Kind, OptionalKind
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 
 RAY = OptionalKind("ray.io", ("v1", "v1beta1"), "RayJob", "rayjobs")
 SPARK = OptionalKind("sparkoperator.k8s.io", ("v1beta2",), "SparkApplication", "sparkapplications")

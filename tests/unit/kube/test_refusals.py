@@ -8,7 +8,7 @@ from aiohttp import web
 from serving import errors
 from serving.kube.connection import refusals
 from serving.kube.connection.client import Configuration, Kube
-from tests.rig.ports import free_port
+from tests.rig.machine.ports import free_port
 
 
 @pytest.fixture

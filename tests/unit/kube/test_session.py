@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from serving.kube.connection.client import _session_options
-from tests.rig.tcp_server import tcp_server
+from tests.rig.machine.tcp_server import tcp_server
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from serving.kube.connection.client import Listing
 from serving.objects import Object
 from serving.resources import kinds
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 
 
 def model(namespace: str) -> Object:

@@ -14,7 +14,7 @@ from serving.router.route_applier import RouteApplier
 from serving.router.xds.server import DeltaXdsServer
 from tests.fakes.envoy import FakeAdmin, FakeEnvoy
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 from tests.rig.servers.gateway import endpoint_slice, route, settings_for_test
 
 

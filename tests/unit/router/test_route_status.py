@@ -14,7 +14,7 @@ from serving.router.plan.service import GatewayService, gateway_service
 from serving.router.route_status import RouteStatusWriter
 from serving.settings import ControllerSettings
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import running, until
+from tests.rig.control_plane.convergence import running, until
 from tests.rig.servers.gateway import route, settings_for_test
 
 KEY = Key("default", "digits")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from serving.system import removal
-from tests.rig.deep_directories import make_deep
+from tests.rig.machine.deep_directories import make_deep
 
 
 def test_tree_is_removed_at_every_depth(tmp_path: Path) -> None:

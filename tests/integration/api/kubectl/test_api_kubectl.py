@@ -3,7 +3,7 @@
 import json
 import time
 
-from tests.rig.kubectl import Kubectl, needs_kubectl
+from tests.rig.control_plane.kubectl import Kubectl, needs_kubectl
 
 pytestmark = needs_kubectl
 

@@ -4,7 +4,7 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.rig.kubectl import Kubectl, needs_kubectl
+from tests.rig.control_plane.kubectl import Kubectl, needs_kubectl
 
 pytestmark = needs_kubectl
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.rig.kubectl import Kubectl, needs_kubectl
+from tests.rig.control_plane.kubectl import Kubectl, needs_kubectl
 
 pytestmark = needs_kubectl
 _SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "managedFields")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.kubectl import Kubectl, needs_kubectl
+from tests.rig.control_plane.kubectl import Kubectl, needs_kubectl
 
 pytestmark = needs_kubectl
 

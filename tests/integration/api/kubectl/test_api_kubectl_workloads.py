@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serving import clock
-from tests.rig.kubectl import Kubectl, needs_kubectl
+from tests.rig.control_plane.kubectl import Kubectl, needs_kubectl
 from tests.rig.servers.api_process import ApiProcess
 from tests.rig.servers.node_process import NodeProcess
 

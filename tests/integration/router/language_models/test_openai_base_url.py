@@ -13,7 +13,7 @@ from serving.resources.names import ARM_HEADER
 from serving.router.envoy import token_accounting
 from serving.router.plan.service import socket_name
 from tests.fakes.language_engine import LanguageEngine
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 from tests.rig.token_module import needs_token_module
 

@@ -13,7 +13,7 @@ import pytest
 from serving import clock
 from serving.router.envoy import token_accounting
 from tests.fakes.language_engine import PROMPT_TOKENS
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 from tests.rig.servers.chat import Chat, chatting
 from tests.rig.servers.gateway import endpoint_slice, route
 from tests.rig.token_module import needs_token_module

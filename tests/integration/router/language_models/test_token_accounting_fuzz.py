@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from serving import clock
 from serving.router.envoy import token_accounting
 from serving.router.plan.service import socket_name
-from tests.rig.addresses import own
 from tests.rig.fuzzing import fuzzed
+from tests.rig.machine.addresses import own
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
-from tests.rig.tcp_server import tcp_server
 from tests.rig.token_module import needs_token_module
 
 pytestmark = needs_token_module

@@ -16,7 +16,7 @@ from serving.engines import shipped
 from serving.kube import Key
 from serving.objects import Object
 from tests.fakes.kube import FakeKube
-from tests.rig.tcp_server import tcp_server
+from tests.rig.machine.tcp_server import tcp_server
 
 NAMES = engines.MetricNames(shipped())
 WAITING = "vllm:num_requests_waiting"

@@ -17,7 +17,7 @@ from serving.kube import Key
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
 from serving.system.network import sockets
 from tests.fakes.kube import FakeKube
-from tests.rig.gateway_ports import keep_for_gateway, needs_marks
+from tests.rig.machine.gateway_ports import keep_for_gateway, needs_marks
 
 VLLM = """# TYPE vllm:num_requests_waiting gauge
 vllm:num_requests_waiting{model_name="m"} 4.0

@@ -10,7 +10,7 @@ import pytest
 from serving.cli.machine import ports
 from serving.data_dir import DataDir
 from serving.settings import DEFAULTS
-from tests.rig import port_thief
+from tests.rig.machine import port_thief
 
 
 def free() -> int:

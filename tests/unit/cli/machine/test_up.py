@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from serving.cli.machine import up
-from tests.rig.tcp_server import tcp_server
+from tests.rig.machine.tcp_server import tcp_server
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

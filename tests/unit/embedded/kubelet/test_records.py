@@ -7,7 +7,7 @@ import pytest
 
 from serving.embedded.kubelet import records
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory, write_json
-from tests.rig.deep_directories import make_deep
+from tests.rig.machine.deep_directories import make_deep
 
 ENDED = {"code": 3, "signal": 0, "oom": False, "error": ""}
 

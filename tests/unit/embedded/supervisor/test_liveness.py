@@ -13,7 +13,7 @@ from serving.embedded.supervisor.supervisor import Component
 from serving.system.network import kept_sockets, sockets
 from serving.system.network.kept_sockets import KeptSockets, Place
 from serving.system.processes import ProcessIdentity
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 
 ADDRESS = own(99)
 PORT = 18_499

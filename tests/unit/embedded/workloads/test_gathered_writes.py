@@ -13,8 +13,8 @@ from serving.objects import Object
 from serving.resources import kinds
 from serving.settings import ControllerSettings, Settings
 from tests.fakes.kube import FakeKube
-from tests.rig.convergence import running, until
-from tests.rig.workload_controllers import workloads
+from tests.rig.control_plane.convergence import running, until
+from tests.rig.control_plane.workload_controllers import workloads
 
 NEVER = 3600.0
 PATIENT = Settings(controllers=ControllerSettings(status_settle_seconds=NEVER))

@@ -9,7 +9,7 @@ import pytest
 
 from serving import errors
 from serving.system.network import http_reading
-from tests.rig.tcp_server import tcp_server
+from tests.rig.machine.tcp_server import tcp_server
 
 LIMIT = 100_000
 HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"

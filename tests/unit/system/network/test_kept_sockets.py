@@ -17,7 +17,7 @@ from serving.system.network.kept_sockets import (
     Place,
     first_ports_first,
 )
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 
 ADDRESS = own(97)
 PORT = 18_497

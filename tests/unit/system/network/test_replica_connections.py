@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving.system.network import replica_connections, sockets
-from tests.rig.tcp_server import tcp_server
+from tests.rig.machine.tcp_server import tcp_server
 
 HOST = "127.0.0.1"
 LARGE = bytes(range(256)) * 20_000

@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from serving.system.network import sockets
-from tests.rig import port_thief
+from tests.rig.machine import port_thief
 
 HOST = "127.0.0.1"
 NOBODY = 65534
 CAN_MARK = """
 import os, sys
 from serving.system.network import sockets
-from tests.rig import port_thief
+from tests.rig.machine import port_thief
 os.setuid(int(sys.argv[1]))
 print(sockets.can_mark())
 """

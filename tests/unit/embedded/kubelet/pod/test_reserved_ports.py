@@ -12,7 +12,7 @@ from serving.embedded.kubelet.pod.reserved_ports import ReservedPorts
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 from serving.system.network import sockets
 from serving.system.network.kept_sockets import ALL_OF_IPV6, KeptSockets, Place
-from tests.rig.addresses import own
+from tests.rig.machine.addresses import own
 
 ADDRESS = own(98)
 SECONDS = 60.0

@@ -5,7 +5,7 @@ import os
 import random
 import socket
 
-from tests.rig.addresses import WORKER
+from tests.rig.machine.addresses import WORKER
 
 _FIRST, _LAST = 10_000, 32_000
 """Below the ephemeral ports (32768 on Linux), of which the kernel gives any to a client at any moment."""

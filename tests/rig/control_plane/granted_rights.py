@@ -5,7 +5,7 @@ from itertools import product
 from typing import NamedTuple
 
 from serving.objects import Object
-from tests.rig.recorded_requests import Request
+from tests.rig.control_plane.recorded_requests import Request
 
 
 class Right(NamedTuple):

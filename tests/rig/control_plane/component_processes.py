@@ -19,8 +19,8 @@ from serving.resources.kinds import Kind
 from serving.router.envoy.process import EnvoyProcess
 from serving.settings import GatewaySettings
 from tests.objects.contract_objects import eventually
-from tests.rig.ports import free_port
-from tests.rig.recorded_requests import RecordingProxy
+from tests.rig.control_plane.recorded_requests import RecordingProxy
+from tests.rig.machine.ports import free_port
 
 SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 CONTROLLERS, GATEWAY = "slipway-controllers", "slipway-gateway"

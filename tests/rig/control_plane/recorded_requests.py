@@ -18,7 +18,7 @@ from aiohttp import web
 from serving.kube.connection import kubeconfig as kube_config
 from serving.kube.connection.client import APPLY_PATCH
 from serving.kube.connection.kubernetes_aio import Configuration
-from tests.rig.api_proxy import ApiProxy
+from tests.rig.control_plane.api_proxy import ApiProxy
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 

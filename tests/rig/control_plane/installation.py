@@ -10,9 +10,9 @@ import orjson
 import yaml
 
 from serving.objects import Object
-from tests.rig import kubectl
+from tests.rig.control_plane import kubectl
 
-FOLDER = Path(__file__).parents[2] / "manifests" / "install"
+FOLDER = Path(__file__).parents[3] / "manifests" / "install"
 OVERLAYS = FOLDER.parent / "overlays"
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 

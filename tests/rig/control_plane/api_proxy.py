@@ -15,7 +15,7 @@ from yarl import URL
 
 from serving.kube.connection import kubeconfig as kube_config
 from serving.kube.connection.kubernetes_aio import Configuration
-from tests.rig.ports import free_port
+from tests.rig.machine.ports import free_port
 
 _HOP = {"host", "connection", "transfer-encoding", "content-length", "content-encoding"}
 """Headers of one connection; the body is handed on without its encoding."""

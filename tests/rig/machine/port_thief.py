@@ -10,7 +10,7 @@ from pathlib import Path
 
 USER = 65534
 """The other user, nobody."""
-PROGRAM = Path(__file__).parents[1] / "programs" / "port_thief.py"
+PROGRAM = Path(__file__).parents[2] / "programs" / "port_thief.py"
 
 
 @dataclass

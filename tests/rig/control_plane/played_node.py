@@ -12,7 +12,7 @@ from serving import clock, errors
 from serving.kube import Kube
 from serving.objects import Object, is_deleting
 from serving.resources import kinds
-from tests.rig.convergence import kill
+from tests.rig.control_plane.convergence import kill
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from serving.resources import kinds
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PACKAGES = {
     "slipway-controllers": ("serving/controllers", "serving/kube", "autoscaler", "tuner"),
     "slipway-gateway": ("serving/router", "serving/kube/events.py"),
