@@ -39,13 +39,13 @@ async def served(kube: Kube, optional: Iterable[OptionalKind]) -> Mapping[Option
     present = {k: [v for v in k.versions if v in versions.get(k.group, ())] for k in wanted}
     asked = sorted({(kind.group, version) for kind in wanted for version in present[kind]})
     plurals = {group_version: await _plurals(kube, *group_version) for group_version in asked}
-    found: dict[OptionalKind, Kind | None] = {}
+    served_kinds: dict[OptionalKind, Kind | None] = {}
     for kind in wanted:
         answers = [(version, plurals[kind.group, version]) for version in present[kind]]
         if not any(names is None for _, names in answers):
             having = (version for version, names in answers if names and kind.plural in names)
-            found[kind] = next((kind.at(version) for version in having), None)
-    return found
+            served_kinds[kind] = next((kind.at(version) for version in having), None)
+    return served_kinds
 
 
 async def _plurals(kube: Kube, group: str, version: str) -> set[str] | None:

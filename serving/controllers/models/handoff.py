@@ -37,25 +37,22 @@ class HandoffController:
 
     async def reconcile(self, key: JobKey) -> Result | None:
         """Do the next write for one job; the watch then wakes this again."""
-        found = self._jobs.find(key)
-        if not isinstance(found, TrainingJob):
+        training_job = self._jobs.find(key)
+        if not isinstance(training_job, TrainingJob):
             return None
-        job = found.object
+        job = training_job.object
         version = self._versions.get(key.namespace, planner.version_name(job))
-        finalizers = job["metadata"].get("finalizers") or []
         is_part = planner.is_part_of_another(job, self._jobs.owner)
-        match planner.next_step(found, version, is_part=is_part):
+        match planner.next_step(training_job, version, is_part=is_part):
             case planner.HoldJob():
+                finalizers = job["metadata"].get("finalizers") or []
                 await self._write(key, job, {"finalizers": [*finalizers, names.HANDOFF_FINALIZER]})
             case planner.CreateVersion(new):
                 await self._create(key, job, new)
             case planner.ReleaseJob(handed_off, warning):
                 if warning:
                     await self._recorder.emit(job, "HandOffRefused", warning, "Warning")
-                meta: Object = {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
-                if handed_off:
-                    meta["annotations"] = {planner.HANDED_OFF_ANNOTATION: handed_off}
-                await self._write(key, job, meta)
+                await self._release(key, job, handed_off)
             case None:
                 pass
         return None
@@ -73,9 +70,13 @@ class HandoffController:
             await self._recorder.emit(job, "HandOffRefused", str(error), "Warning")
             raise errors.Temporary("HandOffRefused", str(error)) from error
 
-    async def _release(self, key: JobKey, job: Object) -> None:
+    async def _release(self, key: JobKey, job: Object, handed_off: str = "") -> None:
+        """Remove the finalizer; in the same request, annotate the job with its version, if `handed_off`."""
         finalizers = job["metadata"].get("finalizers") or []
-        await self._write(key, job, {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]})
+        meta: Object = {"finalizers": [f for f in finalizers if f != names.HANDOFF_FINALIZER]}
+        if handed_off:
+            meta["annotations"] = {planner.HANDED_OFF_ANNOTATION: handed_off}
+        await self._write(key, job, meta)
 
     async def _create(self, key: JobKey, job: Object, version: Object) -> None:
         try:
@@ -108,8 +109,8 @@ class HandoffController:
             ]
             for part in parts:
                 self._loop.add(part)
-            found = [self._jobs.find(part) for part in parts]
-            generation = [part.object for part in found if isinstance(part, TrainingJob)]
+            jobs = map(self._jobs.find, parts)
+            generation = [part.object for part in jobs if isinstance(part, TrainingJob)]
 
     def _version_changed(self, before: Object | None, after: Object | None) -> None:
         for key in self._jobs.by_index(_VERSION, str(Key.of(after or before or {}))):

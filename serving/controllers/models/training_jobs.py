@@ -94,9 +94,9 @@ class TrainingJobs:
                 key = JobKey(
                     *job_kind.of_reference(reference), job["metadata"]["namespace"], reference["name"]
                 )
-                found = self.find(key)
-                if isinstance(found, TrainingJob) and found.object["metadata"]["uid"] == reference["uid"]:
-                    return found.object
+                owner = self.find(key)
+                if isinstance(owner, TrainingJob) and owner.object["metadata"]["uid"] == reference["uid"]:
+                    return owner.object
         return None
 
     def kind(self, key: JobKey) -> Kind:
