@@ -53,7 +53,9 @@ async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[
         while not is_finished(created):
             words = _condition(created)
             if clock.monotonic() > deadline:
-                raise errors.UserError(f"{name} is not ready after {timeout:g} s; it goes on: {words}")
+                raise errors.UserError(
+                    f"{name} is not ready after {timeout:g} s; the controllers go on: {words}"
+                )
             if words != shown and spinner is not None:
                 spinner.update(words)
             elif words != shown:

@@ -6,8 +6,6 @@ The outputs are captured by Jobs, to a real registry.
 import asyncio
 import dataclasses
 import itertools
-import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from serving.settings import DEFAULTS, ModelsSettings
 from tests.fakes.kube import FakeKube
 from tests.objects import finished_jobs
 from tests.rig.control_plane.convergence import QUICK, Case, until
+from tests.rig.control_plane.model_objects import final_state, find, is_held
 from tests.rig.control_plane.played_captures import PlayedCaptures
 from tests.rig.servers.registry_server import RegistryServer
 
@@ -47,10 +46,6 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServe
     server = RegistryServer(tmp_path_factory.mktemp("captures") / "registry").start()
     yield server
     server.stop()
-
-
-def find(api: FakeKube, kind: kinds.Kind, name: str) -> Object:
-    return next((o for o in api.find(kind) if o["metadata"]["name"] == name), {})
 
 
 def ready(api: FakeKube, version: str) -> Object:
@@ -147,30 +142,13 @@ class Cluster:
         await until(lambda: not captures(api), "the captures are removed")
         for model, expected in (("digits", (2, "v-good")), ("late", (1, "v-wait"))):
             await until(lambda m=model, e=expected: reported(api, m) == e, f"Model {model} reports them")
-        return final_state(api)
+        return final_state(api, specs=False)
 
 
 def _fault(job: Object) -> str:
     is_first = job["metadata"]["annotations"][names.ATTEMPT_ANNOTATION] == "0"
     is_flaky = job["metadata"]["name"].startswith("capture-v-flaky-")
     return "DiskFull: the disk is full" if is_first and is_flaky else ""
-
-
-def is_held(api: FakeKube, name: str) -> bool:
-    return names.HANDOFF_FINALIZER in (find(api, kinds.JOB, name)["metadata"].get("finalizers") or [])
-
-
-def final_state(api: FakeKube) -> Object:
-    """Return everything that these controllers write, without times, uids and paths of the run."""
-    result: Object = {}
-    for kind in (kinds.JOB, kinds.MODEL_VERSION, kinds.MODEL):
-        for obj in api.find(kind):
-            meta, status = obj["metadata"], dict(obj.get("status") or {})
-            condition_list = [(c["type"], c["status"], c.get("reason")) for c in status.pop("conditions", [])]
-            status.pop("finishTime", None)
-            metadata = {key: meta.get(key) for key in ("labels", "annotations", "finalizers")}
-            result[f"{kind.kind} {meta['name']}"] = (metadata, status, condition_list)
-    return json.loads(re.sub(r"uid-?\d+", "uid", json.dumps(result)))
 
 
 def case(cluster: Cluster) -> Case:

@@ -3,8 +3,6 @@
 import asyncio
 import dataclasses
 import itertools
-import json
-import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +23,7 @@ from tests.fakes.kube import FakeKube
 from tests.objects import training_jobs
 from tests.objects.training_jobs import RAY_JOB
 from tests.rig.control_plane.convergence import QUICK, Case, until
+from tests.rig.control_plane.model_objects import final_state, find, is_held
 
 NS = "default"
 SETTINGS = dataclasses.replace(DEFAULTS, controllers=QUICK, models=ModelsSettings(capture="local"))
@@ -74,14 +73,6 @@ def finish(api: FakeKube, data: DataDir, name: str, condition: str = "Complete")
     api.change(kinds.JOB, NS, name, {"status": {"conditions": [{"type": condition, "status": "True"}]}})
 
 
-def find(api: FakeKube, kind: kinds.Kind, name: str) -> Object:
-    return next((o for o in api.find(kind) if o["metadata"]["name"] == name), {})
-
-
-def is_held(api: FakeKube, name: str) -> bool:
-    return names.HANDOFF_FINALIZER in (find(api, kinds.JOB, name)["metadata"].get("finalizers") or [])
-
-
 def is_handed_off(api: FakeKube, name: str) -> bool:
     return HANDED_OFF_ANNOTATION in find(api, kinds.JOB, name)["metadata"]["annotations"]
 
@@ -93,19 +84,6 @@ def model_reports(api: FakeKube, versions: int, latest: str) -> bool:
 
 def phase(api: FakeKube, version: str) -> str:
     return str((find(api, kinds.MODEL_VERSION, version).get("status") or {}).get("phase"))
-
-
-def final_state(api: FakeKube) -> Object:
-    """Return everything that these controllers write, without times and uids."""
-    result: Object = {}
-    for kind in (kinds.JOB, kinds.MODEL_VERSION, kinds.MODEL):
-        for obj in api.find(kind):
-            meta, status = obj["metadata"], dict(obj.get("status") or {})
-            condition_list = [(c["type"], c["status"], c.get("reason")) for c in status.pop("conditions", [])]
-            status.pop("finishTime", None)
-            metadata = {key: meta.get(key) for key in ("labels", "annotations", "finalizers")}
-            result[f"{kind.kind} {meta['name']}"] = (metadata, obj["spec"], status, condition_list)
-    return json.loads(re.sub(r"uid-?\d+", "uid", json.dumps(result)))
 
 
 @pytest.fixture
