@@ -160,21 +160,21 @@ async def test_captured_versions_have_the_status_of_pushed_images(
 ) -> None:
     cluster = Cluster(tmp_path, registry)
     end, _ = await case(cluster).undisturbed()
-    _, status, _ = end["ModelVersion v-good"]
+    _, _, status, _ = end["ModelVersion v-good"]
     assert status["phase"] == "Ready"
     assert status["image"] == f"{cluster.repository('digits')}@{status['digest']}"
     assert [file["path"] for file in status["files"]] == ["model.joblib"]
     assert status["lineage"].items() >= {"kind": "Job", "name": "good", "uid": "uid"}.items()
     assert status["contents"]["containsCode"]
-    assert (status["attempts"], end["ModelVersion v-flaky"][1]["attempts"]) == (0, 1)
+    assert (status["attempts"], end["ModelVersion v-flaky"][2]["attempts"]) == (0, 1)
     assert end["Job good"][0]["annotations"][HANDED_OFF_ANNOTATION] == "v-good"
     assert len(cluster.captures.pushes) == 3
     async with Registry(Credentials.none()) as client:
         for tag in ("v-good", "v-good-modelpack"):
             tagged = Reference.parse(f"{cluster.repository('digits')}:{tag}")
-            found = await manifests.find(client, tagged)
-            assert found is not None, tag
-            assert tag != "v-good" or found.digest == status["digest"]
+            image = await manifests.find(client, tagged)
+            assert image is not None, tag
+            assert tag != "v-good" or image.digest == status["digest"]
 
 
 async def test_same_objects_when_the_answer_to_each_write_is_lost_in_turn(
