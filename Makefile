@@ -1,6 +1,6 @@
 # The commands of contributors. `make` alone lists them.
-# Needs Python 3.11 or newer, make, and gcc for language models; all else is installed into .venv, pinned by
-# requirements.lock.
+# Needs Python 3.11 or newer and make; all else is installed into .venv, pinned by requirements.lock. Without a C
+# compiler, the build of Envoy's module downloads one.
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,7 +31,7 @@ help: ## List the targets
 
 venv: $(STAMP) ## Create the virtual environment with pinned, hash-checked dependencies
 
-$(STAMP): requirements.lock pyproject.toml $(wildcard serving/router/envoy/token_module/*.[ch])
+$(STAMP): requirements.lock pyproject.toml $(wildcard serving/router/envoy/module/*.[ch] tools/build_backend.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Slipway needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -41,8 +41,9 @@ $(STAMP): requirements.lock pyproject.toml $(wildcard serving/router/envoy/token
 	    -r requirements.lock 2>$(VENV)/install.log || { \
 	  echo "uv cannot install them here (its output is in $(VENV)/install.log); pip takes some minutes"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; }
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(BIN)/python -c 'from serving.router.envoy import token_module as module; module.library() or print(f"Note: {module.NOT_BUILT} (make -B venv)")'
+	@# With a C compiler all that builds it is pinned; otherwise the build downloads one (tools/build_backend.py).
+	@echo '#include <stdlib.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && pinned=--no-build-isolation; \
+	  $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps $$pinned -e .
 	@touch $@
 
 llm: venv ## Install PyTorch, without GPU=1 its CPU build where an index has it, Transformers and OpenAI's client

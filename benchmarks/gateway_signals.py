@@ -25,6 +25,8 @@ from rig.data_plane.proxies import free_port
 from rig.harness import Bar, report, resident_mib
 
 from serving import clock
+from serving.router.envoy.answers import AnswerTable
+from serving.router.envoy.process import RunningEnvoy
 from serving.router.metrics.labels import Labels
 from serving.router.plan.service import Endpoint, GatewayService
 
@@ -160,7 +162,7 @@ async def measure(way: str, active: int, readings: int, quiet: Used | None) -> t
                 if way in signals.SENT:
                     await asyncio.sleep(readings * SECONDS)
                 else:
-                    await read_pages(way, gateway, readings_of, readings)
+                    await read_pages(way, gateway, envoy, readings_of, readings)
                 spent, number = used(envoy.pid) - before - quiet, readings_of.number - number
                 return {
                     "readings": number,
@@ -172,11 +174,13 @@ async def measure(way: str, active: int, readings: int, quiet: Used | None) -> t
                 }, quiet
 
 
-async def read_pages(way: str, gateway: EnvoyWorld, received: signals.Readings, readings: int) -> None:
-    known = labels()
+async def read_pages(
+    way: str, gateway: EnvoyWorld, envoy: RunningEnvoy, received: signals.Readings, readings: int
+) -> None:
+    known, table = labels(), AnswerTable(envoy.pid)
     for _ in range(readings):
         began = clock.monotonic()
-        await signals.ask(way, gateway, received, known)
+        await signals.ask(way, gateway, table, received, known)
         await asyncio.sleep(max(0.0, SECONDS - (clock.monotonic() - began)))
 
 

@@ -21,11 +21,6 @@ if [ -n "${STORAGE_DRIVERS:-}" ]; then install --only-binary :all: $STORAGE_DRIV
 /build/bin/pip install --quiet --require-hashes -r "$requirements/build.txt"
 /build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /build/wheels "$source"
 install --no-deps /build/wheels/slipway-*.whl
-if [ "$1" = components ]; then
-  /opt/slipway/bin/python -c '
-from serving.router.envoy import token_module
-assert token_module.library(), token_module.NOT_BUILT'
-fi
 # By content: a build with a timestamp changes the times of the files, and nothing can be compiled later.
 # -f, as a program that has run here has compiled its modules by time. Of all packages a failure is no error:
 # PyTorch has a file in the syntax of a later Python, which nothing imports.

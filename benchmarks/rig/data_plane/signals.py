@@ -14,15 +14,15 @@ from rig.data_plane.envoy_world import EnvoyWorld, Json
 from serving import clock
 from serving.protobuf import content, field, integer, parts, real, text, varint
 from serving.router.envoy import statistics
+from serving.router.envoy.answers import Answers, AnswerTable
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
 
 EVERYTHING = "page, all statistics"
 PAGE = "page"
-COUNTS = "page without durations"
 REPORTS = "load reports"
 SINK = "statistics sink"
-WAYS = (EVERYTHING, PAGE, COUNTS, REPORTS, SINK)
+WAYS = (EVERYTHING, PAGE, REPORTS, SINK)
 
 _CLUSTER = "signals"
 _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -50,12 +50,12 @@ class Readings:
         self.number += 1
         self.counts = counts
 
-    def page(self, answer: str, labels: dict[str, Labels], *, durations: bool) -> None:
-        """Read Envoy's page as the gateway does, and write the gateway's own."""
+    def page(self, answers: dict[str, Answers], text: str, labels: dict[str, Labels]) -> None:
+        """Parse Envoy's page as the gateway does, and write the gateway's own."""
         self._counts = self._counts or EnvoyCounts(0.0)
-        self._counts.update(statistics.parse(answer), clock.now().timestamp(), durations=durations)
+        self._counts.update(statistics.parse(text), answers, clock.now().timestamp())
         self._counts.page("local", labels)
-        self.take({name: counter.total for name, counter in self._counts.counts.items()})
+        self.take({name: counter.received for name, counter in self._counts.counts.items()})
 
     def report(self, message: bytes) -> None:
         """Read a LoadStatsRequest; it has the increase since the previous one."""
@@ -184,14 +184,15 @@ async def receiving(way: str, socket: Path, seconds: float, begin: asyncio.Event
         await server.stop(0)
 
 
-async def ask(way: str, world: EnvoyWorld, readings: Readings, labels: dict[str, Labels]) -> None:
-    """Scrape the page once; if Envoy counts everything, only the known counters."""
+async def ask(
+    way: str, world: EnvoyWorld, table: AnswerTable, readings: Readings, labels: dict[str, Labels]
+) -> None:
+    """Read the counts once; if Envoy counts everything, only the known ones."""
+    answers = table.read()
     if way == EVERYTHING:
         pattern = quote(f"^{statistics.OURS}({statistics.COUNTERS})$")
         path = f"/stats/prometheus?usedonly&filter={pattern}"
-        answer = await world.admin._request("GET", path)  # noqa: SLF001
+        text = await world.admin._request("GET", path)  # noqa: SLF001
     else:
-        answer = await world.admin.counts()
-        if way != COUNTS:
-            answer += await world.admin.durations()
-    readings.page(answer, labels, durations=way != COUNTS)
+        text = await world.admin.counts()
+    readings.page(answers, text, labels)

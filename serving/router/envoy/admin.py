@@ -9,7 +9,7 @@ import orjson
 
 from serving import errors
 from serving.router.envoy import token_accounting
-from serving.router.envoy.statistics import FILTER_COUNTS, FILTER_DURATIONS
+from serving.router.envoy.statistics import FILTER
 
 TIMEOUT_SECONDS = 5.0
 """For one response: Envoy's main thread also reads configuration, for at most 0.3 s at a time."""
@@ -46,11 +46,7 @@ class Admin:
 
     async def counts(self) -> str:
         """Return the page of counts, for `statistics.parse`."""
-        return await self._statistics(FILTER_COUNTS)
-
-    async def durations(self) -> str:
-        """Return the page of durations, for `statistics.parse` behind that of counts."""
-        return await self._statistics(FILTER_DURATIONS)
+        return await self._statistics(FILTER)
 
     async def tokens(self) -> str:
         """Return the page that `token_accounting.parse` reads."""

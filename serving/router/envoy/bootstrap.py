@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving import grpc_status
-from serving.router.envoy import local_replies, statistics, token_accounting, weights
+from serving.router.envoy import local_replies, module, statistics, token_accounting, weights
 from serving.router.envoy.routes import ASSIGN_FILTER, BRIDGE_FILTER, CALLER_HEADER
 from serving.settings import GatewaySettings
 
@@ -209,7 +209,7 @@ def _public(settings: GatewaySettings, port: int) -> Json:
             {
                 "name": "http2",
                 "filter_chain_match": {"application_protocols": ["h2c"]},
-                "filters": [_http("public", settings, [*filters, grpc_bridge()])],
+                "filters": [_http("public", settings, [*filters, grpc_bridge()], grpc=True)],
             },
         ],
     }
@@ -234,7 +234,7 @@ def _private(settings: GatewaySettings, socket: str) -> Json:
     }
 
 
-def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
+def _http(name: str, settings: GatewaySettings, filters: list[Json], *, grpc: bool = False) -> Json:
     return {
         "name": "envoy.filters.network.http_connection_manager",
         "typed_config": {
@@ -281,10 +281,26 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json]) -> Json:
                     "typed_config": {
                         "@type": f"{_FILTERS}.router.v3.Router",
                         "suppress_envoy_headers": True,
+                        # Envoy's own statistics of an answer: it looks up eight, and we would keep two.
+                        "dynamic_stats": False,
                     },
                 },
             ],
             "local_reply_config": local_replies.config(settings),
+            "access_log": [_answer_counter(grpc=grpc)],
+        },
+    }
+
+
+def _answer_counter(*, grpc: bool) -> Json:
+    """Return the logger that counts answers; of gRPC's, if any can come, by their own status."""
+    kind = "envoy.extensions.access_loggers.dynamic_modules.v3.DynamicModuleAccessLog"
+    return {
+        "name": "answers",
+        "typed_config": {
+            "@type": _TYPE + kind,
+            "dynamic_module_config": module.config(),
+            "logger_name": "slipway.answers.grpc" if grpc else "slipway.answers",
         },
     }
 

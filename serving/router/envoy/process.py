@@ -16,7 +16,6 @@ from pathlib import Path
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.router.envoy import token_module
 from serving.router.envoy.binary import find_envoy
 from serving.router.plan.service import socket_name
 from serving.settings import GatewaySettings
@@ -89,8 +88,6 @@ class EnvoyProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         run_files.ensure(self._bootstrap, bootstrap, mode=0o600)
         program = find_envoy()
-        if token_module.library() is None:
-            log.warning("requests to language models are proxied uncounted: %s", token_module.NOT_BUILT)
         with self._log.open("ab") as output, self._executable(program) as (executable, descriptors):
             self._child = subprocess.Popen(
                 [

@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import BoolValue, UInt32Value, UInt64Value
 
 from serving.resources import names
 from serving.router.envoy import messages_pb2 as envoy
-from serving.router.envoy import retries, token_accounting, token_module
+from serving.router.envoy import retries, token_accounting
 from serving.router.envoy.resource import duration, encode, pack
 from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRoute, Sticky
 from serving.settings import GatewaySettings
@@ -54,8 +54,6 @@ def models_entry(namespace: str, names: Iterable[str], settings: GatewaySettings
     """Return the address of all language models of a namespace, as an encoded part of the host of paths."""
     prefix = models_prefix(namespace)
     match = envoy.RouteMatch(prefix=prefix)
-    if token_module.library() is None:
-        return _tree_entry(prefix, _unavailable(match, token_module.NOT_BUILT, settings))
     tokens = token_accounting.of_models(f"/{namespace}/", names, settings)
     assign = pack(envoy.FilterConfig(config=pack(envoy.LuaPerRoute(filter_context=Struct()))))
     route = envoy.Route(

@@ -1,10 +1,9 @@
 """The configuration of Envoy's module that counts the tokens of language models, and its counts as values.
 
-The counting itself is in C, in `token_module/accounting.c`. For each backend there are pairs of counters:
+The counting itself is in C, in `module/accounting.c`. For each backend there are pairs of counters:
 what requests admit, and what they settle as tokens are read and generated. Their difference waits. Envoy
 tells the module of every end of a request, that of an aborted one included, so that no request leaves a
-difference behind. Without the module (`token_module.NOT_BUILT`) requests are proxied uncounted, and the
-address of a namespace's models answers 503.
+difference behind.
 """
 
 import json
@@ -18,7 +17,8 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.wrappers_pb2 import UInt32Value
 
 from serving.router.envoy import messages_pb2 as envoy
-from serving.router.envoy import token_module
+from serving.router.envoy import module
+from serving.router.envoy.module import METRICS_NAMESPACE
 from serving.router.envoy.resource import pack
 from serving.router.plan.service import GatewayService, socket_name
 from serving.settings import GatewaySettings
@@ -28,8 +28,6 @@ MODELS_FILTER = "slipway.models"
 """The same module at the address of a namespace's models: before callers are assigned to arms."""
 BUFFER_FILTER = "slipway.whole-request"
 """Reads a request as a whole, up to its own limit; a connection's buffer is smaller."""
-SCOPE = "slipway_tokens"
-"""Prefix of the statistics."""
 PAIRS = ("prompt", "output", "requests", "started")
 """Of counters: prompt tokens, expected tokens of the answer, requests, and start times in tenths of a second
 since `EPOCH`, all of requests without a first token, except for `output`."""
@@ -54,9 +52,9 @@ BOUNDS_US = (
 )
 """Upper bounds of histograms: from an inter-token latency of a small model to a first token after a start."""
 
-STATISTICS = rf"{SCOPE}\..*"
+STATISTICS = rf"{METRICS_NAMESPACE}\..*"
 """Regular expression of the statistics."""
-QUERY = rf"^{SCOPE}\."
+QUERY = rf"^{METRICS_NAMESPACE}\."
 """Regular expression of the statistics that `parse` reads."""
 
 _TYPE = "type.googleapis.com/envoy.extensions"
@@ -74,8 +72,7 @@ class RouteAdditions:
 
 
 def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the filters in their order, which only routes of language models enable; those of the module if
-    any.
+    """Return the filters in their order, which only routes of language models enable.
 
     Args:
         assign_caller: the filter that assigns callers to arms; a request has its service before, and its arm
@@ -84,9 +81,9 @@ def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
     limit = {"@type": f"{_TYPE}.filters.http.buffer.v3.Buffer", "max_request_bytes": 1}
     return [
         {"name": BUFFER_FILTER, "disabled": True, "typed_config": limit},
-        *_module(MODELS_FILTER),
+        _module(MODELS_FILTER),
         assign_caller,
-        *_module(FILTER),
+        _module(FILTER),
     ]
 
 
@@ -119,7 +116,10 @@ def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
 
 def histogram_buckets() -> list[dict[str, Any]]:
     """Return the settings of the histograms."""
-    return [{"match": {"prefix": f"{SCOPE}.{name}"}, "buckets": list(BOUNDS_US)} for name in _HISTOGRAMS]
+    return [
+        {"match": {"prefix": f"{METRICS_NAMESPACE}.{name}"}, "buckets": list(BOUNDS_US)}
+        for name in _HISTOGRAMS
+    ]
 
 
 def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> RouteAdditions:
@@ -142,7 +142,7 @@ def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> Rou
 
 def of_service(service: GatewayService, settings: GatewaySettings) -> RouteAdditions:
     """Return what the route of a service has; nothing without tokens."""
-    if service.token_usage == "none" or token_module.library() is None:
+    if service.token_usage == "none":
         return RouteAdditions()
     backends = {
         segment.cluster: f"{socket_name(segment.cluster)} {service.token_usage}" for segment in service.ring
@@ -192,7 +192,7 @@ class TokenCounts:
         return max(0.0, now - EPOCH - self.waiting("started") / requests / 10) if requests else 0.0
 
 
-_SAMPLE = re.compile(rf'envoy_{SCOPE}_([a-z_]+)\{{backend="([0-9a-f]{{12}})"[^}}]*\}} (\S+)')
+_SAMPLE = re.compile(rf'envoy_{METRICS_NAMESPACE}_([a-z_]+)\{{backend="([0-9a-f]{{12}})"[^}}]*\}} (\S+)')
 
 
 def parse(text: str) -> dict[str, TokenCounts]:
@@ -233,24 +233,16 @@ def _metadata(values: dict[str, str]) -> dict[str, Struct]:
     return {FILTER: struct}
 
 
-def _module(name: str) -> list[dict[str, Any]]:
-    library = token_module.library()
-    if library is None:
-        return []
-    digest = {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": token_module.digest()}
+def _module(name: str) -> dict[str, Any]:
+    digest = {"@type": "type.googleapis.com/google.protobuf.StringValue", "value": module.digest()}
     config = {
         "@type": f"{_TYPE}.filters.http.dynamic_modules.v3.DynamicModuleFilter",
-        "dynamic_module_config": {
-            "module": {"local": {"filename": str(library)}},
-            # Unloading it would take the memory of each thread away while threads have it.
-            "do_not_close": True,
-            "metrics_namespace": SCOPE,
-        },
+        "dynamic_module_config": module.config(),
         "filter_name": name,
         # The module ignores it: an Envoy with another library has another bootstrap, and is not adopted.
         "filter_config": digest,
     }
-    return [{"name": name, "disabled": True, "typed_config": config}]
+    return {"name": name, "disabled": True, "typed_config": config}
 
 
 def _replied() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reads Envoy's statistics, only when the gateway's metrics page is requested.
+"""Reads the counts of Envoy and of its module, only when the gateway's metrics page is requested.
 
 If Envoy does not answer, the page has the counts of the last reading, and their time.
 """
@@ -12,6 +12,7 @@ from serving import clock, errors
 from serving.kube import Key
 from serving.router.envoy import statistics, token_accounting
 from serving.router.envoy.admin import Admin
+from serving.router.envoy.answers import Answers, AnswerTable
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
 from serving.router.envoy.token_accounting import TokenCounts
 from serving.router.metrics import token_page
@@ -31,9 +32,6 @@ PAUSE_SHARE = 20.0
 """Pause after a reading, in multiples of its time: readings take a twentieth of Envoy's main thread."""
 LONGEST_PAUSE_SECONDS = 1.0
 """Limit of that pause: on a busy machine, Envoy may be late for other reasons."""
-DURATIONS_SECONDS = 5.0
-"""Between readings of durations, which are most of the statistics; percentiles span longer times. Without a
-request since the last one there is none."""
 
 
 class StatisticsCollector:
@@ -48,15 +46,17 @@ class StatisticsCollector:
         self._by_cluster: dict[str, Labels] | None = None
         """Those of all Routes, by cluster; None after a change."""
         self._envoy: RunningEnvoy | None = None
+        self._table: AnswerTable | None = None
+        """The answers of this Envoy."""
+        self._answers: dict[str, Answers] = {}
+        """The last reading, by cluster."""
         self._counts = EnvoyCounts(0.0)
         self._with_tokens: set[Key] = set()
         self._tokens: dict[str, TokenCounts] = {}
         """By `socket_name` of a cluster."""
-        self._fresh_until = self._durations_until = 0.0
+        self._fresh_until = 0.0
         self._text = ""
-        """The last page of counts."""
-        self._durations_outdated = True
-        """Whether requests may have ended since the durations were read."""
+        """The last page of Envoy's own counts."""
         self._reading: asyncio.Task[str] | None = None
         self._routes_known = False
 
@@ -121,28 +121,24 @@ class StatisticsCollector:
             return "Envoy is not running"
         is_new = envoy != self._envoy
         try:
+            table = AnswerTable(envoy.pid) if is_new or self._table is None else self._table
+            # Before the arrived requests, so that no more are answered than have arrived.
+            answers = table.read()
             text = await self._admin.counts()
-            has_changed = is_new or text != self._text
-            outdated = has_changed or self._durations_outdated
-            reads_durations = is_new or (outdated and began >= self._durations_until)
-            durations = await self._admin.durations() if reads_durations else ""
             pause = min(PAUSE_SHARE * (clock.monotonic() - began), LONGEST_PAUSE_SECONDS)
-            clusters = statistics.parse(text + durations) if has_changed or reads_durations else None
+            has_changed = is_new or text != self._text or answers != self._answers
+            clusters = statistics.parse(text) if has_changed else {}
             tokens = token_accounting.parse(await self._admin.tokens()) if self._with_tokens else {}
             if not processes.is_alive(envoy.process):
                 return "Envoy exited during the reading"
-            if is_new:
-                self._envoy, self._counts = envoy, EnvoyCounts(envoy.process.started_at())
-            if clusters is None:
-                self._counts.read_at = now
-            else:
-                self._counts.update(clusters, now, durations=reads_durations)
-            self._text, self._tokens = text, tokens
-            # Envoy may add a duration to its histogram only after the reading that has the count.
-            self._durations_outdated = has_changed or (outdated and not reads_durations)
-        except (errors.Unavailable, ValueError) as error:
+        except (errors.Unavailable, ValueError, OSError) as error:
             return str(error)
+        if is_new:
+            self._envoy, self._table = envoy, table
+            self._counts = EnvoyCounts(envoy.process.started_at())
+        if has_changed:
+            self._counts.update(clusters, answers, now)
+        self._counts.read_at = now
+        self._text, self._answers, self._tokens = text, answers, tokens
         self._fresh_until = clock.monotonic() + max(FRESH_SECONDS, pause)
-        if reads_durations:
-            self._durations_until = began + DURATIONS_SECONDS
         return ""

@@ -6,10 +6,11 @@ changed since the last reading are formatted again.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from serving.router.envoy import statistics
-from serving.router.envoy.statistics import BOUNDS_MS, CLASSES, Statistics
+from serving.router.envoy.answers import BOUNDS_MS, CLASSES, Answers
 from serving.router.metrics.labels import Labels, family
 
 RECEIVED = "slipway_requests_received_total"
@@ -20,14 +21,15 @@ READ_AT = "slipway_gateway_reading_timestamp_seconds"
 STARTED_AT = "slipway_envoy_start_time_seconds"
 GATEWAY = "slipway_gateway_info"
 
+_NO_ANSWERS = Answers()
 _BOUNDS = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")
 
 
 class RequestCounts(NamedTuple):
     """Requests to one cluster: all received ones, and those without a response yet."""
 
-    total: int
-    active: int
+    received: int
+    in_flight: int
 
 
 class _Templates:
@@ -39,16 +41,16 @@ class _Templates:
         self.received = f"{RECEIVED}{{{text}}} %d\n"
         self.answered = {code: f'{ANSWERED}{{{text},code_class="{code}"}} %d\n' for code in CLASSES}
         self.in_flight = f"{IN_FLIGHT}{{{text}}} %d\n"
-        self.buckets = "".join(f'{DURATION}_bucket{{{text},le="{bound}"}} %s\n' for bound in _BOUNDS)
-        self.durations = f"{DURATION}_sum{{{text}}} %.3f\n{DURATION}_count{{{text}}} %s\n"
+        self.buckets = "".join(f'{DURATION}_bucket{{{text},le="{bound}"}} %d\n' for bound in _BOUNDS)
+        self.durations = f"{DURATION}_sum{{{text}}} %.3f\n{DURATION}_count{{{text}}} %d\n"
 
 
 class _Samples(NamedTuple):
     """One cluster's formatted samples, and their source."""
 
     templates: _Templates
-    statistics: Statistics
     counts: RequestCounts
+    answers: Answers
     received: str
     answered: str
     in_flight: str
@@ -65,27 +67,36 @@ class EnvoyCounts:
     """Start of this Envoy, in Unix seconds."""
     read_at: float = 0.0
     """Last reading, in Unix seconds."""
-    _statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    _clusters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Envoy's own counts by cluster, of `statistics.parse`."""
     _counts: dict[str, RequestCounts] = field(default_factory=dict)
+    _answers: Mapping[str, Answers] = field(default_factory=dict)
+    _bases: dict[str, Answers] = field(default_factory=dict)
+    """Answers by removed clusters: one that is added again counts from zero, as Envoy's counts do."""
     _samples: dict[str, _Samples] = field(default_factory=dict)
     _families: dict[bool, str] = field(default_factory=dict)
     """Text of the clusters' families, with and without buckets; empty after a change."""
     _labels: Mapping[str, Labels] = field(default_factory=dict)
     """Labels in those texts."""
 
-    def update(self, clusters: Mapping[str, Statistics], now: float, *, durations: bool = True) -> None:
+    def update(
+        self, clusters: Mapping[str, Mapping[str, int]], answers: Mapping[str, Answers], now: float
+    ) -> None:
         """Take a reading.
 
         Args:
-            clusters: every cluster that has statistics.
+            clusters: the counts of `statistics.parse`, of every cluster that has any.
+            answers: by cluster, since Envoy's start.
             now: Unix seconds.
-            durations: whether the reading has durations; otherwise the last ones stay.
         """
-        if not durations:
-            for name, reading in clusters.items():
-                reading.durations = before.durations if (before := self._before(name, reading)) else ""
-        self._counts = {name: self._count(name, reading) for name, reading in clusters.items()}
-        self._statistics = clusters
+        for name, answer in answers.items():
+            if name not in clusters:  # Envoy has a removed cluster until its last request ends
+                self._bases[name] = answer
+            elif self._is_again(name, clusters[name]):
+                self._bases[name] = self._answers.get(name, _NO_ANSWERS)
+        self._counts = {name: self._count(name, counts) for name, counts in clusters.items()}
+        self._clusters = clusters
+        self._answers = answers
         self._families.clear()
         self.read_at = now
 
@@ -94,18 +105,16 @@ class EnvoyCounts:
         """By cluster."""
         return self._counts
 
-    def _count(self, name: str, reading: Statistics) -> RequestCounts:
+    def _count(self, name: str, counts: Mapping[str, int]) -> RequestCounts:
         """Return the counts, never below the last ones: one is missing between a retry and its attempt."""
-        total = statistics.received(reading.counts)
-        if self._before(name, reading):
-            total = max(total, self._counts[name].total)
-        return RequestCounts(total, statistics.in_flight(reading.counts))
+        received = statistics.received(counts)
+        if name in self._clusters and not self._is_again(name, counts):
+            received = max(received, self._counts[name].received)
+        return RequestCounts(received, statistics.in_flight(counts))
 
-    def _before(self, name: str, reading: Statistics) -> Statistics | None:
-        """Return the last reading of a cluster, unless the cluster was removed and added again since."""
-        before = self._statistics.get(name)
-        restarted = before is not None and reading.counts.get("total", 0) < before.counts.get("total", 0)
-        return None if restarted else before
+    def _is_again(self, name: str, counts: Mapping[str, int]) -> bool:
+        """Return whether the cluster was removed and added again since the last reading."""
+        return counts.get("total", 0) < self._clusters.get(name, {}).get("total", 0)
 
     def page(self, gateway: str, labels: Mapping[str, Labels], *, buckets: bool = True) -> str:
         """Return the page.
@@ -119,7 +128,7 @@ class EnvoyCounts:
             self._labels = labels
             self._families.clear()
         if buckets not in self._families:
-            self._families[buckets] = self._clusters(buckets=buckets)
+            self._families[buckets] = self._cluster_families(buckets=buckets)
         return self._families[buckets] + "".join(
             (
                 family(
@@ -140,10 +149,10 @@ class EnvoyCounts:
             )
         )
 
-    def _clusters(self, *, buckets: bool) -> str:
+    def _cluster_families(self, *, buckets: bool) -> str:
         """Return the families of the clusters."""
         self._samples = {
-            name: self._format(name, item) for name, item in self._labels.items() if name in self._statistics
+            name: self._format(name, item) for name, item in self._labels.items() if name in self._counts
         }
         samples = list(self._samples.values())
         families = (
@@ -153,7 +162,7 @@ class EnvoyCounts:
             family(
                 ANSWERED,
                 "counter",
-                "Requests that were answered, by class of the status code.",
+                "Requests whose response has ended, by class of the status code.",
                 (s.answered for s in samples),
             ),
             family(
@@ -165,34 +174,40 @@ class EnvoyCounts:
             family(
                 DURATION,
                 "histogram" if buckets else "summary",
-                "Time from a request's last byte to its response's, in whole milliseconds.",
+                "Time from a request's last byte to its response's.",
                 (s.buckets + s.durations if buckets else s.durations for s in samples),
             ),
         )
         return "".join(families)
 
     def _format(self, name: str, labels: Labels) -> _Samples:
-        reading, counts, last = self._statistics[name], self._counts[name], self._samples.get(name)
-        same_labels = last is not None and last.templates.labels == labels
-        templates = last.templates if last is not None and same_labels else _Templates(labels)
-        if last is not None and same_labels and (last.statistics, last.counts) == (reading, counts):
+        counts, last = self._counts[name], self._samples.get(name)
+        answers = self._answers.get(name, _NO_ANSWERS)
+        if name in self._bases:
+            answers = answers.since(self._bases[name])
+        if last is not None and last.templates.labels != labels:
+            last = None
+        if last is not None and (last.counts, last.answers) == (counts, answers):
             return last
-        if last is not None and same_labels and last.statistics.durations == reading.durations:
-            buckets, durations = last.buckets, last.durations
+        templates = last.templates if last is not None else _Templates(labels)
+        if last is not None and last.answers == answers:
+            answered, buckets, durations = last.answered, last.buckets, last.durations
         else:
-            parsed = statistics.parse_durations(reading.durations)
-            buckets = templates.buckets % parsed.at_most
-            durations = templates.durations % (parsed.seconds, parsed.at_most[-1])
-        answered = (
-            templates.answered[code] % count for code, count in statistics.answered(reading.counts).items()
-        )
+            at_most = tuple(accumulate(answers.durations))
+            answered = "".join(
+                templates.answered[code] % count
+                for code, count in zip(CLASSES, answers.classes, strict=True)
+                if count
+            )
+            buckets = templates.buckets % at_most
+            durations = templates.durations % (answers.microseconds / 1e6, at_most[-1])
         return _Samples(
             templates,
-            reading,
             counts,
-            templates.received % counts.total,
-            "".join(answered),
-            templates.in_flight % counts.active,
+            answers,
+            templates.received % counts.received,
+            answered,
+            templates.in_flight % counts.in_flight,
             buckets,
             durations,
         )

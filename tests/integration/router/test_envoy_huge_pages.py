@@ -15,7 +15,6 @@ from tests.rig.control_plane.convergence import until
 from tests.rig.machine.full_disk import small_file_system
 from tests.rig.servers.chat import chatting
 from tests.rig.servers.gateway import GatewayRig, gateway_rig
-from tests.rig.token_module import needs_token_module
 
 MIB = 1024 * 1024
 needs_huge_pages = pytest.mark.skipif(
@@ -56,7 +55,6 @@ async def test_envoy_runs_from_its_file_when_huge_pages_are_off_or_not_supported
 
 
 @needs_huge_pages
-@needs_token_module
 async def test_envoy_in_huge_pages_loads_the_module_that_counts_tokens(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         assert in_huge_pages(chat.rig, "ShmemPmdMapped") > 32 * MIB
@@ -65,7 +63,6 @@ async def test_envoy_in_huge_pages_loads_the_module_that_counts_tokens(tmp_path:
         assert (await chat.until_settled()).generated_tokens == 3
 
 
-@needs_token_module
 async def test_envoy_starts_and_counts_tokens_where_symbolic_links_are_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

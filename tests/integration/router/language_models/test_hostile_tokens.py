@@ -10,9 +10,6 @@ import pytest
 
 from serving import clock
 from tests.rig.servers.chat import Chat, chatting
-from tests.rig.token_module import needs_token_module
-
-pytestmark = needs_token_module
 
 SECONDS = 1.0
 """Limit of a linear module; a quadratic one stops all services for 7 s to minutes with these inputs."""

@@ -15,9 +15,6 @@ from serving.router.plan.service import socket_name
 from tests.fakes.language_engine import LanguageEngine
 from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
-from tests.rig.token_module import needs_token_module
-
-pytestmark = needs_token_module
 
 ADDRESS = own(68)
 STICKY = {"header": "x-conversation", "salt": "s"}

@@ -19,9 +19,6 @@ from tests.rig import optional_modules
 from tests.rig.servers import runtime_process
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
 from tests.rig.servers.runtime_process import Running, wait_ready
-from tests.rig.token_module import needs_token_module
-
-pytestmark = needs_token_module
 
 optional_modules.torch()
 optional_modules.transformers()

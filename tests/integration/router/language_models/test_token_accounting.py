@@ -16,9 +16,6 @@ from tests.fakes.language_engine import PROMPT_TOKENS
 from tests.rig.machine.addresses import own
 from tests.rig.servers.chat import Chat, chatting
 from tests.rig.servers.gateway import endpoint_slice, route
-from tests.rig.token_module import needs_token_module
-
-pytestmark = needs_token_module
 
 PAIRS = token_accounting.PAIRS
 

@@ -18,9 +18,6 @@ from tests.rig.fuzzing import fuzzed
 from tests.rig.machine.addresses import own
 from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
-from tests.rig.token_module import needs_token_module
-
-pytestmark = needs_token_module
 
 ADDRESS = own(69)
 

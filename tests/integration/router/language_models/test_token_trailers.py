@@ -7,9 +7,6 @@ import orjson
 import pytest
 
 from tests.rig.servers.chat import chatting
-from tests.rig.token_module import needs_token_module
-
-pytestmark = needs_token_module
 
 DATA, HEADERS, SETTINGS = 0, 1, 4
 END_STREAM, END_HEADERS = 1, 4

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.router.envoy import clusters, messages_pb2, token_module, weights
+from serving.router.envoy import clusters, messages_pb2, module, weights
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.render import Renderer
@@ -71,8 +71,8 @@ def test_weights_match_the_golden_file() -> None:
 
 
 def test_bootstrap_matches_the_golden_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_module, "library", lambda: Path("/module/library.so"))
-    monkeypatch.setattr(token_module, "digest", lambda: "digest")
+    monkeypatch.setattr(module, "library", lambda: Path("/module/library.so"))
+    monkeypatch.setattr(module, "digest", lambda: "digest")
     compare("bootstrap.json", bootstrap(SETTINGS, port=8080, sockets=SOCKETS))
 
 

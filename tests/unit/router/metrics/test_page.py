@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.router.envoy import statistics
-from serving.router.envoy.statistics import BOUNDS_MS, Statistics
+from serving.router.envoy.answers import BOUNDS_MS, Answers
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.metrics.page import EnvoyCounts, RequestCounts
 from tests.rig.servers.gateway import route
@@ -13,29 +13,15 @@ A, B = "default/digits-a/8080", "team/other-b/9000"
 LABELS = Labels("default", "digits", "a", "digits-a")
 
 
-def histogram(cluster: str, *at_most: int, total: int, sum_ms: float) -> str:
-    counts = [*at_most, *[total] * (len(BOUNDS_MS) + 1 - len(at_most))]
-    name = "envoy_cluster_upstream_rq_time"
-    label = f'envoy_cluster_name="{cluster}"'
-    lines = [
-        f'{name}_bucket{{{label},le="{bound}"}} {count}'
-        for bound, count in zip([*(f"{b:g}" for b in BOUNDS_MS), "+Inf"], counts, strict=True)
-    ]
-    return "\n".join([*lines, f"{name}_sum{{{label}}} {sum_ms}", f"{name}_count{{{label}}} {total}", ""])
-
-
 PAGE = f"""# TYPE envoy_cluster_upstream_rq_total counter
 envoy_cluster_upstream_rq_total{{envoy_cluster_name="{A}"}} 12
 envoy_cluster_upstream_rq_total{{envoy_cluster_name="{B}"}} 1
-# TYPE envoy_cluster_upstream_rq_xx counter
-envoy_cluster_upstream_rq_xx{{envoy_response_code_class="2",envoy_cluster_name="{A}"}} 9
-envoy_cluster_upstream_rq_xx{{envoy_response_code_class="5",envoy_cluster_name="{A}"}} 2
 # TYPE envoy_cluster_upstream_cx_none_healthy counter
 envoy_cluster_upstream_cx_none_healthy{{envoy_cluster_name="{A}"}} 4
 # TYPE envoy_cluster_upstream_rq_active gauge
 envoy_cluster_upstream_rq_active{{envoy_cluster_name="{A}"}} 1
-# TYPE envoy_cluster_upstream_rq_time histogram
-{histogram(A, 0, 0, 3, total=11, sum_ms=420.5)}{histogram(B, total=0, sum_ms=0)}"""
+"""
+ANSWERS = {A: Answers((0, 9, 0, 0, 2), (0, 0, 3, 8, *[0] * (len(BOUNDS_MS) - 3)), 420_500)}
 
 
 def samples(page: str) -> dict[tuple[str, ...], float]:
@@ -46,21 +32,11 @@ def samples(page: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def counts_of(**counts: int) -> dict[str, Statistics]:
-    return {A: Statistics(counts)}
-
-
 def test_envoy_statistics_are_parsed_by_cluster() -> None:
-    clusters = statistics.parse(PAGE)
-    assert {name: cluster.counts for name, cluster in clusters.items()} == {
-        A: {"total": 12, "2xx": 9, "5xx": 2, "cx_none_healthy": 4, "active": 1},
+    assert statistics.parse(PAGE) == {
+        A: {"total": 12, "cx_none_healthy": 4, "active": 1},
         B: {"total": 1},
     }
-    durations = statistics.parse_durations(clusters[A].durations)
-    assert durations.at_most[:4] == ("0", "0", "3", "11")
-    assert durations.at_most[-1] == "11"
-    assert durations.seconds == 0.4205
-    assert statistics.parse_durations(clusters[B].durations).at_most[-1] == "0"
 
 
 def test_empty_page_has_no_statistics() -> None:
@@ -80,12 +56,6 @@ def test_text_that_is_no_statistics_page_is_refused(page: str) -> None:
         statistics.parse(page)
 
 
-def test_a_histogram_with_other_bounds_is_refused() -> None:
-    block = histogram(A, total=1, sum_ms=1)
-    with pytest.raises(ValueError, match="lines"):
-        statistics.parse_durations(block.split("\n", 1)[1])
-
-
 @pytest.mark.parametrize(
     ("counts", "received"),
     [
@@ -103,7 +73,7 @@ def test_retried_request_is_counted_once(counts: dict[str, int], received: int) 
 
 def test_page_has_received_and_answered_requests_and_durations() -> None:
     envoy = EnvoyCounts(started=50.0)
-    envoy.update(statistics.parse(PAGE), 100.0)
+    envoy.update(statistics.parse(PAGE), ANSWERS, 100.0)
     values = samples(envoy.page("local", {A: LABELS}))
     assert values[("slipway_requests_received_total",)] == 16
     assert values[("slipway_requests_in_flight",)] == 1
@@ -120,7 +90,7 @@ def test_page_has_received_and_answered_requests_and_durations() -> None:
 
 def test_page_of_totals_is_the_page_without_buckets() -> None:
     envoy = EnvoyCounts(started=50.0)
-    envoy.update(statistics.parse(PAGE), 100.0)
+    envoy.update(statistics.parse(PAGE), ANSWERS, 100.0)
     whole = samples(envoy.page("local", {A: LABELS}))
     page = envoy.page("local", {A: LABELS}, buckets=False)
     assert samples(page) == {name: value for name, value in whole.items() if not name[0].endswith("_bucket")}
@@ -129,7 +99,7 @@ def test_page_of_totals_is_the_page_without_buckets() -> None:
 
 def test_cluster_unknown_to_the_gateway_is_not_on_the_page() -> None:
     envoy = EnvoyCounts(0.0)
-    envoy.update(statistics.parse(PAGE), 100.0)
+    envoy.update(statistics.parse(PAGE), ANSWERS, 100.0)
     assert "other" not in envoy.page("local", {A: LABELS})
     assert "digits" not in envoy.page("local", {})
 
@@ -142,36 +112,48 @@ def test_count_does_not_decrease_between_a_retry_and_its_attempt() -> None:
         ({"total": 6, "retry": 1}, 5),
         ({"total": 7, "retry": 1}, 6),
     ):
-        envoy.update(counts_of(**counts), 1.0)
+        envoy.update({A: counts}, {}, 1.0)
         assert envoy.counts[A] == RequestCounts(total, 0)
 
 
 def test_recreated_cluster_counts_from_zero() -> None:
     envoy = EnvoyCounts(0.0)
-    envoy.update(counts_of(total=5), 1.0)
-    envoy.update(counts_of(total=2), 2.0)
-    assert envoy.counts[A].total == 2
-    envoy.update({}, 3.0)
-    envoy.update(counts_of(total=3), 4.0)
-    assert envoy.counts[A].total == 3
+    envoy.update({A: {"total": 5}}, {}, 1.0)
+    envoy.update({A: {"total": 2}}, {}, 2.0)
+    assert envoy.counts[A].received == 2
+    envoy.update({}, {}, 3.0)
+    envoy.update({A: {"total": 3}}, {}, 4.0)
+    assert envoy.counts[A].received == 3
 
 
-def test_durations_are_kept_between_readings_and_reset_with_the_cluster() -> None:
+@pytest.mark.parametrize("is_read_while_removed", [True, False])
+def test_answers_of_a_recreated_cluster_count_from_zero(*, is_read_while_removed: bool) -> None:
+    seven = Answers((0, 7, 0, 0, 0), (7, *[0] * len(BOUNDS_MS)), 7_000)
+    nine = Answers((0, 8, 0, 0, 1), (9, *[0] * len(BOUNDS_MS)), 9_000)
     envoy = EnvoyCounts(0.0)
-    envoy.update({A: Statistics({"total": 5}, histogram(A, total=5, sum_ms=1))}, 1.0)
-    for total, durations in ((6, 5), (2, 0)):
-        envoy.update(counts_of(total=total), 2.0, durations=False)
-        values = samples(envoy.page("local", {A: LABELS}))
-        assert values[("slipway_request_duration_seconds_count",)] == durations
+    envoy.update({A: {"total": 7}}, {A: seven}, 1.0)
+    if is_read_while_removed:
+        envoy.update({}, {A: seven}, 2.0)
+    envoy.update({A: {"total": 2}}, {A: nine}, 3.0)
+    values = samples(envoy.page("local", {A: LABELS}))
+    assert values[("slipway_requests_total", "2xx")] == values[("slipway_requests_total", "5xx")] == 1
+    assert values[("slipway_request_duration_seconds_count",)] == 2
+    assert values[("slipway_request_duration_seconds_sum",)] == pytest.approx(0.002)
+
+
+def test_answers_are_complete_for_a_gateway_that_starts_later_than_envoy() -> None:
+    envoy = EnvoyCounts(0.0)
+    envoy.update({A: {"total": 11}}, ANSWERS, 1.0)
+    assert samples(envoy.page("local", {A: LABELS}))[("slipway_request_duration_seconds_count",)] == 11
 
 
 def test_only_changed_lines_of_the_page_are_rendered_again() -> None:
     envoy = EnvoyCounts(0.0)
-    envoy.update(counts_of(total=5), 1.0)
+    envoy.update({A: {"total": 5}}, {}, 1.0)
     first_page = envoy.page("local", {A: LABELS})
-    envoy.update(counts_of(total=5), 2.0)
+    envoy.update({A: {"total": 5}}, {}, 2.0)
     assert envoy.page("local", {A: LABELS}) == first_page.replace("seconds 1.000", "seconds 2.000")
-    envoy.update(counts_of(total=6), 2.0)
+    envoy.update({A: {"total": 6}}, {}, 2.0)
     assert "} 6\n" in envoy.page("local", {A: LABELS})
     assert 'predictor="other"' in envoy.page("local", {A: LABELS._replace(predictor="other")})
 

@@ -48,6 +48,7 @@ static Body bodies[4];
 static Text path;
 static bool has_replied, is_routed, was_cleared;
 static uint64_t counters[STATISTICS];
+static Text cluster, grpc_status;  // as the logger of the answer gets them
 
 // ---------------------------------------------------------------- the fake
 
@@ -203,6 +204,32 @@ void envoy_dynamic_module_callback_http_clear_route_cache(void* filter) {
   was_cleared = true;
 }
 
+bool envoy_dynamic_module_callback_access_logger_get_upstream_cluster(void* logger, Text* name) {
+  CHECK(logger);
+  *name = cluster;
+  return cluster.data != NULL;
+}
+
+uint32_t envoy_dynamic_module_callback_access_logger_get_response_code(void* logger) {
+  CHECK(logger);
+  return flags & FAILED ? 503 : flags & ABORTED ? 0 : 200;
+}
+
+bool envoy_dynamic_module_callback_access_logger_get_header_value(void* logger, int headers, Text name,
+                                                                  Text* value, size_t index,
+                                                                  size_t* count_of_values) {
+  CHECK(logger && text_is(name, LITERAL("grpc-status")) && index == 0 && !count_of_values);
+  *value = headers == (flags & TRAILERS ? ENVOY_RESPONSE_TRAILERS : ENVOY_RESPONSE_HEADERS) ? grpc_status
+                                                                                         : (Text){NULL, 0};
+  return value->data != NULL;
+}
+
+void envoy_dynamic_module_callback_access_logger_get_timing_info_v2(void* logger, EnvoyTimes* times) {
+  CHECK(logger);
+  times->request_received = flags & SPLIT ? INT64_MAX : 1000;
+  times->answer_received = flags & ABORTED ? -1 : (int64_t)grpc_status.size << 20;
+}
+
 // ---------------------------------------------------------------- a request and its answer
 
 // Sends the answer in parts of two pieces; returns what the client got.
@@ -249,6 +276,28 @@ static bool requested(void* filter, void* own, Text body) {
   return !has_replied;
 }
 
+// Logs an answer. Its cluster is one of few, as rows are never given back.
+static void logged(Text answer, bool is_grpc) {
+  static const char LONG[256] = "n/chat-a/8080";
+  static int logger;
+  static void* configurations[2];
+  if (!configurations[0]) {
+    configurations[0] = envoy_dynamic_module_on_access_logger_config_new(&logger, LITERAL("slipway.answers"),
+                                                                         LITERAL(""));
+    configurations[1] = envoy_dynamic_module_on_access_logger_config_new(
+        &logger, LITERAL("slipway.answers.grpc"), LITERAL(""));
+    CHECK(configurations[0] && configurations[1]);
+  }
+  Text name = flags & SPLIT ? (Text){LONG, flags} : text_part(answer, 0, 1);
+  cluster = copied(name);
+  grpc_status = copied(answer);
+  void* own = envoy_dynamic_module_on_access_logger_new(configurations[is_grpc], &logger);
+  envoy_dynamic_module_on_access_logger_log(&logger, own, 0);
+  envoy_dynamic_module_on_access_logger_destroy(own);
+  free((char*)cluster.data);
+  free((char*)grpc_status.data);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static void* configurations[2];
   static int envoy;
@@ -281,6 +330,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   envoy_dynamic_module_on_http_filter_stream_complete(&envoy, own);
   envoy_dynamic_module_on_http_filter_destroy(own);
+  logged(answer, data[1] & 1);
   CHECK(counters[PROMPT_ADMITTED] == counters[PROMPT_SETTLED]);
   CHECK(counters[OUTPUT_ADMITTED] == counters[OUTPUT_SETTLED]);
   CHECK(counters[REQUESTS_ADMITTED] == counters[REQUESTS_SETTLED] && counters[REQUESTS_ADMITTED] <= 1);

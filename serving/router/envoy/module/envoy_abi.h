@@ -19,13 +19,21 @@ typedef struct {
   Text name, value;
 } EnvoyHeader;
 
-enum { ENVOY_REQUEST_HEADERS = 0, ENVOY_RESPONSE_HEADERS = 2 };
+enum { ENVOY_REQUEST_HEADERS = 0, ENVOY_RESPONSE_HEADERS = 2, ENVOY_RESPONSE_TRAILERS = 3 };
 enum { ENVOY_RECEIVED_REQUEST = 0, ENVOY_BUFFERED_REQUEST = 1, ENVOY_RECEIVED_RESPONSE = 2 };
 enum { ENVOY_ROUTE_METADATA = 1 };
 enum { ENVOY_SUCCESS = 0 };
 // What a function for headers, for a part of a body or for trailers returns. Stopping at a part of a body
 // keeps the part in Envoy's buffer.
 enum { ENVOY_CONTINUE = 0, ENVOY_STOP = 1 };
+
+// Times of a request in nanoseconds since its first byte, -1 for unknown; `start` is Unix time.
+typedef struct {
+  int64_t start, connection_begin, handshake_start, handshake_complete, headers_received, request_received;
+  int64_t upstream[7];  // of the connection to the replica, and of the first bytes to and from it
+  int64_t answer_received;
+  int64_t rest[8];  // of the answer to the client
+} EnvoyTimes;
 
 // Functions of Envoy.
 
@@ -59,6 +67,11 @@ void envoy_dynamic_module_callback_http_set_dynamic_metadata_string(void* filter
                                                                     Text value);
 bool envoy_dynamic_module_callback_http_get_cluster_name(void* filter, Text* name);
 void envoy_dynamic_module_callback_http_clear_route_cache(void* filter);
+bool envoy_dynamic_module_callback_access_logger_get_upstream_cluster(void* logger, Text* name);
+uint32_t envoy_dynamic_module_callback_access_logger_get_response_code(void* logger);
+bool envoy_dynamic_module_callback_access_logger_get_header_value(void* logger, int headers, Text name,
+                                                                  Text* value, size_t index, size_t* count);
+void envoy_dynamic_module_callback_access_logger_get_timing_info_v2(void* logger, EnvoyTimes* times);
 
 // Functions of the module, which Envoy calls.
 
@@ -86,5 +99,11 @@ ENVOY_CALLS void envoy_dynamic_module_on_http_filter_http_stream_reset(void);
 ENVOY_CALLS void envoy_dynamic_module_on_http_filter_scheduled(void);
 ENVOY_CALLS void envoy_dynamic_module_on_http_filter_downstream_above_write_buffer_high_watermark(void);
 ENVOY_CALLS void envoy_dynamic_module_on_http_filter_downstream_below_write_buffer_low_watermark(void);
+ENVOY_CALLS void* envoy_dynamic_module_on_access_logger_config_new(void* configuration, Text name,
+                                                                   Text value);
+ENVOY_CALLS void envoy_dynamic_module_on_access_logger_config_destroy(void* own_configuration);
+ENVOY_CALLS void* envoy_dynamic_module_on_access_logger_new(void* own_configuration, void* logger);
+ENVOY_CALLS void envoy_dynamic_module_on_access_logger_log(void* logger, void* own, int event);
+ENVOY_CALLS void envoy_dynamic_module_on_access_logger_destroy(void* own);
 
 #endif

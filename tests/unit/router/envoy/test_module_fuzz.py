@@ -1,4 +1,4 @@
-"""libFuzzer finds no request and no answer that breaks the module of token accounting."""
+"""libFuzzer finds no request and no answer that breaks Envoy's module."""
 
 import itertools
 import shutil
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.router.envoy import token_module
+from serving.router.envoy import module
 
-SOURCE = Path(token_module.__file__).parent
-HARNESS = Path(__file__).parents[3] / "native" / "token_module" / "fuzz.c"
+SOURCE = Path(module.__file__).parent
+HARNESS = Path(__file__).parents[3] / "native" / "envoy_module" / "fuzz.c"
 SECONDS = 5
 REQUESTS = (
     b'{"messages":[{"role":"user","content":"a \\"b\\""}],"model":"chat","stream":true,"max_tokens":16}',
@@ -31,7 +31,7 @@ WORDS = (
 
 def test_no_input_breaks_the_module(tmp_path: Path) -> None:
     if shutil.which("clang") is None:
-        pytest.skip("clang is not installed: nothing fuzzes the module of token accounting")
+        pytest.skip("clang is not installed: nothing fuzzes Envoy's module")
     program, corpus, words = tmp_path / "fuzz", tmp_path / "corpus", tmp_path / "words"
     flags = ["-std=c11", "-g", "-O1", "-D_POSIX_C_SOURCE=200809L", "-fno-sanitize-recover=all"]
     built = subprocess.run(
@@ -44,7 +44,7 @@ def test_no_input_breaks_the_module(tmp_path: Path) -> None:
         check=False,
     )
     if built.returncode and "libclang_rt" in built.stderr:
-        pytest.skip("libclang-rt is not installed: nothing fuzzes the module of token accounting")
+        pytest.skip("libclang-rt is not installed: nothing fuzzes Envoy's module")
     assert not built.returncode, built.stderr
     corpus.mkdir()
     for index, (request, answer) in enumerate(itertools.product(REQUESTS, ANSWERS)):

@@ -1,0 +1,105 @@
+"""Envoy's answers by cluster, in the memory in which its module counts them (`module/answers.c`).
+
+A reading asks nothing of Envoy. Nothing here writes to the memory.
+"""
+
+import mmap
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
+"""Classes of status codes; an answer of gRPC has the class of the status of HTTP for the same error."""
+BOUNDS_MS = (
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+    250.0,
+    500.0,
+    1_000.0,
+    2_500.0,
+    5_000.0,
+    10_000.0,
+    30_000.0,
+    60_000.0,
+    300_000.0,
+)
+"""Upper bounds of durations, from a small model's response to a long generation; the module has the same."""
+
+_NAME_BYTES = 136
+_NUMBERS = len(CLASSES) + len(BOUNDS_MS) + 2
+_HEADER = Struct("=QQ48x")
+"""Bytes of a row, and the number of rows."""
+_NAME = Struct(f"=Q{_NAME_BYTES}s")
+_COUNTS = Struct(f"={_NUMBERS}Q")
+_ROW_BYTES = 384
+_MEMORY = "/memfd:slipway-answers"
+
+
+class Answers(NamedTuple):
+    """The answers of one cluster since Envoy's start. Each is counted at its end."""
+
+    classes: tuple[int, ...] = (0,) * len(CLASSES)
+    """Answers by class."""
+    durations: tuple[int, ...] = (0,) * (len(BOUNDS_MS) + 1)
+    """Answers of replicas by duration: up to each bound, from the bound before it, and above all bounds."""
+    microseconds: int = 0
+    """The sum of the durations, each from the end of the request to the end of the answer."""
+
+    def since(self, before: "Answers") -> "Answers":
+        """Return the answers that were counted since an earlier reading."""
+        return Answers(
+            tuple(now - then for now, then in zip(self.classes, before.classes, strict=True)),
+            tuple(now - then for now, then in zip(self.durations, before.durations, strict=True)),
+            self.microseconds - before.microseconds,
+        )
+
+
+class AnswerTable:
+    """The answers of one Envoy.
+
+    Raises:
+        OSError: Envoy does not run, or its memory cannot be read.
+    """
+
+    def __init__(self, pid: int) -> None:
+        with _memory_of(pid).open("rb") as file:
+            self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._rows: dict[str, int] = {}
+        """Offset of a cluster's counts."""
+        self._rows_read = 0
+
+    def read(self) -> dict[str, Answers]:
+        """Return the answers of all clusters that have had any, of removed ones too."""
+        self._read_names()
+        return {name: self._answers_at(at) for name, at in self._rows.items()}
+
+    def _read_names(self) -> None:
+        row_bytes, rows = _HEADER.unpack_from(self._memory)
+        if row_bytes != _ROW_BYTES:
+            raise OSError(f"Envoy's module has rows of {row_bytes} bytes, want {_ROW_BYTES}")
+        for index in range(self._rows_read, rows):
+            start = _HEADER.size + index * _ROW_BYTES
+            size, name = _NAME.unpack_from(self._memory, start)
+            self._rows[name[:size].decode(errors="replace")] = start + _NAME.size
+        self._rows_read = rows
+
+    def _answers_at(self, at: int) -> Answers:
+        numbers = _COUNTS.unpack_from(self._memory, at)
+        return Answers(numbers[: len(CLASSES)], numbers[len(CLASSES) : -1], numbers[-1])
+
+
+def _memory_of(pid: int) -> Path:
+    """Return the path by which another process of the same user opens the memory."""
+    folder = Path(f"/proc/{pid}/fd")
+    for descriptor in folder.iterdir():
+        try:
+            if str(descriptor.readlink()).startswith(_MEMORY):
+                return descriptor
+        except FileNotFoundError:
+            continue  # it was closed meanwhile
+    raise FileNotFoundError(f"{folder}: Envoy has no memory of answers")

@@ -1,0 +1,46 @@
+"""Envoy's module: its source in C, and the library that an installation builds of it.
+
+It counts answers (`answers.c`) and the tokens of language models (`accounting.c`), and routes requests by the
+model that their body names (`models.c`).
+"""
+
+import hashlib
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+from serving import errors
+
+METRICS_NAMESPACE = "slipway_tokens"
+"""Prefix of the statistics that the module counts in Envoy."""
+
+
+@cache
+def library() -> Path:
+    """Return the library.
+
+    Raises:
+        errors.UserError: the installation has none.
+    """
+    folder = Path(__file__).parent
+    for suffix in EXTENSION_SUFFIXES:
+        if (path := folder / f"library{suffix}").exists():
+            return path
+    raise errors.UserError(f"{folder}: Envoy's module is not built; install Slipway again")
+
+
+@cache
+def digest() -> str:
+    """Return the SHA-256 digest of the library."""
+    return hashlib.sha256(library().read_bytes()).hexdigest()
+
+
+def config() -> dict[str, Any]:
+    """Return how Envoy loads the module."""
+    return {
+        "module": {"local": {"filename": str(library())}},
+        # Unloading it would take the memory of each thread away while threads have it.
+        "do_not_close": True,
+        "metrics_namespace": METRICS_NAMESPACE,
+    }
