@@ -58,7 +58,7 @@ def test_every_crd_is_installed() -> None:
 
 
 def test_no_object_is_in_another_namespace() -> None:
-    cluster_wide = {"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+    cluster_wide = {"Namespace", "CustomResourceDefinition", *installation.CLUSTER_WIDE}
     for obj in installation.objects():
         expected = None if obj["kind"] in cluster_wide else NAMESPACE
         assert obj["metadata"].get("namespace") == expected, obj["metadata"]["name"]

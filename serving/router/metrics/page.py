@@ -42,7 +42,7 @@ class _Templates:
         self.answered = {code: f'{ANSWERED}{{{text},code_class="{code}"}} %d\n' for code in CLASSES}
         self.in_flight = f"{IN_FLIGHT}{{{text}}} %d\n"
         self.buckets = "".join(f'{DURATION}_bucket{{{text},le="{bound}"}} %d\n' for bound in _BOUNDS)
-        self.durations = f"{DURATION}_sum{{{text}}} %.3f\n{DURATION}_count{{{text}}} %d\n"
+        self.durations = f"{DURATION}_sum{{{text}}} %.6f\n{DURATION}_count{{{text}}} %d\n"
 
 
 class _Samples(NamedTuple):

@@ -14,6 +14,13 @@ from tests.rig.control_plane import kubectl
 
 FOLDER = Path(__file__).parents[3] / "manifests" / "install"
 OVERLAYS = FOLDER.parent / "overlays"
+CLUSTER_WIDE = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
+"""Kinds of objects without a namespace, besides the CRDs and the namespace of the installation."""
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 
 
@@ -59,8 +66,10 @@ def renamed(made: list[Object], namespace: str, watched: str = "") -> list[Objec
     text = text.replace(b"slipway-system", namespace.encode()).replace(b'"team"', orjson.dumps(watched))
     renamed: list[Object] = orjson.loads(text)
     for obj in renamed:
-        if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+        if obj["kind"] in CLUSTER_WIDE:
             obj["metadata"]["name"] += f"-{namespace}"
+        if obj["kind"] == "ValidatingAdmissionPolicyBinding":
+            obj["spec"]["policyName"] += f"-{namespace}"
         if obj["kind"] == "ClusterRoleBinding":
             obj["roleRef"]["name"] += f"-{namespace}"
         if obj["kind"] == "Deployment":
