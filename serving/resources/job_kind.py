@@ -14,6 +14,7 @@ Label = Annotated[
     ),
 ]
 LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
+TemplatePath = Annotated[str, Field(pattern=r"^spec(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=253)]
 StatusPath = Annotated[str, Field(pattern=r"^status(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=253)]
 Group = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", max_length=253)
@@ -55,6 +56,9 @@ class JobPods(Base):
     """Whether the job itself is their owner; false where there are objects in between."""
     phases: Annotated[list[Literal["Running", "Succeeded"]], Field(min_length=1)] = ["Succeeded"]
     """Phases in which a Pod has its output once the job has succeeded: some servers run on."""
+    templates: list[TemplatePath] = []
+    """Fields of the job with templates of these Pods, the best first: they name the volume of the output once
+    no Pod is left. A list on the way stands for each of its items."""
 
 
 class JobKindManifest(Manifest):

@@ -175,7 +175,7 @@ def _create(
     version: Mapping[str, Any], observed: ObservedCapture, policy: ModelSpec, images: RuntimeImageSettings
 ) -> CaptureStep:
     job = observed.job
-    output = _output(job.object, observed.pods)
+    output = _output(job, observed.pods)
     if not any(source in output.volume for source in capture_job.VOLUMES):
         return _without(
             job,
@@ -187,17 +187,16 @@ def _create(
     return CreateCapture(capture_job.render(capture_job.Capture(version, job.object, output, policy), images))
 
 
-def _output(job: Object, pods: Sequence[Object]) -> job_output.JobOutput:
-    """Return the output of the best Pod; once no Pod is left, that of the Job's template.
+def _output(job: TrainingJob, pods: Sequence[Object]) -> job_output.JobOutput:
+    """Return the output of the best Pod; once no Pod is left, that of the best template of the job.
 
     A template does not say on which node a hostPath has the output.
     """
-    template = ((job.get("spec") or {}).get("template") or {}).get("spec")
-    if not pods and template is not None:
-        output = job_output.of_pod(job, {"spec": template})
+    for template in () if pods else job.kind.templates(job.object):
+        output = job_output.of_pod(job.object, template)
         if any(source in output.volume for source in capture_job.VOLUMES if source != "hostPath"):
             return output
-    return job_output.of_job(job, pods)
+    return job_output.of_job(job.object, pods)
 
 
 def _follow(

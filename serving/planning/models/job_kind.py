@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from serving.objects import Object
+from serving.planning.models import job_template
 from serving.resources import kinds, names
 from serving.resources.job_kind import JobPods, Sign
 from serving.resources.kinds import OptionalKind
@@ -67,7 +68,12 @@ class JobKind:
         status = (
             {k: v for k, v in status.items() if k in self._read_fields()} if isinstance(status, dict) else {}
         )
-        return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": meta, "status": status}
+        kept = {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": meta, "status": status}
+        return kept | job_template.trimmed(job, self.pods.templates)
+
+    def templates(self, job: Mapping[str, Any]) -> list[Object]:
+        """Return the templates that name the directory of the output, as Pods with a spec alone."""
+        return [pod for pod in job_template.templates(job, self.pods.templates) if _names_output(pod)]
 
     def _read_fields(self) -> set[str]:
         """Return the members of a status that the rules read."""

@@ -1,0 +1,78 @@
+"""The templates of a job's Pods: once no Pod is left, they name the volume of the output.
+
+Others define these objects, so that any part of them may have any shape.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from serving.objects import Object
+
+_SPEC = "spec"
+"""Of a template."""
+
+
+def templates(job: Mapping[str, Any], paths: Iterable[str]) -> list[Object]:
+    """Return the templates as Pods that have only a spec, in the order of their paths.
+
+    Args:
+        job: of any kind.
+        paths: of templates, with points. A list on the way stands for each of its items.
+    """
+    specs = (spec for path in paths for spec in _each(job, [*path.split("."), _SPEC]))
+    return [{"spec": spec} for spec in specs if _is_pod(spec)]
+
+
+def trimmed(job: Mapping[str, Any], paths: Iterable[str]) -> Object:
+    """Return the parts of a job from which `templates` reads."""
+    tree: Object = {}
+    for path in paths:
+        node = tree
+        for key in [*path.split("."), _SPEC]:
+            node = node.setdefault(key, {})
+    kept = _pruned(job, tree) if tree else {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _each(value: Any, keys: list[str]) -> Iterator[Any]:
+    if not keys:
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _each(item, keys)
+    elif isinstance(value, dict) and keys[0] in value:
+        yield from _each(value[keys[0]], keys[1:])
+
+
+def _pruned(value: Any, tree: Mapping[str, Any]) -> Any:
+    if not tree:
+        return value
+    if isinstance(value, list):
+        return [_pruned(item, tree) for item in value]
+    if isinstance(value, dict):
+        return {key: _pruned(value[key], branch) for key, branch in tree.items() if key in value}
+    return None
+
+
+def _is_pod(spec: Any) -> bool:
+    """Whether what is read of a Pod's spec has the shapes that Kubernetes gives it."""
+    if not isinstance(spec, dict) or not _are_objects(spec.get("containers")):
+        return False
+    contexts = [spec.get("securityContext")]
+    for container in spec["containers"]:
+        contexts.append(container.get("securityContext"))
+        variables, mounts = container.get("env") or [], container.get("volumeMounts") or []
+        if not (_are_objects(variables, "name") and _are_objects(mounts, "name", "mountPath")):
+            return False
+        if not all(isinstance(item.get("value"), str | None) for item in variables):
+            return False
+    return _are_objects(spec.get("volumes") or [], "name") and all(
+        isinstance(context, dict | None) for context in contexts
+    )
+
+
+def _are_objects(items: Any, *texts: str) -> bool:
+    """Whether it is a list of objects that have these texts."""
+    return isinstance(items, list) and all(
+        isinstance(item, dict) and all(isinstance(item.get(key), str) for key in texts) for item in items
+    )
