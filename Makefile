@@ -109,7 +109,7 @@ push-images: ## Push IMAGES to their registry
 	@for name in $(IMAGES); do $(BUILDAH) push '$(PREFIX)'/$$name:'$(TAG)' || exit 1; done
 
 test-images: venv ## Build the images without PyTorch, train in one and serve from another (root, minutes)
-	@$(MAKE) --no-print-directory images IMAGES='components python sklearn'
+	@$(MAKE) --no-print-directory images IMAGES='components python sklearn transfer'
 	SLIPWAY_IMAGES='$(PREFIX)/%s:$(TAG)' BUILDAH='$(BUILDAH)' $(BIN)/python -m pytest --timeout 900 \
 	  tests/integration/images/test_slipway_images.py
 

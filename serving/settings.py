@@ -444,9 +444,10 @@ class RuntimeImageSettings(Section):
     pull_secret: str = ""
     """Secret with the login of the registry, in each namespace with predictors. Empty: none, or those of the
     Pods' service account."""
-    copier: str = "components"
+    copier: str = "transfer"
     """Name of the image that copies a model, where `models.volume` chooses a copy, and captures the output of
-    a Job, where `models.capture` chooses a Pod: the components', as it has the client of registries."""
+    a Job, where `models.capture` chooses a Pod. It has the client of registries and little else, as a node
+    pulls it before the model."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ pytestmark = [
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 PARAMETERS = {
-    "image": "registry.example.com/slipway/components:0.1.0",
+    "image": "registry.example.com/slipway/transfer:0.1.0",
     "repositories": "registry.example.com/models",
     "secret": "models",
 }

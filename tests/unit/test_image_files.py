@@ -55,7 +55,7 @@ def requirements(name: str) -> dict[str, set[str]]:
 
 
 def test_every_runtime_and_the_components_have_an_image() -> None:
-    assert sorted([*RUNTIME_NAMES, "components"]) == NAMES
+    assert sorted([*RUNTIME_NAMES, "components", "transfer"]) == NAMES
     assert {file.stem for file in (FOLDER / "requirements").iterdir()} == {*NAMES, "build"}
 
 
@@ -87,6 +87,8 @@ def test_an_image_installs_and_starts_what_its_name_says(name: str) -> None:
     entry_point = json.loads(argument(last, "ENTRYPOINT"))
     if name == "components":
         assert entry_point == ["slipway"]
+    elif name == "transfer":
+        assert entry_point == ["python3"]
     else:
         # On one machine the same image name starts the same program, in this interpreter.
         command = RUNTIMES[RUNTIME_IMAGE_PREFIX + name].command
@@ -145,6 +147,29 @@ def test_a_model_server_has_what_it_imports(name: str, folders: tuple[str, ...])
     assert {"uvicorn", "orjson", "protobuf"} <= needed
     # Of PyTorch the builder names the build.
     assert needed - {"torch"} - set(requirements(name)) == set()
+
+
+def test_the_image_of_transfers_has_what_its_programs_import() -> None:
+    program = (
+        "import sys, importlib.metadata as metadata\n"
+        "import serving.images.capturing.process, serving.images.copying.process\n"
+        "owners = metadata.packages_distributions()\n"
+        "tops = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(*sorted({owner.lower() for top in tops for owner in owners.get(top, ())}))"
+    )
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=30).stdout
+    needed = {name.replace("_", "-") for name in output.split()} - {"slipway", "setuptools"}
+    needed -= {"brotli"}  # aiohttp takes it where it is
+    assert {"aiohttp", "zstandard"} <= needed
+    assert needed - set(requirements("transfer")) == set()
+
+
+def test_the_context_of_the_images_has_the_build_backend() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]
+    context = [line[1:] for line in (ROOT / ".containerignore").read_text().splitlines() if line[:1] == "!"]
+    [folder] = build["backend-path"]
+    assert f"{folder}/{build['build-backend']}.py" in context
 
 
 def test_the_context_of_the_images_has_the_targets_of_links_in_packages() -> None:

@@ -135,7 +135,7 @@ _TEXTS = (
         "a repository in lower case, without a tag, such as registry.example.com/slipway",
     ),
     ("tag", r"([A-Za-z0-9_][-.A-Za-z0-9_]{0,127})?", "a tag such as 1.2.0, or empty"),
-    ("copier", r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*", "the name of an image, such as components"),
+    ("copier", r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*", "the name of an image, such as transfer"),
     ("pull_policy", r"(Always|IfNotPresent|Never)?", "Always, IfNotPresent, Never, or empty"),
     ("pull_secret", rf"({SUBDOMAIN_PATTERN})?", "the name of a Secret, or empty"),
 )

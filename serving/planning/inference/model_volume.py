@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.objects import Object
-from serving.planning import components_container
+from serving.planning import transfer_container
 from serving.planning.models import version
 from serving.planning.models.volume import VolumeSource
 from serving.resources import names
@@ -57,7 +57,7 @@ def with_model(
         "volumes": [
             {"name": VOLUME, "emptyDir": _size_limit(model_version)},
             {"name": _NO_TOKEN_VOLUME, "emptyDir": {}},
-            *([components_container.secrets_volume(SECRETS_VOLUME, secrets)] if secrets else []),
+            *([transfer_container.secrets_volume(SECRETS_VOLUME, secrets)] if secrets else []),
         ],
         "initContainers": [_copier(model_version, secrets, spec["containers"][0], images)],
     }
@@ -77,11 +77,11 @@ def _copier(
         {"name": _NO_TOKEN_VOLUME, "mountPath": _TOKEN_MOUNT, "readOnly": True},
     ]
     if secrets:
-        path = components_container.SECRETS_MOUNT
+        path = transfer_container.SECRETS_MOUNT
         variables |= {names.PULL_SECRETS_ENV: ",".join(secrets), names.PULL_SECRETS_DIR_ENV: path}
         mounts.append({"name": SECRETS_VOLUME, "mountPath": path, "readOnly": True})
     container: Object = {
-        **components_container.container(COPIER, _MODULE, images),
+        **transfer_container.container(COPIER, _MODULE, images),
         "env": [{"name": name, "value": value} for name, value in variables.items()],
         "volumeMounts": mounts,
     }

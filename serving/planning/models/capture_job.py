@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object
-from serving.planning import components_container
+from serving.planning import transfer_container
 from serving.planning.models.job_output import JobOutput, below, not_on_volume
 from serving.resources import kinds, names
 from serving.resources.model import ModelSpec
@@ -124,7 +124,7 @@ def _pod(capture: Capture, images: RuntimeImageSettings) -> Object:
     trained = capture.output.pod["spec"]
     volume = {key: value for key, value in capture.output.volume.items() if key != "name"}
     volumes = [{"name": _OUTPUT, **volume}, {"name": _STORE, "emptyDir": {}}]
-    volumes += [components_container.secrets_volume(_LOGIN, [capture.login])] if capture.login else []
+    volumes += [transfer_container.secrets_volume(_LOGIN, [capture.login])] if capture.login else []
     spec: Object = {
         "restartPolicy": "Never",  # so that the Pods of failures stay, with their messages
         "automountServiceAccountToken": False,
@@ -184,10 +184,10 @@ def _container(capture: Capture, images: RuntimeImageSettings) -> Object:
         mount["subPath"] = output.mount["subPath"]
     mounts: list[Object] = [mount, {"name": _STORE, "mountPath": _STORE_MOUNT}]
     if login:
-        path = components_container.SECRETS_MOUNT
+        path = transfer_container.SECRETS_MOUNT
         variables |= {names.PULL_SECRETS_ENV: login, names.PULL_SECRETS_DIR_ENV: path}
         mounts.append({"name": _LOGIN, "mountPath": path, "readOnly": True})
-    container = components_container.container(CONTAINER, _MODULE, images)
+    container = transfer_container.container(CONTAINER, _MODULE, images)
     container["securityContext"] |= _user(output)
     return {
         **container,

@@ -179,7 +179,7 @@ def test_the_components_image_has_the_manifests_of_engines_that_controllers_read
         assert known == sorted(file.stem for file in ENGINES.glob("*.yaml"))
 
 
-@pytest.mark.parametrize("name", ["components", "python", "sklearn"])
+@pytest.mark.parametrize("name", ["components", "python", "sklearn", "transfer"])
 def test_an_image_has_no_build_tools_and_nothing_to_write(name: str) -> None:
     with mounted(name) as image:
         for folder in ("usr/bin", "usr/local/bin", "opt/slipway/bin"):
@@ -195,7 +195,7 @@ def test_an_image_has_no_build_tools_and_nothing_to_write(name: str) -> None:
         ] == []
 
 
-@pytest.mark.parametrize("name", ["components", "python", "sklearn"])
+@pytest.mark.parametrize("name", ["components", "python", "sklearn", "transfer"])
 def test_modules_of_an_image_are_compiled_for_any_time_of_their_files(name: str) -> None:
     with mounted(name) as image:
         compiled = [*(image.root / "opt").rglob("*.pyc")]

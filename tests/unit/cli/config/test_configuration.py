@@ -158,7 +158,7 @@ def test_a_value_out_of_bounds_is_refused_with_path_rule_and_value(data_dir: Dat
         ("runtime_images: {prefix: ''}", "must be a repository in lower case"),
         ("runtime_images: {tag: 'a b'}", "runtime_images.tag: must be a tag such as 1.2.0, or empty"),
         ("runtime_images: {pull_policy: always}", "must be Always, IfNotPresent, Never, or empty"),
-        ("runtime_images: {copier: a/b}", "must be the name of an image, such as components, not 'a/b'"),
+        ("runtime_images: {copier: a/b}", "must be the name of an image, such as transfer, not 'a/b'"),
         ("models: {volume: emptyDir}", "models.volume: must be one of auto, image, copy, not 'emptyDir'"),
         ("models: {capture: pod}", "models.capture: must be one of auto, local, job, not 'pod'"),
         ("runtime_images: {pull_secret: Login}", "must be the name of a Secret, or empty, not 'Login'"),

@@ -73,7 +73,7 @@ def test_the_copier_gets_the_image_by_digest_and_the_digest_of_the_list() -> Non
 
 def test_the_image_of_the_copier_is_that_of_the_settings() -> None:
     container = copier()
-    assert container["image"] == "registry.corp/slipway/components:1.2.0"
+    assert container["image"] == "registry.corp/slipway/transfer:1.2.0"
     assert container["imagePullPolicy"] == "Always"
     other = RuntimeImageSettings("registry.corp/slipway", copier="small")
     assert copier(images=other)["image"] == "registry.corp/slipway/small"

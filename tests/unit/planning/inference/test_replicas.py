@@ -153,7 +153,7 @@ def copies(**state: Object) -> Object:
     """Return a Pod whose init container is in a state, and whose server waits."""
     init = {
         "name": "copy-model",
-        "image": "registry.corp/slipway/components:1",
+        "image": "registry.corp/slipway/transfer:1",
         "ready": False,
         "state": state,
     }

@@ -73,7 +73,7 @@ def test_the_program_gets_the_registry_of_the_model_and_the_origin_of_the_output
     assert variables[names.CAPTURE_FRAMEWORK_ENV] == "sklearn"
     assert (variables[names.JOB_NAME_ENV], variables[names.JOB_UID_ENV]) == ("train", "j1")
     assert (variables[names.JOB_API_VERSION_ENV], variables[names.JOB_KIND_ENV]) == ("batch/v1", "Job")
-    assert container()["image"] == "registry.corp/slipway/components:1.2.0"
+    assert container()["image"] == "registry.corp/slipway/transfer:1.2.0"
     assert container()["command"] == ["python3", "-m", "serving.images.capturing.process"]
 
 

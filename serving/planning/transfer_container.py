@@ -1,4 +1,4 @@
-"""Containers of the image `components` in Pods of users: without rights, and with logins as files. Pure."""
+"""Containers of the image `transfer` in Pods of users: without rights, and with logins as files. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
