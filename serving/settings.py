@@ -448,6 +448,10 @@ class RuntimeImageSettings(Section):
     """Name of the image that copies a model, where `models.volume` chooses a copy, and captures the output of
     a Job, where `models.capture` chooses a Pod. It has the client of registries and little else, as a node
     pulls it before the model."""
+    waiter: str = "registry.k8s.io/pause:3.10"
+    """Image whose program waits for its end without arguments, as a user given by number: of the Pods that
+    keep images on nodes (`predictors[].prefetch`). The default takes less than 1 MB, and most nodes have it
+    for the sandboxes of Pods; name a copy where nodes do not reach its registry."""
 
 
 @dataclass(frozen=True)

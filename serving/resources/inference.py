@@ -125,18 +125,24 @@ def _keyed(key: str, type_: str) -> dict[str, Any]:
     return {"type": "array", "items": {**_open(**{key: {"type": type_}}), "required": [key]}, **list_map(key)}
 
 
+_NULLABLE_TEXT = {"type": "string", "nullable": True}
+_NULLABLE_MAP = {**_open(), "nullable": True}
+"""Of a container's fields: a null removes what Slipway sets."""
 _CONTAINER = {
     **_open(
         name={"type": "string", "maxLength": 63, "pattern": NAME_PATTERN},
         env=_keyed("name", "string"),
+        image=_NULLABLE_TEXT,
+        imagePullPolicy=_NULLABLE_TEXT,
         ports=_keyed("containerPort", "integer"),
         volumeMounts=_keyed("mountPath", "string"),
-        resources=_open(),
+        resources=_open(requests=_NULLABLE_MAP, limits=_NULLABLE_MAP),
         readinessProbe=_open(httpGet=_open(path={"type": "string"})),
     ),
     "required": ["name"],
 }
-"""A container: the fields that are merged into the runtime's container, so that errors name their path."""
+"""A container: the fields that are merged into the runtime's container or read, so that errors name their
+path."""
 
 
 _ObjectName = Annotated[str | None, Field(min_length=1, max_length=253)]
@@ -226,6 +232,13 @@ class Predictor(Base):
     resources: Resources = Resources()
     batching: BatchingSpec | None = None
     auto_scale: AutoScale = AutoScale()
+    prefetch: Annotated[
+        bool,
+        Field(
+            description="Whether every node that may run the Pods fetches their images, the model's too, in"
+            " advance and keeps them. On clusters with image volumes."
+        ),
+    ] = False
     routing: PredictorRouting = PredictorRouting()
     template: PredictorTemplate | None = None
 
@@ -270,6 +283,13 @@ class InferenceSpec(Base):
     routing: Routing = Routing()
 
 
+class PrefetchStatus(Base):
+    """The nodes with the images of the newest revision."""
+
+    nodes: Annotated[int, Field(description="Nodes that may run the Pods.")] = 0
+    ready_nodes: Annotated[int, Field(description="Those that have all images.")] = 0
+
+
 class PredictorStatus(Base):
     """The state of one predictor."""
 
@@ -282,6 +302,9 @@ class PredictorStatus(Base):
     replicas: int = 0
     ready_replicas: int = 0
     traffic_percent: Annotated[float, Field(description="Current share of traffic, in percent.")] = 0
+    prefetch: Annotated[
+        PrefetchStatus | None, Field(description="Only while images are fetched to nodes in advance.")
+    ] = None
     reason: str = ""
     message: str = ""
 

@@ -132,6 +132,8 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
 """On clusters with dynamic resource allocation; the embedded server has no such kind."""
 POD_DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", ("pdb",))
 """On clusters; the embedded server, whose one node is never drained, has no such kind."""
+DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets", ("ds",))
+"""On clusters; the embedded server, which has one node, has no object of it."""
 
 OWN: tuple[Kind, ...] = (
     MODEL,

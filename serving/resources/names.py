@@ -10,6 +10,9 @@ MAX_SUBDOMAIN = 253
 INFERENCE_LABEL = "slipway.dev/inference"
 PREDICTOR_LABEL = "slipway.dev/predictor"
 REVISION_LABEL = "slipway.dev/revision"
+PREFETCH_LABEL = "slipway.dev/prefetch"
+"""On the Pods that keep the images of a revision on their nodes: the name of the revision. They have no other
+label, so that no selector of replicas selects them."""
 MODEL_LABEL = "slipway.dev/model"
 EXPERIMENT_LABEL = "slipway.dev/experiment"
 TRIAL_LABEL = "slipway.dev/trial"

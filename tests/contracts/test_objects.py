@@ -228,6 +228,19 @@ async def test_one_of_many_concurrent_writers_wins(kube: Kube, namespace: str) -
             "spec.predictors[0].template.containers[0].env[0].name",
             "Required",
         ),
+        (
+            {
+                "predictors": [
+                    {
+                        "name": "a",
+                        "modelVersion": "v",
+                        "template": {"containers": [{"name": "predictor", "image": ["i"]}]},
+                    }
+                ]
+            },
+            "spec.predictors[0].template.containers[0].image",
+            "string",
+        ),
     ],
 )
 async def test_invalid_object_is_refused_with_field_and_value_and_not_stored(

@@ -35,6 +35,7 @@ class InferenceWorld:
                 kinds.AUTOSCALER,
                 kinds.ROUTE,
                 kinds.POD_DISRUPTION_BUDGET,
+                kinds.DAEMON_SET,
             )
         }
         self.served: Object = {}
@@ -56,6 +57,8 @@ class InferenceWorld:
         self.problems: dict[str, str] = {}
         self.volume = IMAGE
         """The source of the model's files of new revisions."""
+        self.seen: dict[str, Any] = {}
+        """Fields of the observed objects that are not those of this world."""
         self.written = 0
         self.count = 0
 
@@ -70,6 +73,10 @@ class InferenceWorld:
     @property
     def budgets(self) -> dict[str, Object]:
         return self.children["PodDisruptionBudget"]
+
+    @property
+    def daemon_sets(self) -> dict[str, Object]:
+        return self.children["DaemonSet"]
 
     def now(self, **fields: Any) -> ObservedObjects:
         versions = {p["modelVersion"] for p in self.inference["spec"]["predictors"]}
@@ -87,7 +94,7 @@ class InferenceWorld:
             gateways=frozenset({GATEWAY} if self.alive else ()),
             gateway_problems=self.problems,
             model_volume=self.volume,
-            **{"budgets": self.budgets, **fields},
+            **{"budgets": self.budgets, "daemon_sets": self.daemon_sets, **self.seen, **fields},
         )
 
     def edit(self, *predictors: Object) -> None:

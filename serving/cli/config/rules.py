@@ -128,13 +128,20 @@ def _gateway_address(address: str) -> BrokenRule | None:
     return BrokenRule("gateway.address", f"{rule}, not {address!r}")
 
 
+_REPOSITORY = r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*)*"
+_TAG = r"[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}"
 _TEXTS = (
     (
         "prefix",
-        r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*)*",
+        _REPOSITORY,
         "a repository in lower case, without a tag, such as registry.example.com/slipway",
     ),
-    ("tag", r"([A-Za-z0-9_][-.A-Za-z0-9_]{0,127})?", "a tag such as 1.2.0, or empty"),
+    ("tag", rf"({_TAG})?", "a tag such as 1.2.0, or empty"),
+    (
+        "waiter",
+        rf"{_REPOSITORY}(:{_TAG})?(@sha256:[0-9a-f]{{64}})?",
+        "an image such as registry.example.com/pause:3.10",
+    ),
     ("copier", r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*", "the name of an image, such as transfer"),
     ("pull_policy", r"(Always|IfNotPresent|Never)?", "Always, IfNotPresent, Never, or empty"),
     ("pull_secret", rf"({SUBDOMAIN_PATTERN})?", "the name of a Secret, or empty"),

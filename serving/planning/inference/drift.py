@@ -49,6 +49,7 @@ def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:
         kinds.SERVICE: observed.services,
         kinds.AUTOSCALER: observed.autoscalers,
         kinds.POD_DISRUPTION_BUDGET: observed.budgets or {},
+        kinds.DAEMON_SET: observed.daemon_sets or {},
     }
     return children[ensure.kind].get(ensure.object["metadata"]["name"])
 

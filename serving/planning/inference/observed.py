@@ -39,6 +39,10 @@ class ObservedObjects:
     """The images of Slipway's own model servers."""
     budgets: Mapping[str, Object] | None = None
     """The PodDisruptionBudgets; None where the API serves no such kind."""
+    daemon_sets: Mapping[str, Object] | None = None
+    """The DaemonSets that keep images on nodes; None where the API serves no such kind."""
+    prefetch_refused: Mapping[str, str] = field(default_factory=dict)
+    """Revisions whose DaemonSet the API has just rejected, with its message."""
     model_volume: VolumeChoice = IMAGE
     """The source of the model's files of new revisions."""
     refused: Mapping[str, str] = field(default_factory=dict)

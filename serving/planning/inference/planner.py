@@ -13,6 +13,7 @@ from serving.planning.inference import (
     children,
     drift,
     inference_state,
+    prefetch,
     removal,
     route,
     status,
@@ -58,7 +59,14 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
     arms = arms_.read(state, spec)
     desired_route = route.render(state, spec, arms)
     budgets = children.disruption_budgets(state, arms)
-    desired = [*children.revisions(state, arms), *children.autoscalers(state, arms), desired_route, *budgets]
+    desired = [
+        *children.revisions(state, arms),
+        *children.autoscalers(state, arms),
+        desired_route,
+        *budgets,
+        # After all that serves: an API that refuses DaemonSets must hold nothing up.
+        *prefetch.daemon_sets(state, arms),
+    ]
     put_back = [template_edits.put_back(observed, ensure) for ensure in desired]
     writes = [ensure for ensure in desired if drift.differs(observed, ensure)]
     actions: list[Action] = [
@@ -68,6 +76,7 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
         *removal.candidates_at_zero(state, arms),
         *removal.retired(state, arms, desired_route),
         *removal.unneeded_budgets(state, arms, desired_route, budgets),
+        *removal.unneeded_prefetches(state, arms, desired_route),
     ]
     after = state.after(writes)
     arms_after = [arm.once_routed(is_accepted=after.is_accepted) for arm in arms]

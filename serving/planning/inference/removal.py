@@ -66,6 +66,16 @@ def unneeded_budgets(
     return _removals(kinds.POD_DISRUPTION_BUDGET, [budget for name, budget in budgets if name not in kept])
 
 
+def unneeded_prefetches(state: InferenceState, arms: Sequence[Arm], route: Ensure) -> list[RemoveChild]:
+    """Return the deletions of DaemonSets whose revision leaves, or whose arm no longer asks for them."""
+    ended = {arm.predictor.name for arm in arms if not arm.predictor.prefetch}
+    backends = [*state.backends.values(), *route.object["spec"]["backends"]]
+    kept = {backend["name"] for backend in backends if backend["arm"] not in ended}
+    kept |= {arm.desired.name for arm in arms if arm.predictor.prefetch and arm.desired is not None}
+    daemon_sets = (state.observed.daemon_sets or {}).items()
+    return _removals(kinds.DAEMON_SET, [stored for name, stored in daemon_sets if name not in kept])
+
+
 def of_route(route: Object) -> list[RemoveChild]:
     """Return the deletion of an Inference's Route."""
     return _removals(kinds.ROUTE, [route])
@@ -79,6 +89,7 @@ def of_replicas(observed: ObservedObjects, *, foreground: bool) -> list[RemoveCh
     return [
         *_removals(kinds.AUTOSCALER, observed.autoscalers.values()),
         *_removals(kinds.POD_DISRUPTION_BUDGET, (observed.budgets or {}).values()),
+        *_removals(kinds.DAEMON_SET, (observed.daemon_sets or {}).values()),
         *_removals(kinds.DEPLOYMENT, observed.deployments.values(), foreground=foreground),
         *_removals(kinds.SERVICE, observed.services.values()),
     ]

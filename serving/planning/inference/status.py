@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from serving.objects import Object
-from serving.planning.inference import replicas
+from serving.planning.inference import prefetch, replicas
 from serving.planning.inference.arms import Arm
 from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.replicas import RevisionReplicas
@@ -30,6 +30,10 @@ _PROGRESSING = frozenset(
     }
 )
 """Reasons of `Ready` that report progress; every other reason is a warning."""
+_SCALING = "ScalingActive"
+_PREFETCHED = "Prefetched"
+_ASIDE = (_SCALING, _PREFETCHED)
+"""Conditions on which `Ready` does not depend."""
 _INITIAL_READY = {"status": "False", "reason": "NoTraffic"}
 """`Ready` of an Inference that has no status yet."""
 
@@ -49,7 +53,8 @@ def render(state: InferenceState, arms: Sequence[Arm], now: str) -> Object:
     parts = [_model_ready(state, arms), _predictors_ready(state, arms), _routes_ready(state)]
     at_zero = [_at_zero(state, arm) for arm in arms]
     ready_reason = replicas.SCALED_TO_ZERO if at_zero and all(at_zero) else "Ready"
-    new = [conditions.aggregate(parts, ready_reason=ready_reason), *parts, _scaling_active(state, arms)]
+    aggregate = conditions.aggregate(parts, ready_reason=ready_reason)
+    new = [aggregate, *parts, _scaling_active(state, arms), *_prefetched(state, arms)]
     return {
         "url": _url(state),
         "predictors": [_predictor(state, arm, percent.get(arm.predictor.name, 0.0)) for arm in arms],
@@ -63,7 +68,7 @@ def may_wait(state: InferenceState, arms: Sequence[Arm], new: Object) -> bool:
     """Whether a status only reports progress, so that it need not be written before it lasts.
 
     False for a status that somebody waits for or must act on, and for the proof of an arm that is not in the
-    Route.
+    Route. True if nodes have fetched images, and nothing else has changed: each of many nodes reports it.
 
     Args:
         state: as of after the plan's writes.
@@ -73,15 +78,24 @@ def may_wait(state: InferenceState, arms: Sequence[Arm], new: Object) -> bool:
     old = state.observed.inference.get("status") or {}
     if _has_new_split(old.get("conditions"), new["conditions"]):
         return False
-    if _is_waking(old, new):
+    if _is_waking(old, new) or _without_prefetch(old) == _without_prefetch(new):
         return True
-    not_true = [c for c in new["conditions"] if c["type"] != "ScalingActive" and c["status"] != "True"]
+    not_true = [c for c in new["conditions"] if c["type"] not in _ASIDE and c["status"] != "True"]
     reasons = {part["reason"] for part in [*not_true, *new["predictors"]]}
     return (
         any(condition["type"] == "Ready" for condition in not_true)
         and reasons <= _PROGRESSING
         and all(state.serving.get(arm.predictor.name, "") == arm.serving for arm in arms)
     )
+
+
+def _without_prefetch(status: Object) -> Object:
+    arms = [
+        {field: value for field, value in arm.items() if field != "prefetch"}
+        for arm in status.get("predictors") or []
+    ]
+    others = [c for c in status.get("conditions") or [] if c["type"] != _PREFETCHED]
+    return {**status, "predictors": arms, "conditions": others}
 
 
 def _is_waking(old: Object, new: Object) -> bool:
@@ -165,6 +179,8 @@ def _predictor(state: InferenceState, arm: Arm, percent: float) -> Object:
     if counts is None and arm.desired is not None:
         counts = state.replicas.get(arm.desired.name)
     counts = counts or RevisionReplicas()
+    covered = prefetch.coverage(state, arm)
+    fetched = {} if covered is None else {"prefetch": {"nodes": covered.nodes, "readyNodes": covered.ready}}
     return {
         "name": arm.predictor.name,
         "modelVersion": arm.predictor.model_version,
@@ -173,6 +189,7 @@ def _predictor(state: InferenceState, arm: Arm, percent: float) -> Object:
         "replicas": counts.current,
         "readyReplicas": counts.ready,
         "trafficPercent": percent,
+        **fetched,
         "reason": reason.reason if reason else "Ready",
         "message": reason.message if reason else "",
     }
@@ -261,11 +278,24 @@ def _scaling_active(state: InferenceState, arms: Sequence[Arm]) -> Condition:
         ready = conditions.find((autoscaler.get("status") or {}).get("conditions"), "Ready")
         if ready is None:
             message = f"predictor {name} has not been sized yet"
-            return Condition("ScalingActive", "Unknown", "NotReported", message)
+            return Condition(_SCALING, "Unknown", "NotReported", message)
         if ready["status"] != "True":
             message = f"predictor {name}: {ready.get('message', '')}"
-            return Condition("ScalingActive", ready["status"], ready["reason"], message)
-    return Condition("ScalingActive", "True", "Sized")
+            return Condition(_SCALING, ready["status"], ready["reason"], message)
+    return Condition(_SCALING, "True", "Sized")
+
+
+def _prefetched(state: InferenceState, arms: Sequence[Arm]) -> list[Condition]:
+    """Return whether the nodes have the images of the newest revisions; empty where no arm asks for it."""
+    asking = [arm for arm in arms if arm.predictor.prefetch]
+    if not asking:
+        return []
+    if state.observed.daemon_sets is None:
+        message = "the API has no DaemonSets: all Pods of one machine have the same model store"
+        return [Condition(_PREFETCHED, "True", "NotNeeded", message)]
+    problems = {arm.predictor.name: prefetch.problem(state, arm) for arm in asking}
+    lacking = {name: problem for name, problem in problems.items() if problem is not None}
+    return [_condition(_PREFETCHED, lacking, "AllNodes")]
 
 
 def _url(state: InferenceState) -> str:
