@@ -4,7 +4,7 @@ A restart loses nothing: proofs are in the API, and a status that was delayed is
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from serving import clock, errors
@@ -28,15 +28,25 @@ from serving.planning.models.retention import versions_of_deployment
 from serving.planning.models.volume import AUTO, IMAGE, VolumeChoice
 from serving.resources import kinds, names
 from serving.resources.engine import Engine
+from serving.resources.kinds import Kind
 from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
 
 _VERSION = "version"
 _REVISION = "revision"
 API_ANSWER_SECONDS = 1.0
 """Longest wait for the API before no gateway is declared dead."""
-_REFUSALS = (400, 422)
-"""Status codes that reject an object for good: it cannot be decoded, or breaks a rule."""
+_REFUSALS: Mapping[Kind, Collection[int]] = {kinds.DEPLOYMENT: (400, 422), kinds.DAEMON_SET: (400, 403, 422)}
+"""Status codes that reject an object of a revision for good: it cannot be decoded, or breaks a rule. Quotas
+and rights (403) may forbid a DaemonSet, without which the revision serves."""
 _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
+OPTIONAL_CHILDREN: Mapping[Kind, str] = {
+    kinds.POD_DISRUPTION_BUDGET: "",
+    kinds.DAEMON_SET: names.INFERENCE_LABEL,
+}
+"""Kinds of children that an API may not serve, and the labels of the objects to watch. A budget without the
+label may be a user's of the same name; the name of a DaemonSet has a hash."""
+_Refused = dict[tuple[Kind, str], str]
+"""Kind and name of objects that the API has just rejected → its message."""
 
 
 class InferenceController:
@@ -50,7 +60,7 @@ class InferenceController:
         engines: Mapping[str, Engine] = MappingProxyType({}),
         *,
         images: RuntimeImageSettings = DEFAULTS.runtime_images,
-        has_budgets: bool = False,
+        served: Collection[Kind] = (),
         volume: str = IMAGE.source,
     ) -> None:
         """Create it.
@@ -61,7 +71,7 @@ class InferenceController:
             watches: the caches.
             engines: those that the installation knows, by name.
             images: those of Slipway's model servers.
-            has_budgets: whether the API serves PodDisruptionBudgets.
+            served: those of `OPTIONAL_CHILDREN` that the API serves.
             volume: `models.volume`.
         """
         self._kube = kube
@@ -74,9 +84,8 @@ class InferenceController:
         self._inferences = watches.of(kinds.INFERENCE)
         self._versions = watches.of(kinds.MODEL_VERSION)
         self._leases = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
-        budgets = [watches.of(kinds.POD_DISRUPTION_BUDGET)] if has_budgets else []
         self._children = {kind: watches.of(kind) for kind in _CHILDREN}
-        self._children |= {informer.kind: informer for informer in budgets}
+        self._children |= {kind: watches.of(kind, labels=OPTIONAL_CHILDREN[kind]) for kind in served}
         self._pods = watches.of(kinds.POD, labels=names.INFERENCE_LABEL)
         self._loop = Reconciler("inference", self.reconcile, settings)
         self._gateways = LiveGateways(self._leases, self._add_all, self._api_answers)
@@ -110,20 +119,23 @@ class InferenceController:
         return Result(min((wait for wait in waits if wait is not None), default=None))
 
     async def _carry_out(self, key: Key) -> float | None:
-        """Carry out a plan; return the seconds until a delayed status is due."""
+        """Carry out a plan; return the seconds until a delayed status or another attempt is due."""
         inference = self._cache.get(kinds.INFERENCE, *key)
         if inference is None:
             self._settling.end(key)
             self._reported.pop(key, None)
             self._put_backs.forget(key)
             return None
-        refused: dict[str, str] = {}
+        refused: _Refused = {}
         versions = await self._cluster.read() if self._volume == AUTO else None
         volume = volumes.choose(self._volume, versions)
         plan = self._plan(inference, refused, volume)
         while not await self._act(inference, plan, refused):
             plan = self._plan(inference, refused, volume)
-        return await self._report(key, inference, plan)
+        left = await self._report(key, inference, plan)
+        if left is None and any(kind is kinds.DAEMON_SET for kind, _ in refused):
+            return self._settings.backoff_cap_seconds
+        return left
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
@@ -154,11 +166,12 @@ class InferenceController:
             kinds.INFERENCE, *key, patch, subresource="status", content_type=JSON_PATCH
         )
 
-    def _plan(self, inference: Object, refused: dict[str, str], volume: VolumeChoice) -> InferencePlan:
+    def _plan(self, inference: Object, refused: _Refused, volume: VolumeChoice) -> InferencePlan:
         return planner.plan(self._observe(inference, refused, volume), clock.rfc3339(clock.now()))
 
-    async def _act(self, inference: Object, plan: InferencePlan, refused: dict[str, str]) -> bool:
-        """Do the plan's writes; False if the API cannot have a revision, so that another plan is needed.
+    async def _act(self, inference: Object, plan: InferencePlan, refused: _Refused) -> bool:
+        """Do the plan's writes; False if the API refuses an object of a revision, so that another plan is
+        needed.
 
         Users' containers are validated only when a Deployment has them, and one arm's mistake must not block
         the others.
@@ -173,7 +186,7 @@ class InferenceController:
                     except (errors.ApiError, errors.Permanent) as error:
                         if not _is_refusal(action, error):
                             raise
-                        refused[action.object["metadata"]["name"]] = str(error)
+                        refused[action.kind, action.object["metadata"]["name"]] = str(error)
                         return False
                 case RemoveChild():
                     namespace = inference["metadata"]["namespace"]
@@ -188,7 +201,7 @@ class InferenceController:
                     await self._set_finalizers(inference, action)
         return True
 
-    def _observe(self, inference: Object, refused: dict[str, str], volume: VolumeChoice) -> ObservedObjects:
+    def _observe(self, inference: Object, refused: _Refused, volume: VolumeChoice) -> ObservedObjects:
         meta = inference["metadata"]
         namespace = meta["namespace"]
         predictors = inference["spec"].get("predictors") or []
@@ -203,7 +216,8 @@ class InferenceController:
             deployments=deployments,
             services=self._cache.owned(kinds.SERVICE, inference),
             autoscalers=self._cache.owned(kinds.AUTOSCALER, inference),
-            budgets=self._budgets(inference),
+            budgets=self._optional(kinds.POD_DISRUPTION_BUDGET, inference),
+            daemon_sets=self._optional(kinds.DAEMON_SET, inference),
             route=route if route is not None and meta["uid"] in owner_uids(route) else None,
             gateways=self._gateways.alive,
             gateway_problems=self._gateways.problems,
@@ -213,11 +227,11 @@ class InferenceController:
             engines=self._engines,
             runtime_images=self._images,
             model_volume=volume,
-            refused=refused,
+            refused=_names(refused, kinds.DEPLOYMENT),
+            prefetch_refused=_names(refused, kinds.DAEMON_SET),
         )
 
-    def _budgets(self, inference: Object) -> Mapping[str, Object] | None:
-        kind = kinds.POD_DISRUPTION_BUDGET
+    def _optional(self, kind: Kind, inference: Object) -> Mapping[str, Object] | None:
         return self._cache.owned(kind, inference) if kind in self._children else None
 
     async def _put_back(self, inference: Object, action: PutBackTemplate) -> None:
@@ -340,10 +354,12 @@ class InferenceController:
 
 
 def _is_refusal(action: Ensure, error: errors.ApiError | errors.Permanent) -> bool:
-    """Whether the API can have no such revision."""
-    if isinstance(error, errors.Permanent):
-        return True
-    return action.kind is kinds.DEPLOYMENT and error.code in _REFUSALS
+    """Whether the API can have no such object of a revision."""
+    return isinstance(error, errors.Permanent) or error.code in _REFUSALS.get(action.kind, ())
+
+
+def _names(refused: _Refused, kind: Kind) -> dict[str, str]:
+    return {name: message for (refused_kind, name), message in refused.items() if refused_kind is kind}
 
 
 def _user_metadata(inference: Object) -> Object:

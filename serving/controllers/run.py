@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from serving import engines, job_kinds
-from serving.controllers.inference import InferenceController
+from serving.controllers.inference import OPTIONAL_CHILDREN, InferenceController
 from serving.controllers.models.handoff import HandoffController
 from serving.controllers.models.model import ModelController
 from serving.controllers.models.modelversion import ModelVersionController
@@ -16,7 +16,6 @@ from serving.controllers.models.training_jobs import TrainingJobs
 from serving.data_dir import DataDir
 from serving.kube import Watches, connect_eventually, serves
 from serving.kube.election import LeaderElection
-from serving.resources import kinds
 from serving.settings import ControllerSettings, Settings
 from serving.system.readiness import Readiness
 
@@ -64,7 +63,7 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
             )
             for name in ("inference", "model", "modelversion", "hand-off")
         }
-        has_budgets = await serves(clients["inference"], kinds.POD_DISRUPTION_BUDGET)
+        served = [kind for kind in OPTIONAL_CHILDREN if await serves(clients["inference"], kind)]
         watches = Watches(clients["inference"], config.watch_namespace)
         jobs = TrainingJobs(watches, job_kinds.known(data_dir.job_kinds))
         controllers: list[Controller] = [
@@ -74,7 +73,7 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
                 watches,
                 engines.known(data_dir.engines),
                 images=settings.runtime_images,
-                has_budgets=has_budgets,
+                served=served,
                 volume=settings.models.volume,
             ),
             ModelController(clients["model"], config, watches),

@@ -15,13 +15,18 @@ log = logging.getLogger(__name__)
 
 
 async def serves(kube: Kube, kind: Kind) -> bool:
-    """Return whether the API serves the kind, as soon as the API answers: for components that ask at their
-    start, and not again.
+    """Return whether the API has objects of the kind, as soon as the API answers: for components that ask at
+    their start, and not again.
+
+    A kind of which objects cannot be created, as on the embedded server, has none.
     """
     is_logged = False
     while True:
         try:
-            return any(resource["name"] == kind.plural for resource in await resources(kube, kind.prefix))
+            return any(
+                resource["name"] == kind.plural and "create" in resource["verbs"]
+                for resource in await resources(kube, kind.prefix)
+            )
         except (errors.ApiError, errors.Unavailable) as error:
             if not is_logged:
                 log.info("waiting for the API to list its kinds: %s", error)

@@ -23,7 +23,7 @@ from serving.data_dir import DataDir
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.resources import catalog, kinds
-from serving.settings import DEFAULTS
+from serving.settings import DEFAULTS, Settings
 from serving.system.readiness import Readiness
 from tests.fakes.kube import FakeKube
 from tests.rig.control_plane import discovery, installation, namespaces
@@ -90,12 +90,20 @@ async def namespace(kube: Kube, request: pytest.FixtureRequest) -> AsyncIterator
 
 
 @pytest.fixture
-async def controllers(contract_kubeconfig: Path, tmp_path: Path) -> AsyncIterator[None]:
+def controller_settings() -> Settings:
+    """Return the settings of the controllers; a module with others has its own fixture of this name."""
+    return DEFAULTS
+
+
+@pytest.fixture
+async def controllers(
+    contract_kubeconfig: Path, tmp_path: Path, controller_settings: Settings
+) -> AsyncIterator[None]:
     """All controllers in this process, with a separate model store."""
     data = DataDir(tmp_path / "data")
     data.root.mkdir(mode=0o700)
     shutil.copy(contract_kubeconfig, data.kubeconfig)
-    task = asyncio.ensure_future(run(data, DEFAULTS, Readiness(), autoscaler.prepared))
+    task = asyncio.ensure_future(run(data, controller_settings, Readiness(), autoscaler.prepared))
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -19,6 +19,7 @@ PREDICTORS = [
         "trafficWeight": 9,
         "resources": {"cpu": "500m", "memory": "1Gi"},
         "autoScale": {"minReplicas": 2, "maxReplicas": 3},
+        "prefetch": True,
     },
     {
         "name": "own",
@@ -140,6 +141,9 @@ async def test_children_of_an_inference_are_accepted_and_deleted_with_it(
     await eventually(children_exist, seconds=30)
     await eventually(model_is_ready, seconds=30)
     await eventually(build_events_exist, seconds=30)
+    status = (await kube.get(kinds.INFERENCE, namespace, "d"))["status"]
+    prefetched = conditions.find(status["conditions"], "Prefetched")
+    assert (prefetched["reason"] == "NotNeeded") == ("SLIPWAY_CONTRACT_KUBECONFIG" not in os.environ)
     route = await kube.get(kinds.ROUTE, namespace, "d")
     assert {backend["arm"] for backend in route["spec"]["backends"]} == {"stable", "own"}
     assert (await kube.get(kinds.MODEL, namespace, "m"))["metadata"]["uid"]

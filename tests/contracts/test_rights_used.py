@@ -48,6 +48,8 @@ STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
 CONTROLLER_SETTINGS: dict[str, object] = {
     "CONTROLLERS__LEADER_ELECTION": "true",
     "CONTROLLERS__BACKOFF_CAP_SECONDS": 1,
+    # DaemonSets are for image volumes (Kubernetes 1.35), and the played node names no container runtime.
+    "MODELS__VOLUME": "image",
 }
 OPTIONAL = {
     (CONTROLLERS, "", "secrets", "get"),
@@ -135,11 +137,13 @@ async def hand_off_of_other_kinds(cluster: Cluster) -> None:
 
 
 async def serving(cluster: Cluster) -> None:
-    """An Inference with a share of a GPU is edited by others and deleted; another one's name is taken."""
+    """An Inference with a share of a GPU and a DaemonSet is edited by others and deleted; another one's name
+    is taken.
+    """
     kube, namespace, scheduler = cluster.kube, cluster.namespace, cluster.scheduler
     gpu = {"gpu": {"memory": "1Gi", "mechanism": "dra"}}
     two = {"minReplicas": 2, "maxReplicas": 2}
-    plain = stories.predictor(scheduler, autoScale=two)
+    plain = stories.predictor(scheduler, autoScale=two, prefetch=True)
     shared = stories.predictor(scheduler, name="gpu", resources=gpu)
     owner = await kube.create(kinds.CONFIG_MAP, {"metadata": {"name": "owner", "namespace": namespace}})
     taken = stories.plain_route(namespace, "taken", cluster.port)
@@ -179,6 +183,8 @@ async def serving(cluster: Cluster) -> None:
         kinds.POD_DISRUPTION_BUDGET, "digits-stable", lambda stored: stored["spec"]["maxUnavailable"] == 1
     )
     await cluster.until(kinds.INFERENCE, "digits", lambda inference: "status" in inference)
+    labels = f"{names.INFERENCE_LABEL}=digits"
+    assert len((await kube.list(kinds.DAEMON_SET, namespace, labels=labels)).items) == 1
     await kube.delete(kinds.INFERENCE, namespace, "digits")
 
 

@@ -66,7 +66,11 @@ class FakeKube(Kube):
         """Responses to a GET of other paths."""
         self.unreadable: set[str] = set()
         """Plurals of kinds that must not be listed."""
-        self.unchecked: set[Kind] = {kinds.RESOURCE_CLAIM_TEMPLATE, kinds.POD_DISRUPTION_BUDGET}
+        self.unchecked: set[Kind] = {
+            kinds.RESOURCE_CLAIM_TEMPLATE,
+            kinds.POD_DISRUPTION_BUDGET,
+            kinds.DAEMON_SET,
+        }
         """Kinds whose objects are stored without validation: clusters have them or more of their fields."""
         self._failures: list[_Failure] = []
         self._versions = itertools.count(1)
@@ -106,7 +110,8 @@ class FakeKube(Kube):
         for kind in served:
             if kind.version not in groups.setdefault(kind.group, []):
                 groups[kind.group].append(kind.version)
-            resource = {"name": kind.plural, "kind": kind.kind, "namespaced": True}
+            verbs = ["get", "list", "watch", "create", "patch", "delete"]
+            resource = {"name": kind.plural, "kind": kind.kind, "namespaced": True, "verbs": verbs}
             listed = self.documents.setdefault(kind.prefix, {"resources": []})
             assert isinstance(listed, dict)
             listed["resources"].append(resource)

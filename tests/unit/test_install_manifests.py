@@ -310,7 +310,9 @@ def test_the_controllers_may_hold_jobs_of_every_shipped_kind_and_of_no_other() -
     assert given == captures | {(*kind, verb) for kind in shipped for verb in ("list", "watch", "patch")}
 
 
-@pytest.mark.parametrize("resource", ["deployments", "services", "poddisruptionbudgets", "autoscalers"])
+@pytest.mark.parametrize(
+    "resource", ["deployments", "services", "poddisruptionbudgets", "daemonsets", "autoscalers"]
+)
 def test_the_controllers_may_write_and_watch_the_children_of_an_inference(resource: str) -> None:
     verbs = {verb for _, name, verb in rules("slipway-controllers") if name == resource}
     assert {"list", "watch", "create", "patch", "delete"} <= verbs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving import clock
-from serving.controllers.inference import InferenceController
+from serving.controllers.inference import OPTIONAL_CHILDREN, InferenceController
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import conditions, kinds
@@ -40,7 +40,7 @@ class ControllerRig:
         kube = self.api.client("inference")
         watches = Watches(kube)
         controller = InferenceController(
-            kube, settings, watches, images=images, has_budgets=True, volume=volume
+            kube, settings, watches, images=images, served=OPTIONAL_CHILDREN, volume=volume
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(controller.run())

@@ -8,13 +8,20 @@ from serving.resources.kinds import OptionalKind
 from tests.fakes.kube import FakeKube
 
 BUDGET = kinds.POD_DISRUPTION_BUDGET
+LISTED = {"name": "poddisruptionbudgets", "verbs": ["get", "list", "watch", "create"]}
 
 
 async def test_kind_is_served_when_its_group_lists_it() -> None:
     api = FakeKube()
-    api.documents["/apis/policy/v1"] = {"resources": [{"name": "poddisruptionbudgets"}]}
+    api.documents["/apis/policy/v1"] = {"resources": [LISTED]}
     assert await serves(api, BUDGET)
-    api.documents["/apis/policy/v1"] = {"resources": [{"name": "poddisruptionbudgets/status"}]}
+    api.documents["/apis/policy/v1"] = {"resources": [{**LISTED, "name": "poddisruptionbudgets/status"}]}
+    assert not await serves(api, BUDGET)
+
+
+async def test_kind_is_not_served_when_none_of_its_objects_can_be_created() -> None:
+    api = FakeKube()
+    api.documents["/apis/policy/v1"] = {"resources": [{**LISTED, "verbs": ["get", "list"]}]}
     assert not await serves(api, BUDGET)
 
 
@@ -31,7 +38,7 @@ async def test_api_is_asked_again_when_it_is_down_or_still_starting() -> None:
     def listed() -> Object:
         if failures:
             raise failures.pop(0)
-        return {"resources": [{"name": "poddisruptionbudgets"}]}
+        return {"resources": [LISTED]}
 
     api = FakeKube()
     api.documents["/apis/policy/v1"] = listed
