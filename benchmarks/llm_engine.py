@@ -29,8 +29,9 @@ ANSWERS = {1: 4, 8: 16, 64: 64}
 
 
 async def main(*, quick: bool, rounds: int, device: str, width: int, layers: int, head: int | None) -> None:
-    if importlib.util.find_spec("transformers") is None:
-        sys.exit("transformers is not installed: pip install 'slipway[llm]' accelerate")
+    for module in ("transformers", "accelerate"):  # `transformers serve` needs the second
+        if importlib.util.find_spec(module) is None:
+            sys.exit(f"{module} is not installed: pip install 'slipway[llm]' accelerate")
     from rig.language import checkpoint  # noqa: PLC0415 it imports PyTorch
 
     rounds = 1 if quick else rounds
