@@ -82,6 +82,15 @@ def created(kubectl: Kubectl, job: Object) -> dict[str, Any]:
     return dict(pod)
 
 
+async def until_rewritten(kubectl: Kubectl) -> dict[str, Any]:
+    """Create an ordinary Job until the API server has compiled the policy; return its Pod."""
+    deadline = clock.monotonic() + VERDICT_SECONDS
+    while "initContainers" not in (pod := await asyncio.to_thread(created, kubectl, ordinary())):
+        assert clock.monotonic() < deadline, pod
+        await asyncio.sleep(0.1)
+    return pod
+
+
 def own_fields(value: Any, expected: Any) -> Any:
     """Return the fields of `value` that `expected` has too, as the API adds defaults."""
     if isinstance(expected, dict):
@@ -96,10 +105,7 @@ async def test_job_is_rewritten_as_the_sample_with_the_parameters_of_its_namespa
     contract_kubeconfig: Path, tmp_path: Path, namespace: str
 ) -> None:
     kubectl = Kubectl(contract_kubeconfig, tmp_path, namespace)
-    deadline = clock.monotonic() + VERDICT_SECONDS
-    while "initContainers" not in (pod := await asyncio.to_thread(created, kubectl, ordinary())):
-        assert clock.monotonic() < deadline, pod
-        await asyncio.sleep(0.1)
+    pod = await until_rewritten(kubectl)
     expected = sample()["spec"]["template"]["spec"]
     text = orjson.dumps(expected).replace(b'"store"', b'"slipway-store"')
     expected = orjson.loads(text.replace(b'"registry-login"', b'"slipway-registry"'))
@@ -111,10 +117,7 @@ async def test_job_with_another_output_or_without_a_model_is_unchanged(
     contract_kubeconfig: Path, tmp_path: Path, namespace: str
 ) -> None:
     kubectl = Kubectl(contract_kubeconfig, tmp_path, namespace)
-    deadline = clock.monotonic() + VERDICT_SECONDS
-    while "initContainers" not in await asyncio.to_thread(created, kubectl, ordinary()):
-        assert clock.monotonic() < deadline
-        await asyncio.sleep(0.1)
+    await until_rewritten(kubectl)
     on_claim = ordinary()
     on_claim["spec"]["template"]["spec"]["volumes"] = [
         {"name": "output", "persistentVolumeClaim": {"claimName": "trained"}}
