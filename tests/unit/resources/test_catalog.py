@@ -24,6 +24,7 @@ ALLOWED = {
     "minLength",
     "maxLength",
     "minItems",
+    "nullable",
     "maxItems",
     "additionalProperties",
     "x-kubernetes-validations",

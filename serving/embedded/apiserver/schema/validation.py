@@ -92,6 +92,9 @@ def _unknown_field(path: str) -> Cause:
 
 
 def _compile(schema: Schema, mode: Mode) -> _Compiled:
+    if schema.get("nullable"):
+        other = _compile({**schema, "nullable": False}, mode).check
+        return _Compiled(None, lambda value: () if value is None else other(value))
     types = _types(schema, mode)
     if types == _TYPES["object"]:
         return _Compiled(None, _map(schema, mode))

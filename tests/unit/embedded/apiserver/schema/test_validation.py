@@ -191,3 +191,17 @@ def test_unchanged_members_are_not_checked() -> None:
     assert validation.causes({"size": 1}, SCHEMA, unchanged={"size"}), (
         "missing members are checked all the same"
     )
+
+
+@pytest.mark.parametrize("mode", get_args(validation.Mode))
+@pytest.mark.parametrize(
+    ("type_", "valid", "wrong"), [("string", "a", 1), ("object", {}, "a"), ("array", [], "a")]
+)
+def test_null_is_valid_where_a_schema_allows_it(
+    mode: validation.Mode, type_: str, valid: Any, wrong: Any
+) -> None:
+    schema = {"type": type_, "nullable": True}
+    assert not validation.check(None, schema, mode)
+    assert not validation.check(valid, schema, mode)
+    assert validation.check(wrong, schema, mode)
+    assert validation.check(None, {"type": type_}, mode)
