@@ -25,7 +25,7 @@ from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.signals.board import Board, Reading
 from autoscaler.signals.exposition import Parser, ScaleTargetName
 from autoscaler.state.target_state import TargetState
-from serving.router.envoy.answers import BOUNDS_MS
+from serving.router.envoy.counts.count_table import BOUNDS_MS
 from serving.router.metrics.page import (
     ANSWERED,
     DURATION,

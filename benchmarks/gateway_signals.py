@@ -25,7 +25,7 @@ from rig.data_plane.proxies import free_port
 from rig.harness import Bar, report, resident_mib
 
 from serving import clock
-from serving.router.envoy.answers import AnswerTable
+from serving.router.envoy.counts.count_table import CountTable
 from serving.router.envoy.process import RunningEnvoy
 from serving.router.metrics.labels import Labels
 from serving.router.plan.service import Endpoint, GatewayService
@@ -177,7 +177,7 @@ async def measure(way: str, active: int, readings: int, quiet: Used | None) -> t
 async def read_pages(
     way: str, gateway: EnvoyWorld, envoy: RunningEnvoy, received: signals.Readings, readings: int
 ) -> None:
-    known, table = labels(), AnswerTable(envoy.pid)
+    known, table = labels(), CountTable(envoy.pid)
     for _ in range(readings):
         began = clock.monotonic()
         await signals.ask(way, gateway, table, received, known)

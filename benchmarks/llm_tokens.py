@@ -19,14 +19,14 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 from rig import interrupts
-from rig.data_plane.envoy_world import EnvoyWorld, service, world
+from rig.data_plane.envoy_world import service, world
 from rig.harness import Bar, report
 from rig.language import engines
 from rig.language.engines import OURS
 
-from serving.router.envoy import token_accounting
-from serving.router.envoy.token_accounting import TokenCounts
-from serving.router.plan.service import Endpoint, socket_name
+from serving.router.envoy.counts.count_table import CountTable
+from serving.router.envoy.counts.token_counts import PAIRS, TokenCounts
+from serving.router.plan.service import Endpoint
 
 USERS = 32
 CANCELLED = 0.1
@@ -94,14 +94,15 @@ async def main(*, quick: bool) -> None:
         checkpoint.write(folder / "checkpoint", width=64, layers=2)
         engine = stack.enter_context(engines.engine(OURS, folder / "checkpoint", folder))
         async with (
-            world() as (gateway, _),
+            world() as (gateway, envoy),
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         ):
             chat = service("chat", [("only", 10_000, [Endpoint("127.0.0.1", engine.port)])])
             await gateway.serve([replace(chat, token_usage="continuous")])
+            table = CountTable(envoy.pid)
             clients = Clients(session, f"http://127.0.0.1:{gateway.port}/default/chat")
-            sums = await agree(session, gateway, engine.port, clients, requests)
-            queues = [await burst(session, gateway, engine.port, clients) for _ in range(bursts)]
+            sums = await agree(session, table, engine.port, clients, requests)
+            queues = [await burst(session, table, engine.port, clients) for _ in range(bursts)]
     results = {
         **sums,
         "burstCorrelation": round(float(np.median([queue[0] for queue in queues])), 4),
@@ -119,7 +120,7 @@ async def main(*, quick: bool) -> None:
 
 
 async def agree(
-    session: aiohttp.ClientSession, gateway: EnvoyWorld, port: int, clients: Clients, requests: int
+    session: aiohttp.ClientSession, table: CountTable, port: int, clients: Clients, requests: int
 ) -> dict[str, float]:
     """Send the requests; return both sums."""
     left = iter(range(requests))
@@ -134,7 +135,7 @@ async def agree(
     await asyncio.gather(*(use() for _ in range(USERS)))
     took = time.monotonic() - began
     await asyncio.sleep(0.5)
-    after, counts = await engine_page(session, port), await counted(gateway)
+    after, counts = await engine_page(session, port), counted(table)
     engine = {
         "prompt": after.prompt_tokens - before.prompt_tokens,
         "generated": after.generated_tokens - before.generated_tokens,
@@ -144,12 +145,12 @@ async def agree(
     for kind, number in engine.items():
         result[f"{kind}Engine"], result[f"{kind}Gateway"] = number, own[kind]
         result[f"{kind}Difference"] = round(abs(own[kind] - number) / number, 5)
-    result |= {f"{name}LeftOver": counts.waiting(name) for name in token_accounting.PAIRS}
+    result |= {f"{name}LeftOver": counts.waiting(name) for name in PAIRS}
     return result
 
 
 async def burst(
-    session: aiohttp.ClientSession, gateway: EnvoyWorld, port: int, clients: Clients
+    session: aiohttp.ClientSession, table: CountTable, port: int, clients: Clients
 ) -> tuple[float, float]:
     """Send a burst; return the correlation of waiting prompt tokens, and the gateway's lag in seconds."""
     asked = [asyncio.create_task(clients.ask(may_cancel=False)) for _ in range(BURST)]
@@ -157,7 +158,7 @@ async def burst(
     engine: list[float] = []
     while not all(task.done() for task in asked):
         began = time.monotonic()
-        counts, page = await asyncio.gather(counted(gateway), engine_page(session, port))
+        counts, page = counted(table), await engine_page(session, port)
         own.append(counts.waiting("prompt"))
         engine.append(page.waiting_prompt_tokens)
         await asyncio.sleep(max(0.0, SAMPLE_SECONDS - (time.monotonic() - began)))
@@ -174,9 +175,8 @@ def correlation(own: list[float], engine: list[float], lag: int) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
-async def counted(gateway: EnvoyWorld) -> TokenCounts:
-    page = token_accounting.parse(await gateway.admin.tokens())
-    return page.get(socket_name("default/chat-only/8080"), TokenCounts())
+def counted(table: CountTable) -> TokenCounts:
+    return table.tokens("default/chat-only/8080")
 
 
 async def engine_page(session: aiohttp.ClientSession, port: int) -> EnginePage:

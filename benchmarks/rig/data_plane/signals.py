@@ -13,8 +13,8 @@ import grpc
 from rig.data_plane.envoy_world import EnvoyWorld, Json
 from serving import clock
 from serving.protobuf import content, field, integer, parts, real, text, varint
-from serving.router.envoy import statistics
-from serving.router.envoy.answers import Answers, AnswerTable
+from serving.router.envoy.counts import statistics
+from serving.router.envoy.counts.count_table import Answers, CountTable
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
 
@@ -185,10 +185,10 @@ async def receiving(way: str, socket: Path, seconds: float, begin: asyncio.Event
 
 
 async def ask(
-    way: str, world: EnvoyWorld, table: AnswerTable, readings: Readings, labels: dict[str, Labels]
+    way: str, world: EnvoyWorld, table: CountTable, readings: Readings, labels: dict[str, Labels]
 ) -> None:
     """Read the counts once; if Envoy counts everything, only the known ones."""
-    answers = table.read()
+    answers = table.answers()
     if way == EVERYTHING:
         pattern = quote(f"^{statistics.OURS}({statistics.COUNTERS})$")
         path = f"/stats/prometheus?usedonly&filter={pattern}"

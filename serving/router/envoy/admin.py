@@ -8,8 +8,7 @@ import aiohttp
 import orjson
 
 from serving import errors
-from serving.router.envoy import token_accounting
-from serving.router.envoy.statistics import FILTER
+from serving.router.envoy.counts.statistics import FILTER
 
 TIMEOUT_SECONDS = 5.0
 """For one response: Envoy's main thread also reads configuration, for at most 0.3 s at a time."""
@@ -46,14 +45,7 @@ class Admin:
 
     async def counts(self) -> str:
         """Return the page of counts, for `statistics.parse`."""
-        return await self._statistics(FILTER)
-
-    async def tokens(self) -> str:
-        """Return the page that `token_accounting.parse` reads."""
-        return await self._statistics(token_accounting.QUERY)
-
-    async def _statistics(self, pattern: str) -> str:
-        return await self._request("GET", f"/stats/prometheus?usedonly&filter={quote(pattern)}")
+        return await self._request("GET", f"/stats/prometheus?usedonly&filter={quote(FILTER)}")
 
     async def active(self) -> int:
         """Return the number of requests in flight on the public listener."""

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving import grpc_status
-from serving.router.envoy import local_replies, module, statistics, token_accounting, weights
+from serving.router.envoy import local_replies, module, token_accounting, weights
+from serving.router.envoy.counts import statistics
 from serving.router.envoy.routes import ASSIGN_FILTER, BRIDGE_FILTER, CALLER_HEADER
 from serving.settings import GatewaySettings
 

@@ -10,15 +10,14 @@ from collections.abc import Mapping
 
 from serving import clock, errors
 from serving.kube import Key
-from serving.router.envoy import statistics, token_accounting
 from serving.router.envoy.admin import Admin
-from serving.router.envoy.answers import Answers, AnswerTable
+from serving.router.envoy.counts import statistics
+from serving.router.envoy.counts.count_table import Answers, CountTable
+from serving.router.envoy.counts.token_counts import TokenCounts
 from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
-from serving.router.envoy.token_accounting import TokenCounts
 from serving.router.metrics import token_page
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts
-from serving.router.plan.service import socket_name
 from serving.system import processes
 
 log = logging.getLogger(__name__)
@@ -46,14 +45,14 @@ class StatisticsCollector:
         self._by_cluster: dict[str, Labels] | None = None
         """Those of all Routes, by cluster; None after a change."""
         self._envoy: RunningEnvoy | None = None
-        self._table: AnswerTable | None = None
-        """The answers of this Envoy."""
+        self._table: CountTable | None = None
+        """That of this Envoy."""
         self._answers: dict[str, Answers] = {}
         """The last reading, by cluster."""
         self._counts = EnvoyCounts(0.0)
         self._with_tokens: set[Key] = set()
         self._tokens: dict[str, TokenCounts] = {}
-        """By `socket_name` of a cluster."""
+        """The last reading, by cluster."""
         self._fresh_until = 0.0
         self._text = ""
         """The last page of Envoy's own counts."""
@@ -102,10 +101,13 @@ class StatisticsCollector:
                 cluster: item for of_route in self._labels.values() for cluster, item in of_route.items()
             }
         labels = self._by_cluster
-        counted = {cluster for route in self._with_tokens for cluster in self._labels.get(route, ())}
-        tokens = {name: self._tokens.get(socket_name(name), TokenCounts()) for name in counted}
+        tokens = {name: self._tokens.get(name, TokenCounts()) for name in self._counted()}
         page = self._counts.page(self._gateway, labels, buckets=buckets)
         return page + token_page.families(tokens, labels, self._counts.read_at)
+
+    def _counted(self) -> set[str]:
+        """Return the clusters whose tokens are counted."""
+        return {cluster for route in self._with_tokens for cluster in self._labels.get(route, ())}
 
     async def _refresh(self) -> str:
         """Read once for all concurrent requests; return why there is no new reading, or an empty text."""
@@ -121,14 +123,14 @@ class StatisticsCollector:
             return "Envoy is not running"
         is_new = envoy != self._envoy
         try:
-            table = AnswerTable(envoy.pid) if is_new or self._table is None else self._table
+            table = CountTable(envoy.pid) if is_new or self._table is None else self._table
             # Before the arrived requests, so that no more are answered than have arrived.
-            answers = table.read()
+            answers = table.answers()
             text = await self._admin.counts()
             pause = min(PAUSE_SHARE * (clock.monotonic() - began), LONGEST_PAUSE_SECONDS)
             has_changed = is_new or text != self._text or answers != self._answers
             clusters = statistics.parse(text) if has_changed else {}
-            tokens = token_accounting.parse(await self._admin.tokens()) if self._with_tokens else {}
+            tokens = {name: table.tokens(name) for name in self._counted()}
             if not processes.is_alive(envoy.process):
                 return "Envoy exited during the reading"
         except (errors.Unavailable, ValueError, OSError) as error:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from serving.router.envoy import statistics
-from serving.router.envoy.answers import BOUNDS_MS, CLASSES, Answers
+from serving.router.envoy.counts import statistics
+from serving.router.envoy.counts.count_table import BOUNDS_MS, CLASSES, Answers
 from serving.router.metrics.labels import Labels, family
 
 RECEIVED = "slipway_requests_received_total"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from serving.router.envoy.token_accounting import BOUNDS_US, Latencies, TokenCounts
+from serving.router.envoy.counts.token_counts import BOUNDS_US, Latencies, TokenCounts
 from serving.router.metrics.labels import Labels, family
 
 PROMPT = "slipway_prompt_tokens_total"

@@ -20,7 +20,6 @@ from tritonclient.utils import InferenceServerException
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
 from serving.resources.names import ARM_HEADER, SERVED_VERSION_HEADER
-from serving.router.envoy.answers import AnswerTable
 from serving.router.plan.service import Cluster, Endpoint
 from serving.training import digits
 from tests.rig.servers import runtime_process
@@ -169,9 +168,7 @@ async def test_errors_reach_the_client_with_status_field_rule_and_value(
             with pytest.raises(InferenceServerException, match="method: must be one of /inference") as caught:
                 await triton_client.get_model_repository_index()
         assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
-        running = gateway.process.running()
-        assert running is not None
-        answers = AnswerTable(running.pid).read()
+        answers = gateway.counts().answers()
         assert answers["default/digits-a/8080"].classes == (0, 0, 0, 3, 0)
 
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend.h"
 #include "envoy_abi.h"
+#include "table.h"
 
 #define MAX_CHUNKS 64
 #define CHECK(condition)                             \
@@ -47,7 +47,6 @@ static uint8_t flags;
 static Body bodies[4];
 static Text path;
 static bool has_replied, is_routed, was_cleared;
-static uint64_t counters[STATISTICS];
 static Text cluster, grpc_status;  // as the logger of the answer gets them
 
 // ---------------------------------------------------------------- the fake
@@ -64,7 +63,7 @@ static void clear(Body* body) {
   body->count = 0;
 }
 
-static void add(Body* body, Text text) {
+static void add_chunk(Body* body, Text text) {
   CHECK(body->count < MAX_CHUNKS);
   body->chunks[body->count++] = copied(text);
 }
@@ -73,44 +72,6 @@ static size_t size_of(const Body* body) {
   size_t size = 0;
   for (size_t each = 0; each < body->count; each++) size += body->chunks[each].size;
   return size;
-}
-
-static int define(Text name, size_t* id) {
-  static size_t defined;
-  CHECK(name.size > 0);
-  *id = defined++ % STATISTICS;
-  return ENVOY_SUCCESS;
-}
-
-int envoy_dynamic_module_callback_http_filter_config_define_counter(void* configuration, Text name,
-                                                                    Text* labels, size_t label_count,
-                                                                    size_t* id) {
-  CHECK(configuration && labels && label_count == 1);
-  return define(name, id);
-}
-
-int envoy_dynamic_module_callback_http_filter_config_define_histogram(void* configuration, Text name,
-                                                                      Text* labels, size_t label_count,
-                                                                      size_t* id) {
-  CHECK(configuration && labels && label_count == 1);
-  return define(name, id);
-}
-
-int envoy_dynamic_module_callback_http_filter_increment_counter(void* filter, size_t id, Text* label_values,
-                                                                size_t label_count, uint64_t number) {
-  CHECK(filter && id < FIRST_TOKEN_US && label_count == 1);
-  CHECK(text_is(*label_values, LITERAL("a6ebc3e6d5a5")) && number < (uint64_t)1 << 40);
-  counters[id] += number;
-  return ENVOY_SUCCESS;
-}
-
-int envoy_dynamic_module_callback_http_filter_record_histogram_value(void* filter, size_t id,
-                                                                     Text* label_values, size_t label_count,
-                                                                     uint64_t value) {
-  CHECK(filter && (id == FIRST_TOKEN_US || id == INTER_TOKEN_US) && label_count == 1);
-  CHECK(text_is(*label_values, LITERAL("a6ebc3e6d5a5")) && value < (uint64_t)1 << 40);
-  counters[id]++;
-  return ENVOY_SUCCESS;
 }
 
 bool envoy_dynamic_module_callback_http_get_header(void* filter, int headers, Text name, Text* value,
@@ -161,7 +122,7 @@ bool envoy_dynamic_module_callback_http_get_body_chunks(void* filter, int body, 
 
 bool envoy_dynamic_module_callback_http_append_body(void* filter, int body, Text text) {
   CHECK(filter && body >= 0 && body < 4 && text.size);
-  add(&bodies[body], text);
+  add_chunk(&bodies[body], text);
   return true;
 }
 
@@ -181,7 +142,7 @@ bool envoy_dynamic_module_callback_http_get_metadata_string(void* filter, int so
   CHECK(filter && source == ENVOY_ROUTE_METADATA && text_is(space, LITERAL("slipway.tokens")));
   *value = (Text){NULL, 0};
   if (text_is(key, LITERAL("n/chat-a/8080")))
-    *value = flags & CONTINUOUS ? LITERAL("a6ebc3e6d5a5 continuous") : LITERAL("a6ebc3e6d5a5 final");
+    *value = flags & CONTINUOUS ? LITERAL("continuous") : LITERAL("final");
   if (text_is(key, LITERAL("base"))) *value = LITERAL("/n/");
   if (text_is(key, LITERAL("list"))) *value = LITERAL("{\"data\":[]}");
   if (text_is(key, LITERAL("model:chat"))) *value = LITERAL("{\"id\":\"chat\"}");
@@ -238,8 +199,8 @@ static Buffer answered(void* filter, void* own, Text answer, size_t part) {
   size_t end = flags & ABORTED ? answer.size / 2 : answer.size;
   Body* body = &bodies[ENVOY_RECEIVED_RESPONSE];
   for (size_t at = 0; at < end; at += 2 * part) {
-    add(body, text_part(answer, at, at + part));
-    if (at + part < end) add(body, text_part(answer, at + part, at + 2 * part < end ? at + 2 * part : end));
+    add_chunk(body, text_part(answer, at, at + part));
+    if (at + part < end) add_chunk(body, text_part(answer, at + part, at + 2 * part < end ? at + 2 * part : end));
     bool is_last = at + 2 * part >= end && !(flags & (ABORTED | TRAILERS));
     CHECK(envoy_dynamic_module_on_http_filter_response_body(filter, own, is_last) == ENVOY_CONTINUE);
     for (size_t each = 0; each < body->count; each++) buffer_append(&got, body->chunks[each]);
@@ -257,17 +218,17 @@ static bool requested(void* filter, void* own, Text body) {
   size_t half = flags & (SPLIT | TRAILERS) ? body.size / 2 : 0;
   int last = ENVOY_RECEIVED_REQUEST;
   if (half) {
-    add(&bodies[ENVOY_RECEIVED_REQUEST], text_part(body, 0, half));
+    add_chunk(&bodies[ENVOY_RECEIVED_REQUEST], text_part(body, 0, half));
     if (envoy_dynamic_module_on_http_filter_request_body(filter, own, false) == ENVOY_CONTINUE) return true;
     bodies[ENVOY_BUFFERED_REQUEST] = bodies[ENVOY_RECEIVED_REQUEST];
     bodies[ENVOY_RECEIVED_REQUEST].count = 0;
   }
   if (flags & TRAILERS) {
     last = ENVOY_BUFFERED_REQUEST;
-    add(&bodies[last], text_part(body, half, body.size));
+    add_chunk(&bodies[last], text_part(body, half, body.size));
     status = envoy_dynamic_module_on_http_filter_request_trailers(filter, own);
   } else {
-    add(&bodies[last], text_part(body, half, body.size));
+    add_chunk(&bodies[last], text_part(body, half, body.size));
     status = envoy_dynamic_module_on_http_filter_request_body(filter, own, true);
   }
   size_t size = size_of(&bodies[ENVOY_RECEIVED_REQUEST]) + size_of(&bodies[ENVOY_BUFFERED_REQUEST]);
@@ -316,7 +277,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Text body = text_part(whole, 0, request_size), answer = text_part(whole, request_size, whole.size);
   path = copied((Text){chosen, strlen(chosen)});
   has_replied = is_routed = was_cleared = false;
-  memset(counters, 0, sizeof(counters));
+  const Row* row = table_row(LITERAL("n/chat-a/8080"));
+  CHECK(row);
+  const Row before = *row;
 
   void* own = envoy_dynamic_module_on_http_filter_new(configurations[flags & MODELS], &envoy);
   if (requested(&envoy, own, body)) {
@@ -331,11 +294,19 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   envoy_dynamic_module_on_http_filter_stream_complete(&envoy, own);
   envoy_dynamic_module_on_http_filter_destroy(own);
   logged(answer, data[1] & 1);
-  CHECK(counters[PROMPT_ADMITTED] == counters[PROMPT_SETTLED]);
-  CHECK(counters[OUTPUT_ADMITTED] == counters[OUTPUT_SETTLED]);
-  CHECK(counters[REQUESTS_ADMITTED] == counters[REQUESTS_SETTLED] && counters[REQUESTS_ADMITTED] <= 1);
-  CHECK(counters[STARTED_ADMITTED] == counters[STARTED_SETTLED]);
-  CHECK(counters[FIRST_TOKEN_US] <= counters[REQUESTS_ADMITTED]);
+  uint64_t counted[TOKEN_COUNTERS];
+  for (size_t each = 0; each < TOKEN_COUNTERS; each++) {
+    counted[each] = row->tokens[each] - before.tokens[each];
+    CHECK(counted[each] < (uint64_t)1 << 40);
+  }
+  CHECK(counted[PROMPT_ADMITTED] == counted[PROMPT_SETTLED]);
+  CHECK(counted[OUTPUT_ADMITTED] == counted[OUTPUT_SETTLED]);
+  CHECK(counted[REQUESTS_ADMITTED] == counted[REQUESTS_SETTLED] && counted[REQUESTS_ADMITTED] <= 1);
+  CHECK(counted[STARTED_ADMITTED] == counted[STARTED_SETTLED]);
+  uint64_t first_tokens = 0;
+  for (size_t each = 0; each < LATENCY_BUCKETS; each++)
+    first_tokens += row->first_token.buckets[each] - before.first_token.buckets[each];
+  CHECK(first_tokens <= counted[REQUESTS_ADMITTED]);
   for (size_t each = 0; each < 4; each++) clear(&bodies[each]);
   free((char*)path.data);
   return 0;

@@ -11,9 +11,7 @@ import aiohttp
 import orjson
 
 from serving import clock
-from serving.router.envoy import token_accounting
-from serving.router.envoy.token_accounting import TokenCounts
-from serving.router.plan.service import socket_name
+from serving.router.envoy.counts.token_counts import PAIRS, TokenCounts
 from tests.fakes.language_engine import LanguageEngine
 from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
@@ -46,21 +44,18 @@ class Chat:
             assert response.status == 200
             return await response.read()
 
-    async def counts(self) -> TokenCounts:
-        page = token_accounting.parse(await self.rig.admin.tokens())
-        return page.get(socket_name("default/chat-a/8080"), TokenCounts())
+    def counts(self) -> TokenCounts:
+        return self.rig.counts().tokens("default/chat-a/8080")
 
     async def until(self, holds: Callable[[TokenCounts], bool]) -> TokenCounts:
         deadline = clock.monotonic() + 5
-        while not holds(counts := await self.counts()):
+        while not holds(counts := self.counts()):
             assert clock.monotonic() < deadline, counts
             await asyncio.sleep(0.02)
         return counts
 
     async def until_settled(self) -> TokenCounts:
-        return await self.until(
-            lambda counts: not any(counts.waiting(name) for name in token_accounting.PAIRS)
-        )
+        return await self.until(lambda counts: not any(counts.waiting(name) for name in PAIRS))
 
 
 @contextlib.asynccontextmanager

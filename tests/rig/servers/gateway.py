@@ -14,6 +14,7 @@ from serving.data_dir import DataDir
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
+from serving.router.envoy.counts.count_table import CountTable
 from serving.router.envoy.process import EnvoyProcess
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
@@ -139,6 +140,12 @@ class GatewayRig:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.settings.gateway.port}"
+
+    def counts(self) -> CountTable:
+        """Return the counts of the Envoy that runs."""
+        running = self.process.running()
+        assert running is not None
+        return CountTable(running.pid)
 
     async def start(self) -> None:
         await self.listen()

@@ -12,9 +12,6 @@ from typing import Any
 
 from serving import errors
 
-METRICS_NAMESPACE = "slipway_tokens"
-"""Prefix of the statistics that the module counts in Envoy."""
-
 
 @cache
 def library() -> Path:
@@ -42,5 +39,4 @@ def config() -> dict[str, Any]:
         "module": {"local": {"filename": str(library())}},
         # Unloading it would take the memory of each thread away while threads have it.
         "do_not_close": True,
-        "metrics_namespace": METRICS_NAMESPACE,
     }

@@ -47,8 +47,7 @@ static void ask_for_usage(const Accounting* accounting, Text body, const Request
 }
 
 void account_request(Accounting* accounting, Text body, Buffer* changed) {
-  const Meter* meter = &accounting->meter;
-  const Backend* backend = meter->backend;
+  const Backend* backend = accounting->backend;
   RequestMembers members = json_request(body);
   Span prompt = members.messages.end ? members.messages : members.prompt;
   Span limit = members.max_completion_tokens.end ? members.max_completion_tokens : members.max_tokens;
@@ -66,10 +65,10 @@ void account_request(Accounting* accounting, Text body, Buffer* changed) {
   accounting->prompt_left = tokens((double)accounting->bytes / backend->bytes_per_token.value);
   accounting->requests_left = 1;
   accounting->started_left = tenths_since_epoch();
-  count(meter, PROMPT_ADMITTED, accounting->prompt_left);
-  count(meter, OUTPUT_ADMITTED, accounting->output);
-  count(meter, REQUESTS_ADMITTED, accounting->requests_left);
-  count(meter, STARTED_ADMITTED, accounting->started_left);
+  count(backend, PROMPT_ADMITTED, accounting->prompt_left);
+  count(backend, OUTPUT_ADMITTED, accounting->output);
+  count(backend, REQUESTS_ADMITTED, accounting->requests_left);
+  count(backend, STARTED_ADMITTED, accounting->started_left);
 }
 
 // ---------------------------------------------------------------- answers
@@ -78,23 +77,23 @@ static void read_prompt(Accounting* accounting, int64_t number) {
   if (number == NO_NUMBER) return;
   accounting->knows_prompt = true;
   accounting->unread_left = 0;
-  count(&accounting->meter, PROMPT_TOKENS, number);
+  count(accounting->backend, PROMPT_TOKENS, number);
   if (number > 0 && accounting->bytes > 0)
-    mean_learn(&accounting->meter.backend->bytes_per_token, (double)accounting->bytes / (double)number);
+    mean_learn(&accounting->backend->bytes_per_token, (double)accounting->bytes / (double)number);
 }
 
 // Observes the times of new tokens, and settles what waits for the first one.
 static void progress(Accounting* accounting, int64_t number) {
-  const Meter* meter = &accounting->meter;
+  Backend* backend = accounting->backend;
   int64_t now = microseconds();
   if (accounting->last) {
     int64_t each = (now - accounting->last) / number;
-    for (int64_t time = 0; time < number && time < STEP; time++) observe(meter, INTER_TOKEN_US, each);
+    observe(&backend->row->inter_token, each, number < STEP ? number : STEP);
   } else {
-    observe(meter, FIRST_TOKEN_US, now - accounting->begun);
-    count(meter, PROMPT_SETTLED, accounting->prompt_left);
-    count(meter, REQUESTS_SETTLED, accounting->requests_left);
-    count(meter, STARTED_SETTLED, accounting->started_left);
+    observe(&backend->row->first_token, now - accounting->begun, 1);
+    count(backend, PROMPT_SETTLED, accounting->prompt_left);
+    count(backend, REQUESTS_SETTLED, accounting->requests_left);
+    count(backend, STARTED_SETTLED, accounting->started_left);
     accounting->unread_left = accounting->knows_prompt ? 0 : accounting->prompt_left;
     accounting->prompt_left = accounting->requests_left = accounting->started_left = 0;
   }
@@ -103,16 +102,16 @@ static void progress(Accounting* accounting, int64_t number) {
 
 // Counts the generated tokens, if there are `least` new ones or no more are expected.
 static void settle(Accounting* accounting, int64_t least) {
-  const Meter* meter = &accounting->meter;
+  Backend* backend = accounting->backend;
   bool is_all = accounting->generated >= accounting->output;
   int64_t settled = is_all ? accounting->output : accounting->generated;
   int64_t more = settled - accounting->settled;
   if (accounting->uncounted >= least || (accounting->uncounted && more > 0 && is_all)) {
-    count_generated(meter, accounting->uncounted);
+    count_generated(backend, accounting->uncounted);
     accounting->uncounted = 0;
   }
   if (more >= least || (more > 0 && is_all)) {
-    count(meter, OUTPUT_SETTLED, more);
+    count(backend, OUTPUT_SETTLED, more);
     accounting->settled = settled;
   }
 }
@@ -194,7 +193,7 @@ void account_answer(Accounting* accounting, Text part) {
 }
 
 void account_end(Accounting* accounting) {
-  Mean* mean = &accounting->meter.backend->output_tokens;
+  Mean* mean = &accounting->backend->output_tokens;
   if (accounting->is_stream) {
     settle(accounting, 1);
     if (accounting->generated > 0) mean_learn(mean, (double)accounting->generated);
@@ -206,17 +205,17 @@ void account_end(Accounting* accounting) {
   int64_t generated = json_usage_number(usage, LITERAL("completion_tokens"));
   if (generated == NO_NUMBER) generated = 0;
   read_prompt(accounting, json_usage_number(usage, LITERAL("prompt_tokens")));
-  count_generated(&accounting->meter, generated);
+  count_generated(accounting->backend, generated);
   mean_learn(mean, (double)generated);
 }
 
 void account_close(Accounting* accounting) {
-  const Meter* meter = &accounting->meter;
-  if (accounting->uncounted) count_generated(meter, accounting->uncounted);
-  count(meter, PROMPT_SETTLED, accounting->prompt_left);
-  count(meter, OUTPUT_SETTLED, accounting->output - accounting->settled);
-  count(meter, REQUESTS_SETTLED, accounting->requests_left);
-  count(meter, STARTED_SETTLED, accounting->started_left);
-  count(meter, UNREAD_SETTLED, accounting->unread_left);
+  Backend* backend = accounting->backend;
+  if (accounting->uncounted) count_generated(backend, accounting->uncounted);
+  count(backend, PROMPT_SETTLED, accounting->prompt_left);
+  count(backend, OUTPUT_SETTLED, accounting->output - accounting->settled);
+  count(backend, REQUESTS_SETTLED, accounting->requests_left);
+  count(backend, STARTED_SETTLED, accounting->started_left);
+  count(backend, UNREAD_SETTLED, accounting->unread_left);
   buffer_free(&accounting->rest);
 }

@@ -7,7 +7,7 @@
 #include "text.h"
 
 typedef struct {
-  Meter meter;
+  Backend* backend;   // NULL if no tokens are counted
   bool continuous;    // whether the engine can report the tokens in every part
   bool has_usage;     // whether the client asked for the numbers of tokens
   bool strips;        // whether the client's answer lacks what it did not ask for

@@ -1,144 +1,21 @@
-#define _GNU_SOURCE  // memfd_create
 #include "answers.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "table.h"
 
-// The layout of the memory, which `answers.py` reads: a header, and rows of the same size.
-#define MAX_NAME 136         // bytes of the name of a cluster
-#define MAX_ROWS (1u << 20)  // clusters in the life of one Envoy; memory is used by those that exist
-
-typedef struct {
-  uint64_t name_size;
-  char name[MAX_NAME];
-  uint64_t classes[ANSWER_CLASSES];
-  uint64_t buckets[ANSWER_BUCKETS];
-  uint64_t microseconds;  // the sum of all durations
-  uint64_t unused[7];
-} Row;
-
-typedef struct {
-  uint64_t row_size, rows;
-  uint64_t unused[6];
-} Header;
-
-_Static_assert(sizeof(Row) == 384 && sizeof(Header) == 64, "a row has whole lines of the cache");
-
-static const int64_t BOUNDS[ANSWER_BUCKETS - 1] = {  // microseconds
-    1000,   2500,   5000,    10000,   25000,   50000,    100000,   250000,
+static const int64_t BOUNDS[DURATION_BUCKETS - 1] = {  // microseconds
+    1000,   2500,    5000,    10000,   25000,    50000,    100000,   250000,
     500000, 1000000, 2500000, 5000000, 10000000, 30000000, 60000000, 300000000,
 };
 
-static Header* header;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // for new rows
-
-static Row* row_at(uint64_t index) { return (Row*)(header + 1) + index; }
-
-static void open_memory(void) {
-  size_t size = sizeof(Header) + (size_t)MAX_ROWS * sizeof(Row);
-  // Anonymous memory, as a file on a full disk would end Envoy at its first write. The gateway finds the
-  // descriptor by its name.
-  int descriptor = memfd_create("slipway-answers", MFD_CLOEXEC);
-  if (descriptor < 0) return;
-  void* memory = MAP_FAILED;
-  if (ftruncate(descriptor, (off_t)size) == 0)
-    memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (memory == MAP_FAILED) {
-    close(descriptor);
-    return;
-  }
-  header = memory;
-  header->row_size = sizeof(Row);
-}
-
-bool answers_open(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, open_memory);
-  return header != NULL;
-}
-
-static bool has_name(const Row* row, Text name) {
-  return row->name_size == name.size && memcmp(row->name, name.data, name.size) == 0;
-}
-
-// Returns the row of a cluster among all threads' rows, a new one if there is none; NULL if there is no room.
-static Row* shared_row(Text name) {
-  pthread_mutex_lock(&lock);
-  uint64_t rows = header->rows;
-  Row* row = NULL;
-  for (uint64_t index = 0; index < rows && !row; index++)
-    if (has_name(row_at(index), name)) row = row_at(index);
-  if (!row && rows < MAX_ROWS) {
-    row = row_at(rows);
-    row->name_size = name.size;
-    memcpy(row->name, name.data, name.size);
-    __atomic_store_n(&header->rows, rows + 1, __ATOMIC_RELEASE);  // a reader sees whole names
-  }
-  pthread_mutex_unlock(&lock);
-  return row;
-}
-
-static uint64_t hash_of(Text name) {
-  uint64_t hash = 14695981039346656037u;
-  size_t at = 0;
-  for (uint64_t word; at + sizeof(word) <= name.size; at += sizeof(word)) {
-    memcpy(&word, name.data + at, sizeof(word));
-    hash = (hash ^ word) * 1099511628211u;
-    hash ^= hash >> 32;
-  }
-  for (; at < name.size; at++) hash = (hash ^ (unsigned char)name.data[at]) * 1099511628211u;
-  return hash ^ hash >> 32;
-}
-
-// The rows that a thread has used: a hash table with linear probing, at most half full.
-typedef struct {
-  Row** places;
-  size_t size, used;
-} Rows;
-
-static Row** place_of(const Rows* rows, Text name) {
-  size_t at = hash_of(name) & (rows->size - 1);
-  while (rows->places[at] && !has_name(rows->places[at], name)) at = (at + 1) & (rows->size - 1);
-  return &rows->places[at];
-}
-
-static void grow(Rows* rows) {
-  Rows larger = {NULL, rows->size ? rows->size * 2 : 64, rows->used};
-  larger.places = calloc(larger.size, sizeof(Row*));
-  if (!larger.places) abort();
-  for (size_t at = 0; at < rows->size; at++) {
-    Row* row = rows->places[at];
-    if (row) *place_of(&larger, (Text){row->name, row->name_size}) = row;
-  }
-  free(rows->places);
-  *rows = larger;
-}
-
-static Row* row_of(Text name) {
-  static _Thread_local Rows rows;
-  if (rows.used * 2 >= rows.size) grow(&rows);
-  Row** place = place_of(&rows, name);
-  if (*place) return *place;
-  *place = shared_row(name);
-  if (*place) rows.used++;
-  return *place;
-}
-
-static void add(uint64_t* counter, uint64_t number) {
-  __atomic_fetch_add(counter, number, __ATOMIC_RELAXED);
-}
-
 void answers_count(Text cluster, uint32_t status, int64_t duration) {
   uint32_t class = status / 100;
-  if (class < 1 || class > ANSWER_CLASSES || cluster.size == 0 || cluster.size > MAX_NAME) return;
-  Row* row = row_of(cluster);
+  if (class < 1 || class > ANSWER_CLASSES) return;
+  Row* row = table_row(cluster);
   if (!row) return;
   add(&row->classes[class - 1], 1);
   if (duration < 0) return;
   size_t bucket = 0;
-  while (bucket < ANSWER_BUCKETS - 1 && duration > BOUNDS[bucket]) bucket++;
-  add(&row->buckets[bucket], 1);
+  while (bucket < DURATION_BUCKETS - 1 && duration > BOUNDS[bucket]) bucket++;
+  add(&row->durations[bucket], 1);
   add(&row->microseconds, (uint64_t)duration);
 }

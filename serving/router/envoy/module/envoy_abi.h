@@ -22,7 +22,6 @@ typedef struct {
 enum { ENVOY_REQUEST_HEADERS = 0, ENVOY_RESPONSE_HEADERS = 2, ENVOY_RESPONSE_TRAILERS = 3 };
 enum { ENVOY_RECEIVED_REQUEST = 0, ENVOY_BUFFERED_REQUEST = 1, ENVOY_RECEIVED_RESPONSE = 2 };
 enum { ENVOY_ROUTE_METADATA = 1 };
-enum { ENVOY_SUCCESS = 0 };
 // What a function for headers, for a part of a body or for trailers returns. Stopping at a part of a body
 // keeps the part in Envoy's buffer.
 enum { ENVOY_CONTINUE = 0, ENVOY_STOP = 1 };
@@ -37,17 +36,6 @@ typedef struct {
 
 // Functions of Envoy.
 
-int envoy_dynamic_module_callback_http_filter_config_define_counter(void* configuration, Text name,
-                                                                    Text* labels, size_t label_count,
-                                                                    size_t* id);
-int envoy_dynamic_module_callback_http_filter_config_define_histogram(void* configuration, Text name,
-                                                                      Text* labels, size_t label_count,
-                                                                      size_t* id);
-int envoy_dynamic_module_callback_http_filter_increment_counter(void* filter, size_t id, Text* label_values,
-                                                                size_t label_count, uint64_t number);
-int envoy_dynamic_module_callback_http_filter_record_histogram_value(void* filter, size_t id,
-                                                                     Text* label_values, size_t label_count,
-                                                                     uint64_t value);
 bool envoy_dynamic_module_callback_http_get_header(void* filter, int headers, Text name, Text* value,
                                                    size_t index, size_t* count);
 // A value without data removes the header.

@@ -67,18 +67,16 @@ static bool is_generation(void* filter) {
          text_is(request_header(filter, LITERAL(":method")), LITERAL("POST"));
 }
 
-// Returns whether the request's tokens are counted, and by which backend. The metadata of a route have a
-// value for each of its clusters: the identity of the backend, a space, and `continuous` or `final`.
+// Returns whether the request's tokens are counted. The metadata of a route have `continuous` or `final` for
+// each of its clusters.
 static bool has_backend(void* filter, Request* request) {
   Text cluster = {NULL, 0};
   if (!envoy_dynamic_module_callback_http_get_cluster_name(filter, &cluster) || !cluster.data) return false;
   Text setting = route_setting(filter, cluster);
-  size_t space = text_find(setting, 0, ' ');
-  Accounting* accounting = &request->accounting;
-  accounting->continuous = text_is(text_part(setting, space + 1, setting.size), LITERAL("continuous"));
-  accounting->meter.ids = &request->configuration->statistics;
-  accounting->meter.backend = backend_of(text_part(setting, 0, space));
-  return accounting->meter.backend != NULL;
+  if (!setting.data) return false;
+  request->accounting.continuous = text_is(setting, LITERAL("continuous"));
+  request->accounting.backend = backend_of(cluster);
+  return request->accounting.backend != NULL;
 }
 
 int envoy_dynamic_module_on_http_filter_request_headers(void* filter, void* own, bool is_last) {
@@ -105,7 +103,6 @@ static int read_request(void* filter, Request* request, int last) {
   if (request->configuration->routes_by_model) {
     has_replied = models_route(filter, buffer_text(&body));
   } else if (body.size) {
-    request->accounting.meter.filter = filter;
     account_request(&request->accounting, buffer_text(&body), &changed);
     request->stage = WAITS;
   }
@@ -152,9 +149,8 @@ int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own
   return ENVOY_CONTINUE;
 }
 
-static void end_of_answer(void* filter, Request* request) {
+static void end_of_answer(Request* request) {
   request->stage = IGNORES;
-  request->accounting.meter.filter = filter;
   account_end(&request->accounting);
 }
 
@@ -167,7 +163,6 @@ static void read_part(void* filter, Request* request) {
   if (!chunks) abort();
   if (envoy_dynamic_module_callback_http_get_body_chunks(filter, ENVOY_RECEIVED_RESPONSE, chunks)) {
     Buffer out = {NULL, 0, 0};
-    accounting->meter.filter = filter;
     for (size_t each = 0; each < number; each++) {
       if (chunks[each].size == 0) continue;
       if (accounting->is_stream) {
@@ -186,13 +181,14 @@ int envoy_dynamic_module_on_http_filter_response_body(void* filter, void* own, b
   Request* request = own;
   if (request->stage != READS_ANSWER) return ENVOY_CONTINUE;
   read_part(filter, request);
-  if (is_last) end_of_answer(filter, request);
+  if (is_last) end_of_answer(request);
   return ENVOY_CONTINUE;
 }
 
 int envoy_dynamic_module_on_http_filter_response_trailers(void* filter, void* own) {
+  (void)filter;
   Request* request = own;
-  if (request->stage == READS_ANSWER) end_of_answer(filter, request);
+  if (request->stage == READS_ANSWER) end_of_answer(request);
   return ENVOY_CONTINUE;
 }
 
@@ -201,11 +197,12 @@ int envoy_dynamic_module_on_http_filter_response_trailers(void* filter, void* ow
 const char* envoy_dynamic_module_on_program_init(void) { return ENVOY_ABI_VERSION; }
 
 void* envoy_dynamic_module_on_http_filter_config_new(void* configuration, Text name, Text value) {
+  (void)configuration;
   (void)value;
   Configuration* own = calloc(1, sizeof(Configuration));
   if (!own) return NULL;
   own->routes_by_model = text_is(name, LITERAL("slipway.models"));
-  if (own->routes_by_model || define_statistics(configuration, &own->statistics)) return own;
+  if (table_open()) return own;
   free(own);
   return NULL;
 }
@@ -222,11 +219,11 @@ void* envoy_dynamic_module_on_http_filter_new(void* own_configuration, void* fil
 }
 
 void envoy_dynamic_module_on_http_filter_stream_complete(void* filter, void* own) {
+  (void)filter;
   Request* request = own;
-  if (!request->accounting.meter.filter) return;  // no request was admitted
-  request->accounting.meter.filter = filter;
+  if (!request->accounting.backend) return;  // no tokens are counted
   account_close(&request->accounting);
-  request->accounting.meter.filter = NULL;
+  request->accounting.backend = NULL;
   request->stage = IGNORES;
 }
 

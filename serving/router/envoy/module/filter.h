@@ -10,7 +10,6 @@
 // The configuration of one filter.
 typedef struct {
   bool routes_by_model;  // otherwise it counts tokens
-  StatisticIds statistics;
 } Configuration;
 
 typedef enum { READS_REQUEST, WAITS, READS_ANSWER, IGNORES } Stage;

@@ -2,6 +2,7 @@
 
 #include "answers.h"
 #include "envoy_abi.h"
+#include "table.h"
 
 // The configurations of loggers.
 static char ANY[1], GRPC[1];
@@ -27,7 +28,7 @@ static uint32_t grpc_status(void* logger) {
 void* envoy_dynamic_module_on_access_logger_config_new(void* configuration, Text name, Text value) {
   (void)configuration;
   (void)value;
-  if (!answers_open()) return NULL;
+  if (!table_open()) return NULL;
   return text_is(name, LITERAL("slipway.answers.grpc")) ? GRPC : ANY;
 }
 

@@ -10,8 +10,6 @@ import orjson
 import pytest
 
 from serving.resources.names import ARM_HEADER
-from serving.router.envoy import token_accounting
-from serving.router.plan.service import socket_name
 from tests.fakes.language_engine import LanguageEngine
 from tests.rig.machine.addresses import own
 from tests.rig.servers.gateway import GatewayRig, endpoint_slice, gateway_rig, route
@@ -62,8 +60,7 @@ async def test_model_of_the_body_names_the_inference_and_its_tokens_are_counted(
     for model in ("chat", "code", "code"):
         status, answer, _ = await ask(rig, model)
         assert (status, answer["usage"]["completion_tokens"]) == (200, 2)
-    counts = token_accounting.parse(await rig.admin.tokens())
-    assert counts[socket_name("default/code-a/8080")].generated_tokens == 4
+    assert rig.counts().tokens("default/code-a/8080").generated_tokens == 4
 
 
 async def test_models_of_the_namespace_are_listed(rig: GatewayRig) -> None:

@@ -11,9 +11,7 @@ import pytest
 from serving import clock
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from serving.router.envoy import token_accounting
-from serving.router.envoy.token_accounting import TokenCounts
-from serving.router.plan.service import socket_name
+from serving.router.envoy.counts.token_counts import PAIRS, TokenCounts
 from tests.objects import checkpoints
 from tests.rig import optional_modules
 from tests.rig.servers import runtime_process
@@ -79,9 +77,8 @@ def counted(engine: Running) -> tuple[float, float]:
 async def settled(rig: GatewayRig) -> TokenCounts:
     deadline = clock.monotonic() + 5
     while True:
-        page = token_accounting.parse(await rig.admin.tokens())
-        counts = page.get(socket_name(f"default/{MODEL}-a/8080"), TokenCounts())
-        if not any(counts.waiting(name) for name in token_accounting.PAIRS):
+        counts = rig.counts().tokens(f"default/{MODEL}-a/8080")
+        if not any(counts.waiting(name) for name in PAIRS):
             return counts
         assert clock.monotonic() < deadline, counts
         await asyncio.sleep(0.02)

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import clock
-from serving.router.envoy import token_accounting
-from serving.router.plan.service import socket_name
+from serving.router.envoy.counts.token_counts import PAIRS
 from tests.rig.fuzzing import fuzzed
 from tests.rig.machine.addresses import own
 from tests.rig.machine.tcp_server import tcp_server
@@ -138,9 +137,8 @@ async def test_answers_of_any_engine_pass(
         assert b"\n\n" not in rest
     deadline = clock.monotonic() + 5
     while True:
-        page = await rig.admin.tokens()
-        counts = token_accounting.parse(page)[socket_name("default/chat-a/8080")]
-        if not any(counts.waiting(name) for name in token_accounting.PAIRS):
+        counts = rig.counts().tokens("default/chat-a/8080")
+        if not any(counts.waiting(name) for name in PAIRS):
             break
         assert clock.monotonic() < deadline, counts
         await asyncio.sleep(0.01)

@@ -3,8 +3,8 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.router.envoy import statistics
-from serving.router.envoy.answers import BOUNDS_MS, Answers
+from serving.router.envoy.counts import statistics
+from serving.router.envoy.counts.count_table import BOUNDS_MS, Answers
 from serving.router.metrics.labels import Labels, labels_of
 from serving.router.metrics.page import EnvoyCounts, RequestCounts
 from tests.rig.servers.gateway import route

@@ -1,12 +1,16 @@
-"""Envoy's answers by cluster, in the memory in which its module counts them (`module/answers.c`).
+"""Answers and tokens by cluster, in the memory in which Envoy's module counts them (`module/table.h`).
 
 A reading asks nothing of Envoy. Nothing here writes to the memory.
 """
 
 import mmap
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
+
+from serving.router.envoy.counts.token_counts import BOUNDS_US, OTHER_COUNTERS, PAIRS, Latencies, TokenCounts
 
 CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 """Classes of status codes; an answer of gRPC has the class of the status of HTTP for the same error."""
@@ -30,14 +34,16 @@ BOUNDS_MS = (
 )
 """Upper bounds of durations, from a small model's response to a long generation; the module has the same."""
 
-_NAME_BYTES = 136
-_NUMBERS = len(CLASSES) + len(BOUNDS_MS) + 2
+_NAME = Struct("=Q136s")
+_ANSWERS = Struct(f"={len(CLASSES) + len(BOUNDS_MS) + 2}Q")
+_COUNTERS = (*(f"{name}_{state}" for state in ("admitted", "settled") for name in PAIRS), *OTHER_COUNTERS)
+_LATENCIES = len(BOUNDS_US) + 2
+"""Numbers of a histogram: one for each bound, one above, and the sum."""
+_TOKENS = Struct(f"={len(_COUNTERS) + 2 * _LATENCIES}Q")
 _HEADER = Struct("=QQ48x")
 """Bytes of a row, and the number of rows."""
-_NAME = Struct(f"=Q{_NAME_BYTES}s")
-_COUNTS = Struct(f"={_NUMBERS}Q")
-_ROW_BYTES = 384
-_MEMORY = "/memfd:slipway-answers"
+_ROW_BYTES = 704
+_MEMORY = "/memfd:slipway-counts"
 
 
 class Answers(NamedTuple):
@@ -59,8 +65,8 @@ class Answers(NamedTuple):
         )
 
 
-class AnswerTable:
-    """The answers of one Envoy.
+class CountTable:
+    """The counts of one Envoy since its start, those of removed clusters too.
 
     Raises:
         OSError: Envoy does not run, or its memory cannot be read.
@@ -73,10 +79,23 @@ class AnswerTable:
         """Offset of a cluster's counts."""
         self._rows_read = 0
 
-    def read(self) -> dict[str, Answers]:
-        """Return the answers of all clusters that have had any, of removed ones too."""
+    def answers(self) -> dict[str, Answers]:
+        """Return the answers of all clusters that have had any request."""
         self._read_names()
         return {name: self._answers_at(at) for name, at in self._rows.items()}
+
+    def tokens(self, cluster: str) -> TokenCounts:
+        """Return the tokens of a cluster."""
+        self._read_names()
+        if cluster not in self._rows:
+            return TokenCounts()
+        numbers = _TOKENS.unpack_from(self._memory, self._rows[cluster] + _ANSWERS.size)
+        counters, histograms = numbers[: len(_COUNTERS)], numbers[len(_COUNTERS) :]
+        return TokenCounts(
+            dict(zip(_COUNTERS, counters, strict=True)),
+            _latencies(histograms[:_LATENCIES]),
+            _latencies(histograms[_LATENCIES:]),
+        )
 
     def _read_names(self) -> None:
         row_bytes, rows = _HEADER.unpack_from(self._memory)
@@ -89,8 +108,12 @@ class AnswerTable:
         self._rows_read = rows
 
     def _answers_at(self, at: int) -> Answers:
-        numbers = _COUNTS.unpack_from(self._memory, at)
+        numbers = _ANSWERS.unpack_from(self._memory, at)
         return Answers(numbers[: len(CLASSES)], numbers[len(CLASSES) : -1], numbers[-1])
+
+
+def _latencies(numbers: Sequence[int]) -> Latencies:
+    return Latencies(tuple(accumulate(numbers[:-1])), numbers[-1] / 1e6)
 
 
 def _memory_of(pid: int) -> Path:
@@ -102,4 +125,4 @@ def _memory_of(pid: int) -> Path:
                 return descriptor
         except FileNotFoundError:
             continue  # it was closed meanwhile
-    raise FileNotFoundError(f"{folder}: Envoy has no memory of answers")
+    raise FileNotFoundError(f"{folder}: Envoy has no memory of counts")

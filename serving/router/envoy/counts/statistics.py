@@ -1,13 +1,11 @@
 """The selection of Envoy's statistics of our clusters, and the parser of its statistics page.
 
 Envoy keeps only used statistics, and only of clusters with requests, so that a reading costs as much as there
-is to report (docs/decisions/gateway-statistics.md). Answers are counted by Envoy's module (`answers.py`).
+is to report (docs/decisions/gateway-statistics.md). Answers are counted by Envoy's module (`count_table.py`).
 """
 
 from collections.abc import Mapping
 from typing import Any
-
-from serving.router.envoy import token_accounting
 
 OURS = r"cluster\.[^.]*/[^.]*\."
 """The beginning of a statistic of one of our clusters, as an RE2 pattern: only their names have a slash."""
@@ -31,12 +29,11 @@ _CLUSTER_LABEL = "{envoy_cluster_name="
 
 def bootstrap() -> dict[str, Any]:
     """Return the part of the bootstrap that selects the statistics."""
-    kept = f"{OURS}({COUNTERS})|{_OTHERS}|{token_accounting.STATISTICS}"
+    kept = f"{OURS}({COUNTERS})|{_OTHERS}"
     return {
         "stats_config": {
             # Envoy caches the result of one pattern, but compares prefixes at each count of each request.
             "stats_matcher": {"inclusion_list": {"patterns": [{"safe_regex": {"regex": kept}}]}},
-            "histogram_bucket_settings": token_accounting.histogram_buckets(),
         },
         "deferred_stat_options": {"enable_deferred_creation_stats": True},
     }

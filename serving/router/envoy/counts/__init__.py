@@ -1,0 +1,1 @@
+"""Counts of requests, answers and tokens: what Envoy counts, what its module counts, and their values."""

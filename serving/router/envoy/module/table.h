@@ -1,0 +1,57 @@
+// The memory of counts by cluster, which the gateway reads (`counts/count_table.py`).
+//
+// A row is never given back while Envoy runs, so that no thread can count in the row of another cluster.
+
+#ifndef SLIPWAY_TABLE_H
+#define SLIPWAY_TABLE_H
+
+#include "text.h"
+
+#define MAX_CLUSTER 136      // bytes of the name of a cluster
+#define ANSWER_CLASSES 5     // 1xx to 5xx
+#define DURATION_BUCKETS 17  // one for each bound of durations, and one above
+#define LATENCY_BUCKETS 16   // the same for latencies of tokens
+
+// Counters of tokens; the first four are admitted, and the next four settled, in the same order.
+typedef enum {
+  PROMPT_ADMITTED,
+  OUTPUT_ADMITTED,
+  REQUESTS_ADMITTED,
+  STARTED_ADMITTED,
+  PROMPT_SETTLED,
+  OUTPUT_SETTLED,
+  REQUESTS_SETTLED,
+  STARTED_SETTLED,
+  UNREAD_SETTLED,
+  PROMPT_TOKENS,
+  GENERATED_TOKENS,
+  TOKEN_COUNTERS
+} TokenCounter;
+
+typedef struct {
+  uint64_t buckets[LATENCY_BUCKETS];
+  uint64_t microseconds;  // the sum of all
+} Latencies;
+
+typedef struct {
+  uint64_t name_size;
+  char name[MAX_CLUSTER];
+  uint64_t classes[ANSWER_CLASSES];
+  uint64_t durations[DURATION_BUCKETS];
+  uint64_t microseconds;  // the sum of all durations
+  uint64_t tokens[TOKEN_COUNTERS];
+  Latencies first_token, inter_token;
+  uint64_t unused[2];
+} Row;
+
+// Returns whether the memory exists; creates it at the first call.
+bool table_open(void);
+
+// Returns the row of a cluster, a new one if there is none; NULL if there is no room, or the name is too long.
+Row* table_row(Text cluster);
+
+static inline void add(uint64_t* counter, uint64_t number) {
+  __atomic_fetch_add(counter, number, __ATOMIC_RELAXED);
+}
+
+#endif
