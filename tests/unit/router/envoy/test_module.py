@@ -1,6 +1,7 @@
 """Envoy's module: its source has no warnings, and Envoy is started again with another one."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,8 +9,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from serving import grpc_status
 from serving.router.envoy import module
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.counts import count_table
+from serving.router.envoy.counts.token_counts import BOUNDS_US
 from serving.settings import GatewaySettings
 
 SOURCE = Path(module.__file__).parent
@@ -29,6 +33,27 @@ def test_source_compiles_without_warnings(compiler: str, tmp_path: Path) -> None
         check=True,
     )
     assert Path(output).exists()
+
+
+def bounds(file: str) -> list[int]:
+    """Return the bounds of a histogram in the source, in microseconds."""
+    (listed,) = re.findall(r"BOUNDS\[\w+ - 1\] = \{.*\n([\d,\s]+)\};", (SOURCE / file).read_text())
+    return [int(number) for number in re.findall(r"\d+", listed)]
+
+
+def test_bounds_of_histograms_are_those_by_which_the_gateway_reads_them() -> None:
+    assert bounds("answers.c") == [1000 * bound for bound in count_table.BOUNDS_MS]
+    assert bounds("backend.c") == list(BOUNDS_US)
+
+
+def test_error_of_grpc_has_the_class_of_the_same_error_over_http() -> None:
+    (classes,) = re.findall(r'CLASS_OF_GRPC\[\] = "(\d+)"', (SOURCE / "logger.c").read_text())
+    assert classes[0] == "2"
+    assert len(classes) == 17
+    # A client's and the gateway's timeout have one status in gRPC; a client sees the second.
+    by_status = {grpc: http for http, grpc in grpc_status.STATUS_OF.items() if http != 408}
+    assert {classes[grpc] for grpc in by_status} == {"4", "5"}
+    assert all(classes[grpc] == str(http // 100) for grpc, http in by_status.items())
 
 
 def test_bootstrap_has_the_digest_of_the_library() -> None:
