@@ -24,8 +24,8 @@ def daemon_sets(rig: ControllerRig) -> list[Object]:
 
 def prefetched(rig: ControllerRig) -> tuple[str, str]:
     """Status and reason of the condition."""
-    found = conditions.find((rig.inference.get("status") or {}).get("conditions"), "Prefetched") or {}
-    return found.get("status", ""), found.get("reason", "")
+    prefetched = conditions.find((rig.inference.get("status") or {}).get("conditions"), "Prefetched") or {}
+    return prefetched.get("status", ""), prefetched.get("reason", "")
 
 
 def report(rig: ControllerRig, nodes: int, ready: int) -> None:

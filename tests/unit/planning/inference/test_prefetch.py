@@ -191,8 +191,8 @@ def report(world: InferenceWorld, nodes: int, ready: int) -> None:
 
 def prefetched(world: InferenceWorld) -> tuple[str, str, str]:
     """Status, reason and message of the condition."""
-    found = conditions.find(world.inference["status"]["conditions"], "Prefetched") or {}
-    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+    prefetched = conditions.find(world.inference["status"]["conditions"], "Prefetched") or {}
+    return prefetched.get("status", ""), prefetched.get("reason", ""), prefetched.get("message", "")
 
 
 def counts(world: InferenceWorld) -> Any:
