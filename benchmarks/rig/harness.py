@@ -123,7 +123,7 @@ def processor_time(pid: int) -> ProcessorTime:
 def process_seconds(pid: int) -> float:
     """CPU seconds of a process, user and kernel together, to the nanosecond: clock_getcpuclockid(3).
 
-    `processor_time` counts ticks of a hundredth of a second, a thirtieth of what a proxy uses in a turn.
+    `processor_time` counts ticks of a hundredth of a second; a proxy uses some thirty of them in a turn.
     """
     clock_of_process = ~pid << 3 | 2  # MAKE_PROCESS_CPUCLOCK of <linux/posix-timers.h>, CPUCLOCK_SCHED
     return time.clock_gettime(clock_of_process)

@@ -48,7 +48,7 @@ STABLE = {
 
 @pytest.fixture
 def controller_settings() -> Settings:
-    """Return settings with image volumes, whatever the nodes are."""
+    """Return settings with image volumes on nodes of any kind."""
     return dataclasses.replace(DEFAULTS, models=dataclasses.replace(DEFAULTS.models, volume="image"))
 
 

@@ -55,7 +55,7 @@ def _pruned(value: Any, tree: Mapping[str, Any]) -> Any:
 
 
 def _is_pod(spec: Any) -> bool:
-    """Whether what is read of a Pod's spec has the shapes that Kubernetes gives it."""
+    """Whether the fields of a Pod's spec that captures need have the shapes that Kubernetes gives them."""
     if not isinstance(spec, dict) or not _are_objects(spec.get("containers")):
         return False
     contexts = [spec.get("securityContext")]

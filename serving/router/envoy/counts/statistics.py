@@ -18,7 +18,7 @@ _OTHERS = (
     r"(cluster\.slipway-gateway|cluster_manager|control_plane|http|listener|listener_manager|runtime|server)"
     r"\..*"
 )
-"""Statistics for people: few, whatever the number of services."""
+"""Statistics for people: as few with a thousand services as with one."""
 
 FILTER = r"^cluster\.[^.]*/"
 """Selects the statistics of our clusters."""
@@ -67,7 +67,7 @@ def _name(start: str) -> str:
 
 
 def received(counts: Mapping[str, int]) -> int:
-    """Return the number of requests that a cluster has received, each counted once whatever its retries.
+    """Return the number of requests that a cluster has received, each counted once with all its retries.
 
     Each attempt has a connection (`rq_total`), waits for one, or ended before it had one; every attempt but
     the first is counted as a retry.

@@ -10,7 +10,7 @@ static char ANY[1], GRPC[1];
 // The classes of HTTP's statuses for the same errors, by the status of gRPC.
 static const char CLASS_OF_GRPC[] = "24545444444445554";
 
-// Returns the status of HTTP. An answer of gRPC has 200, whatever its own status is.
+// Returns the status of HTTP for the answer's `grpc-status`: in HTTP every answer of gRPC has 200.
 static uint32_t grpc_status(void* logger) {
   const Text name = LITERAL("grpc-status");
   Text text = {NULL, 0};
