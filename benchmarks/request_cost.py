@@ -96,7 +96,6 @@ MANAGERS: dict[str, Callable[[Json], None]] = {
     "with Envoy's statistics of answers": with_statistics,
     "sender's address": without("use_remote_address", "internal_address_config"),
     "normal paths": without("normalize_path", "merge_slashes"),
-    "stripping of our headers": without("early_header_mutation_extensions"),
     "limit of arrival": without("request_timeout"),
     "filter that assigns callers": without_filters(ASSIGN_FILTER),
     "filters of language models": without_filters(BUFFER_FILTER, MODELS_FILTER, FILTER),

@@ -16,7 +16,6 @@ from serving.settings import GatewaySettings
 _TYPE = "type.googleapis.com/"
 _FILTERS = f"{_TYPE}envoy.extensions.filters.http"
 _CONNECTION_MANAGER = f"{_TYPE}envoy.extensions.filters.network.http_connection_manager.v3"
-_HEADER_MUTATION = f"{_TYPE}envoy.extensions.http.early_header_mutation.header_mutation.v3"
 _NOBODY = {"address_prefix": "255.255.255.255", "prefix_len": 32}
 """The broadcast address, which sends nothing; without a range, Envoy trusts private addresses as internal."""
 COOKIE = "slipway-caller"
@@ -243,20 +242,6 @@ def _http(name: str, settings: GatewaySettings, filters: list[Json], *, grpc: bo
             "stat_prefix": name,
             "codec_type": "AUTO",
             "rds": {"route_config_name": name, "config_source": _STREAMED},
-            # Before routing, so that no client chooses its arm, a host, its identity or our timeouts.
-            "early_header_mutation_extensions": [
-                {
-                    "name": "strip",
-                    "typed_config": {
-                        "@type": f"{_HEADER_MUTATION}.HeaderMutation",
-                        "mutations": [
-                            {"remove_on_match": {"key_matcher": {"prefix": "x-slipway-"}}},
-                            {"remove": "x-gateway-destination-endpoint"},
-                            {"remove": "x-envoy-original-dst-host"},
-                        ],
-                    },
-                }
-            ],
             "http2_protocol_options": {"max_concurrent_streams": settings.connection_streams},
             "use_remote_address": True,
             # No client is internal, so Envoy removes its own x-envoy-* headers from every request.

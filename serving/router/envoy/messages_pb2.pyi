@@ -75,16 +75,14 @@ class Status(_message.Message):
     def __init__(self, message: _Optional[str] = ...) -> None: ...
 
 class RouteConfiguration(_message.Message):
-    __slots__ = ("name", "virtual_hosts", "request_headers_to_remove", "ignore_port_in_host_matching")
+    __slots__ = ("name", "virtual_hosts", "ignore_port_in_host_matching")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VIRTUAL_HOSTS_FIELD_NUMBER: _ClassVar[int]
-    REQUEST_HEADERS_TO_REMOVE_FIELD_NUMBER: _ClassVar[int]
     IGNORE_PORT_IN_HOST_MATCHING_FIELD_NUMBER: _ClassVar[int]
     name: str
     virtual_hosts: _containers.RepeatedCompositeFieldContainer[VirtualHost]
-    request_headers_to_remove: _containers.RepeatedScalarFieldContainer[str]
     ignore_port_in_host_matching: bool
-    def __init__(self, name: _Optional[str] = ..., virtual_hosts: _Optional[_Iterable[_Union[VirtualHost, _Mapping]]] = ..., request_headers_to_remove: _Optional[_Iterable[str]] = ..., ignore_port_in_host_matching: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., virtual_hosts: _Optional[_Iterable[_Union[VirtualHost, _Mapping]]] = ..., ignore_port_in_host_matching: _Optional[bool] = ...) -> None: ...
 
 class EncodedVirtualHosts(_message.Message):
     __slots__ = ("virtual_hosts",)
@@ -107,7 +105,7 @@ class VirtualHost(_message.Message):
     def __init__(self, name: _Optional[str] = ..., domains: _Optional[_Iterable[str]] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., matcher: _Optional[_Union[Matcher, _Mapping]] = ..., request_body_buffer_limit: _Optional[_Union[_wrappers_pb2.UInt64Value, _Mapping]] = ...) -> None: ...
 
 class Route(_message.Message):
-    __slots__ = ("match", "route", "metadata", "direct_response", "response_headers_to_add", "typed_per_filter_config")
+    __slots__ = ("match", "route", "metadata", "direct_response", "response_headers_to_add", "request_headers_to_remove", "typed_per_filter_config")
     class TypedPerFilterConfigEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -120,14 +118,16 @@ class Route(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     DIRECT_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_HEADERS_TO_ADD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HEADERS_TO_REMOVE_FIELD_NUMBER: _ClassVar[int]
     TYPED_PER_FILTER_CONFIG_FIELD_NUMBER: _ClassVar[int]
     match: RouteMatch
     route: RouteAction
     metadata: Metadata
     direct_response: DirectResponseAction
     response_headers_to_add: _containers.RepeatedCompositeFieldContainer[HeaderValueOption]
+    request_headers_to_remove: _containers.RepeatedScalarFieldContainer[str]
     typed_per_filter_config: _containers.MessageMap[str, _any_pb2.Any]
-    def __init__(self, match: _Optional[_Union[RouteMatch, _Mapping]] = ..., route: _Optional[_Union[RouteAction, _Mapping]] = ..., metadata: _Optional[_Union[Metadata, _Mapping]] = ..., direct_response: _Optional[_Union[DirectResponseAction, _Mapping]] = ..., response_headers_to_add: _Optional[_Iterable[_Union[HeaderValueOption, _Mapping]]] = ..., typed_per_filter_config: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
+    def __init__(self, match: _Optional[_Union[RouteMatch, _Mapping]] = ..., route: _Optional[_Union[RouteAction, _Mapping]] = ..., metadata: _Optional[_Union[Metadata, _Mapping]] = ..., direct_response: _Optional[_Union[DirectResponseAction, _Mapping]] = ..., response_headers_to_add: _Optional[_Iterable[_Union[HeaderValueOption, _Mapping]]] = ..., request_headers_to_remove: _Optional[_Iterable[str]] = ..., typed_per_filter_config: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
 
 class RouteMatch(_message.Message):
     __slots__ = ("prefix",)

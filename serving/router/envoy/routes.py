@@ -122,7 +122,6 @@ def route_configuration(name: str, hosts: bytes) -> bytes:
         name=name,
         # A client sends `host:port` with the listener's port; the address of a service is its host.
         ignore_port_in_host_matching=True,
-        request_headers_to_remove=[CALLER_HEADER],
     )
     return encode(head) + hosts
 
@@ -163,8 +162,10 @@ def _route(service: GatewayService, prefix: str, key_prefix: str, settings: Gate
     )
     if tokens.metadata:
         route.metadata.CopyFrom(envoy.Metadata(filter_metadata=tokens.metadata))
-    if service.sticky is not None and len(service.ring) > 1:
-        _make_sticky(route, service.sticky)
+    if service.sticky is not None:
+        route.request_headers_to_remove.append(CALLER_HEADER)
+        if len(service.ring) > 1:
+            _make_sticky(route, service.sticky)
     return route
 
 

@@ -165,5 +165,4 @@ async def test_caller_cannot_choose_its_arm_or_forge_an_identity(tmp_path: Path)
             headers = {"x-user-id": caller, ARM_HEADER: forged, "x-slipway-caller": impersonated}
             async with session.get(f"{rig.url}/default/digits/v2/x", headers=headers) as response:
                 assert (response.status, response.headers[ARM_HEADER]) == (200, arm)
-            assert ARM_HEADER.encode() not in EmptyReplica.last
             assert b"x-slipway-caller" not in EmptyReplica.last

@@ -15,10 +15,13 @@ COUNTERS = (
 )
 """The other part of the names of the kept statistics of our clusters."""
 _OTHERS = (
-    r"(cluster\.slipway-gateway|cluster_manager|control_plane|http|listener|listener_manager|runtime|server)"
-    r"\..*"
+    r"(cluster\.slipway-gateway|cluster_manager|control_plane|listener_manager|runtime|server)\..*"
+    r"|(http|listener)\..*\.downstream_cx_(active|destroy.*|idle_timeout|overflow|overload_reject|total)"
+    r"|http\..*\.downstream_rq_(active|failed_path_normalization|idle_timeout|overload_close|timeout)"
+    r"|http\..*\.downstream_rq_[rt]x_reset"
 )
-"""Statistics for people: as few with a thousand services as with one."""
+"""Statistics for people: as few with a thousand services as with one, and of what each request counts only
+the number of requests in flight."""
 
 FILTER = r"^cluster\.[^.]*/"
 """Selects the statistics of our clusters."""
