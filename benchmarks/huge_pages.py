@@ -1,7 +1,8 @@
 """Throughput of the gateway with Envoy's code and heap in huge pages, beside the same in small ones, in one
 run.
 
-Variants and the smallest Envoy configuration take turns of a second in the order ABBA, as in `gateway.py`.
+Variants and the smallest Envoy configuration take turns of a second in the order ABBA, and new processes are
+started for every few turns, as in `gateway.py`.
 The bar: huge pages do not cost throughput. Moving a heap needs CAP_SYS_NICE.
 """
 
@@ -10,7 +11,9 @@ import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import gateway
@@ -39,38 +42,55 @@ async def main(*, quick: bool) -> None:
         sys.exit("wrk is not installed: apt-get install wrk")
     if huge_pages.huge_bytes() != huge_pages.HUGE:
         sys.exit("the kernel has no pages of 2 MiB")
-    turns = 2 if quick else 20
-    async with contextlib.AsyncExitStack() as stack:
+    starts, turns = (1, 2) if quick else (8, 3)
+    with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-huge-pages-")))
         ports = stack.enter_context(proxies.backends(folder, gateway.BODY.replace('"', '\\"')))
-        urls, resident = {}, {}
-        for count in SERVICES:
-            for variant, options in VARIANTS.items():
-                envoy, running = await stack.enter_async_context(world(**options))
-                for thread in os.listdir(f"/proc/{running.pid}/task"):  # noqa: PTH208 numbers, in memory
-                    os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
-                await envoy.serve([gateway.arms(ports), *gateway.bystanders(count - 1)])
-                name = f"{variant}, {count} services"
-                urls[name] = f"http://127.0.0.1:{envoy.port}/default/digits/v2/models/digits/infer"
-                resident[name] = running.pid
-        port = stack.enter_context(proxies.contender(gateway.BASE, folder, ports))
-        urls[gateway.BASE] = f"http://127.0.0.1:{port}/v2/models/digits/infer"
-        pids = resident | {gateway.BASE: proxies.listener(port)}
-        for url in urls.values():
-            await wrk.load(folder, url, 2 * CHECK_SECONDS / len(urls))  # warm, and until the heaps are moved
-        runs: dict[str, list[wrk.Load]] = {name: [] for name in urls}
-        ratios: dict[str, list[float]] = {name: [] for name in urls if name != gateway.BASE}
-        for _ in range(turns):
-            for name, seen in ratios.items():
-                seen.append(await gateway.turn(folder, urls, pids, runs, name))
+        names = [name for name, _, _ in variants()]
+        runs: dict[str, list[wrk.Load]] = {name: [] for name in (*names, gateway.BASE)}
+        ratios: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(starts):
+            async with started(folder, ports) as running:
+                for name, means in ratios.items():
+                    means.append(
+                        fmean([await gateway.turn(folder, running, runs, name) for _ in range(turns)])
+                    )
+                in_huge_pages = {name: huge_mib(running.pids[name]) for name in names}
         summary = {
-            "processorMicros": {name: gateway.processor_micros(seen) for name, seen in runs.items()},
-            "ofSmallestEnvoy": {name: interval(values) for name, values in ratios.items()},
-            "residentMiB": {name: resident_mib(pid) for name, pid in resident.items()},
-            "inHugePagesMiB": {name: huge_mib(pid) for name, pid in resident.items()},
+            "processorMicros": {name: gateway.processor_micros(loads) for name, loads in runs.items()},
+            "ofSmallestEnvoy": {name: interval(means, fmean) for name, means in ratios.items()},
+            "residentMiB": running.resident,
+            "inHugePagesMiB": in_huge_pages,
             "copyMs": round(1000 * median([copy_seconds() for _ in range(COPIES)]), 1),
         }
         report("huge_pages", summary, bars(ratios))
+
+
+def variants() -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield the name, the number of services, and the options of `world` of each variant."""
+    for count in SERVICES:
+        for variant, options in VARIANTS.items():
+            yield f"{variant}, {count} services", count, options
+
+
+@contextlib.asynccontextmanager
+async def started(folder: Path, ports: tuple[int, int]) -> AsyncIterator[gateway.Running]:
+    """Start all variants and the smallest Envoy; yield them when their heaps are moved."""
+    running = gateway.Running()
+    async with contextlib.AsyncExitStack() as stack:
+        for name, count, options in variants():
+            envoy, process = await stack.enter_async_context(world(**options))
+            for thread in os.listdir(f"/proc/{process.pid}/task"):  # noqa: PTH208 numbers, in memory
+                os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
+            await envoy.serve([gateway.arms(ports), *gateway.bystanders(count - 1)])
+            running.urls[name] = f"http://127.0.0.1:{envoy.port}/default/digits/v2/models/digits/infer"
+            running.pids[name], running.resident[name] = process.pid, resident_mib(process.pid)
+        port = stack.enter_context(proxies.contender(gateway.BASE, folder, ports))
+        running.urls[gateway.BASE] = f"http://127.0.0.1:{port}/v2/models/digits/infer"
+        running.pids[gateway.BASE] = proxies.listener(port)
+        for url in running.urls.values():
+            await wrk.load(folder, url, 2 * CHECK_SECONDS / len(running.urls))
+        yield running
 
 
 def huge_mib(pid: int) -> float:
@@ -93,7 +113,9 @@ def bars(ratios: dict[str, list[float]]) -> list[Bar]:
         small = ratios[f"small, {count} services"]
         huge = ratios[f"code-and-heap, {count} services"]
         gains = [after / before for before, after in zip(small, huge, strict=True)]
-        rows.append(at_least(f"throughput of huge / small pages, {count} services", interval(gains), 1.0))
+        rows.append(
+            at_least(f"throughput of huge / small pages, {count} services", interval(gains, fmean), 1.0)
+        )
     return rows
 
 
