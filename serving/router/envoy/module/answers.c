@@ -9,7 +9,8 @@ static const int64_t BOUNDS[DURATION_BUCKETS - 1] = {  // microseconds
 
 void answers_count(Text cluster, uint32_t status, int64_t duration) {
   uint32_t class = status / 100;
-  if (class < 1 || class > ANSWER_CLASSES) return;
+  if (class < 1) return;
+  if (class > ANSWER_CLASSES) class = ANSWER_CLASSES;  // a client takes 600 and above for 5xx (RFC 9110, 15)
   Row* row = table_row(cluster);
   if (!row) return;
   add(&row->classes[class - 1], 1);
