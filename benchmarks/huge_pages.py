@@ -84,12 +84,13 @@ async def started(folder: Path, ports: tuple[int, int]) -> AsyncIterator[gateway
                 os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
             await envoy.serve([gateway.arms(ports), *gateway.bystanders(count - 1)])
             running.urls[name] = f"http://127.0.0.1:{envoy.port}/default/digits/v2/models/digits/infer"
-            running.pids[name], running.resident[name] = process.pid, resident_mib(process.pid)
+            running.pids[name] = process.pid
         port = stack.enter_context(proxies.contender(gateway.BASE, folder, ports))
         running.urls[gateway.BASE] = f"http://127.0.0.1:{port}/v2/models/digits/infer"
         running.pids[gateway.BASE] = proxies.listener(port)
         for url in running.urls.values():
             await wrk.load(folder, url, 2 * CHECK_SECONDS / len(running.urls))
+        running.resident = {name: resident_mib(running.pids[name]) for name, _, _ in variants()}
         yield running
 
 

@@ -19,7 +19,8 @@ from serving.router.plan.service import ClusterSegment, GatewayService, ProbeRou
 from serving.settings import GatewaySettings
 
 CALLER_HEADER = "x-slipway-caller"
-"""The identity that the gateway assigns to a caller without one; only the filter of `bootstrap` sets it."""
+"""The identity that the filter of `bootstrap` assigns to a caller without one, where callers are sticky. Only
+there the gateway reads this header, and removes it before the replica."""
 ASSIGN_FILTER = "slipway.assign-caller"
 """Name of the filter that assigns it; disabled unless a route enables it."""
 

@@ -20,8 +20,8 @@ _OTHERS = (
     r"|http\..*\.downstream_rq_(active|failed_path_normalization|idle_timeout|overload_close|timeout)"
     r"|http\..*\.downstream_rq_[rt]x_reset"
 )
-"""Statistics for people: as few with a thousand services as with one, and of what each request counts only
-the number of requests in flight."""
+"""Statistics for people: as few with a thousand services as with one. A request changes only the number of
+requests in flight."""
 
 FILTER = r"^cluster\.[^.]*/"
 """Selects the statistics of our clusters."""
