@@ -1,8 +1,8 @@
 """Throughput of the gateway with Envoy's code and heap in huge pages, beside the same in small ones, in one
 run.
 
-Variants and the smallest Envoy configuration take turns of a second in the order ABBA, and new processes are
-started for every few turns, as in `gateway.py`.
+Each variant takes short turns with the smallest Envoy configuration, and new processes are started several
+times, as in `gateway.py`.
 The bar: huge pages do not cost throughput. Moving a heap needs CAP_SYS_NICE.
 """
 
@@ -42,28 +42,25 @@ async def main(*, quick: bool) -> None:
         sys.exit("wrk is not installed: apt-get install wrk")
     if huge_pages.huge_bytes() != huge_pages.HUGE:
         sys.exit("the kernel has no pages of 2 MiB")
-    starts, turns = (1, 2) if quick else (8, 3)
+    starts, alternated = (1, 1.0) if quick else (8, 5.0)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-huge-pages-")))
         ports = stack.enter_context(proxies.backends(folder, gateway.BODY.replace('"', '\\"')))
         names = [name for name, _, _ in variants()]
-        runs: dict[str, list[wrk.Load]] = {name: [] for name in (*names, gateway.BASE)}
-        ratios: dict[str, list[float]] = {name: [] for name in names}
+        pairs = gateway.Pairs(folder, alternated)
         for _ in range(starts):
             async with started(folder, ports) as running:
-                for name, means in ratios.items():
-                    means.append(
-                        fmean([await gateway.turn(folder, running, runs, name) for _ in range(turns)])
-                    )
+                for name in names:
+                    await pairs.measure(running, name)
                 in_huge_pages = {name: huge_mib(running.pids[name]) for name in names}
         summary = {
-            "processorMicros": {name: gateway.processor_micros(loads) for name, loads in runs.items()},
-            "ofSmallestEnvoy": {name: interval(means, fmean) for name, means in ratios.items()},
+            "processorMicros": pairs.processor_micros(),
+            "ofSmallestEnvoy": {name: interval(seen, fmean) for name, seen in pairs.ratios.items()},
             "residentMiB": running.resident,
             "inHugePagesMiB": in_huge_pages,
             "copyMs": round(1000 * median([copy_seconds() for _ in range(COPIES)]), 1),
         }
-        report("huge_pages", summary, bars(ratios))
+        report("huge_pages", summary, bars(pairs.ratios))
 
 
 def variants() -> Iterator[tuple[str, int, dict[str, Any]]]:

@@ -1,15 +1,24 @@
-"""Load from wrk, a generator in C: throughput and latency at full speed or at a given rate."""
+"""Load from wrk, a generator in C: throughput and latency at full speed or at a given rate, and the
+throughput of proxies that take short turns.
+"""
 
 import asyncio
+import contextlib
+import math
 import re
 import shutil
-from dataclasses import dataclass, replace
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from rig.data_plane.proxies import LOAD_CORE
 from rig.harness import processor_time
+from serving import clock
 
 CONNECTIONS = 64
+TURN_SECONDS = 0.1
+"""A turn of `alternate`: the speed of a shared machine changes within seconds, and hardly within a tenth."""
 
 POST = 'wrk.method = "POST"; wrk.headers["Content-Type"] = "application/json"; wrk.body = [==[{body}]==]'
 PAUSE = "function delay() return -{mean_ms} * math.log(1 - math.random()) end"
@@ -30,9 +39,44 @@ class Load:
     failed: int
     p50: float
     p99: float
-    user_micros: float = 0.0
-    """Processor time of the proxy's own code, in microseconds for each answer; 0 where it was not read."""
-    kernel_micros: float = 0.0
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Answers per second and failures of a proxy over its turns, and its processor time for each answer."""
+
+    rate: float
+    failed: int
+    user_micros: float
+    kernel_micros: float
+
+
+class _Generator:
+    """A wrk that runs only in its turns: in between it is stopped by SIGSTOP, with its requests in flight."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._seconds = 0.0
+
+    async def run(self, seconds: float) -> None:
+        """Run for a turn."""
+        self._process.send_signal(signal.SIGCONT)
+        began = clock.monotonic()
+        await asyncio.sleep(seconds)
+        self._process.send_signal(signal.SIGSTOP)
+        self._seconds += clock.monotonic() - began
+
+    async def end(self) -> tuple[int, int, float]:
+        """Run to the end; return the numbers of answers and failures, and the seconds of all turns."""
+        self._process.send_signal(signal.SIGCONT)
+        began = clock.monotonic()
+        answers, _, failed, _, _ = await _result(self._process)
+        return answers, failed, self._seconds + clock.monotonic() - began
+
+    def kill(self) -> None:
+        """End it at once, if it has not ended: one that is stopped does not end by SIGTERM."""
+        if self._process.returncode is None:
+            self._process.kill()
 
 
 def missing() -> bool:
@@ -47,39 +91,81 @@ async def load(
     *,
     body: str = "",
     connections: int = CONNECTIONS,
-    pid: int | None = None,
 ) -> Load:
     """Run wrk; with `rate`, each connection pauses for an exponential time so that they make it together.
 
-    With `body`, requests POST this JSON. With `pid`, that of the proxy, the result has its processor time.
+    With `body`, requests POST this JSON.
     """
     pause = PAUSE.format(mean_ms=1000 * connections / rate) if rate else ""
     post = POST.format(body=body) if body else ""
-    script = folder / "load.lua"
-    script.write_text(f"{pause}\n{post}\n{SCRIPT}")
-    before = processor_time(pid) if pid else None
-    process = await asyncio.create_subprocess_exec(
+    process = await _start(folder, f"{pause}\n{post}", url, max(1, round(seconds)), connections)
+    requests, micros, failed, p50, p99 = await _result(process)
+    return Load(1e6 * requests / micros, failed, p50 / 1000, p99 / 1000)
+
+
+async def alternate(
+    folder: Path, urls: Mapping[str, str], pids: Mapping[str, int], seconds: float
+) -> dict[str, Throughput]:
+    """Load proxies at full speed in turns of `TURN_SECONDS`, in the order ABBA.
+
+    Args:
+        folder: for wrk's script.
+        urls: of the proxies, by name.
+        pids: their processes, by name.
+        seconds: of load for each proxy.
+    """
+    turns = math.ceil(seconds / TURN_SECONDS)
+    duration = math.ceil(turns * TURN_SECONDS * len(urls)) + 1
+    ends_at = clock.monotonic() + duration
+    before = {name: processor_time(pids[name]) for name in urls}
+    results: dict[str, Throughput] = {}
+    with contextlib.ExitStack() as stack:
+        generators = {}
+        for name, url in urls.items():
+            generators[name] = _Generator(await _start(folder, "", url, duration, CONNECTIONS))
+            stack.callback(generators[name].kill)
+            await generators[name].run(TURN_SECONDS)
+        order = list(generators.values())
+        for _ in range(turns - 1):
+            for generator in order:
+                await generator.run(TURN_SECONDS)
+            order.reverse()
+        await asyncio.sleep(max(0.0, ends_at - clock.monotonic()))
+        for name, generator in generators.items():
+            answers, failed, ran = await generator.end()
+            user, kernel = (
+                1e6 * (now - then) / answers
+                for now, then in zip(processor_time(pids[name]), before[name], strict=True)
+            )
+            results[name] = Throughput(answers / ran, failed, user, kernel)
+    return results
+
+
+async def _start(
+    folder: Path, script: str, url: str, seconds: int, connections: int
+) -> asyncio.subprocess.Process:
+    path = folder / "load.lua"
+    path.write_text(f"{script}\n{SCRIPT}")
+    return await asyncio.create_subprocess_exec(
         "taskset",
         "-c",
         LOAD_CORE,
         "wrk",
         "-t1",
         f"-c{connections}",
-        f"-d{max(1, round(seconds))}s",
+        f"-d{seconds}s",
         "-s",
-        str(script),
+        str(path),
         url,
         stdout=asyncio.subprocess.PIPE,
     )
+
+
+async def _result(process: asyncio.subprocess.Process) -> tuple[int, int, int, int, int]:
+    """Return answers, microseconds, failures, and the 50th and 99th percentile of latency in microseconds."""
     text = (await process.communicate())[0].decode()
     match = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", text)
     if match is None:
         raise RuntimeError(f"unusable output of wrk: {text}")
-    requests, micros, failed, p50, p99 = (int(x) for x in match.groups())
-    result = Load(1e6 * requests / micros, failed, p50 / 1000, p99 / 1000)
-    if pid is None or before is None or not requests:
-        return result
-    user, kernel = (
-        1e6 * (now - then) / requests for now, then in zip(processor_time(pid), before, strict=True)
-    )
-    return replace(result, user_micros=user, kernel_micros=kernel)
+    answers, micros, failed, p50, p99 = (int(x) for x in match.groups())
+    return answers, micros, failed, p50, p99
