@@ -176,8 +176,7 @@ async def test_a_request_is_504_with_its_reason_when_no_replica_answers_in_time(
     ):
         reply = await post(session, rig)
     assert (reply.status, reply.body["reason"]) == (504, "Timeout")
-    # Envoy's timers count whole milliseconds from the time at which its event loop woke up.
-    assert 0.19 <= reply.seconds < 1.5
+    assert 0.2 <= reply.seconds < 1.5
 
 
 async def test_a_try_timeout_ends_with_the_first_byte_so_a_stream_goes_on(tmp_path: Path) -> None:
