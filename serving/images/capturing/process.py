@@ -8,7 +8,6 @@ SLIPWAY_PULL_SECRETS and SLIPWAY_PULL_SECRETS_DIR (logins), SLIPWAY_TERMINATION_
 """
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -17,14 +16,13 @@ from pathlib import Path
 from typing import Literal
 
 from serving import errors
+from serving.images import container_process
 from serving.images.capturing.output_capture import Output, capture_to
 from serving.images.copying.pull_secrets import PullSecrets
 from serving.images.registry import Reference, Registry
 from serving.planning.models import capture, capture_job
 from serving.resources import kinds, names
 
-TERMINATED = 128 + signal.SIGTERM
-"""Exit status of a capture that was asked to end, as of a shell."""
 TERMINATION_LOG = "/dev/termination-log"
 """The file of a container whose content the kubelet reports."""
 _LONGEST_MESSAGE = 2048
@@ -37,9 +35,7 @@ def main(environment: Mapping[str, str]) -> int:
     The termination message is the result, or the reason of the failure as `Reason: message`, which is also
     the last line of the log.
     """
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
-    )
+    container_process.configure_logging()
     log = Path(environment.get(names.TERMINATION_LOG_ENV) or TERMINATION_LOG)
     try:
         captured = asyncio.run(_until_terminated(environment))
@@ -54,7 +50,7 @@ def main(environment: Mapping[str, str]) -> int:
 
 
 def _failed(log: Path, reason: str, error: Exception, status: int) -> int:
-    message = f"{reason}: {' '.join(str(error).split())}"
+    message = container_process.failure_message(reason, error)
     sys.stderr.write(f"{message}\n")
     log.write_bytes(message.encode()[:_LONGEST_MESSAGE])
     return status
@@ -63,15 +59,15 @@ def _failed(log: Path, reason: str, error: Exception, status: int) -> int:
 async def _until_terminated(environment: Mapping[str, str]) -> capture.Captured:
     """Capture until SIGTERM, which the first process of a container ignores without a handler."""
     # The threads that read and hash cannot be cancelled, and nothing of this process has to be kept.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os._exit, TERMINATED)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os._exit, container_process.TERMINATED)
     return await _capture(environment)
 
 
 async def _capture(environment: Mapping[str, str]) -> capture.Captured:
-    target = Reference.parse(_required(environment, names.CAPTURE_REPOSITORY_ENV))
+    target = Reference.parse(container_process.required(environment, names.CAPTURE_REPOSITORY_ENV))
     output = Output(
-        Path(_required(environment, names.OUTPUT_DIR_ENV)),
-        Path(_required(environment, names.OUTPUT_VOLUME_ENV)),
+        Path(container_process.required(environment, names.OUTPUT_DIR_ENV)),
+        Path(container_process.required(environment, names.OUTPUT_VOLUME_ENV)),
         {
             "apiVersion": environment.get(names.JOB_API_VERSION_ENV, kinds.JOB.api_version),
             "kind": environment.get(names.JOB_KIND_ENV, kinds.JOB.kind),
@@ -81,7 +77,7 @@ async def _capture(environment: Mapping[str, str]) -> capture.Captured:
         environment.get(names.CAPTURE_FRAMEWORK_ENV, ""),
         _compression(environment.get(names.CAPTURE_COMPRESSION_ENV) or "none"),
     )
-    store = Path(_required(environment, names.CAPTURE_STORE_ENV))
+    store = Path(container_process.required(environment, names.CAPTURE_STORE_ENV))
     secrets = PullSecrets.of(environment)
     try:
         async with Registry(secrets.credentials) as registry:
@@ -97,13 +93,6 @@ def _compression(text: str) -> Literal["none", "zstd"]:
     raise errors.Permanent(
         "InvalidEnvironment", f"{names.CAPTURE_COMPRESSION_ENV}: must be none or zstd, not {text!r}"
     )
-
-
-def _required(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name, "")
-    if not value:
-        raise errors.Permanent("InvalidEnvironment", f"{name}: must be set")
-    return value
 
 
 if __name__ == "__main__":

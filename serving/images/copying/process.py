@@ -6,7 +6,6 @@ SLIPWAY_PULL_SECRETS_DIR (the directory of their files).
 """
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -14,14 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from serving import errors
+from serving.images import container_process
 from serving.images.copying import model_copy
 from serving.images.copying.copied_files import CopiedFiles
 from serving.images.copying.pull_secrets import PullSecrets
 from serving.images.registry import Reference, Registry
 from serving.resources import names
 
-TERMINATED = 128 + signal.SIGTERM
-"""Exit status of a copy that was asked to end, as of a shell."""
 _READABLE = 0o022
 """Umask: the server that reads the files may have another user."""
 
@@ -31,9 +29,7 @@ def main(environment: Mapping[str, str]) -> int:
 
     The last line of a failure is its reason, which becomes the container's termination message.
     """
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
-    )
+    container_process.configure_logging()
     os.umask(_READABLE)
     try:
         return asyncio.run(_until_terminated(environment))
@@ -44,7 +40,7 @@ def main(environment: Mapping[str, str]) -> int:
 
 
 def _failed(reason: str, error: Exception) -> int:
-    sys.stderr.write(f"{reason}: {' '.join(str(error).split())}\n")
+    sys.stderr.write(f"{container_process.failure_message(reason, error)}\n")
     return 1
 
 
@@ -55,27 +51,20 @@ async def _until_terminated(environment: Mapping[str, str]) -> int:
     try:
         await copying
     except asyncio.CancelledError:
-        return TERMINATED
+        return container_process.TERMINATED
     return 0
 
 
 async def _copy(environment: Mapping[str, str]) -> None:
-    reference = Reference.parse(_required(environment, names.MODEL_IMAGE_ENV))
-    files_digest = _required(environment, names.MODEL_FILES_DIGEST_ENV)
-    target = CopiedFiles(Path(_required(environment, names.MODEL_VOLUME_ENV)))
+    reference = Reference.parse(container_process.required(environment, names.MODEL_IMAGE_ENV))
+    files_digest = container_process.required(environment, names.MODEL_FILES_DIGEST_ENV)
+    target = CopiedFiles(Path(container_process.required(environment, names.MODEL_VOLUME_ENV)))
     secrets = PullSecrets.of(environment)
     try:
         async with Registry(secrets.credentials) as registry:
             await model_copy.copy(registry, reference, target, files_digest)
     except errors.Permanent as error:
         raise secrets.explain(error) from error
-
-
-def _required(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name, "")
-    if not value:
-        raise errors.Permanent("InvalidEnvironment", f"{name}: must be set")
-    return value
 
 
 if __name__ == "__main__":
