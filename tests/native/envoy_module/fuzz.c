@@ -127,8 +127,16 @@ bool envoy_dynamic_module_callback_http_append_body(void* filter, int body, Text
 }
 
 bool envoy_dynamic_module_callback_http_drain_body(void* filter, int body, size_t size) {
-  CHECK(filter && body >= 0 && body < 4 && size >= size_of(&bodies[body]));
-  clear(&bodies[body]);
+  CHECK(filter && body >= 0 && body < 4 && size);
+  Body drained = bodies[body];
+  bodies[body].count = 0;
+  for (size_t each = 0; each < drained.count; each++) {
+    Text chunk = drained.chunks[each];
+    size_t removed = size < chunk.size ? size : chunk.size;
+    size -= removed;
+    if (removed < chunk.size) add_chunk(&bodies[body], text_part(chunk, removed, chunk.size));
+    free((char*)chunk.data);
+  }
   return true;
 }
 
@@ -193,15 +201,16 @@ void envoy_dynamic_module_callback_access_logger_get_timing_info_v2(void* logger
 
 // ---------------------------------------------------------------- a request and its answer
 
-// Sends the answer in parts of two pieces; returns what the client got.
-static Buffer answered(void* filter, void* own, Text answer, size_t part) {
+// Sends the answer in parts of one piece, or of two pieces of an even size; returns what the client got.
+static Buffer answered(void* filter, void* own, Text answer, size_t piece) {
   Buffer got = {NULL, 0, 0};
-  size_t end = flags & ABORTED ? answer.size / 2 : answer.size;
+  Text sent = text_part(answer, 0, flags & ABORTED ? answer.size / 2 : answer.size);
   Body* body = &bodies[ENVOY_RECEIVED_RESPONSE];
-  for (size_t at = 0; at < end; at += 2 * part) {
-    add_chunk(body, text_part(answer, at, at + part));
-    if (at + part < end) add_chunk(body, text_part(answer, at + part, at + 2 * part < end ? at + 2 * part : end));
-    bool is_last = at + 2 * part >= end && !(flags & (ABORTED | TRAILERS));
+  size_t part = piece % 2 ? piece : 2 * piece;
+  for (size_t at = 0; at < sent.size; at += part) {
+    for (size_t first = at; first < at + part && first < sent.size; first += piece)
+      add_chunk(body, text_part(sent, first, first + piece));
+    bool is_last = at + part >= sent.size && !(flags & (ABORTED | TRAILERS));
     CHECK(envoy_dynamic_module_on_http_filter_response_body(filter, own, is_last) == ENVOY_CONTINUE);
     for (size_t each = 0; each < body->count; each++) buffer_append(&got, body->chunks[each]);
     clear(body);

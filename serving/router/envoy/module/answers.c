@@ -15,8 +15,6 @@ void answers_count(Text cluster, uint32_t status, int64_t duration) {
   if (!row) return;
   add(&row->classes[class - 1], 1);
   if (duration < 0) return;
-  size_t bucket = 0;
-  while (bucket < DURATION_BUCKETS - 1 && duration > BOUNDS[bucket]) bucket++;
-  add(&row->durations[bucket], 1);
+  add(&row->durations[bucket_of(duration, BOUNDS, DURATION_BUCKETS - 1)], 1);
   add(&row->microseconds, (uint64_t)duration);
 }

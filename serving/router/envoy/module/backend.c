@@ -46,8 +46,6 @@ void count_generated(Backend* backend, int64_t number) {
 
 void observe(Latencies* latencies, int64_t time, int64_t number) {
   if (time < 0) time = 0;
-  size_t bucket = 0;
-  while (bucket < LATENCY_BUCKETS - 1 && time > BOUNDS[bucket]) bucket++;
-  add(&latencies->buckets[bucket], (uint64_t)number);
+  add(&latencies->buckets[bucket_of(time, BOUNDS, LATENCY_BUCKETS - 1)], (uint64_t)number);
   add(&latencies->microseconds, (uint64_t)(time * number));
 }

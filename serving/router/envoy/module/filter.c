@@ -154,6 +154,15 @@ static void end_of_answer(Request* request) {
   account_end(&request->accounting);
 }
 
+// Shortens a received part in one piece to its first bytes. Envoy removes bytes from the front only.
+static void shorten_part(void* filter, Text piece, size_t size) {
+  size_t removed = piece.size - size;
+  if (removed == 0) return;
+  char* data = (char*)piece.data;
+  memmove(data + removed, data, size);
+  envoy_dynamic_module_callback_http_drain_body(filter, ENVOY_RECEIVED_RESPONSE, removed);
+}
+
 static void read_part(void* filter, Request* request) {
   size_t number = envoy_dynamic_module_callback_http_get_body_chunks_size(filter, ENVOY_RECEIVED_RESPONSE);
   if (number == 0) return;
@@ -162,7 +171,11 @@ static void read_part(void* filter, Request* request) {
   Text* chunks = number <= FEW_CHUNKS ? few : calloc(number, sizeof(Text));
   if (!chunks) abort();
   if (envoy_dynamic_module_callback_http_get_body_chunks(filter, ENVOY_RECEIVED_RESPONSE, chunks)) {
+    // The client gets no more bytes of an event than the engine sends, so a part in one piece is rewritten in
+    // Envoy's memory, which modules may change. Without room for the beginning of an event that came before.
+    bool is_in_place = number == 1 && accounting->rest.size == 0;
     Buffer out = {NULL, 0, 0};
+    if (is_in_place) out = (Buffer){(char*)chunks[0].data, 0, chunks[0].size};
     for (size_t each = 0; each < number; each++) {
       if (chunks[each].size == 0) continue;
       if (accounting->is_stream) {
@@ -171,8 +184,9 @@ static void read_part(void* filter, Request* request) {
         account_answer(accounting, chunks[each]);
       }
     }
-    if (accounting->strips) replace_body(filter, ENVOY_RECEIVED_RESPONSE, buffer_text(&out));
-    buffer_free(&out);
+    if (accounting->strips && is_in_place) shorten_part(filter, chunks[0], out.size);
+    if (accounting->strips && !is_in_place) replace_body(filter, ENVOY_RECEIVED_RESPONSE, buffer_text(&out));
+    if (!is_in_place) buffer_free(&out);
   }
   if (chunks != few) free(chunks);
 }

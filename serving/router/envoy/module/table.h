@@ -50,6 +50,13 @@ bool table_open(void);
 // Returns the row of a cluster, a new one if there is none; NULL if there is no room, or the name is too long.
 Row* table_row(Text cluster);
 
+// Returns the bucket of a value in a histogram: the first bound that the value does not exceed, or `number`.
+static inline size_t bucket_of(int64_t value, const int64_t* bounds, size_t number) {
+  size_t bucket = 0;
+  while (bucket < number && value > bounds[bucket]) bucket++;
+  return bucket;
+}
+
 static inline void add(uint64_t* counter, uint64_t number) {
   __atomic_fetch_add(counter, number, __ATOMIC_RELAXED);
 }

@@ -19,7 +19,7 @@ void buffer_append(Buffer* buffer, Text text) {
   if (text.size == 0) return;
   if (text.size > SIZE_MAX - buffer->size) abort();
   buffer_reserve(buffer, buffer->size + text.size);
-  memcpy(buffer->data + buffer->size, text.data, text.size);
+  memmove(buffer->data + buffer->size, text.data, text.size);  // the text may be in the same memory
   buffer->size += text.size;
 }
 
