@@ -9,7 +9,6 @@ ratios of the starts. Latencies, and the other proxies, follow in rounds.
 
 import argparse
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -164,8 +163,7 @@ def bars(ratios: dict[str, list[float]]) -> list[Bar]:
 async def our_world(stack: contextlib.AsyncExitStack) -> tuple[EnvoyWorld, int]:
     """The gateway's Envoy, all its threads on the proxies' core."""
     gateway, envoy = await stack.enter_async_context(world())
-    for thread in os.listdir(f"/proc/{envoy.pid}/task"):  # noqa: PTH208 a path of numbers, in memory
-        os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
+    proxies.pin(envoy.pid)
     return gateway, envoy.pid
 
 

@@ -77,8 +77,7 @@ async def started(folder: Path, ports: tuple[int, int]) -> AsyncIterator[gateway
     async with contextlib.AsyncExitStack() as stack:
         for name, count, options in variants():
             envoy, process = await stack.enter_async_context(world(**options))
-            for thread in os.listdir(f"/proc/{process.pid}/task"):  # noqa: PTH208 numbers, in memory
-                os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
+            proxies.pin(process.pid)
             await envoy.serve([gateway.arms(ports), *gateway.bystanders(count - 1)])
             running.urls[name] = f"http://127.0.0.1:{envoy.port}/default/digits/v2/models/digits/infer"
             running.pids[name] = process.pid

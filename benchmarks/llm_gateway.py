@@ -5,26 +5,28 @@ open loop at a fixed rate. What a proxy costs is CPU time of its processes for
 one chat, so that engine and load, which are slower than an Envoy, do not bound the comparison. LiteLLM,
 vLLM's router (`pip install vllm-router`) and that of its production stack
 (https://github.com/vllm-project/production-stack) take every third turn, each if its command is known.
+
+For the cost beside the smallest Envoy, new processes are started several times, as in `gateway.py`, and the
+two take turns of a second: the interval is that of the ratios of the starts.
 """
 
 import argparse
-import asyncio
 import contextlib
-import json
-import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 from rig import interrupts
 from rig.data_plane import proxies
 from rig.data_plane.envoy_world import service, world
 from rig.data_plane.proxies import free_port, running
 from rig.data_plane.streams import streams
-from rig.harness import Bar, at_least, at_most, interval, percentile, process_seconds, report, resident_mib
+from rig.harness import Bar, at_least, at_most, interval, percentile, report, resident_mib
+from rig.language.stream_turns import Turn, stream_load
 
 from serving.router.plan.service import Endpoint
 
@@ -34,6 +36,8 @@ RATE = 100.0
 """Chats per second, of 16 tokens each."""
 TOKENS = 16
 SLOW_RATE = 20.0
+WARM_TURNS = 4
+"""Of a second, before the cost is measured: the gateway moves its heap into huge pages when it has grown."""
 OTHERS_EVERY = 3
 """Turns between two of the other proxies."""
 PATIENCE_SECONDS = 120.0
@@ -54,30 +58,31 @@ class Contender:
     pid: int = 0
     """Of its first process; 0 for the engine itself."""
     rate: float = RATE
-    first: list[list[float]] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
-    """CPU milliseconds of one chat, by turn."""
-    failed: int = 0
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def first(self) -> list[list[float]]:
+        """Times to the first token, in ms, by turn."""
+        return [turn.first for turn in self.turns]
+
+    @property
+    def cost(self) -> list[float]:
+        """CPU milliseconds of one chat, by turn; none of the engine itself."""
+        turns = [turn for turn in self.turns if turn.first and self.pid]
+        return [1000 * turn.processor_seconds / len(turn.first) for turn in turns]
 
 
 async def main(*, quick: bool, commands: dict[str, str | None]) -> None:
-    turns, seconds = (3, 2.0) if quick else (30, 4.0)
+    turns, seconds, starts = (3, 2.0, 2) if quick else (20, 4.0, 12)
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-llm-gateway-")))
         port = free_port()
         stack.enter_context(
             running(proxies.LOAD_CORE, port, sys.executable, str(RIG / "stream_engine.py"), str(port))
         )
+        costs = [await cost_beside_smallest(folder, port, 2 if quick else 8) for _ in range(starts)]
         contenders = {DIRECT: Contender(f"http://127.0.0.1:{port}")}
-        gateway, envoy = await stack.enter_async_context(world())
-        for thread in os.listdir(f"/proc/{envoy.pid}/task"):  # noqa: PTH208 a path of numbers, in memory
-            os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
-        endpoints = [Endpoint("127.0.0.1", port)]
-        chat = replace(service("chat", [("only", 10_000, endpoints)]), token_usage="continuous")
-        await gateway.serve([chat])
-        contenders[OURS] = Contender(f"http://127.0.0.1:{gateway.port}/default/chat", envoy.pid)
-        minimal = stack.enter_context(proxies.contender(SMALLEST, folder, (port, port)))
-        contenders[SMALLEST] = Contender(f"http://127.0.0.1:{minimal}", proxies.listener(minimal))
+        contenders |= await stack.enter_async_context(envoys(folder, port))
         for name, other in OTHERS.items():
             command = commands[name]
             if command is None:
@@ -88,7 +93,8 @@ async def main(*, quick: bool, commands: dict[str, str | None]) -> None:
             stack.enter_context(running(proxies.PROXY_CORE, address, *options, seconds=PATIENCE_SECONDS))
             contenders[name] = Contender(f"http://127.0.0.1:{address}", proxies.listener(address), other.rate)
         for contender in contenders.values():
-            await turn(replace(contender, first=[], cost=[]), 1.0)  # warm
+            await turn(contender, 1.0)
+            contender.turns.clear()  # it was not warm
         for number in range(turns):
             with_others = number % OTHERS_EVERY == 0
             order = [each for name, each in contenders.items() if with_others or name not in OTHERS]
@@ -96,35 +102,52 @@ async def main(*, quick: bool, commands: dict[str, str | None]) -> None:
                 await turn(contender, seconds)
             print(f"{number + 1} of {turns} turns", file=sys.stderr)
         summary = {name: of_contender(contender) for name, contender in contenders.items()}
-        summary[OURS]["residentMiB"] = resident_mib(envoy.pid)
+        summary[OURS]["residentMiB"] = resident_mib(contenders[OURS].pid)
     held = {
         "chats": await streams(1000, 5 if quick else 120, chats=True),
         "others": await streams(1000, 5 if quick else 20),
     }
-    report("llm_gateway", {"contenders": summary, "streams": held}, bars(contenders))
+    report("llm_gateway", {"contenders": summary, "streams": held}, bars(contenders, costs))
+
+
+@contextlib.asynccontextmanager
+async def envoys(folder: Path, engine: int) -> AsyncIterator[dict[str, Contender]]:
+    """Start the gateway's Envoy and the smallest one before the engine at this port."""
+    async with world() as (gateway, envoy):
+        proxies.pin(envoy.pid)
+        chat = service("chat", [("only", 10_000, [Endpoint("127.0.0.1", engine)])])
+        await gateway.serve([replace(chat, token_usage="continuous")])
+        ours = Contender(f"http://127.0.0.1:{gateway.port}/default/chat", envoy.pid)
+        with proxies.contender(SMALLEST, folder, (engine, engine)) as port:
+            smallest = Contender(f"http://127.0.0.1:{port}", proxies.listener(port))
+            yield {OURS: ours, SMALLEST: smallest}
 
 
 async def turn(contender: Contender, seconds: float) -> None:
-    before = cpu_seconds(contender.pid)
-    process = await asyncio.create_subprocess_exec(
-        "taskset", "-c", proxies.LOAD_CORE, sys.executable, str(RIG / "stream_load.py"), contender.url,
-        str(contender.rate), str(seconds), str(TOKENS), stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, _ = await process.communicate()
-    result = json.loads(output)
-    answered = len(result["first"])
-    contender.first.append(result["first"])
-    contender.failed += result["failed"]
-    if contender.pid and answered:
-        contender.cost.append(1000 * (cpu_seconds(contender.pid) - before) / answered)
+    """Load a contender by new connections."""
+    async with stream_load(TOKENS) as load:
+        contender.turns.append(await load.turn(contender.url, contender.pid, contender.rate, seconds))
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of a process and its children, which LiteLLM may have."""
-    if not pid:
-        return 0.0
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return process_seconds(pid) + sum(process_seconds(int(child)) for child in children)
+async def cost_beside_smallest(folder: Path, engine: int, turns: int) -> float:
+    """Return chats per CPU second of new processes of ours, divided by those of the smallest Envoy.
+
+    Each has this number of turns of a second, in the order ABBA. A turn ends with its last answer.
+    """
+    async with envoys(folder, engine) as pair, stream_load(TOKENS) as load:
+        order = list(pair.values())
+        for number in range(WARM_TURNS + turns):
+            if number == WARM_TURNS:
+                for contender in order:
+                    contender.turns.clear()
+            for contender in order:
+                contender.turns.append(await load.turn(contender.url, contender.pid, RATE, 1.0))
+            order.reverse()
+        costs = {name: fmean(contender.cost) for name, contender in pair.items()}
+        if any(each.failed for contender in pair.values() for each in contender.turns):
+            raise RuntimeError("chats failed")
+    print(f"CPU ms of a chat: {costs}", file=sys.stderr)
+    return costs[SMALLEST] / costs[OURS]
 
 
 def litellm(folder: Path, port: int) -> list[str]:
@@ -167,7 +190,7 @@ def of_contender(contender: Contender) -> dict[str, object]:
     result: dict[str, object] = {
         "chatsPerSecond": contender.rate,
         "chats": len(every),
-        "failed": contender.failed,
+        "failed": sum(turn.failed for turn in contender.turns),
         "firstTokenP50Ms": round(percentile(every, 50), 2),
         "firstTokenP99Ms": round(percentile(every, 99), 2),
     }
@@ -176,7 +199,7 @@ def of_contender(contender: Contender) -> dict[str, object]:
     return result
 
 
-def bars(contenders: dict[str, Contender]) -> list[Bar]:
+def bars(contenders: dict[str, Contender], costs: Sequence[float]) -> list[Bar]:
     ours, direct = contenders[OURS], contenders[DIRECT]
     added = {
         percent: [
@@ -185,11 +208,10 @@ def bars(contenders: dict[str, Contender]) -> list[Bar]:
         ]
         for percent in (50, 99)
     }
-    ratios = [base / own for own, base in zip(ours.cost, contenders[SMALLEST].cost, strict=True)]
     result = [
         at_most("first token added, p50, ms", interval(added[50]), 2.0),
         at_most("first token added, p99, ms", interval(added[99]), 10.0),
-        at_least("chats per CPU second / smallest Envoy configuration", interval(ratios), 0.9),
+        at_least("chats per CPU second / smallest Envoy configuration", interval(costs, fmean), 0.9),
     ]
     if LITELLM in contenders:
         theirs = contenders[LITELLM].cost

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import contextlib
 import math
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -186,8 +185,7 @@ async def main(*, quick: bool) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-shift-")))
         ports = stack.enter_context(proxies.backends(folder, "{}"))
         kube, port, pid = await stack.enter_async_context(product(folder))
-        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 a path of numbers, in memory
-            os.sched_setaffinity(int(thread), {int(proxies.PROXY_CORE)})
+        proxies.pin(pid)
         session = await stack.enter_async_context(aiohttp.ClientSession())
         started = clock.monotonic()
         await store(kube, services, ports)

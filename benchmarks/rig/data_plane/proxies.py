@@ -109,6 +109,12 @@ def running(core: str, port: int, *command: str, seconds: float = START_SECONDS)
         stop(process)
 
 
+def pin(pid: int) -> None:
+    """Confine all threads of a process to the proxies' core, as `contender` starts its own."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {int(PROXY_CORE)})
+
+
 def stop(process: subprocess.Popen[bytes]) -> None:
     """End a process: SIGTERM, then SIGKILL."""
     process.terminate()

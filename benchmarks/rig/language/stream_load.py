@@ -1,8 +1,10 @@
-"""Streamed chats at a fixed rate, as a process; prints one JSON line with the times of all of them.
+"""Streamed chats at a fixed rate, as a process that keeps its connections from turn to turn.
 
-    python stream_load.py URL RATE SECONDS TOKENS
+    python stream_load.py TOKENS
 
-A time to the first token is counted from the moment at which a request was due.
+Each line of its input is a turn, `RATE SECONDS URL`: chats of TOKENS tokens, RATE of them per second. The
+process prints one JSON line after the last answer of a turn. A time to the first token is counted from the
+moment at which a request was due.
 """
 
 import asyncio
@@ -46,47 +48,63 @@ class Chat(asyncio.Protocol):
             self.done.set_result(False)
 
 
-async def main(url: str, rate: float, seconds: float, tokens: int) -> None:
-    where = urlsplit(url)
-    messages = [{"role": "user", "content": PROMPT}]
-    body = json.dumps({"model": "chat", "messages": messages, "stream": True, "max_tokens": tokens}).encode()
-    request = (
-        f"POST {where.path}/v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    ).encode() + body
-    idle: list[Chat] = []
-    first: list[float] = []
-    failed = 0
+class Client:
+    """Chats with one proxy."""
 
-    async def ask(due: float) -> None:
-        nonlocal failed
+    def __init__(self, url: str, tokens: int) -> None:
+        where = urlsplit(url)
+        messages = [{"role": "user", "content": PROMPT}]
+        body = json.dumps({"model": "chat", "messages": messages, "stream": True, "max_tokens": tokens})
+        self._address = (where.hostname or "", where.port or 80)
+        self._request = (
+            f"POST {where.path}/v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n{body}"
+        ).encode()
+        self._idle: list[Chat] = []
+
+    async def turn(self, rate: float, seconds: float) -> dict[str, object]:
+        """Start chats at a rate in 1/s; return times to the first token in ms, and the number of failures."""
+        began = time.monotonic()
+        chats = []
+        async with asyncio.TaskGroup() as group:
+            for number in range(int(rate * seconds)):
+                due = began + number / rate
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                chats.append(group.create_task(self._first_token(due)))
+        times = [chat.result() for chat in chats]
+        return {"first": [each for each in times if each], "failed": times.count(None)}
+
+    async def _first_token(self, due: float) -> float | None:
+        """Have one chat; return the time to its first token in ms, or None if it failed."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                if idle:
-                    chat = idle.pop()
-                else:
-                    loop = asyncio.get_running_loop()
-                    _, chat = await loop.create_connection(Chat, where.hostname or "", where.port or 80)
-                chat.send(request)
+                chat = await self._connection()
+                chat.send(self._request)
                 complete = await chat.done
         except (OSError, TimeoutError):
-            complete = False
-        if complete and chat.first:
-            first.append(1000 * (chat.first - due))
-            idle.append(chat)
-        else:
-            failed += 1
+            return None
+        if not complete or not chat.first:
+            return None
+        self._idle.append(chat)
+        return 1000 * (chat.first - due)
 
-    began = time.monotonic()
-    async with asyncio.TaskGroup() as group:
-        for number in range(int(rate * seconds)):
-            due = began + number / rate
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            group.create_task(ask(due))
-    took = time.monotonic() - began
-    print(json.dumps({"first": first, "failed": failed, "seconds": took}))
+    async def _connection(self) -> Chat:
+        while self._idle:
+            chat = self._idle.pop()
+            if not chat.transport.is_closing():
+                return chat
+        _, chat = await asyncio.get_running_loop().create_connection(Chat, *self._address)
+        return chat
+
+
+async def main(tokens: int) -> None:
+    clients: dict[str, Client] = {}
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        rate, seconds, url = line.split()
+        client = clients.setdefault(url, Client(url, tokens))
+        print(json.dumps(await client.turn(float(rate), float(seconds))), flush=True)
 
 
 if __name__ == "__main__":
     gc.disable()  # a collection would delay requests
-    asyncio.run(main(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])))
+    asyncio.run(main(int(sys.argv[1])))
