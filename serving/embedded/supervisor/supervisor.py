@@ -73,6 +73,8 @@ class Component:
     history: restart_policy.RestartHistory = field(default_factory=restart_policy.RestartHistory)
     answered: float | None = None
     """When its event loop answered last, on the monotonic clock; None before the first answer."""
+    is_started: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by a start, so that the new process is asked at once."""
     due: float = 0.0
     """When to start it, on the monotonic clock, while it does not run."""
     kept: KeptSockets = field(default_factory=KeptSockets)
@@ -166,7 +168,14 @@ class Supervisor:
             answer = await liveness.ask(socket, self._settings.hang_seconds)
             if answer is not None:
                 component.note_answer(answer, identity)
-            await asyncio.sleep(self._settings.ask_seconds)
+            # Until a component has answered once, its silence counts as a start, which may take longer.
+            is_starting = component.answered is None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(
+                    self._settings.poll_seconds if is_starting else self._settings.ask_seconds
+                ):
+                    await component.is_started.wait()
+            component.is_started.clear()
 
     def _excuse(self, seconds: float) -> None:
         """Forgive a silence in which this process did not run: it was stopped, or the machine slept."""
@@ -218,6 +227,7 @@ class Supervisor:
                         component.identity = await forking
                     raise
         component.history = restart_policy.started(component.history, clock.monotonic())
+        component.is_started.set()
 
     def _put_off(self, component: Component, error: OSError) -> None:
         """Try a start again later, as after an end at once."""
