@@ -72,4 +72,9 @@ for name in $IMAGES; do
   echo "images: $image: built in $((SECONDS - started)) s"
   table+=$("${buildah[@]}" images --format '{{.Name}}:{{.Tag}}|{{.Size}}|{{.Digest}}' "$image" | head -1)$'\n'
 done
-printf 'IMAGE|SIZE|DIGEST\n%s' "$table" | column -t -s '|'
+printf 'IMAGE|SIZE|DIGEST\n%s' "$table" | awk -F '|' '
+  { for (i = 1; i <= 3; i++) { cell[NR, i] = $i; if (length($i) > width[i]) width[i] = length($i) } }
+  END {
+    format = "%-" width[1] "s  %-" width[2] "s  %s\n"
+    for (row = 1; row <= NR; row++) printf format, cell[row, 1], cell[row, 2], cell[row, 3]
+  }'
