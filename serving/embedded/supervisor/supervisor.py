@@ -73,12 +73,27 @@ class Component:
     history: restart_policy.RestartHistory = field(default_factory=restart_policy.RestartHistory)
     answered: float | None = None
     """When its event loop answered last, on the monotonic clock; None before the first answer."""
-    is_started: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by a start, so that the new process is asked at once."""
+    _started: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set by a start, until the new process is asked."""
     due: float = 0.0
     """When to start it, on the monotonic clock, while it does not run."""
     kept: KeptSockets = field(default_factory=KeptSockets)
     """The sockets of its last answer, for its successor."""
+
+    def note_start(self, now: float) -> None:
+        """Begin the life of a new process; `now` is on the monotonic clock."""
+        self.history = restart_policy.started(self.history, now)
+        self._started.set()
+
+    async def until_next_question(self, settings: SupervisorSettings) -> None:
+        """Wait until its event loop is to be asked: at once after a start, and often before the first answer.
+
+        Silence before the first answer counts as a start, which may take longer than a hang.
+        """
+        seconds = settings.poll_seconds if self.answered is None else settings.ask_seconds
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._started.wait(), seconds)
+        self._started.clear()
 
     def note_answer(self, answer: liveness.Answer, asked: ProcessIdentity | None) -> None:
         """Take over an answer of the process that was `asked`."""
@@ -168,14 +183,7 @@ class Supervisor:
             answer = await liveness.ask(socket, self._settings.hang_seconds)
             if answer is not None:
                 component.note_answer(answer, identity)
-            # Until a component has answered once, its silence counts as a start, which may take longer.
-            is_starting = component.answered is None
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(
-                    self._settings.poll_seconds if is_starting else self._settings.ask_seconds
-                ):
-                    await component.is_started.wait()
-            component.is_started.clear()
+            await component.until_next_question(self._settings)
 
     def _excuse(self, seconds: float) -> None:
         """Forgive a silence in which this process did not run: it was stopped, or the machine slept."""
@@ -226,8 +234,7 @@ class Supervisor:
                     with contextlib.suppress(OSError):
                         component.identity = await forking
                     raise
-        component.history = restart_policy.started(component.history, clock.monotonic())
-        component.is_started.set()
+        component.note_start(clock.monotonic())
 
     def _put_off(self, component: Component, error: OSError) -> None:
         """Try a start again later, as after an end at once."""
