@@ -172,7 +172,8 @@ static void read_part(void* filter, Request* request) {
   if (!chunks) abort();
   if (envoy_dynamic_module_callback_http_get_body_chunks(filter, ENVOY_RECEIVED_RESPONSE, chunks)) {
     // The client gets no more bytes of an event than the engine sends, so a part in one piece is rewritten in
-    // Envoy's memory, which modules may change. Without room for the beginning of an event that came before.
+    // Envoy's memory, which modules may change. A part that ends an event of earlier parts has no room for
+    // their bytes, and is copied.
     bool is_in_place = number == 1 && accounting->rest.size == 0;
     Buffer out = {NULL, 0, 0};
     if (is_in_place) out = (Buffer){(char*)chunks[0].data, 0, chunks[0].size};
@@ -184,9 +185,12 @@ static void read_part(void* filter, Request* request) {
         account_answer(accounting, chunks[each]);
       }
     }
-    if (accounting->strips && is_in_place) shorten_part(filter, chunks[0], out.size);
-    if (accounting->strips && !is_in_place) replace_body(filter, ENVOY_RECEIVED_RESPONSE, buffer_text(&out));
-    if (!is_in_place) buffer_free(&out);
+    if (is_in_place) {
+      if (accounting->strips) shorten_part(filter, chunks[0], out.size);
+    } else {
+      if (accounting->strips) replace_body(filter, ENVOY_RECEIVED_RESPONSE, buffer_text(&out));
+      buffer_free(&out);
+    }
   }
   if (chunks != few) free(chunks);
 }
