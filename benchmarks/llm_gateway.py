@@ -36,8 +36,8 @@ RATE = 100.0
 """Chats per second, of 16 tokens each."""
 TOKENS = 16
 SLOW_RATE = 20.0
-WARM_TURNS = 4
-"""Of a second, before the cost is measured: the gateway moves its heap into huge pages when it has grown."""
+WARM_SECONDS = 4.0
+"""Of load before the cost is measured: the gateway moves its heap into huge pages when it has grown."""
 OTHERS_EVERY = 3
 """Turns between two of the other proxies."""
 PATIENCE_SECONDS = 120.0
@@ -136,10 +136,9 @@ async def cost_beside_smallest(folder: Path, engine: int, turns: int) -> float:
     """
     async with envoys(folder, engine) as pair, stream_load(TOKENS) as load:
         order = list(pair.values())
-        for number in range(WARM_TURNS + turns):
-            if number == WARM_TURNS:
-                for contender in order:
-                    contender.turns.clear()
+        for contender in order:
+            await load.turn(contender.url, contender.pid, RATE, WARM_SECONDS)
+        for _ in range(turns):
             for contender in order:
                 contender.turns.append(await load.turn(contender.url, contender.pid, RATE, 1.0))
             order.reverse()
