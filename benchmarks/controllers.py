@@ -29,7 +29,7 @@ from serving.cli.machine.component import COLLECT_AFTER
 from serving.data_dir import DataDir
 from serving.kube import Informer, Kube, connect
 from serving.resources import conditions, kinds, names
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.router.gateway import stop_everything
 from serving.settings import DEFAULTS
 

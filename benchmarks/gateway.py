@@ -22,7 +22,7 @@ from rig.data_plane.envoy_world import EnvoyWorld, service, world
 from rig.data_plane.streams import streams
 from rig.harness import Bar, at_least, interval, median, report, resident_mib
 
-from serving.router.envoy.huge_heap import CHECK_SECONDS
+from serving.router.envoy.process.huge_heap import CHECK_SECONDS
 from serving.router.plan.service import Endpoint, GatewayService
 
 BAR = 0.9

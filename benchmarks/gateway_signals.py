@@ -26,7 +26,7 @@ from rig.harness import Bar, report, resident_mib
 
 from serving import clock
 from serving.router.envoy.counts.count_table import CountTable
-from serving.router.envoy.process import RunningEnvoy
+from serving.router.envoy.process.envoy_process import RunningEnvoy
 from serving.router.metrics.labels import Labels
 from serving.router.plan.service import Endpoint, GatewayService
 

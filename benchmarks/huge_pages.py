@@ -23,8 +23,8 @@ from rig.data_plane.envoy_world import world
 from rig.harness import Bar, at_least, interval, median, report, resident_mib
 
 from serving import clock
-from serving.router.envoy.binary import find_envoy
-from serving.router.envoy.huge_heap import CHECK_SECONDS
+from serving.router.envoy.process.binary import find_envoy
+from serving.router.envoy.process.huge_heap import CHECK_SECONDS
 from serving.system import huge_pages
 
 VARIANTS: dict[str, dict[str, Any]] = {

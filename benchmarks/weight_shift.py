@@ -169,7 +169,7 @@ async def product(folder: Path) -> AsyncIterator[tuple[Kube, int, int]]:
 
 
 def envoy_pid(data_dir: DataDir) -> int:
-    from serving.router.envoy.process import EnvoyProcess  # noqa: PLC0415 only here
+    from serving.router.envoy.process.envoy_process import EnvoyProcess  # noqa: PLC0415 only here
 
     process = EnvoyProcess(data_dir, DEFAULTS.gateway).running()
     if process is None:

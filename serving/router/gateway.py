@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 
 import orjson
@@ -19,11 +19,11 @@ from serving.kube import connect_eventually
 from serving.router import pod_lifetime
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
-from serving.router.envoy.drain import FORCED_SECONDS, end, until_idle
-from serving.router.envoy.huge_heap import keep_in_huge_pages
-from serving.router.envoy.process import EnvoyProcess, digest
+from serving.router.envoy.process.drain import FORCED_SECONDS, end, until_idle
+from serving.router.envoy.process.envoy_process import EnvoyProcess, digest
+from serving.router.envoy.process.huge_heap import keep_in_huge_pages
+from serving.router.envoy.process.supervision import EnvoySupervision
 from serving.router.envoy.render import starting
-from serving.router.envoy.supervision import EnvoySupervision
 from serving.router.metrics import lease_pages
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.route_applier import RouteApplier
@@ -32,6 +32,7 @@ from serving.router.xds.server import DeltaXdsServer
 from serving.settings import Settings
 from serving.system import processes
 from serving.system.network import sockets
+from serving.system.network.kept_sockets import KeptSockets
 from serving.system.process_exit import has_ended_within
 from serving.system.readiness import Readiness
 
@@ -43,13 +44,18 @@ ADOPTION_SECONDS = 5.0
 """Longest wait for an Envoy that an earlier gateway started: its main thread is busy for up to 0.3 s."""
 
 
-async def run(data_dir: DataDir, settings: Settings) -> None:
+async def run(data_dir: DataDir, settings: Settings, *, kept: KeptSockets) -> None:
     """Serve until cancelled; Envoy stays (see `stop_everything`).
+
+    Args:
+        data_dir: of this gateway.
+        settings: all settings.
+        kept: holds the socket of Envoy's public listener, at first that of the last gateway.
 
     Raises:
         errors.UserError: no Envoy for this platform, or the port is taken.
     """
-    await _run(data_dir, settings, _Running())
+    await _run(data_dir, settings, _Running(kept))
 
 
 async def run_in_pod(
@@ -60,7 +66,7 @@ async def run_in_pod(
     Raises:
         errors.UserError: no Envoy for this platform, or the port is taken.
     """
-    running = _Running()
+    running = _Running(KeptSockets())
     readiness.follow(running.obstacle)
 
     async def leave() -> None:
@@ -69,13 +75,15 @@ async def run_in_pod(
             await _close(admin, running, settings)
         await end(EnvoyProcess(data_dir, settings.gateway))
 
-    await pod_lifetime.run(_run(data_dir, settings, running), stopping, leave)
+    with closing(running.kept):
+        await pod_lifetime.run(_run(data_dir, settings, running), stopping, leave)
 
 
 class _Running:
     """The parts of a gateway that runs, once it has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: KeptSockets) -> None:
+        self.kept = kept
         self.routes: RouteApplier | None = None
         self.supervision: asyncio.Task[None] | None = None
 
@@ -85,7 +93,7 @@ class _Running:
 
 
 async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None:
-    process = EnvoyProcess(data_dir, settings.gateway)
+    process = EnvoyProcess(data_dir, settings.gateway, running.kept)
     async with Admin(data_dir.admin_socket) as admin:
         server = DeltaXdsServer(data_dir, admin)
         config = orjson.dumps(
@@ -157,6 +165,7 @@ async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
         running.supervision.cancel()
     if running.routes is not None:
         await running.routes.leave()
+    running.kept.close()  # else clients would wait for an Envoy that will not come
     with _though_envoy_is_away():
         await admin.close_listeners()
         await until_idle(admin, settings.gateway.drain_seconds)

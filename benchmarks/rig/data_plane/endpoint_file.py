@@ -15,7 +15,7 @@ from rig.harness import interval, percentile, process_seconds, resident_mib
 from serving import clock
 from serving.protobuf import field
 from serving.router.envoy import clusters
-from serving.router.envoy.binary import find_envoy
+from serving.router.envoy.process.binary import find_envoy
 from serving.router.envoy.resource import type_url
 from serving.router.plan.service import Cluster, Endpoint
 from serving.settings import DEFAULTS

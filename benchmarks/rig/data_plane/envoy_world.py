@@ -15,8 +15,8 @@ from serving.data_dir import DataDir
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
-from serving.router.envoy.huge_heap import keep_in_huge_pages
-from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
+from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
+from serving.router.envoy.process.huge_heap import keep_in_huge_pages
 from serving.router.envoy.render import Renderer
 from serving.router.gateway import stop_everything
 from serving.router.plan.route_table import RoutePlanChanges, RouteTable

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from serving.router.envoy.binary import find_envoy
+from serving.router.envoy.process.binary import find_envoy
 
 PROXY_CORE, LOAD_CORE = "0", "1"
 """The proxy has a core to itself; load and backends share another."""

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-from serving.router.envoy.binary import find_envoy
+from serving.router.envoy.process.binary import find_envoy
 from serving.system.processes import ProcessIdentity
 
 DISK_BYTES = 512 * 1024 * 1024

@@ -70,6 +70,6 @@ DECLARATIONS: Mapping[str, Component] = {
         ),
         runs_in_pods=True,
     ),
-    "gateway": Component("serving.router.gateway", runs_in_pods=True, drains=True),
+    "gateway": Component("serving.router.gateway", takes_kept_sockets=True, runs_in_pods=True, drains=True),
     "activator": Component("serving.router.activator.process", runs_in_pods=True, drains=True),
 }

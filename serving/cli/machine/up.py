@@ -229,7 +229,7 @@ def _cleanup(module: str) -> Cleanup:
 
 async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
     """Wait until the API answers and the gateway knows the services, then print their addresses."""
-    from serving.router.envoy.process import EnvoyProcess  # noqa: PLC0415 imported while components start
+    from serving.router.envoy.process.envoy_process import EnvoyProcess  # noqa: PLC0415 imported while components start
 
     envoy = EnvoyProcess(where, final.gateway)
     deadline = clock.monotonic() + final.supervisor.ready_seconds

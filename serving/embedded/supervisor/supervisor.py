@@ -283,6 +283,7 @@ class Supervisor:
             await asyncio.sleep(self._settings.poll_seconds)
         self._data_dir.identity(component.name).unlink(missing_ok=True)
         component.identity = None
+        component.kept.close()  # no successor will come
 
     def kill(self) -> None:
         """SIGKILL every component."""

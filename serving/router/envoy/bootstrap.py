@@ -30,7 +30,7 @@ _TRACKED_POWER = 16
 """Streams that buffer less than 64 KiB are not reset when memory is short."""
 _WATCHDOG = {"miss_timeout": "10s", "megamiss_timeout": "20s"}
 """Envoy's watchdogs only count, and wake every thread at half of the shorter timeout, ten times a second by
-default. The gateway itself asks the threads (`supervision.py`)."""
+default. The gateway itself asks the threads (`process/supervision.py`)."""
 _REQUESTS_PER_TURN = 8
 """Requests that a worker takes from one HTTP/2 connection before it turns to the next. While 50 connections
 opened 100 streams each at once, another client waited 0.03 s; without this limit, 0.5 s."""

@@ -14,7 +14,7 @@ from serving.router.envoy.admin import Admin
 from serving.router.envoy.counts import statistics
 from serving.router.envoy.counts.count_table import Answers, CountTable
 from serving.router.envoy.counts.token_counts import TokenCounts
-from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
+from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
 from serving.router.metrics import token_page
 from serving.router.metrics.labels import Labels
 from serving.router.metrics.page import EnvoyCounts

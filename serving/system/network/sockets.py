@@ -83,6 +83,26 @@ def share(listener: socket.socket) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
+def bound(host: str, port: int) -> socket.socket:
+    """Return a bound socket, on which Envoy will listen as on one of its own.
+
+    Raises:
+        OSError: another user has the port, or a socket that does not share it.
+    """
+    made = socket.socket(family(host))
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        share(made)
+        if made.family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setblocking(False)  # noqa: FBT003 the processes share the socket's mode
+        made.bind((host, port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
 def reserve(host: str, port: int, user: int | None = None) -> socket.socket:
     """Return a socket that keeps other users from a TCP port, also while no process listens there.
 

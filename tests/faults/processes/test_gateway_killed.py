@@ -14,9 +14,9 @@ import pytest
 
 from serving import clock
 from serving.data_dir import DataDir
-from serving.router.envoy import supervision
-from serving.router.envoy.process import EnvoyProcess, RunningEnvoy
-from serving.router.envoy.supervision import EnvoySupervision
+from serving.router.envoy.process import supervision
+from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
+from serving.router.envoy.process.supervision import EnvoySupervision
 from serving.system import processes
 from tests.rig.machine.addresses import WORKER, own
 from tests.rig.servers.gateway import GatewayRig, backend, endpoint_slice, route, settings_for_test
@@ -112,6 +112,53 @@ async def test_killed_envoy_restarts_within_a_second_with_its_routes(tmp_path: P
     finally:
         keeper.cancel()
         await rig.stop()
+
+
+@contextlib.asynccontextmanager
+async def supervised_gateway(root: Path) -> AsyncIterator[GatewayRig]:
+    """Serve `ROUTES` with an Envoy that is kept running."""
+    rig = GatewayRig(root, settings_for_test())
+    await rig.start()
+    envoy = EnvoySupervision(rig.process, rig.config(), rig.data_dir, lambda _: None)
+    keeper = asyncio.create_task(envoy.run())
+    try:
+        async with backend(STABLE, 8080):
+            await rig.serve(ROUTES, SLICES)
+            yield rig
+    finally:
+        keeper.cancel()
+        await rig.stop()
+
+
+async def statuses_of_new_connections(rig: GatewayRig, count: int) -> set[int]:
+    async def status() -> int:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{rig.url}/default/digits/v2/x") as answer,
+        ):
+            return answer.status
+
+    return set(await asyncio.gather(*(status() for _ in range(count))))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+async def test_new_connections_wait_for_the_next_envoy_when_envoy_is_gone_or_hangs(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with supervised_gateway(tmp_path) as rig:
+        for _ in range(3 if number == signal.SIGKILL else 1):
+            envoy = rig.process.running()
+            assert envoy is not None
+            os.kill(envoy.pid, number)
+            assert await statuses_of_new_connections(rig, 50) == {200}
+            assert rig.process.running() not in (None, envoy)
+
+
+async def test_connections_are_refused_when_envoy_ends_for_good(tmp_path: Path) -> None:
+    async with supervised_gateway(tmp_path) as rig:
+        pass
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await statuses_of_new_connections(rig, 1)
 
 
 SPIN = "print(flush=True)\nwhile True: pass"

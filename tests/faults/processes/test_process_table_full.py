@@ -6,7 +6,7 @@ from pathlib import Path
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.settings import DEFAULTS
 from serving.system import processes
 from tests.faults.processes.test_up_killed import Up, running, until

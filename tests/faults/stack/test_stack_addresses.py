@@ -54,15 +54,8 @@ async def kube(stack: LiveStack) -> AsyncIterator[Kube]:
 async def replica(stack: LiveStack, kube: Kube) -> Object:
     """The Pod of the Inference, once `up` keeps its address and its port of all of IPv6."""
     (pod,) = await stacks.pods(kube, "closed")
-    await until_kept(stack, 2)
+    await kept_sockets.until_kept(stack, "node", 2)
     return pod
-
-
-async def until_kept(stack: LiveStack, sockets: int) -> None:
-    deadline = time.monotonic() + kept_sockets.SECONDS
-    while (count := kept_sockets.count(stack)) != sockets:
-        assert time.monotonic() < deadline, f"up keeps {count} sockets, not {sockets}"
-        await asyncio.sleep(0.1)
 
 
 async def infer(stack: LiveStack) -> str:
@@ -154,7 +147,7 @@ async def test_no_address_is_lost_when_the_node_ends_twice_and_a_pod_starts_in_b
 ) -> None:
     await end_node(stack)
     async with running(kube, "between") as second:
-        await until_kept(stack, 4)
+        await kept_sockets.until_kept(stack, "node", 4)
         replicas = [replica, second]
         with contextlib.ExitStack() as stealing:
             thieves = [
@@ -164,20 +157,20 @@ async def test_no_address_is_lost_when_the_node_ends_twice_and_a_pod_starts_in_b
             for pod in replicas:
                 await until_restarted(kube, pod)
         assert [thief.bound for thief in thieves] == [{}, {}]
-    await until_kept(stack, 2)
+    await kept_sockets.until_kept(stack, "node", 2)
 
 
 async def test_address_is_freed_when_its_pod_is_deleted_while_the_node_is_dead(
     stack: LiveStack, kube: Kube, replica: Object
 ) -> None:
     async with running(kube, "deleted") as pod:
-        await until_kept(stack, 4)
+        await kept_sockets.until_kept(stack, "node", 4)
         node = stack.component("node")
         assert node is not None
         assert processes.send_signal(node, signal.SIGSTOP)
         await kube.delete(kinds.POD, NAMESPACE, pod["metadata"]["name"], grace_seconds=0)
         await end_node(stack)
-        await until_kept(stack, 2)
+        await kept_sockets.until_kept(stack, "node", 2)
 
 
 async def test_nobody_else_can_bind_the_address_when_its_pod_ends_while_the_gateway_hangs(
@@ -221,7 +214,7 @@ async def test_address_is_reserved_again_when_up_and_the_node_were_dead_and_a_pr
         await asyncio.to_thread(stack.start)
         taken = await until_event(kube, replica, "AddressTaken")
         assert taken == f"[::]:{PORT} is taken by a process, not of this Pod"
-    await until_kept(stack, 2)
+    await kept_sockets.until_kept(stack, "node", 2)
     assert port_thief.ways_to_bind(address, PORT) == []
     await until_served(stack)
 

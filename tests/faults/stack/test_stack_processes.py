@@ -1,10 +1,12 @@
 """SIGKILL of each component in turn, under load: no request fails and no replica restarts."""
 
 import asyncio
+import contextlib
 import json
 import signal
 from typing import Any
 
+import aiohttp
 import pytest
 
 from serving.cli import traffic
@@ -13,7 +15,10 @@ from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
 from serving.objects import Object
 from serving.resources import conditions, kinds
+from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
+from serving.settings import DEFAULTS
 from serving.system import processes
+from tests.rig.machine import kept_sockets
 from tests.rig.servers import stack as stacks
 from tests.rig.servers.stack import NAMESPACE, LiveStack, SteadyLoad, until
 
@@ -91,6 +96,42 @@ async def test_no_request_is_lost_when_all_are_killed_and_the_next_up_takes_over
         await shifts(kube, load)
     assert load.failed == []
     assert await stack.replicas(kube, "digits") == replicas
+
+
+async def statuses_of_new_connections(stack: LiveStack, count: int) -> set[int]:
+    async def status() -> int:
+        url = f"http://{stack.gateway}/{NAMESPACE}/digits/v2/models/digits"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status
+
+    return set(await asyncio.gather(*(status() for _ in range(count))))
+
+
+async def test_new_connections_wait_for_the_next_envoy_when_gateway_and_envoy_are_killed(
+    stack: LiveStack, kube: Kube
+) -> None:
+    envoy = EnvoyProcess(stack.data_dir, DEFAULTS.gateway)
+
+    def kill() -> RunningEnvoy:
+        running = envoy.running()
+        assert running is not None
+        assert processes.send_signal(running.process, signal.SIGKILL)
+        return running
+
+    first = kill()  # if it has outlived `up` and its gateway, its socket is its own, and refuses connections
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                await statuses_of_new_connections(stack, 1)
+                break
+            await asyncio.sleep(0.05)
+    await kept_sockets.until_kept(stack, "gateway", 1)
+    gateway = stack.component("gateway")
+    assert gateway is not None
+    assert processes.send_signal(gateway, signal.SIGKILL)
+    assert kill() != first
+    # 503: the next gateway has not read the Routes yet.
+    assert await statuses_of_new_connections(stack, 20) <= {200, 503}
 
 
 def after_reboot(record: Any, stranger: processes.ProcessIdentity) -> Any:

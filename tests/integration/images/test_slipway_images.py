@@ -168,7 +168,7 @@ def test_the_components_image_runs_slipway_and_its_envoy() -> None:
     with mounted("components") as image:
         assert metadata.version("slipway") in image.output("version", "--client")
         image.entry_point = ["python3", "-c"]
-        find = "import os; from serving.router.envoy.binary import find_envoy"
+        find = "import os; from serving.router.envoy.process.binary import find_envoy"
         assert "1.40" in image.output(f"{find}; os.execv(find_envoy(), ['envoy', '--version'])")
 
 

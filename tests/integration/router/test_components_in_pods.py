@@ -25,7 +25,7 @@ from serving import clock, errors
 from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources import kinds, leases
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.settings import GatewaySettings
 from tests.rig.control_plane.convergence import until
 from tests.rig.machine.addresses import own

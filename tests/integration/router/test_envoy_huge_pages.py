@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.router.envoy import huge_heap
-from serving.router.envoy.huge_heap import keep_in_huge_pages
+from serving.router.envoy.process import huge_heap
+from serving.router.envoy.process.huge_heap import keep_in_huge_pages
 from serving.system import huge_pages
 from tests.rig.control_plane.convergence import until
 from tests.rig.machine.full_disk import small_file_system

@@ -24,8 +24,8 @@ from tests.rig.servers.gateway import (
     backend,
     endpoint_slice,
     gateway_rig,
-    in_background,
     route,
+    running_gateway,
     settings_for_test,
 )
 
@@ -60,7 +60,7 @@ async def test_gateway_of_an_up_marks_connections_and_one_apart_as_on_a_cluster_
 
     monkeypatch.setattr(gateway_process, "connect_eventually", connect)
     try:
-        async with in_background(gateway_process.run(data_dir, settings)):
+        async with running_gateway(data_dir, settings):
             await until(lambda: kube.find(kinds.LEASE))
     finally:
         await gateway_process.stop_everything(data_dir, settings)

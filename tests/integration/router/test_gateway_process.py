@@ -13,13 +13,13 @@ from serving.data_dir import DataDir
 from serving.resources import kinds
 from serving.router import gateway
 from serving.router.envoy import admin
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.settings import Settings
 from serving.system import processes
 from tests.fakes.kube import FakeKube
 from tests.rig.control_plane.convergence import until
 from tests.rig.machine.addresses import own
-from tests.rig.servers.gateway import backend, endpoint_slice, in_background, route, settings_for_test
+from tests.rig.servers.gateway import backend, endpoint_slice, route, running_gateway, settings_for_test
 
 STABLE = own(4)
 
@@ -31,7 +31,7 @@ def gateway_of(
         return kube
 
     monkeypatch.setattr(gateway, "connect_eventually", connect)
-    return in_background(gateway.run(DataDir(root), settings))
+    return running_gateway(DataDir(root), settings)
 
 
 def entry(kube: FakeKube, name: str = "digits") -> dict[str, Any]:
@@ -68,7 +68,7 @@ async def test_new_envoy_answers_503_and_no_404_until_the_routes_are_read(
     statuses: list[int] = []
     try:
         async with (
-            in_background(gateway.run(DataDir(tmp_path), settings)),
+            running_gateway(DataDir(tmp_path), settings),
             backend(STABLE, 8080),
             aiohttp.ClientSession() as session,
             asyncio.timeout(30),

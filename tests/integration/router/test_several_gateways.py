@@ -22,7 +22,7 @@ from serving.settings import DEFAULTS, Settings
 from tests.fakes.surroundings import inference, predictor, ready_version
 from tests.rig.control_plane.convergence import running, until
 from tests.rig.machine.addresses import own
-from tests.rig.servers.gateway import backend, endpoint_slice, in_background, settings_for_test
+from tests.rig.servers.gateway import backend, endpoint_slice, running_gateway, settings_for_test
 
 pytestmark = pytest.mark.timeout(60)
 REPLICA = own(8)
@@ -55,7 +55,7 @@ class World:
         data_dir.root.mkdir()
         data_dir.kubeconfig.write_text(self.kubeconfig.read_text())
         try:
-            async with in_background(gateway.run(data_dir, configured)):
+            async with running_gateway(data_dir, configured):
                 yield configured
         finally:
             await gateway.stop_everything(data_dir, configured)

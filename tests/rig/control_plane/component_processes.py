@@ -16,7 +16,7 @@ import aiohttp
 from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources.kinds import Kind
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.settings import GatewaySettings
 from tests.objects.contract_objects import eventually
 from tests.rig.control_plane.recorded_requests import RecordingProxy

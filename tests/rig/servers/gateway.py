@@ -11,19 +11,20 @@ from typing import Any
 import orjson
 
 from serving.data_dir import DataDir
+from serving.router import gateway
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.clusters import SocketFolders
 from serving.router.envoy.counts.count_table import CountTable
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.router.envoy.render import Renderer
-from serving.router.gateway import stop_everything
 from serving.router.plan.route_table import RoutePlanChanges, RouteTable
 from serving.router.plan.service import GatewayService, gateway_service
 from serving.router.xds.grpc_server import listening
 from serving.router.xds.server import DeltaXdsServer
 from serving.settings import GatewaySettings, Settings
 from serving.system.network import sockets
+from serving.system.network.kept_sockets import KeptSockets
 from tests.rig.machine.ports import free_port
 from tests.rig.machine.tcp_server import tcp_server
 
@@ -40,8 +41,16 @@ async def in_background(process: Coroutine[Any, Any, None]) -> AsyncIterator[Non
             await task
 
 
-def settings_for_test(**gateway: Any) -> Settings:
-    return Settings(gateway=GatewaySettings(port=free_port(), drain_seconds=2.0, **gateway))
+@contextlib.asynccontextmanager
+async def running_gateway(data_dir: DataDir, settings: Settings) -> AsyncIterator[None]:
+    """Run a gateway's process; its Envoy stays, without the socket that the gateway kept."""
+    with contextlib.closing(KeptSockets()) as kept:
+        async with in_background(gateway.run(data_dir, settings, kept=kept)):
+            yield
+
+
+def settings_for_test(**of_gateway: Any) -> Settings:
+    return Settings(gateway=GatewaySettings(port=free_port(), drain_seconds=2.0, **of_gateway))
 
 
 def route(
@@ -130,7 +139,8 @@ class GatewayRig:
     def __init__(self, root: Path, settings: Settings) -> None:
         self.settings = settings
         self.data_dir = DataDir(root)
-        self.process = EnvoyProcess(self.data_dir, settings.gateway)
+        self.kept = KeptSockets()
+        self.process = EnvoyProcess(self.data_dir, settings.gateway, self.kept)
         self.admin = Admin(self.data_dir.admin_socket)
         self.xds = DeltaXdsServer(self.data_dir, self.admin)
         self.table = RouteTable()
@@ -183,7 +193,8 @@ class GatewayRig:
 
     async def stop(self, drain_seconds: float = 0.2) -> None:
         quick = replace(self.settings, gateway=replace(self.settings.gateway, drain_seconds=drain_seconds))
-        await stop_everything(self.data_dir, quick)
+        self.kept.close()
+        await gateway.stop_everything(self.data_dir, quick)
         await self._around.aclose()
         await self.admin.close()
 
@@ -203,8 +214,8 @@ def _length(head: bytes) -> int:
 
 
 @contextlib.asynccontextmanager
-async def gateway_rig(root: Path, **gateway: Any) -> AsyncIterator[GatewayRig]:
-    rig = GatewayRig(root, settings_for_test(**gateway))
+async def gateway_rig(root: Path, **of_gateway: Any) -> AsyncIterator[GatewayRig]:
+    rig = GatewayRig(root, settings_for_test(**of_gateway))
     await rig.start()
     try:
         yield rig

@@ -8,7 +8,7 @@ from pathlib import Path
 from serving.data_dir import DataDir
 from serving.objects import Object
 from serving.resources import kinds
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.router.metrics.collector import StatisticsCollector
 from serving.router.route_applier import RouteApplier
 from serving.router.xds.server import DeltaXdsServer

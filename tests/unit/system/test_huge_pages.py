@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.router.envoy.binary import find_envoy
+from serving.router.envoy.process.binary import find_envoy
 from serving.system import huge_pages
 
 HAS_HUGE_PAGES = huge_pages.huge_bytes() == huge_pages.HUGE

@@ -6,11 +6,10 @@ model that their body names (`models.c`).
 
 import hashlib
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-from serving import errors
+from serving.system import native_library
 
 
 @cache
@@ -20,11 +19,7 @@ def library() -> Path:
     Raises:
         errors.UserError: the installation has none.
     """
-    folder = Path(__file__).parent
-    for suffix in EXTENSION_SUFFIXES:
-        if (path := folder / f"library{suffix}").exists():
-            return path
-    raise errors.UserError(f"{folder}: Envoy's module is not built; install Slipway again")
+    return native_library.path(Path(__file__).parent, "library")
 
 
 @cache

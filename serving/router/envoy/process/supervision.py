@@ -14,7 +14,7 @@ from pathlib import Path
 
 from serving import clock, errors
 from serving.data_dir import DataDir
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.system import processes, procfs
 from serving.system.network import sockets
 from serving.system.process_exit import has_ended_within

@@ -9,7 +9,7 @@ import signal
 
 from serving import clock
 from serving.router.envoy.admin import Admin
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.system import processes
 from serving.system.process_exit import has_ended_within
 

@@ -10,7 +10,7 @@ import logging
 import os
 from dataclasses import dataclass
 
-from serving.router.envoy.process import EnvoyProcess
+from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.system import huge_pages, processes, procfs
 from serving.system.processes import ProcessIdentity
 

@@ -16,11 +16,13 @@ from pathlib import Path
 
 from serving import errors
 from serving.data_dir import DataDir
-from serving.router.envoy.binary import find_envoy
+from serving.router.envoy.process import public_socket
+from serving.router.envoy.process.binary import find_envoy
 from serving.router.plan.service import socket_name
 from serving.settings import GatewaySettings
 from serving.system import huge_pages, processes, procfs, run_files
 from serving.system.network import sockets
+from serving.system.network.kept_sockets import KeptSockets
 from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)
@@ -41,13 +43,21 @@ class RunningEnvoy:
 class EnvoyProcess:
     """The one Envoy of a data directory."""
 
-    def __init__(self, data_dir: DataDir, settings: GatewaySettings) -> None:
+    def __init__(self, data_dir: DataDir, settings: GatewaySettings, kept: KeptSockets | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            data_dir: of the gateway.
+            settings: the gateway's.
+            kept: holds the socket on which Envoy listens; None: Envoy binds it, and it ends with Envoy.
+        """
         self._dir = data_dir.gateway
         self._bootstrap = self._dir / "bootstrap.json"
         self._log = data_dir.logs / "envoy.log"
         self._sockets = [self._dir / f"{name}.sock" for name in ("admin", "probe", "changes")]
         self._sockets.append(data_dir.activator / socket_name(""))
         self._settings = settings
+        self._kept = kept
         self._child: subprocess.Popen[bytes] | None = None
 
     def running(self) -> RunningEnvoy | None:
@@ -81,13 +91,16 @@ class EnvoyProcess:
         Raises:
             errors.UserError: no Envoy, the port is taken, or the directory's path is too long for sockets.
         """
-        self._check_port()
+        public = self._public_socket()
         for path in self._sockets:
             if len(os.fsencode(path)) > sockets.SOCKET_PATH_BYTES:
                 raise errors.UserError(f"{path}: too long for a Unix socket; choose a shorter --data-dir")
         self._log.parent.mkdir(parents=True, exist_ok=True)
         run_files.ensure(self._bootstrap, bootstrap, mode=0o600)
         program = find_envoy()
+        environment = dict(os.environ)
+        if public is not None:
+            environment |= public_socket.environment(public)
         with self._log.open("ab") as output, self._executable(program) as (executable, descriptors):
             self._child = subprocess.Popen(
                 [
@@ -99,7 +112,8 @@ class EnvoyProcess:
                     *("--log-level", "warning"),
                 ],
                 executable=executable,
-                pass_fds=descriptors,
+                env=environment,
+                pass_fds=[*descriptors, *([] if public is None else [public])],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -145,16 +159,21 @@ class EnvoyProcess:
         """Return the exit code of an Envoy that this process started; None while it runs."""
         return self._child.poll() if self._child is not None else None
 
-    def _check_port(self) -> None:
-        if self._settings.port == 0:
+    def _public_socket(self) -> int | None:
+        """Return the descriptor on which Envoy listens; None if it binds its own, which it can."""
+        host, port = self._settings.host, self._settings.port
+        if port == 0:
             raise errors.UserError("the gateway's port must be resolved before it starts")
         try:
-            sockets.try_shared_port(self._settings.host, self._settings.port)
+            if self._kept is not None:
+                return public_socket.descriptor(self._kept, host, port)
+            sockets.try_shared_port(host, port)
         except OSError as error:
-            where = f"{self._settings.host}:{self._settings.port}"
+            where = f"{host}:{port}"
             raise errors.UserError(
                 f"the gateway cannot listen on {where}: {error.strerror}; choose another --gateway-port"
             ) from error
+        return None
 
 
 def digest(bootstrap: bytes) -> str:

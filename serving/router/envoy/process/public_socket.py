@@ -1,0 +1,51 @@
+"""The socket of Envoy's public listener, which outlives Envoy, so that clients wait for its successor.
+
+The gateway binds the socket and keeps it; Envoy alone listens on it, and accepts from it (`bind.c`).
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from serving.system import native_library
+from serving.system.network import sockets
+from serving.system.network.kept_sockets import ALL_OF_IPV6, KeptSockets, Place
+
+VARIABLE = "SLIPWAY_PUBLIC_SOCKET"
+"""The variable that `bind.c` reads."""
+_PRELOADED = "LD_PRELOAD"
+
+
+def descriptor(kept: KeptSockets, host: str, port: int) -> int:
+    """Return the descriptor of the public socket among `kept`, into which a new one comes if there is none.
+
+    Connections are refused until an Envoy listens. After its end they wait for the next one.
+
+    Raises:
+        OSError: another user has the port, or another process listens there.
+    """
+    address = ALL_OF_IPV6 if sockets.family(host) == socket.AF_INET6 else host
+    place = Place(os.geteuid(), address, port)
+    kept.retain(lambda other: other == place)
+    if place not in kept:
+        sockets.try_shared_port(host, port)
+        kept.add(sockets.bound(host, port))
+    return kept.to_pass()[0]
+
+
+def environment(descriptor: int) -> Mapping[str, str]:
+    """Return the variables of an Envoy that inherits the descriptor under its number.
+
+    Raises:
+        errors.UserError: the installation has no library.
+    """
+    before = os.environ.get(_PRELOADED)
+    libraries = [str(_library()), *([before] if before else [])]
+    return {_PRELOADED: ":".join(libraries), VARIABLE: str(descriptor)}
+
+
+@cache
+def _library() -> Path:
+    return native_library.path(Path(__file__).parent, "bind")
