@@ -215,7 +215,9 @@ def _line(struck: Outcome) -> str:
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
-    table = Table("what", "fault", "failed", "slow", "of", "longest", "back", "noticed", "said", "restored")
+    table = Table(
+        "subject", "fault", "failed", "slow", "of", "longest", "back", "noticed", "first sign", "restored"
+    )
     for struck in outcomes:
         if struck.skipped:
             table.add_row(struck.subject, struck.action, "skipped", "", "", "", "", "", struck.skipped, "")

@@ -116,7 +116,7 @@ async def following(kube: Kube, api_server: DataDir) -> AsyncIterator[asyncio.su
             await process.wait()
 
 
-async def told(process: asyncio.subprocess.Process) -> str:
+async def next_line(process: asyncio.subprocess.Process) -> str:
     """Return the next line without its time; empty at the end."""
     assert process.stdout is not None
     line = (await process.stdout.readline()).decode()
@@ -129,20 +129,20 @@ async def test_following_prints_each_step_and_ends_with_the_experiment(
 ) -> None:
     await experiment_is(kube, phase="Running", specs=16)
     async with following(kube, api_server) as process:
-        assert await told(process) == "Running"
+        assert await next_line(process) == "Running"
         await store(kube, kinds.TRIAL, trial(1, *SPEC, phase="Measuring"))
-        assert (await told(process)).startswith("digits-1 ")  # Pending, or Measuring already
+        assert (await next_line(process)).startswith("digits-1 ")  # Pending, or Measuring already
         await store(kube, kinds.TRIAL, measured(1, *SPEC))
-        line = await told(process)
+        line = await next_line(process)
         if line == "digits-1 Measuring":
-            line = await told(process)
+            line = await next_line(process)
         assert line == "digits-1 Measured, 114 (111 to 117) req/s, p99 84.1 ms"
         await experiment_is(
             kube, phase=phase, specs=16, conditions=[condition("False", "Because", "it is so")],
             best=recommendation(*SPEC), completionTime="2026-01-01T00:03:00Z",
         )  # fmt: skip
-        assert await told(process) == f"{phase}: Because: it is so"
-        assert await told(process) == ""
+        assert await next_line(process) == f"{phase}: Because: it is so"
+        assert await next_line(process) == ""
         assert await process.wait() == code
 
 
@@ -150,9 +150,9 @@ async def test_the_end_of_an_earlier_spec_is_not_taken_for_the_end(kube: Kube, a
     await experiment_is(kube, phase="Succeeded")
     await kube.patch(kinds.PROFILING_EXPERIMENT, kube.namespace, "digits", {"spec": {"maxNumTrials": 30}})
     async with following(kube, api_server) as process:
-        assert await told(process) == "Pending"
+        assert await next_line(process) == "Pending"
         await experiment_is(kube, phase="Failed", observedGeneration=2)
-        assert (await told(process)).startswith("Failed")
+        assert (await next_line(process)).startswith("Failed")
         assert await process.wait() == 1
 
 
