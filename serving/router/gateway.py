@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
 import orjson
@@ -19,6 +19,7 @@ from serving.kube import connect_eventually
 from serving.router import pod_lifetime
 from serving.router.envoy.admin import Admin
 from serving.router.envoy.bootstrap import bootstrap
+from serving.router.envoy.process import public_socket
 from serving.router.envoy.process.drain import FORCED_SECONDS, end, until_idle
 from serving.router.envoy.process.envoy_process import EnvoyProcess, digest
 from serving.router.envoy.process.huge_heap import keep_in_huge_pages
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 
 ENVOY_START_SECONDS = 20.0
 """Envoy starts in 0.2 s; with 2,000 clusters on a loaded machine it took 3 s."""
+ROUTES_SECONDS = 3.0
+"""Longest time for which clients wait for the Routes: from then on a new Envoy answers with 503."""
 ADOPTION_SECONDS = 5.0
 """Longest wait for an Envoy that an earlier gateway started: its main thread is busy for up to 0.3 s."""
 
@@ -59,14 +62,21 @@ async def run(data_dir: DataDir, settings: Settings, *, kept: KeptSockets) -> No
 
 
 async def run_in_pod(
-    data_dir: DataDir, settings: Settings, readiness: Readiness, stopping: asyncio.Event
+    data_dir: DataDir, settings: Settings, readiness: Readiness, stopping: asyncio.Event, *, kept: KeptSockets
 ) -> None:
     """Serve until the event, then drain Envoy and end with it: no process outlives its Pod.
+
+    Args:
+        data_dir: of this gateway.
+        settings: all settings.
+        readiness: of this container.
+        stopping: set by SIGTERM.
+        kept: as of `run`.
 
     Raises:
         errors.UserError: no Envoy for this platform, or the port is taken.
     """
-    running = _Running(KeptSockets())
+    running = _Running(kept)
     readiness.follow(running.obstacle)
 
     async def leave() -> None:
@@ -75,8 +85,7 @@ async def run_in_pod(
             await _close(admin, running, settings)
         await end(EnvoyProcess(data_dir, settings.gateway))
 
-    with closing(running.kept):
-        await pod_lifetime.run(_run(data_dir, settings, running), stopping, leave)
+    await pod_lifetime.run(_run(data_dir, settings, running), stopping, leave)
 
 
 class _Running:
@@ -84,12 +93,15 @@ class _Running:
 
     def __init__(self, kept: KeptSockets) -> None:
         self.kept = kept
+        self.is_listening = False
         self.routes: RouteApplier | None = None
         self.supervision: asyncio.Task[None] | None = None
 
     def obstacle(self) -> str:
         """Return why the gateway is not ready; empty if it is."""
-        return "Envoy or the API does not answer yet" if self.routes is None else self.routes.obstacle()
+        if self.routes is None or not self.is_listening:
+            return "Envoy or the API does not answer yet"
+        return self.routes.obstacle()
 
 
 async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None:
@@ -104,12 +116,11 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
                 mark=_mark(data_dir),
             )
         )
-        async with listening(server):
-            if not await _adopt(process, config, server, data_dir, settings):
-                # Envoy listens after a first response of each type; an adopted one keeps its configuration.
-                server.set_target(starting(settings.gateway))
+        async with listening(server), asyncio.TaskGroup() as starting_envoy:
+            running.is_listening = await _adopt(process, config, server, data_dir, settings)
+            if not running.is_listening:
                 log.info("started Envoy %d", process.start(config).pid)
-                await server.wait_ready(ENVOY_START_SECONDS)
+                starting_envoy.create_task(_until_listening(server, settings, running))
             collector = StatisticsCollector(settings.gateway.name, admin, process)
             pages: dict[str, Callable[[], Awaitable[str]]] = {
                 metrics.PATH: collector.page,
@@ -131,6 +142,20 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
                 if settings.gateway.huge_pages:
                     group.create_task(keep_in_huge_pages(process))
                 group.create_task(routes.run())
+
+
+async def _until_listening(server: DeltaXdsServer, settings: Settings, running: _Running) -> None:
+    """Wait until a new Envoy listens: with the Routes, or without them if the API is slow.
+
+    Envoy listens after a first response of each type, and clients may wait at its socket.
+
+    Raises:
+        errors.Unavailable: Envoy is not ready in time.
+    """
+    if not await server.has_target_within(ROUTES_SECONDS):
+        server.set_target(starting(settings.gateway))
+    await server.wait_ready(ENVOY_START_SECONDS)
+    running.is_listening = True
 
 
 def _mark(data_dir: DataDir) -> int | None:
@@ -165,9 +190,10 @@ async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
         running.supervision.cancel()
     if running.routes is not None:
         await running.routes.leave()
-    running.kept.close()  # else clients would wait for an Envoy that will not come
     with _though_envoy_is_away():
         await admin.close_listeners()
+    public_socket.close(running.kept)  # else clients would wait for an Envoy that will not come
+    with _though_envoy_is_away():
         await until_idle(admin, settings.gateway.drain_seconds)
 
 

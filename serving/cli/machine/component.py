@@ -23,7 +23,7 @@ import uvloop
 from serving import errors
 from serving.cli.config import snapshot
 from serving.cli.config.schema import Configuration
-from serving.cli.machine import health, logfile
+from serving.cli.machine import health, logfile, pod_sockets
 from serving.cli.machine.components import DECLARATIONS, Component
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness
@@ -79,10 +79,14 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
             contextlib.closing(KeptSockets(kept)) as passed,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
+            if is_in_pod and component.kept_by:  # before this process answers that it has no sockets
+                runner.run(pod_sockets.recover(data_dir.liveness(component.kept_by), passed))
+            owners = [data_dir.liveness(owner) for owner in _owners(options.name)] if is_in_pod else []
             run = _load(component, configuration, passed, readiness, stopping)
             supervised = liveness.answering(data_dir.liveness(options.name), passed.to_pass)
             answering = _answering(supervised, readiness, configuration.pages.host, options.health_port)
-            runner.run(_until_stopped(run(data_dir, configuration), answering, stopping))
+            keeping = [pod_sockets.keeping(owner, passed) for owner in owners]
+            runner.run(_until_stopped(run(data_dir, configuration), [answering, *keeping], stopping))
     except* errors.LeadershipLost as group:
         lost = _first(group)
     except* errors.UserError as group:
@@ -94,6 +98,11 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
         print(f"error: {failure}", file=sys.stderr, flush=True)
         return GIVES_UP
     return 0
+
+
+def _owners(name: str) -> Sequence[str]:
+    """Return the components whose sockets this one keeps in a Pod."""
+    return [owner for owner, component in DECLARATIONS.items() if component.kept_by == name]
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -142,14 +151,14 @@ def _load(
 ) -> Run:
     """Return the work of a component; with `stopping` it drains and ends after this event."""
     module = importlib.import_module(component.module)
+    named = {"kept": kept} if component.takes_kept_sockets else {}
     if stopping is not None:
-        return lambda data_dir, settings: module.run_in_pod(data_dir, settings, readiness, stopping)
+        return lambda data_dir, settings: module.run_in_pod(data_dir, settings, readiness, stopping, **named)
     arguments: list[object] = [readiness] if component.takes_readiness else []
     arguments += [
         partial(importlib.import_module(controller.module).prepared, **controller.options(configuration))
         for controller in component.joined
     ]
-    named = {"kept": kept} if component.takes_kept_sockets else {}
     return lambda data_dir, settings: module.run(data_dir, settings, *arguments, **named)
 
 
@@ -177,15 +186,17 @@ async def _answering(
 
 
 async def _until_stopped(
-    work: Awaitable[None], answering: AbstractAsyncContextManager[None], stopping: asyncio.Event | None
+    work: Awaitable[None], around: Sequence[AbstractAsyncContextManager[None]], stopping: asyncio.Event | None
 ) -> None:
-    """Run until SIGTERM or SIGINT, and answer meanwhile; a second signal kills the process, as by default.
+    """Run until SIGTERM or SIGINT within these contexts; a second signal kills the process, as by default.
 
     With `stopping` the work is not cancelled but ends by itself, and a second signal changes nothing: kubelet
     kills what takes longer than the Pod's grace period.
     """
     loop = asyncio.get_running_loop()
-    async with answering:
+    async with contextlib.AsyncExitStack() as stack:
+        for context in around:
+            await stack.enter_async_context(context)
         task = loop.create_task(_as_task(work))
 
         def stop(number: signal.Signals) -> None:

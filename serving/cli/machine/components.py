@@ -35,6 +35,8 @@ class Component:
     drains: bool = False
     """It has requests in flight, with which a Pod must not end. In a Pod its `async def run_in_pod(data_dir,
     settings, readiness, stopping)` runs until they have ended after the event."""
+    kept_by: str = ""
+    """The component of its Pod that keeps its sockets while it does not run."""
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -70,6 +72,12 @@ DECLARATIONS: Mapping[str, Component] = {
         ),
         runs_in_pods=True,
     ),
-    "gateway": Component("serving.router.gateway", takes_kept_sockets=True, runs_in_pods=True, drains=True),
+    "gateway": Component(
+        "serving.router.gateway",
+        takes_kept_sockets=True,
+        runs_in_pods=True,
+        drains=True,
+        kept_by="activator",
+    ),
     "activator": Component("serving.router.activator.process", runs_in_pods=True, drains=True),
 }

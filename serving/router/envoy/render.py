@@ -50,7 +50,7 @@ class ResourceChanges:
 
 
 def starting(settings: GatewaySettings) -> ResourceChanges:
-    """Return what a new Envoy serves until the gateway has read the Routes: 503, as a 404 would be wrong."""
+    """Return what a new Envoy serves while the Routes cannot be read: 503, as a 404 would be wrong."""
     host = routes.unavailable_host(STARTING, settings)
     return ResourceChanges(
         routes={

@@ -6,6 +6,7 @@ had. Protocol: envoyproxy.io, "xDS REST and gRPC protocol", incremental variant.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -57,6 +58,7 @@ class DeltaXdsServer:
         }
         self._resources: dict[str, dict[str, Resource]] = {name: {} for name in TYPE_URLS}
         self._target_version = 0
+        self._has_target = asyncio.Event()
         self._suspended = True
         """No updates are sent before the first target, nor between a rejection and the next target."""
         self._sent_version = {"weights": 0, "routes": 0}
@@ -84,6 +86,7 @@ class DeltaXdsServer:
         self._order.weights.set_target(changes.weights)
         self._target_version += 1
         self._suspended, self._rejection = False, ""
+        self._has_target.set()
         self._send_next()
         self._progress.set()
         return self._target_version
@@ -92,6 +95,12 @@ class DeltaXdsServer:
     def acknowledged_version(self) -> int:
         """The newest target version whose routes and weights Envoy has acknowledged."""
         return min(self._acknowledged_version.values())
+
+    async def has_target_within(self, seconds: float) -> bool:
+        """Return whether there is a first target, at the latest after this time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_target.wait(), seconds)
+        return self._has_target.is_set()
 
     async def wait_acknowledged(self, on_answer: Callable[[], None] = lambda: None) -> None:
         """Wait until Envoy has acknowledged the whole target, including later changes.

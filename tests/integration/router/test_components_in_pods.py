@@ -28,6 +28,7 @@ from serving.resources import kinds, leases
 from serving.router.envoy.process.envoy_process import EnvoyProcess
 from serving.settings import GatewaySettings
 from tests.rig.control_plane.convergence import until
+from tests.rig.machine import kept_sockets
 from tests.rig.machine.addresses import own
 from tests.rig.machine.ports import free_port
 from tests.rig.servers.gateway import backend, endpoint_slice, route
@@ -84,8 +85,11 @@ class Pod:
                 assert self.processes[component].poll() is None, "it has ended"
                 await asyncio.sleep(0.05)
 
+    def path(self, service: str) -> str:
+        return f"/{self.namespace}/{service}/v2/x"
+
     def url(self, service: str) -> str:
-        return f"http://127.0.0.1:{self.port}/{self.namespace}/{service}/v2/x"
+        return f"http://127.0.0.1:{self.port}{self.path(service)}"
 
     def stop(self, *components: str) -> None:
         """Send SIGTERM, as kubelet does to all containers at once."""
@@ -231,7 +235,7 @@ async def test_no_request_fails_when_a_gateway_gets_sigterm_twice(kube: Kube, po
     async with replicas(kube, pod.namespace) as counters:
         pod.start("gateway")
         await pod.until_ready("gateway")
-        path = pod.url("quick").partition(str(pod.port))[2]
+        path = pod.path("quick")
         idle = Client(pod.port, path)
         assert await idle.status() == 200
         clients = [
@@ -288,6 +292,36 @@ async def test_gateway_ends_with_the_next_envoy_when_its_envoy_was_just_killed(p
     pod.stop("gateway")
     assert await pod.code("gateway") == 0
     assert not pod.has_envoy()
+
+
+async def test_new_connections_wait_for_the_next_gateway_when_its_container_is_killed(
+    kube: Kube, pod: Pod
+) -> None:
+    async with replicas(kube, pod.namespace):
+        for component in ("gateway", "activator"):
+            pod.start(component)
+        for component in ("gateway", "activator"):
+            await pod.until_ready(component)
+        await kept_sockets.until_shared(*(process.pid for process in pod.processes.values()), 1)
+        for _ in range(2):
+            envoy = EnvoyProcess(pod.data_dir, GatewaySettings(port=pod.port)).running()
+            assert envoy is not None
+            pod.processes["gateway"].kill()  # with a container, all of its processes end
+            os.kill(envoy.pid, signal.SIGKILL)
+            await pod.code("gateway")
+            clients = [Client(pod.port, pod.path("quick")) for _ in range(20)]
+            waiting = [asyncio.create_task(client.status()) for client in clients]
+            await asyncio.sleep(0.1)
+            assert not any(task.done() for task in waiting)
+            pod.start("gateway")
+            assert set(await asyncio.gather(*waiting)) == {200}
+            for client in clients:
+                client.close()
+        pod.stop("gateway")
+        assert await pod.code("gateway") == 0
+        async with asyncio.timeout(SECONDS.total):
+            while not await is_refused(pod.port):
+                await asyncio.sleep(0.05)
 
 
 async def test_gateway_ends_when_it_never_reached_the_api(pod: Pod) -> None:

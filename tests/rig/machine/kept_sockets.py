@@ -1,35 +1,38 @@
-"""The sockets that `up` keeps for a component: those that both processes have open."""
+"""The sockets that one process keeps for another one: those that both have open."""
 
 import asyncio
 import time
 from pathlib import Path
 
-from serving.system.processes import ProcessIdentity
 from tests.rig.servers.stack import LiveStack
 
 SECONDS = 20.0
-"""Longest wait; `up` asks each second."""
+"""Longest wait; the keeper asks each second."""
 
 
-def _sockets(process: ProcessIdentity) -> set[str]:
+async def until_kept(stack: LiveStack, name: str, sockets: int) -> None:
+    """Wait until `up` keeps this number of sockets for the component that runs."""
+    up, component = stack.component("up"), stack.component(name)
+    assert up is not None
+    while component is None:
+        await asyncio.sleep(0.1)
+        component = stack.component(name)
+    await until_shared(up.pid, component.pid, sockets)
+
+
+async def until_shared(first: int, second: int, sockets: int) -> None:
+    """Wait until two processes have this number of sockets in common."""
+    deadline = time.monotonic() + SECONDS
+    while (count := len(_sockets(first) & _sockets(second))) != sockets:
+        assert time.monotonic() < deadline, f"{first} and {second} have {count} sockets, not {sockets}"
+        await asyncio.sleep(0.1)
+
+
+def _sockets(pid: int) -> set[str]:
     links = set()
-    for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
             links.add(str(entry.readlink()))
         except FileNotFoundError:  # closed meanwhile
             continue
     return {link for link in links if link.startswith("socket:")}
-
-
-async def until_kept(stack: LiveStack, name: str, sockets: int) -> None:
-    """Wait until `up` keeps this number of sockets for the component."""
-    deadline = time.monotonic() + SECONDS
-    while (count := _count(stack, name)) != sockets:
-        assert time.monotonic() < deadline, f"up keeps {count} sockets for {name}, not {sockets}"
-        await asyncio.sleep(0.1)
-
-
-def _count(stack: LiveStack, name: str) -> int:
-    """Return the number of sockets that `up` keeps for the component that runs; 0 if none does."""
-    up, component = stack.component("up"), stack.component(name)
-    return len(_sockets(up) & _sockets(component)) if up and component else 0

@@ -3,6 +3,7 @@
 The gateway binds the socket and keeps it; Envoy alone listens on it, and accepts from it (`bind.c`).
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping
@@ -33,6 +34,14 @@ def descriptor(kept: KeptSockets, host: str, port: int) -> int:
         sockets.try_shared_port(host, port)
         kept.add(sockets.bound(host, port))
     return kept.to_pass()[0]
+
+
+def close(kept: KeptSockets) -> None:
+    """Refuse connections from now on, and close the socket; other processes may hold it."""
+    for number in kept.to_pass():
+        with socket.socket(fileno=os.dup(number)) as listener, contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RD)  # for all processes; an error if none listens
+    kept.close()
 
 
 def environment(descriptor: int) -> Mapping[str, str]:

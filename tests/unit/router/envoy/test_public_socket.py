@@ -89,6 +89,22 @@ def test_program_has_its_own_socket_when_it_binds_another_address(kept: KeptSock
     assert not is_listening(descriptor)
 
 
+def test_connections_are_refused_when_the_socket_is_closed_and_another_process_holds_it(
+    kept: KeptSockets,
+) -> None:
+    port = sockets.try_port(HOSTS[0], 0)
+    with contextlib.closing(KeptSockets()) as others:
+        descriptor = public_socket.descriptor(kept, HOSTS[0], port)
+        others.join([os.dup(descriptor)])
+        listen(HOSTS[0], port, descriptor)
+        public_socket.close(kept)
+        with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+            client.connect((HOSTS[0], port))
+        listen(HOSTS[0], port, public_socket.descriptor(others, HOSTS[0], port))
+        with socket.create_connection((HOSTS[0], port)):
+            pass
+
+
 def test_socket_of_another_port_is_closed_when_the_port_changes(kept: KeptSockets) -> None:
     first, second = (sockets.try_port(HOSTS[0], 0) for _ in range(2))
     public_socket.descriptor(kept, HOSTS[0], first)
