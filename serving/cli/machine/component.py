@@ -81,11 +81,13 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
         ):
             if is_in_pod and component.kept_by:  # before this process answers that it has no sockets
                 runner.run(pod_sockets.recover(data_dir.liveness(component.kept_by), passed))
-            owners = [data_dir.liveness(owner) for owner in _owners(options.name)] if is_in_pod else []
             run = _load(component, configuration, passed, readiness, stopping)
             supervised = liveness.answering(data_dir.liveness(options.name), passed.to_pass)
             answering = _answering(supervised, readiness, configuration.pages.host, options.health_port)
-            keeping = [pod_sockets.keeping(owner, passed) for owner in owners]
+            owners = [
+                name for name, other in DECLARATIONS.items() if is_in_pod and other.kept_by == options.name
+            ]
+            keeping = [pod_sockets.keeping(data_dir.liveness(owner), passed) for owner in owners]
             runner.run(_until_stopped(run(data_dir, configuration), [answering, *keeping], stopping))
     except* errors.LeadershipLost as group:
         lost = _first(group)
@@ -98,11 +100,6 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
         print(f"error: {failure}", file=sys.stderr, flush=True)
         return GIVES_UP
     return 0
-
-
-def _owners(name: str) -> Sequence[str]:
-    """Return the components whose sockets this one keeps in a Pod."""
-    return [owner for owner, component in DECLARATIONS.items() if component.kept_by == name]
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
