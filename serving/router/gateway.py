@@ -212,6 +212,7 @@ async def _adopt(
     running = process.running()
     if running is None:
         return False
+    process.keep_socket(running)
     if running.bootstrap != digest(config):
         log.info("Envoy %d was started with another configuration: draining it", running.pid)
         await stop_everything(data_dir, settings)

@@ -161,6 +161,30 @@ async def test_restarted_gateway_adopts_envoy_and_a_killed_envoy_restarts(
         await gateway.stop_everything(DataDir(tmp_path), settings)
 
 
+async def test_new_connections_wait_for_the_next_envoy_when_the_adopted_one_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kube, settings = FakeKube(), settings_for_test()
+    process = EnvoyProcess(DataDir(tmp_path), settings.gateway)
+    url = f"http://127.0.0.1:{settings.gateway.port}/default/digits/v2/x"
+    await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+    await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
+    try:
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
+            await until(lambda: entry(kube).get("acceptedGeneration") == 1)
+        first_envoy = process.running()
+        assert first_envoy is not None
+        kube.change(kinds.ROUTE, "default", "digits", {"metadata": {"generation": 2}})
+        async with backend(STABLE, 8080), gateway_of(tmp_path, kube, settings, monkeypatch):
+            await until(lambda: entry(kube).get("acceptedGeneration") == 2)
+            assert processes.send_signal(first_envoy.process, signal.SIGKILL)
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                assert answer.status == 200
+            assert process.running() not in (None, first_envoy)
+    finally:
+        await gateway.stop_everything(DataDir(tmp_path), settings)
+
+
 async def test_hung_envoy_is_replaced_when_a_gateway_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

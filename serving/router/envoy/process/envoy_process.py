@@ -128,6 +128,11 @@ class EnvoyProcess:
         run_files.write(self._dir / "envoy.json", record)
         return envoy
 
+    def keep_socket(self, running: RunningEnvoy) -> None:
+        """Keep the public socket of an Envoy that another gateway started, if this process may copy it."""
+        if self._kept is not None:
+            public_socket.adopt(self._kept, running.process, self._settings.host, self._settings.port)
+
     @contextlib.contextmanager
     def _executable(self, program: str) -> Iterator[tuple[str, list[int]]]:
         """Yield the path to execute for a program, and the descriptors that it needs."""

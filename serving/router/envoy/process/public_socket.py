@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from serving.system import native_library
-from serving.system.network import sockets
+from serving.system.network import listener_copy, sockets
 from serving.system.network.kept_sockets import ALL_OF_IPV6, KeptSockets, Place
+from serving.system.processes import ProcessIdentity
 
 VARIABLE = "SLIPWAY_PUBLIC_SOCKET"
 """The variable that `bind.c` reads."""
@@ -27,13 +28,24 @@ def descriptor(kept: KeptSockets, host: str, port: int) -> int:
     Raises:
         OSError: another user has the port, or another process listens there.
     """
-    address = ALL_OF_IPV6 if sockets.family(host) == socket.AF_INET6 else host
-    place = Place(os.geteuid(), address, port)
-    kept.retain(lambda other: other == place)
-    if place not in kept:
+    if not _has(kept, host, port):
         sockets.try_shared_port(host, port)
         kept.add(sockets.bound(host, port))
     return kept.to_pass()[0]
+
+
+def adopt(kept: KeptSockets, envoy: ProcessIdentity, host: str, port: int) -> None:
+    """Keep the socket of an Envoy that another gateway started, if this process may copy it."""
+    if not _has(kept, host, port) and (copy := listener_copy.of_process(envoy, host, port)) is not None:
+        kept.add(copy)
+
+
+def _has(kept: KeptSockets, host: str, port: int) -> bool:
+    """Return whether the public socket is among `kept`, and close those of other places."""
+    address = ALL_OF_IPV6 if sockets.family(host) == socket.AF_INET6 else host
+    place = Place(os.geteuid(), address, port)
+    kept.retain(lambda other: other == place)
+    return place in kept
 
 
 def close(kept: KeptSockets) -> None:
