@@ -13,7 +13,6 @@ from serving.cli import traffic
 from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
 from serving.kube import Kube, connect
-from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.router.envoy.process.envoy_process import EnvoyProcess, RunningEnvoy
 from serving.settings import DEFAULTS
@@ -146,10 +145,6 @@ def after_reboot(record: Any, stranger: processes.ProcessIdentity) -> Any:
     return {**rest, **fields, "boot_id": "00000000-0000-0000-0000-000000000000"}
 
 
-def restarts(pod: Object) -> int:
-    return int(pod["status"]["containerStatuses"][0]["restartCount"])
-
-
 async def test_everything_restarts_after_a_reboot_and_no_foreign_process_is_adopted(
     stack: LiveStack, kube: Kube
 ) -> None:
@@ -187,7 +182,7 @@ async def test_everything_restarts_after_a_reboot_and_no_foreign_process_is_adop
                     client,
                     kinds.POD,
                     name,
-                    lambda pod: restarts(pod) == 1 and conditions.is_true(pod, "Ready"),
+                    lambda pod: stacks.restarts(pod) == 1 and conditions.is_true(pod, "Ready"),
                 )
             await until(client, kinds.INFERENCE, "digits", stacks.settled)
             async with stack.load("digits") as load:

@@ -25,11 +25,12 @@ REPLACED_SECONDS = 20.0
 @pytest.mark.parametrize("arm", ["stable", "canary"])
 async def test_killed_only_replica_of_an_arm_fails_no_request(stack: LiveStack, kube: Kube, arm: str) -> None:
     before = await stack.replicas(kube, "digits")
-    name, (main, _) = next(item for item in before.items() if arm in item[0])
+    name, (main, restarts) = next(item for item in before.items() if arm in item[0])
     async with stack.load("digits", clients=8) as load:
         assert processes.send_signal(main, signal.SIGKILL)
         await load.more(200)
     assert load.failed == []
+    await until(kube, kinds.POD, name, lambda pod: stacks.restarts(pod) > restarts)
     await until(kube, kinds.INFERENCE, "digits", stacks.settled)
     after = await stack.replicas(kube, "digits")
     assert after[name][0] != main

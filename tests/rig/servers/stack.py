@@ -166,7 +166,7 @@ class LiveStack:
     async def replicas(self, kube: Kube, inference: str) -> dict[str, tuple[ProcessIdentity, int]]:
         """Return the running Pods of an Inference: name → (process, restarts)."""
         running_pods = [(pod, self.processes(pod)) for pod in await pods(kube, inference)]
-        return {pod["metadata"]["name"]: (ids[1], _restarts(pod)) for pod, ids in running_pods if ids}
+        return {pod["metadata"]["name"]: (ids[1], restarts(pod)) for pod, ids in running_pods if ids}
 
     @contextlib.asynccontextmanager
     async def load(self, inference: str, *, clients: int = 3, rows: int = 1) -> AsyncIterator["SteadyLoad"]:
@@ -190,7 +190,7 @@ class LiveStack:
             await load.end()
 
 
-def _restarts(pod: Object) -> int:
+def restarts(pod: Object) -> int:
     """Return the restart count, 0 if the status does not have the container yet."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
     return int(statuses[0].get("restartCount", 0))
