@@ -9,7 +9,7 @@ before.
 `violations` are percent of requests that wait longer than their own service time and longer than two seconds
 (30 s for images). `overOracle` are replica-hours, starting replicas included, over those of a policy that
 knows the future and orders a start-up time ahead. docs/autoscaling.md explains the rest;
-autoscaler/simulate/ has the simulator. All runs take some hours on two cores: `--resume DIR` goes on where an
+autoscaler/simulate/ has the simulator. All runs take two hours on two cores: `--resume DIR` goes on where an
 interrupted benchmark of the same plan and the same policies ended.
 """
 
