@@ -37,8 +37,6 @@ async def keeping(owner: Path, kept: KeptSockets) -> AsyncIterator[None]:
 async def _keep(owner: Path, kept: KeptSockets) -> None:
     while True:
         answer = await liveness.ask(owner, ANSWER_SECONDS)
-        if answer is not None and answer.is_complete:
-            kept.replace(answer.descriptors)
-        elif answer is not None:
-            kept.join(answer.descriptors)
+        if answer is not None:
+            answer.pass_to(kept)
         await asyncio.sleep(ASK_SECONDS)

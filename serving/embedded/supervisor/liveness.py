@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from serving.system.network import kept_sockets, sockets
+from serving.system.network.kept_sockets import KeptSockets
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,13 @@ class Answer(NamedTuple):
     """Of the sockets to keep; the receiver closes them."""
     is_complete: bool
     """Whether these are all that the component has passed: this process had room for them."""
+
+    def pass_to(self, kept: KeptSockets) -> None:
+        """Hand the sockets over; those that a complete answer does not have are closed."""
+        if self.is_complete:
+            kept.replace(self.descriptors)
+        else:
+            kept.join(self.descriptors)
 
 
 @contextlib.asynccontextmanager

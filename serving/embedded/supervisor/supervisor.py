@@ -99,9 +99,8 @@ class Component:
         """Take over an answer of the process that was `asked`."""
         if self.identity == asked:
             self.answered = clock.monotonic()
-        if self.identity == asked and answer.is_complete:
-            self.kept.replace(answer.descriptors)
-        else:  # the last answer of a process that has ended, or a part: the other sockets are still needed
+            answer.pass_to(self.kept)
+        else:  # the last answer of a process that has ended: the other sockets are still needed
             self.kept.join(answer.descriptors)
 
 

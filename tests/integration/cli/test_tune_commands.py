@@ -138,10 +138,10 @@ async def test_following_prints_each_step_and_ends_with_the_experiment(
             line = await next_line(process)
         assert line == "digits-1 Measured, 114 (111 to 117) req/s, p99 84.1 ms"
         await experiment_is(
-            kube, phase=phase, specs=16, conditions=[condition("False", "Because", "it is so")],
+            kube, phase=phase, specs=16, conditions=[condition("False", "BudgetUsed", "16 trials ended")],
             best=recommendation(*SPEC), completionTime="2026-01-01T00:03:00Z",
         )  # fmt: skip
-        assert await next_line(process) == f"{phase}: Because: it is so"
+        assert await next_line(process) == f"{phase}: BudgetUsed: 16 trials ended"
         assert await next_line(process) == ""
         assert await process.wait() == code
 

@@ -28,7 +28,7 @@ def descriptor(kept: KeptSockets, host: str, port: int) -> int:
     Raises:
         OSError: another user has the port, or another process listens there.
     """
-    if not _has(kept, host, port):
+    if not _retain(kept, host, port):
         sockets.try_shared_port(host, port)
         kept.add(sockets.bound(host, port))
     return kept.to_pass()[0]
@@ -36,12 +36,14 @@ def descriptor(kept: KeptSockets, host: str, port: int) -> int:
 
 def adopt(kept: KeptSockets, envoy: ProcessIdentity, host: str, port: int) -> None:
     """Keep the socket of an Envoy that another gateway started, if this process may copy it."""
-    if not _has(kept, host, port) and (copy := listener_copy.of_process(envoy, host, port)) is not None:
-        kept.add(copy)
+    if not _retain(kept, host, port):
+        copy = listener_copy.of_process(envoy, host, port)
+        if copy is not None:
+            kept.add(copy)
 
 
-def _has(kept: KeptSockets, host: str, port: int) -> bool:
-    """Return whether the public socket is among `kept`, and close those of other places."""
+def _retain(kept: KeptSockets, host: str, port: int) -> bool:
+    """Close all sockets but the public one, and return whether that is among `kept`."""
     address = ALL_OF_IPV6 if sockets.family(host) == socket.AF_INET6 else host
     place = Place(os.geteuid(), address, port)
     kept.retain(lambda other: other == place)
@@ -49,10 +51,10 @@ def _has(kept: KeptSockets, host: str, port: int) -> bool:
 
 
 def close(kept: KeptSockets) -> None:
-    """Refuse connections from now on, and close the socket; other processes may hold it."""
+    """Refuse connections from now on, also where other processes hold the socket, and close it."""
     for number in kept.to_pass():
         with socket.socket(fileno=os.dup(number)) as listener, contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RD)  # for all processes; an error if none listens
+            listener.shutdown(socket.SHUT_RD)  # acts on the socket, not the descriptor; fails if none listens
     kept.close()
 
 

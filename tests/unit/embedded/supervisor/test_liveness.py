@@ -1,5 +1,6 @@
 """A component answers while its event loop runs, and passes its sockets with each answer."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
@@ -8,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from serving.data_dir import DataDir
 from serving.embedded.supervisor import liveness
-from serving.embedded.supervisor.supervisor import Component
+from serving.embedded.supervisor.supervisor import Component, Supervisor
+from serving.settings import SupervisorSettings
+from serving.system import processes
 from serving.system.network import kept_sockets, sockets
 from serving.system.network.kept_sockets import KeptSockets, Place
 from serving.system.processes import ProcessIdentity
@@ -127,3 +131,13 @@ def test_component_has_not_answered_when_the_answer_is_its_predecessors(componen
     component.identity = SECOND
     component.note_answer(answer(PORT), FIRST)
     assert component.answered is None
+
+
+async def test_sockets_are_freed_when_their_component_is_stopped(tmp_path: Path) -> None:
+    supervisor = Supervisor(DataDir(tmp_path), (), SupervisorSettings())
+    stopped = supervisor._components["gateway"]
+    process = await asyncio.create_subprocess_exec("/bin/sleep", "600")
+    stopped.identity = processes.identity_of(process.pid)
+    stopped.note_answer(answer(PORT), stopped.identity)
+    await asyncio.gather(supervisor.stop("gateway"), process.wait())
+    assert ports(stopped) == set()

@@ -15,9 +15,11 @@ HOSTS = ["127.0.0.1", "::1"]
 LISTENER = """
 import socket, sys
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
-with socket.socketpair()[0], socket.socket(family) as bound, socket.create_server((sys.argv[1], 0), family=family) as made:
-    bound.bind((sys.argv[1], 0))
-    print(made.getsockname()[1], bound.getsockname()[1], flush=True)
+address = (sys.argv[1], 0)
+pair = socket.socketpair()
+with socket.socket(family) as bound, socket.create_server(address, family=family) as listener:
+    bound.bind(address)
+    print(listener.getsockname()[1], bound.getsockname()[1], flush=True)
     sys.stdin.read()
 """
 COPY = """
