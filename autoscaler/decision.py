@@ -34,7 +34,7 @@ class Decision:
 
     replicas: int
     reason: str
-    """The rule that bound, in CamelCase: a condition's reason."""
+    """The binding rule, in CamelCase: a condition's reason."""
     message: str
     """One sentence for people; it does not change while the decision stays the same."""
     needed: int = 0

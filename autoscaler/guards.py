@@ -28,7 +28,7 @@ def after_a_raise(decision: Decision, desired: int, raised: other_writers.Raised
     if is_over or decision.replicas >= desired or decision.reason in _WITHOUT_LOAD or not decision.replicas:
         return decision
     message = f"{decision.replicas} needed now; another writer raised the count a moment ago"
-    return replace(decision, replicas=desired, reason="Held", message=message)
+    return replace(decision, replicas=desired, reason="RaisedByAnother", message=message)
 
 
 def of_another_autoscaler(decision: Decision, count: int, least: int) -> Decision:

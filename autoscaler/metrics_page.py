@@ -92,7 +92,7 @@ def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
         _family(
             "slipway_autoscaler_decision_info",
             "gauge",
-            "The rule that bound in the last decision, and the metric that decided.",
+            "The binding rule of the last decision, and the metric that decided.",
             rules,
         ),
         _family(
@@ -110,9 +110,7 @@ def text(state: Mapping[Key, TargetState], ticks: Ticks) -> str:
     ]
     reasons = ((f'{{reason="{reason}"}}', float(count)) for reason, count in sorted(ticks.reasons.items()))
     parts += [
-        _family(
-            "slipway_autoscaler_decisions_total", "counter", "Decisions, by the rule that bound.", reasons
-        ),
+        _family("slipway_autoscaler_decisions_total", "counter", "Decisions, by the binding rule.", reasons),
         _family(
             "slipway_autoscaler_tick_seconds",
             "summary",

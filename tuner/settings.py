@@ -139,7 +139,7 @@ class TrialSettings(Section):
     """Trials of a spec whose load could not be generated before the experiment fails: a killed generator is
     bad luck once or twice, and then it is the load."""
     load_tries: Count = 2
-    """Starts of a generator within one trial."""
+    """Restarts of a generator within one trial."""
     aftermath_seconds: Seconds = 2.0
     """Wait after a window with failed requests, in which the node reports that the replica has ended."""
     busy_share: Share = 0.2

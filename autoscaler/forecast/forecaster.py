@@ -60,7 +60,7 @@ LONGEST_GAP = 3600.0
 
 
 class _Now(NamedTuple):
-    """Logarithms of the load at one time, which the forecasts at all horizons share."""
+    """One time, and the logarithms of the load at it, which the forecasts at all horizons share."""
 
     time: float = -math.inf
     """Local seconds."""
@@ -149,6 +149,7 @@ class Forecaster:
         if end <= self._end:
             for horizon in self._horizons:
                 horizon.start_again()
+            self._seen_until = -math.inf
         if end - self._end > LONGEST_GAP:
             self._slow, self._known = math.nan, 0.0
             self._amounts.clear()

@@ -1,7 +1,6 @@
 """The load of the last two weeks in five-minute bins, the input of the regressions. Pure."""
 
 import base64
-import binascii
 import math
 import sys
 from array import array
@@ -30,7 +29,11 @@ class History:
         return len(self.levels)
 
     def add(self, index: int, level: float) -> None:
-        """Add the mean of a bin. An earlier bin is ignored: the clock was set back."""
+        """Add the mean of a bin.
+
+        A bin up to a day earlier is ignored: the clock was set back. After a longer step back, or one of two
+        weeks forward, the history starts again.
+        """
         levels = self.levels
         missing = index - self.end if levels else 0
         if missing < 0 and -missing < DAY_BINS:
@@ -56,7 +59,7 @@ class History:
         """Restore a result of `state`; invalid levels are ignored."""
         try:
             raw = base64.b64decode(levels, validate=True)
-        except binascii.Error:
+        except ValueError:
             return
         if len(raw) % 4 or len(raw) > 4 * MOST:
             return

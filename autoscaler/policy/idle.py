@@ -16,8 +16,9 @@ PRICE_SECONDS = 10_800.0
 PRICE_PER_START = 60.0
 """Start-up time in seconds at which `PRICE_SECONDS` holds: the cost is in proportion to the wait."""
 RISK = 0.5
+"""Percent of late requests at which `PRICE_SECONDS` holds."""
 FIRST = 5.0
-"""Seconds: the upper end of the shortest idle times."""
+"""Seconds: shorter gaps between requests are not counted as idle times."""
 STEP = 1.25
 """Ratio of the ends of a bin of idle times."""
 BINS = 62
@@ -101,7 +102,7 @@ class IdleTimes:
         return age
 
     def _count(self, gap: float) -> None:
-        index = min(int(math.log(gap / FIRST) / math.log(STEP)), BINS - 1)
+        index = self._index(gap)
         decay = math.exp(-1 / MEMORY)
         for i in range(BINS):
             self._counts[i] = PRIOR + (self._counts[i] - PRIOR) * decay
@@ -137,8 +138,8 @@ class IdleTimes:
             ahead += step
             while index < BINS and age + ahead >= _EDGES[index + 1] - 1e-6:
                 index += 1
-                after = max(after - weight, NEVER)
                 weight = self._counts[index] if index < BINS else 0.0
+                after = max(after - weight, NEVER)
         return best
 
     def _index(self, age: float) -> int:

@@ -13,8 +13,8 @@ from autoscaler.policy.tokens import TokenRates
 TOLERANCE = 0.1
 """Share of the target within which utilisation changes nothing, as with Kubernetes's autoscaler."""
 MOST_GROWTH = 2.0
-"""Most ratio of the need of a queue or utilisation to the ready replicas: both stay high until new replicas
-are ready, however many are starting."""
+"""Largest need of a queue or of utilisation, in multiples of the ready replicas: both stay high until new
+replicas are ready, however many are starting."""
 LEARNED = frozenset({"Latency", "TokensPerSecond"})
 """Types whose need depends on a learned property of one replica."""
 
@@ -35,8 +35,8 @@ class MetricNeeds:
         """Whether the metrics suffice; otherwise the capacity of a replica sizes the target too."""
         return all(m.target_value is not None and m.type != "Latency" for m in self._metrics)
 
-    def take(self, load: Load, ready: int) -> None:
-        """Observe a reading of the load while `ready` replicas served."""
+    def observe(self, load: Load, ready: int) -> None:
+        """Observe a reading of the load, while `ready` replicas served."""
         self.latency.take(load, ready)
 
     def learn(self, observation: Observation) -> None:
@@ -100,6 +100,8 @@ def _metric_need(
     if metric.type == "QPS":
         return _of(metric, rate / target_value, f"{rate:.3g} requests/s at {target_value:g} each", rate)
     if metric.type == "Concurrency":
+        if latency <= 0:
+            return MetricNeed(metric.name, None, "the latency is not known yet")
         busy = rate * latency
         return _of(
             metric, busy / target_value, f"{busy:.3g} requests in flight at {target_value:g} each", busy

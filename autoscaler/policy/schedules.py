@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from autoscaler.policy.cron import Cron
@@ -32,8 +33,17 @@ class Schedule:
         return end is None or end < start
 
 
-def bounds(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float) -> tuple[int, int, str]:
-    """Return the bounds at `now`, and the names of the schedules that set them.
+class Bounds(NamedTuple):
+    """The least and the most replicas at one time."""
+
+    least: int
+    most: int
+    schedule: str
+    """Names of the schedules that set them; empty: the spec sets both."""
+
+
+def bounds_at(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float) -> Bounds:
+    """Return the bounds at `now`.
 
     A schedule's bounds replace the bounds of the spec. Of several active schedules the highest minimum and
     the highest maximum hold, and a minimum above the maximum raises the maximum. So more active schedules
@@ -46,7 +56,7 @@ def bounds(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float
         now: Unix seconds.
     """
     if not schedules:
-        return minimum, max(maximum, minimum), ""
+        return Bounds(minimum, max(maximum, minimum), "")
     active = [schedule for schedule in schedules if schedule.is_active(now)]
     least = max((s.minimum for s in active if s.minimum is not None), default=minimum)
     most = max((s.maximum for s in active if s.maximum is not None), default=maximum)
@@ -56,4 +66,4 @@ def bounds(schedules: Sequence[Schedule], minimum: int, maximum: int, now: float
         for s in active
         if (s.minimum == least and s.minimum is not None) or (s.maximum == most and s.maximum is not None)
     ]
-    return least, most, ", ".join(sorted(names))
+    return Bounds(least, most, ", ".join(sorted(names)))

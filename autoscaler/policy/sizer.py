@@ -17,7 +17,7 @@ from autoscaler.policy.need import Need
 from autoscaler.policy.pace import PaceLimit
 from autoscaler.policy.queueing import slots
 from autoscaler.policy.scale_to_zero import idle_need
-from autoscaler.policy.schedules import bounds
+from autoscaler.policy.schedules import Bounds, bounds_at
 from autoscaler.policy.stabilization import Stabilization, held_message, unrisen_message, with_rise_step
 from autoscaler.policy.startup import StartupTimes
 from autoscaler.policy.window import WindowMaximum
@@ -62,6 +62,8 @@ of the reading."""
 
 _UNLIMITED = Capacity(1e12, 1e12)
 """Capacity of a replica that has had no request: every load of zero is within it."""
+_NO_FORECAST = Band(0.0, 0.0, 0.0, 0.0)
+"""Forecast of a load that is unknown."""
 
 
 class Sizer:
@@ -97,30 +99,26 @@ class Sizer:
         if observation.load is not None and observation.load.seconds > 0:
             self._observe(observation.load, replicas.ready, now)
         self.metric_needs.learn(observation)
-        least, most, schedule = bounds(
-            self.config.schedules, self.config.min_replicas, self.config.max_replicas, now
-        )
+        bounds = bounds_at(self.config.schedules, self.config.min_replicas, self.config.max_replicas, now)
         startup = self.startup.expected(replicas.starting, now)
         if replicas.ready > 0:
             self.idle.begin(now)
         load, capacity = self._load, self.capacity.value
         if load is None or now - self._read_at > STALE_SECONDS:
-            return self._unknown(observation, least, most, startup)
+            return self._without_load(observation, bounds, startup)
         if capacity is None:
             if _is_busy(load):
-                return self._unknown(observation, max(least, 1), most, startup)
+                return self._without_load(observation, bounds._replace(least=max(bounds.least, 1)), startup)
             capacity = _UNLIMITED
         need = self._with_metrics(observation, self._need(now, load, capacity, startup, replicas))
         need = with_rise_step(need, replicas.desired)
         held = self._stabilization.keep(now, replicas.desired, need.lasting, startup)
-        if least == 0 and not _is_busy(load):
+        if bounds.least == 0 and not _is_busy(load):
             need = idle_need(need, held, replicas, self.idle, self.config, now=now, startup=startup)
             is_set = self.config.down.stabilization is not None
             # A window that the spec sets lasts until the idle time is over, which removes all replicas.
             held = min(held, replicas.desired) if is_set and need.replicas else need.replicas
-        count, reason, message = self._limited(need, held, replicas.desired, now=now, least=least, most=most)
-        if schedule and reason in ("MinReplicas", "MaxReplicas"):
-            message += f" by the schedule {schedule}"
+        count, reason, message = self._limited(need, held, replicas.desired, bounds, now)
         return Decision(
             replicas=count,
             reason=reason,
@@ -136,26 +134,28 @@ class Sizer:
         )
 
     def _limited(
-        self, need: Need, held: int, desired: int, *, now: float, least: int, most: int
+        self, need: Need, held: int, desired: int, bounds: Bounds, now: float
     ) -> tuple[int, str, str]:
         """Return the count within stabilization, pace and bounds, with the reason and message of the last
-        rule that bound.
+        binding rule.
         """
+        by_schedule = f" by the schedule {bounds.schedule}" if bounds.schedule else ""
         count, reason, message = need.replicas, need.reason, need.message
         if held > count:
-            count, reason, message = held, "Held", held_message(need.replicas, held)
+            count, reason, message = held, "ScaleDownStabilized", held_message(need.replicas, held)
         risen = self._stabilization.risen(now, desired, count)
         if risen < count:
-            count, reason, message = risen, "Held", unrisen_message(count, risen)
+            count, reason, message = risen, "ScaleUpStabilized", unrisen_message(count, risen)
         limited = self._pace.limited(now, desired, count)
         if limited != count and desired > 0:
             message = f"{_needed_message(need.replicas, held, limited)}; behavior allows {limited} now"
             count, reason = limited, "PaceLimited"
-        if count > most:
-            needed = _needed_message(need.replicas, held, most)
-            return most, "MaxReplicas", f"{needed}; the maximum is {most}"
-        if count < least:
-            return least, "MinReplicas", f"{count} needed now; the minimum is {least}"
+        if count > bounds.most:
+            needed = _needed_message(need.replicas, held, bounds.most)
+            return bounds.most, "MaxReplicas", f"{needed}; the maximum is {bounds.most}{by_schedule}"
+        if count < bounds.least:
+            message = f"{count} needed now; the minimum is {bounds.least}{by_schedule}"
+            return bounds.least, "MinReplicas", message
         return count, reason, message
 
     def _with_metrics(self, observation: Observation, need: Need) -> Need:
@@ -163,7 +163,8 @@ class Sizer:
         rate = max(need.band.upper, self.forecaster.last)
         by_target_value = self.metric_needs.by_target_value(observation, rate, self.capacity.best)
         by_capacity = self.metric_needs.by_capacity(need.replicas, need.message, self.forecaster.last)
-        if by_target_value and self.metric_needs.are_complete:
+        has_needs = all(metric_need.needed is not None for metric_need in by_target_value)
+        if by_target_value and has_needs and self.metric_needs.are_complete:
             need = replace(need, replicas=0, lasting=0)  # each metric has a target: capacity decides nothing
         for metric_need in by_target_value:
             # A metric without a value removes no replica.
@@ -190,7 +191,7 @@ class Sizer:
             self.idle.shift(load.start - self._read_at)
             self._stabilization.clock_jumped()
         self._load, self._read_at = load, load.end
-        self.metric_needs.take(load, ready)
+        self.metric_needs.observe(load, ready)
         if ready != self._ready or now < self._ready_since:
             self._ready, self._ready_since = ready, now
         if load.arrivals > 0:
@@ -239,7 +240,7 @@ class Sizer:
             return Need(count, base, "Backlog", f"{waiting:.0f} requests wait", band, waiting)
         if self.forecaster.last >= band.upper:
             return Need(count, base, "Load", "for the load that is there", band, waiting)
-        message = f"for the load to expect within {horizon:.0f} s"
+        message = f"for the load expected within {horizon:.0f} s"
         return Need(count, base, "Forecast", message, band, waiting)
 
     def _take_risk(self, replicas: float) -> None:
@@ -288,10 +289,11 @@ class Sizer:
         coming = max(self.forecaster.last, self.forecaster.risen(startup / 2)) * startup
         return max(waiting * work_per_request + coming - served * capacity.rate, 0.0)
 
-    def _unknown(self, observation: Observation, least: int, most: int, startup: float) -> Decision:
-        """Hold the count; a held request at zero gets a replica."""
-        held = observation.load.held if observation.load is not None else 0
-        desired = observation.replicas.desired
+    def _without_load(self, observation: Observation, bounds: Bounds, startup: float) -> Decision:
+        """Return a decision while the load or the capacity is unknown: by the metrics with a target if each
+        has a value, and otherwise for the current count. A held request at zero gets a replica.
+        """
+        now, desired = observation.now, observation.replicas.desired
         by_target_value = self.metric_needs.by_target_value(observation, 0.0, 0.0)
         metric_needs = [need for need in by_target_value if need.metric in observation.gauges]
         if (
@@ -301,15 +303,12 @@ class Sizer:
         ):
             decisive = max(metric_needs, key=lambda need: need.needed or 0)
             needed = decisive.needed or 0
-            count = self._stabilization.keep_without_load(observation.now, desired, needed, startup)
-            reason, message = "Metric", f"{decisive.metric}: {decisive.message}"
-            if count > needed:
-                reason, message = "Held", held_message(needed, count)
-            risen = self._stabilization.risen(observation.now, desired, count)
-            if risen < count:
-                count, reason, message = risen, "Held", unrisen_message(count, risen)
+            message = f"{decisive.metric}: {decisive.message}"
+            need = Need(needed, needed, "Metric", message, _NO_FORECAST, 0.0, decisive.metric)
+            held = self._stabilization.keep_without_load(now, desired, needed, startup)
+            count, reason, message = self._limited(need, held, desired, bounds, now)
             return Decision(
-                min(max(count, least), most),
+                count,
                 reason,
                 message,
                 needed=needed,
@@ -317,13 +316,13 @@ class Sizer:
                 startup=startup,
                 metric_needs=tuple(metric_needs),
             )
-        if desired == 0 and held:
+        if desired == 0 and observation.load is not None and observation.load.held:
             count, reason, message = 1, "Woken", "a request waits for a replica"
         elif self._load is None or self.capacity.value is None:
             count, reason, message = desired, "Unknown", "the load is not known yet"
         else:
             count, reason, message = desired, "MetricsMissing", "no reading of the load: the count is held"
-        count = min(max(count, least), most)
+        count = min(max(count, bounds.least), bounds.most)
         return Decision(count, reason, message, needed=count, startup=startup)
 
     def warm(self, end: float, step: float, work: list[float]) -> None:

@@ -1,6 +1,6 @@
 """Stabilization: a rise has a least step, and a fall waits until the lower need has lasted. Pure.
 
-Each waits for a window; a rise has one only if the spec sets it.
+A fall always waits for a window; a rise only if the spec sets one.
 """
 
 import math
@@ -14,7 +14,7 @@ HOLD_SECONDS = 120.0
 HOLD_STARTS = 1.0
 """The same in start-up times: a replica that is needed again sooner costs less kept than started."""
 DEAD_BAND = 0.2
-"""Share of the replicas that a need may fall by without an answer within the window."""
+"""A fall by less than this share of the need waits for `SLOW_WINDOWS`."""
 MOST_BAND = 4
 """The same in replicas: of many, a small share is already worth taking away."""
 RISE_STEP = 0.1
@@ -51,9 +51,9 @@ class Stabilization:
     def keep(self, now: float, desired: int, lasting: int, startup: float) -> int:
         """Add the current need, and return the replicas to keep; a small fall waits for `SLOW_WINDOWS`."""
         self._add(now, desired, lasting)
+        window = self._window(startup)
         if self._seconds is not None:
-            return self._needs.since(now, self._seconds)
-        window = max(HOLD_SECONDS, HOLD_STARTS * startup)
+            return self._needs.since(now, window)
         needed = self._needs.since(now, window)
         if desired - needed >= min(math.ceil(DEAD_BAND * needed), MOST_BAND):
             return needed
@@ -62,8 +62,7 @@ class Stabilization:
     def keep_without_load(self, now: float, desired: int, needed: int, startup: float) -> int:
         """Add a need of metrics while the load is unknown, and return the replicas to keep."""
         self._add(now, desired, needed)
-        window = max(HOLD_SECONDS, startup) if self._seconds is None else self._seconds
-        return self._needs.since(now, window)
+        return self._needs.since(now, self._window(startup))
 
     def risen(self, now: float, desired: int, count: int) -> int:
         """Add a needed count, and return the count that was needed throughout the window of a rise.
@@ -76,6 +75,10 @@ class Stabilization:
         if not count > desired > 0:
             return count
         return max(-self._negated_counts.since(now, self._rise_seconds), desired)
+
+    def _window(self, startup: float) -> float:
+        """Return the seconds for which a need is held."""
+        return max(HOLD_SECONDS, HOLD_STARTS * startup) if self._seconds is None else self._seconds
 
     def _add(self, now: float, desired: int, needed: int) -> None:
         if desired == 0:

@@ -119,7 +119,7 @@ class TargetState:
     def schedule(self, now: float) -> str:
         """Return the names of the schedules that are active at `now`."""
         config = self.config
-        return schedules.bounds(config.schedules, config.min_replicas, config.max_replicas, now)[2]
+        return schedules.bounds_at(config.schedules, config.min_replicas, config.max_replicas, now).schedule
 
     def learned(self, now: float) -> Object | None:
         """Return `status.learned`."""
@@ -143,7 +143,7 @@ class TargetState:
     def _keep_alive(self, sizer: Sizer, now: float) -> float | None:
         """Return the idle seconds after which the last replicas are removed; None where they never are."""
         config = self.config
-        if schedules.bounds(config.schedules, config.min_replicas, config.max_replicas, now)[0] > 0:
+        if schedules.bounds_at(config.schedules, config.min_replicas, config.max_replicas, now).least > 0:
             return None
         if config.zero.idle is not None:
             return config.zero.idle

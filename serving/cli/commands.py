@@ -90,7 +90,7 @@ COMMANDS = Group(
             {
                 "status": Command(
                     f"{_AUTOSCALE}.status:status",
-                    "Show replicas, load, forecast and the rule that bound.",
+                    "Show replicas, load, forecast and the binding rule.",
                     "autoscalers",
                 ),
                 "explain": Command(

@@ -272,7 +272,7 @@ class InferenceSpec(Base):
                     "self.framework != 'custom' || self.predictors.all(p, !has(p.batching) || "
                     "p.batching.batchSize == 1)"
                 ),
-                "framework custom gathers no requests: predictors[].batching.batchSize must be 1",
+                "framework custom does not batch: predictors[].batching.batchSize must be 1",
             ),
         ),
     }

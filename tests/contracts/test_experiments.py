@@ -212,7 +212,8 @@ async def test_experiment_is_immutable_except_for_its_budget(kube: Kube, namespa
 async def test_trial_and_profile_are_immutable(kube: Kube, namespace: str) -> None:
     await kube.create(kinds.TRIAL, trial(namespace))
     template = trial(namespace)["spec"]["template"]
-    assert (await kube.patch(kinds.TRIAL, namespace, "digits-1", {"spec": {"template": template}}))["spec"]
+    unchanged = await kube.patch(kinds.TRIAL, namespace, "digits-1", {"spec": {"template": template}})
+    assert unchanged["metadata"]["generation"] == 1
     template["spec"]["containers"][0]["env"][0]["value"] = "2"
     for change in ({"template": template}, {"seed": 1}, {"batch": 2}):
         with pytest.raises(errors.Invalid, match="a Trial is immutable"):

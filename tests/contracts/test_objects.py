@@ -32,7 +32,7 @@ async def test_create_is_refused_when_namespace_does_not_exist(kube: Kube) -> No
         await kube.create(kinds.MODEL, model("no-such-namespace"))
 
 
-async def test_list_holds_of_each_object_on_every_page_what_is_kept(kube: Kube, namespace: str) -> None:
+async def test_list_keeps_only_the_kept_fields_on_every_page(kube: Kube, namespace: str) -> None:
     for name in ("a", "b", "c"):
         await kube.create(kinds.MODEL, model(namespace, name))
 
@@ -200,7 +200,7 @@ async def test_one_of_many_concurrent_writers_wins(kube: Kube, namespace: str) -
                 ],
             },
             "spec",
-            "framework custom gathers no requests",
+            "framework custom does not batch",
         ),
         (
             {
@@ -321,8 +321,9 @@ async def test_json_patch_is_refused_when_its_test_fails(kube: Kube, namespace: 
         {"op": "test", "path": "/spec/description", "value": "nine"},
         {"op": "remove", "path": "/spec/description"},
     ]
-    with pytest.raises(errors.ApiError):
+    with pytest.raises(errors.ApiError) as refused:
         await kube.patch(kinds.MODEL, namespace, "m", patch, content_type=JSON_PATCH)
+    assert refused.value.code == 422
     assert (await kube.get(kinds.MODEL, namespace, "m"))["spec"]["description"] == "one"
 
 

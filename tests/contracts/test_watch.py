@@ -1,6 +1,7 @@
 """Lists and watches: order of changes, selectors and pages."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -39,12 +40,10 @@ async def test_watch_delivers_every_change_of_concurrent_writers_in_order(kube: 
 async def test_object_leaves_a_selecting_watch_when_it_stops_matching(kube: Kube, namespace: str) -> None:
     created = await kube.create(kinds.MODEL, model(namespace, labels={"a": "1"}))
     await kube.patch(kinds.MODEL, namespace, "m", {"metadata": {"labels": {"a": "2"}}})
-    async with asyncio.timeout(10):
-        async for event in kube.watch(
-            kinds.MODEL, namespace, created["metadata"]["resourceVersion"], labels="a=1"
-        ):
-            assert event.type == "DELETED"
-            break
+    events = kube.watch(kinds.MODEL, namespace, created["metadata"]["resourceVersion"], labels="a=1")
+    async with asyncio.timeout(10), contextlib.aclosing(events):
+        event = await anext(events)
+    assert event.type == "DELETED"
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,16 @@ def test_up_prints_addresses_deaths_and_its_end_and_logs_the_rest(tmp_path: Path
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    wait_for("logs ", output, up)
-    node = processes.read_identity(data_dir.identity("node"))
-    assert node is not None
-    assert processes.send_signal(node[0], signal.SIGKILL)
-    wait_for("node ended", output, up)
-    up.send_signal(signal.SIGINT)
-    assert up.wait(60) == 0
+    try:
+        wait_for("logs ", output, up)
+        node = processes.read_identity(data_dir.identity("node"))
+        assert node is not None
+        assert processes.send_signal(node[0], signal.SIGKILL)
+        wait_for("node ended", output, up)
+    finally:
+        up.send_signal(signal.SIGINT)
+        code = up.wait(60)
+    assert code == 0
     lines = output.read_text().splitlines()
     beginnings = [
         "Slipway is up",

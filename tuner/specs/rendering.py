@@ -210,7 +210,7 @@ def tuned(tuned_target: TunedTarget, settings: Sequence[Setting]) -> Predictor:
         if tuned_target.framework == "custom":
             raise Permanent(
                 "SettingsInvalid",
-                "batching: framework custom gathers no requests; tune an argument of the server",
+                "batching: framework custom does not batch; tune an argument of the server",
             )
         value["batching"] = {**value.get("batching", {}), **by_category["batching"]}
     container = _container(tuned_target.predictor.template or PredictorTemplate(), by_category)

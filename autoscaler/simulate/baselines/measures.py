@@ -118,7 +118,7 @@ def within_bounds(
     Args:
         terms: whose bounds hold.
         count: replicas before bounds.
-        reason: the rule that bound.
+        reason: the binding rule.
         least: replicas, where a baseline cannot go down to the minimum of the terms.
         work: work per second.
     """

@@ -64,7 +64,7 @@ def _bound(state: Object) -> Iterator[str]:
     decision = state.get("decision") or {}
     rule, needed, desired = decision.get("rule", ""), decision.get("needed"), state["desiredReplicas"]
     if rule:
-        yield f"The rule that bound: {rule}."
+        yield f"The binding rule: {rule}."
     if needed is not None and needed != desired:
         yield f"The load asks for {figures.count(needed, 'replica')}; the rule makes it {desired}."
     if decision.get("schedule"):
@@ -120,8 +120,8 @@ def _next(scaler: Object) -> str:
         span = figures.duration(forecast.get("horizonSeconds", 0))
         lines.append(
             f"Within {span} a load of {figures.number(forecast['upper'])} per second at most is expected"
-            f" (as likely as not {figures.number(forecast.get('median', 0))},"
-            f" hardly below {figures.number(forecast.get('lower', 0))})."
+            f" (median {figures.number(forecast.get('median', 0))},"
+            f" 10 % quantile {figures.number(forecast.get('lower', 0))})."
         )
         lines += _replicas_of(decision, forecast)
     if decision.get("startupSeconds"):

@@ -38,7 +38,7 @@ def status(
         Literal["table", "json", "yaml"], typer.Option("-o", "--output", help="Output format.")
     ] = "table",
 ) -> None:
-    """Show replicas, load, forecast and the rule that bound."""
+    """Show replicas, load, forecast and the binding rule."""
     if watch and output != "table":
         raise errors.UserError(f"-w follows in lines: leave out -o {output}, or -w")
 

@@ -28,7 +28,7 @@ WHITEOUT = ".wh."
 _MAX_NAME = 255
 """Most bytes in a component of a path: NAME_MAX of Linux file systems."""
 
-_NO_NAME = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Unicode's categories of controls, surrogates, line separators and paragraph separators."""
 
 
@@ -76,18 +76,23 @@ def check_paths(paths: Sequence[str]) -> None:
     for path in paths:
         if rule := broken_rule(path):
             raise errors.Permanent("InvalidOutput", f"{path!r}: {rule}")
-        folded = unicodedata.normalize("NFC", path).casefold()
+        folded = _folded(path)
         if folded in path_by_folded:
             raise errors.Permanent(
                 "InvalidOutput",
                 f"{path!r}: duplicate of {path_by_folded[folded]!r} where case or Unicode form is folded",
             )
         path_by_folded[folded] = path
-    files = frozenset(paths)
     for path in paths:
         for parent in _parents(path):
-            if parent in files:
+            file = path_by_folded.get(_folded(parent))
+            if file == parent:
                 raise errors.Permanent("InvalidOutput", f"{path!r}: {parent!r} is a file, not a directory")
+            if file is not None:
+                raise errors.Permanent(
+                    "InvalidOutput",
+                    f"{path!r}: {parent!r} is the file {file!r} where case or Unicode form is folded",
+                )
 
 
 def broken_rule(path: str) -> str:
@@ -99,13 +104,18 @@ def broken_rule(path: str) -> str:
         return "must have no empty, `.` or `..` component"
     if any(part.startswith(WHITEOUT) for part in parts):
         return "must not start with `.wh.`: image layers delete files by that prefix"
-    if any(unicodedata.category(char) in _NO_NAME for char in path):
+    if any(unicodedata.category(char) in _FORBIDDEN_CATEGORIES for char in path):
         return (
-            "must be valid UTF-8 without control characters, which a terminal would obey, and line separators"
+            "must be valid UTF-8 without control characters (a terminal would obey them) or line separators"
         )
     if len(parts) > MAX_DEPTH + 1 or any(len(part.encode()) > _MAX_NAME for part in parts):
         return f"must have at most {MAX_DEPTH + 1} components of at most {_MAX_NAME} bytes"
     return ""
+
+
+def _folded(path: str) -> str:
+    """Return the path as file systems that fold case or Unicode form compare it."""
+    return unicodedata.normalize("NFC", path).casefold()
 
 
 def _parents(path: str) -> list[str]:

@@ -45,8 +45,8 @@ def render(state: InferenceState, inference: InferenceSpec, arms: Sequence[Arm])
 def _retries(inference: InferenceSpec, *routing: Routing | PredictorRouting) -> Object:
     """Return the retries of these parts, of which a later one has precedence.
 
-    By default a request is repeated that a replica may have worked on, as our runtimes' predictions have no
-    effects. What a custom container does is not known.
+    By default a request that a replica may have worked on is repeated, as predictions of runtimes and engines
+    have no effects. The effects of a request to a custom container are unknown.
     """
     causes: list[RetryCause] = ["Unsent"] if inference.framework == "custom" else ["Unsent", "Lost"]
     return {"on": causes, **_set_fields(*(part.retries for part in routing))}

@@ -96,10 +96,12 @@ CASE = Case(arrange, control, node, story)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_same_objects_when_each_write_fails_in_turn(*, done: bool) -> None:
+async def test_objects_are_the_same_when_each_write_fails_in_turn(*, done: bool) -> None:
     assert await CASE.survives_failures(done=done) > 8
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_same_objects_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+async def test_objects_are_the_same_when_the_controller_is_killed_at_each_write_in_turn(
+    *, done: bool
+) -> None:
     assert await CASE.survives_kills(done=done) > 8

@@ -58,7 +58,7 @@ def scaling(monkeypatch: pytest.MonkeyPatch) -> Scaling:
     return Scaling(monkeypatch)
 
 
-@pytest.mark.parametrize("is_done", [False, True], ids=["count_before", "after"])
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 async def test_no_replica_is_lost_when_the_controller_is_killed_during_a_burst(
     scaling: Scaling, *, is_done: bool
 ) -> None:

@@ -343,7 +343,7 @@ async def test_count_of_another_autoscaler_is_followed_when_unmanaged() -> None:
         assert condition(api, "Ready")["reason"] == "Unmanaged"
 
 
-async def test_autoscaler_of_a_managed_one_is_reported_and_has_no_effect() -> None:
+async def test_horizontal_pod_autoscaler_of_a_managed_autoscaler_is_reported_and_has_no_effect() -> None:
     api, pages = autoscaled_api(2, 20, 2), FakePages("d")
     add_scaler(api, kinds.AUTOSCALER.api_version, "Autoscaler", "a")
     async with running(api, pages):
@@ -406,7 +406,7 @@ async def test_observe_mode_reports_decisions_without_scaling(
     async with running(api, pages) as (scaler,):
         await until(
             lambda: autoscaler_status(api).get("desiredReplicas", 0) >= 10,
-            "more replicas, if they were up to it",
+            "a decision for more replicas",
         )
         text = await scaler.metrics_page()
         labels = 'namespace="default",autoscaler="a"'

@@ -177,13 +177,13 @@ async def test_captured_versions_have_the_status_of_pushed_images(
             assert tag != "v-good" or image.digest == status["digest"]
 
 
-async def test_same_objects_when_the_answer_to_each_write_is_lost_in_turn(
+async def test_objects_are_the_same_when_the_answer_to_each_write_is_lost_in_turn(
     tmp_path: Path, registry: RegistryServer
 ) -> None:
     assert await case(Cluster(tmp_path, registry)).survives_failures(done=True) > 20
 
 
-async def test_same_objects_when_killed_before_each_write_in_turn(
+async def test_objects_are_the_same_when_the_controller_is_killed_before_each_write_in_turn(
     tmp_path: Path, registry: RegistryServer
 ) -> None:
     assert await case(Cluster(tmp_path, registry)).survives_kills(done=False) > 20

@@ -94,12 +94,14 @@ CASE = Case(arrange, control, around, story)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_same_objects_when_each_write_fails_in_turn(*, done: bool) -> None:
+async def test_objects_are_the_same_when_each_write_fails_in_turn(*, done: bool) -> None:
     assert await CASE.survives_failures(done=done) > 10
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_same_objects_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+async def test_objects_are_the_same_when_the_controller_is_killed_at_each_write_in_turn(
+    *, done: bool
+) -> None:
     assert await CASE.survives_kills(done=done) > 10
 
 
@@ -115,7 +117,9 @@ async def test_deletion_leaves_nothing_when_each_write_fails_in_turn(*, done: bo
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_deletion_leaves_nothing_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+async def test_deletion_leaves_nothing_when_the_controller_is_killed_at_each_write_in_turn(
+    *, done: bool
+) -> None:
     for skip in range(8):
         api = arrange()
         async with running(around(api)), running(control(api)) as first:

@@ -158,10 +158,10 @@ async def test_plan_of_an_earlier_spec_is_not_applied_when_the_spec_has_changed(
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_same_trials_when_each_write_fails_in_turn(*, done: bool) -> None:
+async def test_trials_are_the_same_when_each_write_fails_in_turn(*, done: bool) -> None:
     assert await CASE.survives_failures(done=done) >= 8
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_same_trials_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+async def test_trials_are_the_same_when_the_controller_is_killed_at_each_write_in_turn(*, done: bool) -> None:
     assert await CASE.survives_kills(done=done) >= 8

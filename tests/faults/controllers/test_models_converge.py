@@ -235,19 +235,21 @@ async def test_models_and_versions_converge_when_undisturbed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_same_objects_when_each_write_fails_in_turn(tmp_path: Path, *, done: bool) -> None:
+async def test_objects_are_the_same_when_each_write_fails_in_turn(tmp_path: Path, *, done: bool) -> None:
     assert await case(tmp_path).survives_failures(done=done) > 15
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_same_objects_when_killed_at_each_write_in_turn(tmp_path: Path, *, done: bool) -> None:
+async def test_objects_are_the_same_when_the_controller_is_killed_at_each_write_in_turn(
+    tmp_path: Path, *, done: bool
+) -> None:
     assert await case(tmp_path).survives_kills(done=done) > 15
 
 
 async def test_job_of_another_kind_is_handed_off_when_undisturbed(ask_often: None, tmp_path: Path) -> None:
     end, _ = await ray_case(tmp_path).undisturbed()
     assert sorted(end) == ["Model digits", "ModelVersion train-uid", "RayJob train"]
-    assert end["RayJob train"] == [[], [names.MODEL_ANNOTATION, HANDED_OFF_ANNOTATION][::-1]]
+    assert end["RayJob train"] == [[], [HANDED_OFF_ANNOTATION, names.MODEL_ANNOTATION]]
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
@@ -258,21 +260,25 @@ async def test_job_of_another_kind_is_handed_off_once_when_each_write_fails_in_t
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_job_of_another_kind_is_handed_off_once_when_killed_at_each_write_in_turn(
+async def test_job_of_another_kind_is_handed_off_once_when_the_controller_is_killed_at_each_write_in_turn(
     ask_often: None, tmp_path: Path, *, done: bool
 ) -> None:
     assert await ray_case(tmp_path).survives_kills(done=done) > 8
 
 
-async def test_versions_converge_when_undisturbed(tmp_path: Path) -> None:
+async def test_unused_versions_are_deleted_with_their_images_when_undisturbed(tmp_path: Path) -> None:
     end, _ = await end_of_life_case(tmp_path).undisturbed()
     assert sorted(end) == ["Model digits", "ModelVersion v3", "images", "pins"]
     assert (end["images"], end["pins"]) == ([2, [True]], [])
 
 
-async def test_versions_converge_when_each_write_is_refused_in_turn(tmp_path: Path) -> None:
+async def test_unused_versions_are_deleted_with_their_images_when_each_write_is_refused_in_turn(
+    tmp_path: Path,
+) -> None:
     assert await end_of_life_case(tmp_path).survives_failures(done=False) > 15
 
 
-async def test_versions_converge_when_killed_after_each_write_in_turn(tmp_path: Path) -> None:
+async def test_unused_versions_are_deleted_with_their_images_when_the_controller_is_killed_after_each_write_in_turn(
+    tmp_path: Path,
+) -> None:
     assert await end_of_life_case(tmp_path).survives_kills(done=True) > 15

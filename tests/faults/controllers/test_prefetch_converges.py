@@ -52,10 +52,12 @@ CASE = Case(arrange, control, around, story)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_same_daemon_set_when_each_write_fails_in_turn(*, done: bool) -> None:
+async def test_daemon_set_is_the_same_when_each_write_fails_in_turn(*, done: bool) -> None:
     assert await CASE.survives_failures(done=done) > 10
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_same_daemon_set_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+async def test_daemon_set_is_the_same_when_the_controller_is_killed_at_each_write_in_turn(
+    *, done: bool
+) -> None:
     assert await CASE.survives_kills(done=done) > 10

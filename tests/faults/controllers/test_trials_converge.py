@@ -75,10 +75,12 @@ async def test_trials_are_measured_and_leave_no_objects() -> None:
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["refused", "answer-lost"])
-async def test_same_results_when_each_write_fails_in_turn(*, done: bool) -> None:
+async def test_results_are_the_same_when_each_write_fails_in_turn(*, done: bool) -> None:
     assert await CASE.survives_failures(done=done) >= 14
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_same_results_when_killed_at_each_write_in_turn(*, done: bool) -> None:
+async def test_results_are_the_same_when_the_controller_is_killed_at_each_write_in_turn(
+    *, done: bool
+) -> None:
     assert await CASE.survives_kills(done=done) >= 14

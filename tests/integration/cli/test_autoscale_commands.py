@@ -41,7 +41,7 @@ DECIDED = {
     "desiredReplicas": 3,
     "currentReplicas": 3,
     "readyReplicas": 2,
-    "reason": "for the load to expect within 45 s",
+    "reason": "for the load expected within 45 s",
     "decision": {
         "time": "2026-11-22T05:00:00Z",
         "rule": "Forecast",

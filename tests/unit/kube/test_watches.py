@@ -15,7 +15,7 @@ def model(namespace: str) -> Object:
     return {"metadata": {"name": "m", "namespace": namespace}, "spec": {}}
 
 
-async def test_no_object_of_another_namespace_is_listed_or_watched_when_one_is_watched() -> None:
+async def test_only_the_watched_namespace_is_listed_and_watched_when_one_is_set() -> None:
     api = FakeKube()
     watches = Watches(api, "team")
     models, leases = watches.of(kinds.MODEL), watches.of(kinds.LEASE, namespace="slipway-system")
@@ -27,7 +27,9 @@ async def test_no_object_of_another_namespace_is_listed_or_watched_when_one_is_w
         assert [key.namespace for key in models.items] == ["team"]
         assert len(leases.items) == 1
         api.remove(kinds.MODEL, "team", "m")
-        await until(lambda: not models.items)
+        api.add(kinds.MODEL, model("late"))
+        api.add(kinds.MODEL, {"metadata": {"name": "n", "namespace": "team"}, "spec": {}})
+        await until(lambda: [key.name for key in models.items] == ["n"])
 
 
 class NoLists(FakeKube):

@@ -75,13 +75,15 @@ def test_late_reading_is_ignored() -> None:
 
 def test_forecasts_continue_when_the_clock_is_set_back_an_hour() -> None:
     forecaster = constant(3600)
-    before = forecaster.state()["horizons"]
+    state = forecaster.state()
+    before, seen = state["horizons"], state["seen"]
     for i in range(240):
         forecaster.observe(START + 5 * (i + 1), 5.0, 200.0)
     for known, horizon in zip(before, forecaster.state()["horizons"], strict=True):
         assert horizon["errors"] != known["errors"], (
             "errors are learned at once, and not from an hour later on"
         )
+    assert forecaster.state()["seen"] != seen
     band = forecaster.band(60)
     assert band.lower < 40 < band.upper * 1.1
     assert band.median > 30

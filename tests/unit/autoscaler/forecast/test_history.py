@@ -65,7 +65,7 @@ def test_a_history_is_bounded_and_the_same_when_restored_from_json(steps: list[t
 
 def test_invalid_state_of_a_history_is_ignored() -> None:
     state = history_of([math.nan, 1.0]).state()
-    for levels in ("%", "AAA=", state["levels"]):
+    for levels in ("%", "é", "AAA=", state["levels"]):
         history = history_of([2.0])
         history.restore(5, levels)
         assert (list(history.levels), history.end) == ([2.0], 1001)

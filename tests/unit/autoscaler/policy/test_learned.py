@@ -209,6 +209,16 @@ def test_last_replica_is_kept_while_requests_are_likely_and_removed_after_a_long
     assert 60 < idle.keep_seconds(end, 60.0, 0.5) <= 6 * HOUR
 
 
+@pytest.mark.parametrize("startup", [5.0, 20.0])
+def test_replica_is_kept_until_the_usual_idle_time_is_over(startup: float) -> None:
+    idle = IdleTimes()
+    for i in range(50):
+        idle.observe(START + 605 * i, START + 605 * i + 5, is_busy=True)
+    last = START + 605 * 49 + 5
+    assert 600 < idle.keep_seconds(last, startup, 0.5) < 800
+    assert not idle.prewarms(last + 800, startup, 0.5)
+
+
 def test_no_replica_is_kept_when_silence_is_longer_than_any_before() -> None:
     idle = IdleTimes()
     idle.observe(START, START + 60, is_busy=True)

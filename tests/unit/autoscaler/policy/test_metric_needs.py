@@ -1,6 +1,10 @@
-from autoscaler.observation import Observation, Replicas
-from autoscaler.policy.config import Metric, PolicyConfig
+from zoneinfo import ZoneInfo
+
+from autoscaler.observation import Load, Observation, Replicas
+from autoscaler.policy.config import Metric, Pace, PolicyConfig
+from autoscaler.policy.cron import Cron
 from autoscaler.policy.metric_needs import metric_needs
+from autoscaler.policy.schedules import Schedule
 from autoscaler.policy.sizer import Sizer
 
 FOUR = Replicas(desired=4, ready=4)
@@ -58,6 +62,35 @@ def test_the_reason_of_a_held_count_is_what_was_needed_when_the_queue_has_gone()
     assert decided(sizer, 0.0, 450) == (5, "Metric", "TokenQueueDepth: 450 at 100 each")
     assert decided(sizer, 1.0, 50) == (
         5,
-        "Held",
+        "ScaleDownStabilized",
         "1 needed now; 5 needed within the stabilization window",
     )
+
+
+def test_behavior_limits_the_count_of_a_queue_when_no_gateway_counts_the_target():
+    metric = Metric("TokenQueueDepth", "TokenQueueDepth", 100)
+    sizer = Sizer(PolicyConfig(max_replicas=50, metrics=(metric,), up=Pace(replicas_per_minute=2)))
+    assert decided(sizer, 0.0, 800) == (6, "PaceLimited", "8 are needed; behavior allows 6 now")
+
+
+def test_a_schedule_is_named_when_it_bounds_the_count_of_a_queue():
+    night = Schedule("night", Cron.parse("* * * * *"), ZoneInfo("UTC"), duration=3600.0, minimum=3, maximum=6)
+    metric = Metric("TokenQueueDepth", "TokenQueueDepth", 100)
+    sizer = Sizer(PolicyConfig(max_replicas=50, metrics=(metric,), schedules=(night,)))
+    message = "8 are needed; the maximum is 6 by the schedule night"
+    assert decided(sizer, 0.0, 800) == (6, "MaxReplicas", message)
+
+
+def test_concurrency_asks_for_nothing_when_the_latency_is_unknown():
+    assert needed(Metric("Concurrency", "Concurrency", 2), rate=10) is None
+
+
+def test_capacity_sizes_a_target_when_the_latency_of_its_concurrency_is_unknown():
+    """Requests that overtake the only replica from its first second on have no latency without waiting."""
+    sizer = Sizer(PolicyConfig(max_replicas=20, metrics=(Metric("Concurrency", "Concurrency", 4),)))
+    desired = 1
+    for i in range(40):
+        load = Load(1000 + 5 * i, 1005 + 5 * i, 200, 200, 50 * desired, 150.0 * i, 0.0, 2.5 * i + 1)
+        decision = sizer.decide(Observation(load.end, Replicas(desired, 1), load))
+        desired = decision.replicas
+    assert desired > 1

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.policy.cron import Cron
-from autoscaler.policy.schedules import Schedule, bounds
+from autoscaler.policy.schedules import Schedule, bounds_at
 
 ZONES = [ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")]
 BERLIN = ZONES[0]
@@ -49,44 +49,44 @@ OFFICE = schedule("0 8 * * mon-fri", "0 18 * * mon-fri", name="office", least=4,
 def test_a_schedules_bounds_hold_from_its_start_until_its_end(
     now: float, expected: tuple[int, int, str]
 ) -> None:
-    assert bounds([OFFICE], 1, 10, now) == expected
+    assert bounds_at([OFFICE], 1, 10, now) == expected
 
 
 def test_a_night_may_lower_the_minimum_and_lasts_over_midnight() -> None:
     night = schedule("0 22 * * *", "0 6 * * *", name="night", least=0)
-    assert bounds([night], 2, 10, at(2026, 6, 15, 3)) == (0, 10, "night")
-    assert bounds([night], 2, 10, at(2026, 6, 15, 21)) == (2, 10, "")
+    assert bounds_at([night], 2, 10, at(2026, 6, 15, 3)) == (0, 10, "night")
+    assert bounds_at([night], 2, 10, at(2026, 6, 15, 21)) == (2, 10, "")
 
 
 def test_a_duration_counts_hours_that_pass_and_not_what_the_clock_shows() -> None:
     short = schedule("0 1 * * *", hours=3, least=5)
-    assert bounds([short], 1, 10, at(2026, 3, 29, 4, 59))[0] == 5, "the clock skipped one of its hours"
-    assert bounds([short], 1, 10, at(2026, 3, 29, 5, 0))[0] == 1
-    assert bounds([short], 1, 10, at(2026, 10, 25, 2, 59, fold=1))[0] == 5, "one of its hours came twice"
-    assert bounds([short], 1, 10, at(2026, 10, 25, 3, 0))[0] == 1
+    assert bounds_at([short], 1, 10, at(2026, 3, 29, 4, 59))[0] == 5, "the clock skipped one of its hours"
+    assert bounds_at([short], 1, 10, at(2026, 3, 29, 5, 0))[0] == 1
+    assert bounds_at([short], 1, 10, at(2026, 10, 25, 2, 59, fold=1))[0] == 5, "one of its hours came twice"
+    assert bounds_at([short], 1, 10, at(2026, 10, 25, 3, 0))[0] == 1
 
 
 def test_window_ends_once_when_its_end_occurs_twice() -> None:
     window = schedule("0 1 * * *", "30 2 * * *", least=5)
-    assert bounds([window], 1, 10, at(2026, 10, 25, 2, 29))[0] == 5
-    assert bounds([window], 1, 10, at(2026, 10, 25, 2, 30))[0] == 1
-    assert bounds([window], 1, 10, at(2026, 10, 25, 2, 15, fold=1))[0] == 1
+    assert bounds_at([window], 1, 10, at(2026, 10, 25, 2, 29))[0] == 5
+    assert bounds_at([window], 1, 10, at(2026, 10, 25, 2, 30))[0] == 1
+    assert bounds_at([window], 1, 10, at(2026, 10, 25, 2, 15, fold=1))[0] == 1
 
 
 def test_window_that_the_clock_skips_is_omitted() -> None:
     window = schedule("15 2 * * *", "45 2 * * *", least=5)
-    assert {bounds([window], 1, 10, at(2026, 3, 29, 0) + 60 * minute)[0] for minute in range(600)} == {1}
+    assert {bounds_at([window], 1, 10, at(2026, 3, 29, 0) + 60 * minute)[0] for minute in range(600)} == {1}
 
 
 def test_highest_bounds_of_several_schedules_apply() -> None:
     sale = schedule("0 0 * * *", hours=24, name="sale", least=6, most=8)
-    assert bounds([OFFICE, sale], 1, 10, at(2026, 6, 15, 12)) == (6, 20, "office, sale")
+    assert bounds_at([OFFICE, sale], 1, 10, at(2026, 6, 15, 12)) == (6, 20, "office, sale")
 
 
 def test_a_minimum_above_every_maximum_raises_it() -> None:
     thrift = schedule("0 0 * * *", hours=24, name="thrift", most=3)
     sale = schedule("0 0 * * *", hours=24, name="sale", least=6)
-    assert bounds([thrift, sale], 1, 10, at(2026, 6, 15, 12)) == (6, 6, "sale")
+    assert bounds_at([thrift, sale], 1, 10, at(2026, 6, 15, 12)) == (6, 6, "sale")
 
 
 @given(
@@ -125,7 +125,7 @@ def test_minimum_never_exceeds_maximum_and_defaults_are_the_spec_bounds(
         for number, (least, most, start) in enumerate(drawn)
         if (minimum if least is None else least) <= (maximum if most is None else most)  # as a spec must be
     ]
-    least, most, names = bounds(schedules, minimum, maximum, at(2026, 6, 15) + 3600 * hour)
+    least, most, names = bounds_at(schedules, minimum, maximum, at(2026, 6, 15) + 3600 * hour)
     assert 0 <= least <= most
     if not names:
         assert (least, most) == (minimum, maximum)

@@ -78,7 +78,7 @@ def test_startup_times_are_around_the_given_value() -> None:
     assert np.std(np.log(times)) == pytest.approx(0.1, rel=0.1)
 
 
-def test_starts_of_the_fleet_have_its_quantiles_and_the_scheduling() -> None:
+def test_starts_of_the_fleet_have_the_measured_quantiles() -> None:
     draws = np.random.default_rng(2)
     law = fleet()
     times = [law.draw(draws) for _ in range(4000)]

@@ -35,7 +35,7 @@ def decided_scaler() -> Object:
         desiredReplicas=3,
         currentReplicas=3,
         readyReplicas=2,
-        reason="for the load to expect within 45 s",
+        reason="for the load expected within 45 s",
         lastScaleTime="2026-11-22T04:58:00Z",
         decision={
             "time": "2026-11-22T04:58:00Z",
@@ -89,15 +89,15 @@ def explained(autoscaler: Object) -> str:
     "sentence",
     [
         "digits-stable wants 3 replicas of deployment/digits-1, 2 ready, since 2m; between 0 and 10.",
-        "Why: for the load to expect within 45 s.",
-        "The rule that bound: Forecast.",
+        "Why: for the load expected within 45 s.",
+        "The binding rule: Forecast.",
         "The bounds are those of the schedule office.",
         "Load when that was decided, 2m ago:",
         "11 units of work arrive per second",
         "One replica takes 5 per second (learned from load and latency).",
         "4 requests wait beyond what the replicas work on.",
         "The metric that asks for the most replicas is QPS.",
-        "Within 45 s a load of 14.2 per second at most is expected (as likely as not 12, hardly below 9.5).",
+        "Within 45 s a load of 14.2 per second at most is expected (median 12, 10 % quantile 9.5).",
         "That is 14.2 / 5 = 2.84 replicas, before backlog, limits and what is held: 3 are needed.",
         "A replica that is ordered now is ready within 40 s.",
         "Without a request for 5 min, the last replicas go.",
@@ -135,7 +135,7 @@ def test_explanation_has_learned_values_and_forecast_interval(capacity: Capacity
     assert "A replica that is ordered now is ready within 42 s." in text
     for figure in (band.lower, band.median, band.upper):
         assert figures.number(status.rounded(figure)) in text
-    assert "hardly below" in text
+    assert "10 % quantile" in text
 
 
 def test_explanation_without_a_decision_has_the_reason() -> None:
@@ -170,7 +170,7 @@ def test_explanation_has_the_withheld_decision_when_observing() -> None:
     assert "decisions are reported, and not applied" in explained(observed)
 
 
-def test_explanation_has_the_problems() -> None:
+def test_explanation_has_the_conditions_that_are_false() -> None:
     broken = scaler(
         conditions=[
             {"type": "Ready", "status": "False", "reason": "TargetNotFound", "message": "no Deployment"}
@@ -192,11 +192,11 @@ def test_row_has_the_numbers_of_the_decision() -> None:
         "14.2",
         "5",
         "Forecast",
-        "for the load to expect within 45 s",
+        "for the load expected within 45 s",
     ]
 
 
-def test_row_of_a_new_autoscaler_is_unknown() -> None:
+def test_row_is_unknown_when_the_autoscaler_has_no_status() -> None:
     lines = summary.status([scaler()]).splitlines()
     assert lines[1].split() == ["digits-stable", "deployment/digits-1", "0", "10", *["N/A"] * 8]
 

@@ -93,6 +93,7 @@ def test_file_of_nine_gigabytes_has_a_valid_header() -> None:
         (["Model", "model"], "duplicate"),
         (["é", "e\u0301"], "duplicate"),
         (["a", "a/b"], "not a directory"),
+        (["Model", "model/x"], "is the file 'Model'"),
         (["x/.wh.y"], ".wh."),
         (["a\0b"], "control characters"),
         (["a\nb"], "control characters"),

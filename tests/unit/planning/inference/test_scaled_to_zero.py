@@ -163,6 +163,7 @@ def test_removed_arm_at_zero_is_deleted() -> None:
     world.edit(predictor("b", "v1", **ON_DEMAND))
     world.settle()
     assert len(world.deployments) == len(world.children["Autoscaler"]) == 1
+    assert arms(world) == {"b": "ScaledToZero"}
     assert ready(world)["reason"] == "ScaledToZero"
 
 

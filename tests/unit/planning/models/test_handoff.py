@@ -141,7 +141,7 @@ def test_a_job_is_part_of_another_one_when_a_job_above_it_makes_a_version(
     assert chain(*annotated) == is_part
 
 
-def test_jobs_that_own_each_other_are_no_part_when_none_makes_a_version() -> None:
+def test_job_in_a_cycle_of_owners_is_not_part_of_another_when_none_has_the_annotation() -> None:
     obj = job().object
     obj["metadata"]["annotations"] = {}
     assert not handoff.is_part_of_another(obj, lambda _: obj)

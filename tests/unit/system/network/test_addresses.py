@@ -1,4 +1,4 @@
-"""No message has a user or a password."""
+"""URLs in messages have no credentials; addresses of listeners."""
 
 import pytest
 
@@ -40,15 +40,24 @@ def test_address_is_not_shown_when_its_credentials_have_no_certain_end(url: str)
 
 
 @pytest.mark.parametrize(
-    ("host", "local", "authority"),
+    ("host", "local"),
     [
-        ("127.0.0.1", "127.0.0.1", "127.0.0.1:80"),
-        ("10.0.0.7", "10.0.0.7", "10.0.0.7:80"),
-        ("0.0.0.0", "127.0.0.1", "0.0.0.0:80"),
-        ("::", "::1", "[::]:80"),
-        ("fd00::7", "fd00::7", "[fd00::7]:80"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("10.0.0.7", "10.0.0.7"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "::1"),
+        ("fd00::7", "fd00::7"),
     ],
 )
-def test_listener_on_every_address_is_reached_by_loopback(host: str, local: str, authority: str) -> None:
+def test_wildcard_listener_is_reached_at_loopback_and_any_other_at_its_own_address(
+    host: str, local: str
+) -> None:
     assert addresses.local(host) == local
+
+
+@pytest.mark.parametrize(
+    ("host", "authority"),
+    [("10.0.0.7", "10.0.0.7:80"), ("0.0.0.0", "0.0.0.0:80"), ("::", "[::]:80"), ("fd00::7", "[fd00::7]:80")],
+)
+def test_authority_has_ipv6_addresses_in_brackets(host: str, authority: str) -> None:
     assert addresses.authority(host, 80) == authority

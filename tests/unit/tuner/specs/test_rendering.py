@@ -169,7 +169,7 @@ def test_argument_is_passed_once(command: Any, args: Any, expected: Any) -> None
     [
         (target_of(), ("args", "threads", "4"), "args: the runtime of framework sklearn has no arguments"),
         (custom(command=["/bin/sh", "-c", "serve"]), ("args", "threads", "4"), "args: a shell script"),
-        (custom(), ("batching", "batchSize", "4"), "batching: framework custom gathers no requests"),
+        (custom(), ("batching", "batchSize", "4"), "batching: framework custom does not batch"),
         (target_of(), ("resource", "cpu", "much"), "predictor.resources.cpu: "),
         (target_of(), ("batching", "batchSize", "0"), "predictor.batching.batchSize: "),
     ],

@@ -68,7 +68,10 @@ def test_unenforced_limits_are_named_only_when_requested():
         "cpu: needs root; memory: no controller; ephemeral-storage: no such limit on one machine"
     )
     assert not_enforced([limits({})], missing) == ""
-    assert not_enforced([limits({})], missing | {"pids": "needs root"}) == "pids: needs root"
+
+
+def test_missing_process_limit_is_named_without_a_request():
+    assert not_enforced([limits({})], {"cpu": "needs root", "pids": "needs root"}) == "pids: needs root"
 
 
 def test_resources_that_are_missing_for_one_reason_are_named_together():
@@ -76,6 +79,9 @@ def test_resources_that_are_missing_for_one_reason_are_named_together():
     assert not_enforced([limits({"resources": {"limits": {"cpu": 1, "memory": 1}}})], missing) == (
         "cpu, memory: needs root; pids: no controller"
     )
+
+
+def test_controller_that_is_not_mounted_has_no_root():
     assert layout("", "").root_of("cpu") is None
 
 
