@@ -14,8 +14,8 @@ from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs
 from serving.pages.svg import Scale, Tick, marks
 
-WIDTH = 1040
-"""Width of a timeline in units of about a pixel: the width of the page."""
+_TIMELINE_WIDTH = 1040
+"""Units of about a pixel: the width of the page."""
 _LATE_HEIGHT = 110
 """Height of the strip of late requests, in the same units."""
 _STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
@@ -45,7 +45,7 @@ def load(report: SimulationReport) -> Plot:
         zero=True,
     )
     label = f"{report.service.unit} per second"
-    parts = [_frame(report, x, y, label, svg.HEIGHT)]
+    parts = [_frame(report, x, y, label)]
     parts += [svg.area(points, "range") for points in _bands(report, x, y)]
     parts.append(
         svg.line([(_middle(report, x, i), y.at(m.rate)) for i, m in enumerate(report.moments)], "course load")
@@ -55,11 +55,11 @@ def load(report: SimulationReport) -> Plot:
     title = "Load, and the highest load that was expected within a start"
     rows = tuple(
         (report.when(report.moments[i].time), figures.number(report.moments[i].rate), *_band(columns[i]))
-        for i in _some(report)
+        for i in _table_indices(report)
     )
     return Plot(
         title,
-        (svg.picture(title, *parts, width=WIDTH),),
+        (svg.picture(title, *parts, width=_TIMELINE_WIDTH),),
         Table(("UTC", label, "10 % quantile", "median", "sized on"), rows),
         (("load", "load"), ("range", "forecast, from its 10 % quantile to what is sized on")),
     )
@@ -76,17 +76,13 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
         zero=True,
     )
     bottom = y.at(0.0)
-    needed = stairs([(x.at(m.time), y.at(m.needed)) for m in report.moments])
-    desired = stairs(
-        [(x.at(m.time), y.at(c.wanted)) for m, c in zip(report.moments, track.columns, strict=True)]
-    )
-    ready = stairs(
-        [(x.at(m.time), y.at(c.ready)) for m, c in zip(report.moments, track.columns, strict=True)]
-    )
+    needed = _course(report, x, y, [moment.needed for moment in report.moments])
+    desired = _course(report, x, y, [column.wanted for column in track.columns])
+    ready = _course(report, x, y, [column.ready for column in track.columns])
     with_reasons = report.row(track.name).ours  # the reasons of all policies would double the page's size
     parts = [
         svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "need"),
-        _frame(report, x, y, "replicas", svg.HEIGHT),
+        _frame(report, x, y, "replicas"),
         svg.line(ready, "course have"),
         svg.line(desired, "course want"),
         _lead(report, x, svg.HEIGHT - svg.BOTTOM),
@@ -95,7 +91,7 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
     title = f"Replicas with {track.name}"
     return Plot(
         title,
-        (svg.picture(title, *parts, width=WIDTH), _late(report, track, x)),
+        (svg.picture(title, *parts, width=_TIMELINE_WIDTH), _late(report, track, x)),
         Table(("UTC", "needed", "wanted", "ready", "waited too long", "reason"), tuple(_rows(report, track))),
         (
             ("need", "needed, by perfect knowledge"),
@@ -172,7 +168,7 @@ def changes(report: SimulationReport) -> list[list[tuple[str, float | str]]]:
     ]
 
 
-def tip(report: SimulationReport, index: int, column: Column) -> str:
+def _tip(report: SimulationReport, index: int, column: Column) -> str:
     """Return the tooltip of a column."""
     moment = report.moments[index]
     band = f", {figures.number(column.upper)} to expect" if column.upper is not None else ""
@@ -184,17 +180,23 @@ def tip(report: SimulationReport, index: int, column: Column) -> str:
     )
 
 
+def _course(report: SimulationReport, x: Scale, y: Scale, counts: Sequence[int]) -> list[tuple[float, float]]:
+    """Return the corners of a count of each column, up to the end of the run."""
+    points = [(x.at(m.time), y.at(count)) for m, count in zip(report.moments, counts, strict=True)]
+    return [*stairs(points), (x.end, points[-1][1])]
+
+
 def _time(report: SimulationReport) -> Scale:
     start = report.service.start
-    return Scale(start, start + report.service.seconds, svg.LEFT, WIDTH - svg.RIGHT)
+    return Scale(start, start + report.service.seconds, svg.LEFT, _TIMELINE_WIDTH - svg.RIGHT)
 
 
 def _middle(report: SimulationReport, x: Scale, index: int) -> float:
     return x.at(report.moments[index].time + report.step / 2)
 
 
-def _frame(report: SimulationReport, x: Scale, y: Scale, label: str, height: int) -> Markup:
-    return svg.frame(_clock(report, x), marks(y, figures.number), "UTC", label, height=height, width=WIDTH)
+def _frame(report: SimulationReport, x: Scale, y: Scale, label: str) -> Markup:
+    return svg.frame(_clock(report, x), marks(y, figures.number), "UTC", label, width=_TIMELINE_WIDTH)
 
 
 def _clock(report: SimulationReport, x: Scale) -> list[Tick]:
@@ -231,7 +233,7 @@ def _hits(report: SimulationReport, columns: Sequence[Column], x: Scale, bottom:
     """Yield the areas whose tooltips show the decisions."""
     for index, column in enumerate(columns):
         box = {**_across(report, x, index), "y": svg.TOP, "height": bottom - svg.TOP}
-        yield svg.element("rect", {"class": "hit", **box, "data-tip": tip(report, index, column)})
+        yield svg.element("rect", {"class": "hit", **box, "data-tip": _tip(report, index, column)})
 
 
 def _across(report: SimulationReport, x: Scale, index: int) -> dict[str, str]:
@@ -246,25 +248,25 @@ def _late(report: SimulationReport, track: Track, x: Scale) -> Markup:
     highest = max(column.late for column in track.columns)
     y = Scale(0.0, max(highest, 1.0), bottom, svg.TOP)
     ticks = [Tick(y.at(0.0), "0"), Tick(y.at(y.high), figures.number(y.high))]
-    frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=WIDTH)
+    frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=_TIMELINE_WIDTH)
     parts = [frame]
     for index, column in enumerate(track.columns):
         if column.late > 0:
             top = min(y.at(column.late), bottom - 1.5)
             box = {**_across(report, x, index), "y": top, "height": bottom - top}
             parts.append(
-                svg.element("rect", {"class": "late", **box, "data-tip": tip(report, index, column)})
+                svg.element("rect", {"class": "late", **box, "data-tip": _tip(report, index, column)})
             )
     title = f"Requests that waited too long with {track.name}"
-    return svg.picture(title, *parts, width=WIDTH, height=_LATE_HEIGHT)
+    return svg.picture(title, *parts, width=_TIMELINE_WIDTH, height=_LATE_HEIGHT)
 
 
-def _some(report: SimulationReport) -> range:
+def _table_indices(report: SimulationReport) -> range:
     return range(0, len(report.moments), math.ceil(len(report.moments) / _MAX_ROWS))
 
 
 def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
-    for i in _some(report):
+    for i in _table_indices(report):
         moment, column = report.moments[i], track.columns[i]
         yield (
             report.when(moment.time),

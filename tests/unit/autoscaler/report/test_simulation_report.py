@@ -103,6 +103,17 @@ def test_each_decision_has_its_reason_as_a_tooltip(report: SimulationReport, htm
     assert tips[len(report.moments) - 1].endswith(f"{column.reason}: {column.message}")
 
 
+def test_last_column_of_each_count_ends_where_its_tooltip_ends(report: SimulationReport) -> None:
+    drawing = HtmlPage(str(plots.replicas(report, report.tracks[0]).pictures[0]))
+    hit = drawing.of("rect", class_="hit")[-1].attributes
+    end = float(hit["x"]) + float(hit["width"])
+    counts = [*drawing.of("polygon", class_="need"), *drawing.of("polyline")]
+    assert len(counts) == 3
+    for count in counts:
+        corners = [tuple(map(float, corner.split(","))) for corner in count.attributes["points"].split()]
+        assert max(x for x, _ in corners) == pytest.approx(end, abs=0.1)
+
+
 def test_tables_have_every_policy_and_every_change(report: SimulationReport, html: HtmlPage) -> None:
     policies = html.of("table", id="policies")[0].text
     assert all(row.name in policies for row in report.rows)
