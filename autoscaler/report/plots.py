@@ -68,7 +68,7 @@ def load(report: SimulationReport) -> Plot:
 def replicas(report: SimulationReport, track: Track) -> Plot:
     """Return the plot of the replicas of one policy, with the late requests below."""
     x = _time(report)
-    highest = max(max(c.wanted, c.ready) for c in track.columns)
+    highest = max(max(c.desired, c.ready) for c in track.columns)
     y = Scale.around(
         [0.0, float(highest), *(float(m.needed) for m in report.moments)],
         svg.HEIGHT - svg.BOTTOM,
@@ -77,14 +77,14 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
     )
     bottom = y.at(0.0)
     needed = _course(report, x, y, [moment.needed for moment in report.moments])
-    desired = _course(report, x, y, [column.wanted for column in track.columns])
+    desired = _course(report, x, y, [column.desired for column in track.columns])
     ready = _course(report, x, y, [column.ready for column in track.columns])
     with_reasons = report.row(track.name).ours  # the reasons of all policies would double the page's size
     parts = [
-        svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "need"),
+        svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "needed"),
         _frame(report, x, y, "replicas"),
-        svg.line(ready, "course have"),
-        svg.line(desired, "course want"),
+        svg.line(ready, "course ready"),
+        svg.line(desired, "course desired"),
         _lead(report, x, svg.HEIGHT - svg.BOTTOM),
         *(_hits(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if with_reasons else ()),
     ]
@@ -92,11 +92,13 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
     return Plot(
         title,
         (svg.picture(title, *parts, width=_TIMELINE_WIDTH), _late(report, track, x)),
-        Table(("UTC", "needed", "wanted", "ready", "waited too long", "reason"), tuple(_rows(report, track))),
+        Table(
+            ("UTC", "needed", "desired", "ready", "waited too long", "reason"), tuple(_rows(report, track))
+        ),
         (
-            ("need", "needed, by perfect knowledge"),
-            ("want", "wanted"),
-            ("have", "ready"),
+            ("needed", "needed, by perfect knowledge"),
+            ("desired", "desired"),
+            ("ready", "ready"),
             ("late", "requests that waited too long"),
         ),
     )
@@ -175,7 +177,7 @@ def _tip(report: SimulationReport, index: int, column: Column) -> str:
     late = f", {figures.number(column.late)} waited too long" if column.late else ""
     return (
         f"{report.when(moment.time)} UTC: {figures.number(moment.rate)} {report.service.unit}/s{band}; "
-        f"{column.wanted} wanted, {column.ready} ready, {moment.needed} needed{late}. "
+        f"{column.desired} desired, {column.ready} ready, {moment.needed} needed{late}. "
         f"{': '.join(filter(None, (column.reason, column.message)))}"
     )
 
@@ -271,7 +273,7 @@ def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
         yield (
             report.when(moment.time),
             str(moment.needed),
-            str(column.wanted),
+            str(column.desired),
             str(column.ready),
             figures.number(column.late),
             column.reason,

@@ -71,7 +71,7 @@ class Contender:
 class Column:
     """One policy during one column."""
 
-    wanted: int
+    desired: int
     """Highest desired count."""
     ready: int
     """Lowest ready count."""
@@ -213,7 +213,7 @@ def _columns(workload: Workload, played: Run, seen: list[tuple[float, int, Decis
         band = shown[2].forecast
         columns.append(
             Column(
-                wanted=desired,
+                desired=desired,
                 ready=ready,
                 late=float(late[index]),
                 lower=band.lower if band else None,

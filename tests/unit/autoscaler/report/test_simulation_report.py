@@ -107,7 +107,7 @@ def test_last_column_of_each_count_ends_where_its_tooltip_ends(report: Simulatio
     drawing = HtmlPage(str(plots.replicas(report, report.tracks[0]).pictures[0]))
     hit = drawing.of("rect", class_="hit")[-1].attributes
     end = float(hit["x"]) + float(hit["width"])
-    counts = [*drawing.of("polygon", class_="need"), *drawing.of("polyline")]
+    counts = [*drawing.of("polygon", class_="needed"), *drawing.of("polyline")]
     assert len(counts) == 3
     for count in counts:
         corners = [tuple(map(float, corner.split(","))) for corner in count.attributes["points"].split()]

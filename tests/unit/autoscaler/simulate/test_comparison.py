@@ -38,7 +38,7 @@ def test_changes_lead_from_one_count_to_the_next(outcome: comparison.Outcome) ->
 
 def test_column_shows_its_highest_desired_count(outcome: comparison.Outcome) -> None:
     most = max(change.after for change in outcome.changes)
-    assert max(column.wanted for column in outcome.columns) == most
+    assert max(column.desired for column in outcome.columns) == most
 
 
 def test_load_of_the_columns_is_that_of_the_trace() -> None:
