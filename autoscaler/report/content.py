@@ -97,7 +97,7 @@ def _row(name: str, risk: float | None, scores: Scores, *, ours: bool) -> Policy
         over_oracle=scores.over_oracle,
         cold=scores.cold,
         actions=scores.actions,
-        flips=scores.flips,
+        reversals=scores.reversals,
         front=False,
     )
 

@@ -135,7 +135,7 @@ COLUMNS = (
     "over perfect",
     "found no replica",
     "changes an hour",
-    "turns an hour",
+    "reversals an hour",
 )
 """Headers of the table of policies."""
 
@@ -151,7 +151,7 @@ def cells(row: PolicyRow) -> list[tuple[str, float | str]]:
         (f"{row.over_oracle:.3f}", row.over_oracle),
         (sentences.percent(row.cold), row.cold),
         (figures.number(row.actions), row.actions),
-        (figures.number(row.flips), row.flips),
+        (figures.number(row.reversals), row.reversals),
     ]
 
 

@@ -54,8 +54,8 @@ class PolicyRow:
     """Percent of requests that arrived at zero replicas."""
     actions: float
     """Changes per hour."""
-    flips: float
-    """Changes of direction per hour."""
+    reversals: float
+    """Changes of direction within ten minutes of the last change, per hour."""
     front: bool
     """No other policy is better in one of violations and cost, and as good in the other."""
 

@@ -123,12 +123,12 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert (first != other).any()
 
 
-def test_change_of_direction_is_a_flip_only_within_its_time() -> None:
+def test_change_of_direction_is_a_reversal_only_within_ten_minutes() -> None:
     workload = steady(seconds=4200)
     soon = scores(workload, played(workload, Planned([(0, 8), (700, 9), (1000, 8)])), workload.oracle(30))
     late = scores(workload, played(workload, Planned([(0, 8), (700, 9), (1700, 8)])), workload.oracle(30))
-    assert (soon.actions, soon.flips) == (2, 1)
-    assert (late.actions, late.flips) == (2, 0)
+    assert (soon.actions, soon.reversals) == (2, 1)
+    assert (late.actions, late.reversals) == (2, 0)
 
 
 def test_timeline_has_the_fields_of_the_page() -> None:
