@@ -15,7 +15,7 @@ from autoscaler.report.schema import (
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import OURS, Outcome
 from autoscaler.simulate.oracle import Oracle
-from autoscaler.simulate.scores import Scores, knowing
+from autoscaler.simulate.scores import Scores, oracle_scores
 from autoscaler.simulate.workloads.service import Service
 from autoscaler.simulate.workloads.workload import Workload
 
@@ -24,7 +24,7 @@ def of(
     simulated: Service,
     outcomes: Sequence[Outcome],
     *,
-    known: Oracle,
+    oracle: Oracle,
     startup: str,
     limit: int,
     seed: int,
@@ -36,7 +36,7 @@ def of(
     Args:
         simulated: the simulated service.
         outcomes: of all policies; the report explains the first one of our policy.
-        known: the schedule with perfect knowledge of the load.
+        oracle: the schedule with perfect knowledge of the load.
         startup: the name of the start-up times.
         limit: most replicas.
         seed: seed of the simulation.
@@ -45,7 +45,7 @@ def of(
     """
     workload = simulated.workload
     main = next((outcome for outcome in outcomes if outcome.policy == OURS), outcomes[0])
-    rows = [_row(PERFECT_KNOWLEDGE, None, knowing(workload, known)["oracle"], ours=False)]
+    rows = [_row(PERFECT_KNOWLEDGE, None, oracle_scores(workload, oracle)["oracle"], ours=False)]
     rows += [
         _row(outcome.name, outcome.risk, outcome.scores, ours=outcome.policy == OURS) for outcome in outcomes
     ]
@@ -59,7 +59,7 @@ def of(
         main=main.name,
         rows=_with_front(rows),
         step=comparison.width(workload),
-        moments=_moments(workload, known),
+        moments=_moments(workload, oracle),
         tracks=tuple(Track(outcome.name, outcome.columns) for outcome in ordered),
         changes=main.changes,
         reasons=dict(sorted(main.reasons.items(), key=lambda pair: -pair[1])),
@@ -115,12 +115,12 @@ def _is_on_front(row: PolicyRow, rows: Sequence[PolicyRow]) -> bool:
     return not any(rival[0] <= scores[0] and rival[1] <= scores[1] and rival != scores for rival in others)
 
 
-def _moments(workload: Workload, known: Oracle) -> tuple[Moment, ...]:
+def _moments(workload: Workload, oracle: Oracle) -> tuple[Moment, ...]:
     step = comparison.width(workload)
     columns = zip(
         comparison.load_of(workload).tolist(),
         comparison.requests_of(workload).tolist(),
-        comparison.need_of(workload, known).tolist(),
+        comparison.need_of(workload, oracle).tolist(),
         strict=True,
     )
     return tuple(

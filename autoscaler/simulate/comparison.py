@@ -136,7 +136,7 @@ def yardstick(workload: Workload, startup: Startup, max_replicas: int | None) ->
 
 
 def play(
-    workload: Workload, startup: Startup, contender: Contender, *, known: Oracle, limit: int, seed: int
+    workload: Workload, startup: Startup, contender: Contender, *, oracle: Oracle, limit: int, seed: int
 ) -> Outcome:
     """Run one contender; the same seed gives all the same starts and readings."""
     noted: list[_Noted] = []
@@ -150,7 +150,7 @@ def play(
         name=contender.name,
         policy=contender.policy,
         risk=contender.risk,
-        scores=scores(workload, played, known),
+        scores=scores(workload, played, oracle),
         reasons=played.reasons,
         columns=_columns(workload, played, noted[0].seen),
         changes=_changes(noted[0].seen),
@@ -167,9 +167,9 @@ def requests_of(workload: Workload) -> Floats:
     return _each(workload, workload.load.per_second(workload.seconds).arrivals, np.add)
 
 
-def need_of(workload: Workload, known: Oracle) -> Floats:
+def need_of(workload: Workload, oracle: Oracle) -> Floats:
     """Return the highest needed count of each column."""
-    return _each(workload, known.need[: workload.seconds], np.maximum)
+    return _each(workload, oracle.need[: workload.seconds], np.maximum)
 
 
 @dataclass(slots=True)

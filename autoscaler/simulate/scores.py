@@ -85,7 +85,7 @@ def scores(workload: Workload, run: Run, oracle: Oracle) -> Scores:
     )
 
 
-def knowing(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
+def oracle_scores(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
     """Return the scores of the schedules with perfect knowledge, by name; nothing waits too long by
     definition.
     """

@@ -10,7 +10,7 @@ from rig.harness import Bar, Interval, interval
 from rig.scaling.policies import HPA, KPA_RETENTION, OURS
 from rig.scaling.runs import SPARSE_STARTUP, SWEPT_STARTUPS, Row
 
-KNOWING = ("oracle", "least", "static peak")
+ORACLES = ("oracle", "least", "static peak")
 """They know the load in advance: no bar compares with them, except the cost of the peak."""
 
 HALF = 0.5
@@ -101,7 +101,7 @@ def dominated(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[str]:
         pairs += [
             f"{service}, {startup} s: {policy}"
             for policy, candidates in policies.items()
-            if policy not in KNOWING
+            if policy not in ORACLES
             and not policy.startswith(OURS)
             and _worse(candidates, "violations") < ours - SAME_VIOLATIONS
             and _worse(candidates, "over_oracle") < cost * (1 - SAME_COST)
@@ -125,7 +125,7 @@ def against_front(rows: Sequence[Row]) -> dict[str, float]:
     others = {
         policy: point
         for policy, point in points.items()
-        if policy not in KNOWING and not policy.startswith(OURS)
+        if policy not in ORACLES and not policy.startswith(OURS)
     }
     front = _front(others.values())
     return {
@@ -150,7 +150,7 @@ def _smooth(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
             )
             results.append(
                 Bar(
-                    f"{service}, {startup} s: replica-hours over the oracle's",
+                    f"{service}, {startup} s: replica-hours over perfect knowledge",
                     cost,
                     SMOOTH_COST,
                     cost <= SMOOTH_COST,
@@ -234,7 +234,12 @@ def _calm(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]], rows: Sequence[Ro
     ]
     if steps:
         results.append(
-            Bar("overshoot over the oracle's most, step x10", max(steps), OVERSHOOT, max(steps) <= OVERSHOOT)
+            Bar(
+                "highest count over perfect knowledge, step x10",
+                max(steps),
+                OVERSHOOT,
+                max(steps) <= OVERSHOOT,
+            )
         )
     return results
 

@@ -9,7 +9,7 @@ from autoscaler.observation import Observation
 from autoscaler.simulate.delivery import Delivery
 from autoscaler.simulate.policy import UTILISATION, WAITING
 from autoscaler.simulate.run import Run, run
-from autoscaler.simulate.scores import knowing, scores
+from autoscaler.simulate.scores import oracle_scores, scores
 from autoscaler.simulate.startup import Startup, around
 from autoscaler.simulate.workloads.load import Flow, Replica, Requests
 from autoscaler.simulate.workloads.workload import Workload
@@ -152,9 +152,9 @@ def test_draining_replicas_are_paid_until_they_end() -> None:
 def test_the_oracle_and_the_peak_are_scored_like_runs() -> None:
     workload = steady()
     oracle = workload.oracle(30)
-    known = knowing(workload, oracle)
-    assert known["oracle"].over_oracle == pytest.approx(1)
-    assert known["static peak"].replica_hours == pytest.approx(5 * 1200 / 3600)
+    by_name = oracle_scores(workload, oracle)
+    assert by_name["oracle"].over_oracle == pytest.approx(1)
+    assert by_name["static peak"].replica_hours == pytest.approx(5 * 1200 / 3600)
     assert workload.limit() == 15
 
 
