@@ -57,7 +57,7 @@ def of(
         service=_service(workload, simulated.unit, startup, limit, seed),
         assumed=simulated.assumed,
         main=main.name,
-        rows=_with_front(rows),
+        rows=_with_pareto_front(rows),
         step=comparison.width(workload),
         moments=_moments(workload, oracle),
         tracks=tuple(Track(outcome.name, outcome.columns) for outcome in ordered),
@@ -98,16 +98,16 @@ def _row(name: str, risk: float | None, scores: Scores, *, ours: bool) -> Policy
         cold=scores.cold,
         actions=scores.actions,
         reversals=scores.reversals,
-        front=False,
+        is_pareto_optimal=False,
     )
 
 
-def _with_front(rows: Sequence[PolicyRow]) -> tuple[PolicyRow, ...]:
-    """Set `front` in the rows of policies that no other beats; perfect knowledge is no policy."""
-    return tuple(replace(row, front=_is_on_front(row, rows)) for row in rows)
+def _with_pareto_front(rows: Sequence[PolicyRow]) -> tuple[PolicyRow, ...]:
+    """Mark the rows of policies that no other beats; perfect knowledge is no policy."""
+    return tuple(replace(row, is_pareto_optimal=_is_pareto_optimal(row, rows)) for row in rows)
 
 
-def _is_on_front(row: PolicyRow, rows: Sequence[PolicyRow]) -> bool:
+def _is_pareto_optimal(row: PolicyRow, rows: Sequence[PolicyRow]) -> bool:
     if row.name == PERFECT_KNOWLEDGE:
         return False
     scores = (row.violations, row.replica_hours)

@@ -21,7 +21,7 @@ def render(report: SimulationReport) -> str:
         facts=_facts(report),
         load=plots.load(report),
         replicas=[(track.name, plots.replicas(report, track)) for track in report.tracks],
-        front=plots.front(report),
+        tradeoff=plots.tradeoff(report),
         columns=plots.COLUMNS,
         rows=[(row, plots.cells(row)) for row in report.rows],
         changes=plots.changes(report),

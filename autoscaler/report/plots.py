@@ -104,7 +104,7 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
     )
 
 
-def front(report: SimulationReport) -> Plot:
+def tradeoff(report: SimulationReport) -> Plot:
     """Return the plot of cost against violations of every policy."""
     x = Scale.around([row.replica_hours for row in report.rows], svg.LEFT, svg.WIDTH - svg.RIGHT)
     top = max(*(row.violations for row in report.rows), 10 * _LEAST_PERCENT)
@@ -112,14 +112,14 @@ def front(report: SimulationReport) -> Plot:
     parts = [svg.frame(marks(x, figures.number), _shares(y), "replica-hours", "requests that wait too long")]
     ours = sorted((row for row in report.rows if row.ours), key=lambda row: row.replica_hours)
     if len(ours) > 1:
-        parts.append(svg.line([_at(x, y, row) for row in ours], "front"))
+        parts.append(svg.line([_at(x, y, row) for row in ours], "risks"))
     parts += _labels(report, x, y)
     parts += [_dot(report, row, x, y) for row in report.rows]
     title = "Cost against violations"
     rows = tuple(tuple(cell for cell, _ in cells(row)) for row in report.rows)
     legend = (
-        ("rec", "ours, as asked"),
-        ("run", "ours at other risks"),
+        ("rec", "our policy, as asked"),
+        ("run", "our policy at other risks"),
         ("unsure", "others"),
         ("ok", "perfect knowledge"),
     )
@@ -317,11 +317,12 @@ def _dot(report: SimulationReport, row: PolicyRow, x: Scale, y: Scale) -> Markup
 
 
 def _labels(report: SimulationReport, x: Scale, y: Scale) -> list[Markup]:
-    """Return the labels of the dots that have room for one, ours and the best first."""
+    """Return the labels of the dots that have room for one, ours and the Pareto front first."""
     dots = [_at(x, y, row) for row in report.rows]
     occupied = [(left - 6, top - 6, left + 6, top + 6) for left, top in dots]
     order = sorted(
-        report.rows, key=lambda row: (row.name not in (report.main, PERFECT_KNOWLEDGE), not row.front)
+        report.rows,
+        key=lambda row: (row.name not in (report.main, PERFECT_KNOWLEDGE), not row.is_pareto_optimal),
     )
     labels = []
     for row in order:

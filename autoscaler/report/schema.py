@@ -56,7 +56,7 @@ class PolicyRow:
     """Changes per hour."""
     reversals: float
     """Changes of direction within ten minutes of the last change, per hour."""
-    front: bool
+    is_pareto_optimal: bool
     """No other policy is better in one of violations and cost, and as good in the other."""
 
 

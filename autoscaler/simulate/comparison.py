@@ -28,7 +28,7 @@ COLUMN_SECONDS = 5
 DEFAULT = ("static", "hpa", "kpa", "keda", "aibrix", "wva", "seasonal naive", "last value")
 """The default baselines: one of each kind."""
 RISKS = (0.1, 2.5)
-"""Risks in percent for the front of cost and violations: a fifth and five times the default."""
+"""Other risks in percent of our policy, for cost against violations: a fifth and five times the default."""
 
 
 def names() -> tuple[str, ...]:

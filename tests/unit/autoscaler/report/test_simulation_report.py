@@ -44,9 +44,9 @@ def test_first_row_is_perfect_knowledge_without_violations(report: SimulationRep
     assert {row.name for row in report.rows[1:]} == {"slipway", "slipway risk=5", "hpa", "static"}
 
 
-def test_front_has_no_dominated_policy(report: SimulationReport) -> None:
+def test_policy_is_pareto_optimal_when_no_other_dominates_it(report: SimulationReport) -> None:
     policies = report.rows[1:]
-    front = [policy for policy in policies if policy.front]
+    front = [policy for policy in policies if policy.is_pareto_optimal]
     assert front
     for policy in policies:
         beaten = any(
@@ -55,7 +55,7 @@ def test_front_has_no_dominated_policy(report: SimulationReport) -> None:
             and (other.violations, other.replica_hours) != (policy.violations, policy.replica_hours)
             for other in policies
         )
-        assert policy.front is not beaten
+        assert policy.is_pareto_optimal is not beaten
 
 
 def test_sentences_name_the_cheapest_policy_of_equal_safety(report: SimulationReport) -> None:
