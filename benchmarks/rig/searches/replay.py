@@ -98,7 +98,7 @@ def play(
 
 
 def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quantile: float) -> Run:
-    """Run another algorithm; it recommends the best measured spec, with the same margin for noise."""
+    """Run another algorithm; it recommends the best measured spec, with the same allowance for noise."""
     problem = noisy.surface.problem
     observations: list[Observation] = []
     course: list[int | None] = []
