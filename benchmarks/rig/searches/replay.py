@@ -103,8 +103,8 @@ def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quanti
     observations: list[Observation] = []
     course: list[int | None] = []
     for time in range(trials):
-        untried = np.setdiff1d(np.arange(problem.size), [seen.index for seen in observations])
-        (row,) = propose(problem, observations, untried, 1, noisy.search_seed)
+        unmeasured = np.setdiff1d(np.arange(problem.size), [seen.index for seen in observations])
+        (row,) = propose(problem, observations, unmeasured, 1, noisy.search_seed)
         observations.append(noisy.measure(row, time, confirms=False))
         course.append(_best_measured(observations, quantile))
     return Run(course[-1], tuple(course), tuple(observations), 1.0)
