@@ -165,7 +165,7 @@ def _print(console: Console, rows: Sequence[Row]) -> None:
         chosen = [row for row in rows if place in (None, row.service)]
         means = scores.means(chosen)
         table = Table(
-            title=f"{place or 'all services, means'}: % late / replica-hours over the oracle's"
+            title=f"{place or 'all services, means'}: % late / replica-hours over perfect knowledge"
             " / % cold / actions an hour"
         )
         table.add_column("policy", no_wrap=True)

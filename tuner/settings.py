@@ -107,8 +107,8 @@ class LoadSettings(Section):
     rate_scatter: Positive = 0.07
     """The same for throughput; the recorded trials are 0.09 off."""
     scatter_windows: Positive = 20.0
-    """Weight of that prior, in windows. The ten windows of a trial say little about their own scatter, and a
-    margin that varies between trials makes their throughput vary."""
+    """Weight of that prior, in windows. The ten windows of a trial say little about their own scatter, and an
+    allowance that varies between trials makes their throughput vary."""
     reach: Positive = 1.5
     """Distance between two loads, as a logarithm, at which a window has 0.6 of the weight of a near one: the
     models of latency hold for a range of loads, not for all."""

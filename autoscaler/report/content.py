@@ -15,7 +15,7 @@ from autoscaler.report.schema import (
 from autoscaler.simulate import comparison
 from autoscaler.simulate.comparison import OURS, Outcome
 from autoscaler.simulate.oracle import Oracle
-from autoscaler.simulate.scores import Scores, knowing
+from autoscaler.simulate.scores import Scores, oracle_scores
 from autoscaler.simulate.workloads.service import Service
 from autoscaler.simulate.workloads.workload import Workload
 
@@ -24,7 +24,7 @@ def of(
     simulated: Service,
     outcomes: Sequence[Outcome],
     *,
-    known: Oracle,
+    oracle: Oracle,
     startup: str,
     limit: int,
     seed: int,
@@ -36,7 +36,7 @@ def of(
     Args:
         simulated: the simulated service.
         outcomes: of all policies; the report explains the first one of our policy.
-        known: the schedule with perfect knowledge of the load.
+        oracle: the schedule with perfect knowledge of the load.
         startup: the name of the start-up times.
         limit: most replicas.
         seed: seed of the simulation.
@@ -45,7 +45,7 @@ def of(
     """
     workload = simulated.workload
     main = next((outcome for outcome in outcomes if outcome.policy == OURS), outcomes[0])
-    rows = [_row(PERFECT_KNOWLEDGE, None, knowing(workload, known)["oracle"], ours=False)]
+    rows = [_row(PERFECT_KNOWLEDGE, None, oracle_scores(workload, oracle)["oracle"], ours=False)]
     rows += [
         _row(outcome.name, outcome.risk, outcome.scores, ours=outcome.policy == OURS) for outcome in outcomes
     ]
@@ -57,9 +57,9 @@ def of(
         service=_service(workload, simulated.unit, startup, limit, seed),
         assumed=simulated.assumed,
         main=main.name,
-        rows=_with_front(rows),
+        rows=_with_pareto_front(rows),
         step=comparison.width(workload),
-        moments=_moments(workload, known),
+        moments=_moments(workload, oracle),
         tracks=tuple(Track(outcome.name, outcome.columns) for outcome in ordered),
         changes=main.changes,
         reasons=dict(sorted(main.reasons.items(), key=lambda pair: -pair[1])),
@@ -97,17 +97,17 @@ def _row(name: str, risk: float | None, scores: Scores, *, ours: bool) -> Policy
         over_oracle=scores.over_oracle,
         cold=scores.cold,
         actions=scores.actions,
-        flips=scores.flips,
-        front=False,
+        reversals=scores.reversals,
+        is_pareto_optimal=False,
     )
 
 
-def _with_front(rows: Sequence[PolicyRow]) -> tuple[PolicyRow, ...]:
-    """Set `front` in the rows of policies that no other beats; perfect knowledge is no policy."""
-    return tuple(replace(row, front=_is_on_front(row, rows)) for row in rows)
+def _with_pareto_front(rows: Sequence[PolicyRow]) -> tuple[PolicyRow, ...]:
+    """Mark the rows of policies that no other beats; perfect knowledge is no policy."""
+    return tuple(replace(row, is_pareto_optimal=_is_pareto_optimal(row, rows)) for row in rows)
 
 
-def _is_on_front(row: PolicyRow, rows: Sequence[PolicyRow]) -> bool:
+def _is_pareto_optimal(row: PolicyRow, rows: Sequence[PolicyRow]) -> bool:
     if row.name == PERFECT_KNOWLEDGE:
         return False
     scores = (row.violations, row.replica_hours)
@@ -115,12 +115,12 @@ def _is_on_front(row: PolicyRow, rows: Sequence[PolicyRow]) -> bool:
     return not any(rival[0] <= scores[0] and rival[1] <= scores[1] and rival != scores for rival in others)
 
 
-def _moments(workload: Workload, known: Oracle) -> tuple[Moment, ...]:
+def _moments(workload: Workload, oracle: Oracle) -> tuple[Moment, ...]:
     step = comparison.width(workload)
     columns = zip(
         comparison.load_of(workload).tolist(),
         comparison.requests_of(workload).tolist(),
-        comparison.need_of(workload, known).tolist(),
+        comparison.need_of(workload, oracle).tolist(),
         strict=True,
     )
     return tuple(

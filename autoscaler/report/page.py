@@ -21,7 +21,7 @@ def render(report: SimulationReport) -> str:
         facts=_facts(report),
         load=plots.load(report),
         replicas=[(track.name, plots.replicas(report, track)) for track in report.tracks],
-        front=plots.front(report),
+        tradeoff=plots.tradeoff(report),
         columns=plots.COLUMNS,
         rows=[(row, plots.cells(row)) for row in report.rows],
         changes=plots.changes(report),
@@ -45,7 +45,11 @@ def _facts(report: SimulationReport) -> list[tuple[str, str, str]]:
             f"{figures.number(row.over_oracle)} \u00d7 perfect knowledge",
         ),
         ("99 % waited at most", figures.duration(row.p99), ""),
-        ("changes an hour", figures.number(row.actions), f"{figures.number(row.flips)} turns within 10 min"),
+        (
+            "changes an hour",
+            figures.number(row.actions),
+            f"{figures.number(row.reversals)} an hour reversed within 10 min",
+        ),
         ("found no replica", sentences.percent(row.cold), ""),
     ]
 

@@ -14,8 +14,8 @@ from serving.pages import figures, svg
 from serving.pages.plots import Plot, Table, stairs
 from serving.pages.svg import Scale, Tick, marks
 
-WIDTH = 1040
-"""Width of a timeline in units of about a pixel: the width of the page."""
+_TIMELINE_WIDTH = 1040
+"""Units of about a pixel: the width of the page."""
 _LATE_HEIGHT = 110
 """Height of the strip of late requests, in the same units."""
 _STEPS = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
@@ -45,7 +45,7 @@ def load(report: SimulationReport) -> Plot:
         zero=True,
     )
     label = f"{report.service.unit} per second"
-    parts = [_frame(report, x, y, label, svg.HEIGHT)]
+    parts = [_frame(report, x, y, label)]
     parts += [svg.area(points, "range") for points in _bands(report, x, y)]
     parts.append(
         svg.line([(_middle(report, x, i), y.at(m.rate)) for i, m in enumerate(report.moments)], "course load")
@@ -55,11 +55,11 @@ def load(report: SimulationReport) -> Plot:
     title = "Load, and the highest load that was expected within a start"
     rows = tuple(
         (report.when(report.moments[i].time), figures.number(report.moments[i].rate), *_band(columns[i]))
-        for i in _some(report)
+        for i in _table_indices(report)
     )
     return Plot(
         title,
-        (svg.picture(title, *parts, width=WIDTH),),
+        (svg.picture(title, *parts, width=_TIMELINE_WIDTH),),
         Table(("UTC", label, "10 % quantile", "median", "sized on"), rows),
         (("load", "load"), ("range", "forecast, from its 10 % quantile to what is sized on")),
     )
@@ -68,7 +68,7 @@ def load(report: SimulationReport) -> Plot:
 def replicas(report: SimulationReport, track: Track) -> Plot:
     """Return the plot of the replicas of one policy, with the late requests below."""
     x = _time(report)
-    highest = max(max(c.wanted, c.ready) for c in track.columns)
+    highest = max(max(c.desired, c.ready) for c in track.columns)
     y = Scale.around(
         [0.0, float(highest), *(float(m.needed) for m in report.moments)],
         svg.HEIGHT - svg.BOTTOM,
@@ -76,37 +76,35 @@ def replicas(report: SimulationReport, track: Track) -> Plot:
         zero=True,
     )
     bottom = y.at(0.0)
-    needed = stairs([(x.at(m.time), y.at(m.needed)) for m in report.moments])
-    desired = stairs(
-        [(x.at(m.time), y.at(c.wanted)) for m, c in zip(report.moments, track.columns, strict=True)]
-    )
-    ready = stairs(
-        [(x.at(m.time), y.at(c.ready)) for m, c in zip(report.moments, track.columns, strict=True)]
-    )
+    needed = _course(report, x, y, [moment.needed for moment in report.moments])
+    desired = _course(report, x, y, [column.desired for column in track.columns])
+    ready = _course(report, x, y, [column.ready for column in track.columns])
     with_reasons = report.row(track.name).ours  # the reasons of all policies would double the page's size
     parts = [
-        svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "need"),
-        _frame(report, x, y, "replicas", svg.HEIGHT),
-        svg.line(ready, "course have"),
-        svg.line(desired, "course want"),
+        svg.area([(needed[0][0], bottom), *needed, (needed[-1][0], bottom)], "needed"),
+        _frame(report, x, y, "replicas"),
+        svg.line(ready, "course ready"),
+        svg.line(desired, "course desired"),
         _lead(report, x, svg.HEIGHT - svg.BOTTOM),
         *(_hits(report, track.columns, x, svg.HEIGHT - svg.BOTTOM) if with_reasons else ()),
     ]
     title = f"Replicas with {track.name}"
     return Plot(
         title,
-        (svg.picture(title, *parts, width=WIDTH), _late(report, track, x)),
-        Table(("UTC", "needed", "wanted", "ready", "waited too long", "reason"), tuple(_rows(report, track))),
+        (svg.picture(title, *parts, width=_TIMELINE_WIDTH), _late(report, track, x)),
+        Table(
+            ("UTC", "needed", "desired", "ready", "waited too long", "reason"), tuple(_rows(report, track))
+        ),
         (
-            ("need", "needed, by perfect knowledge"),
-            ("want", "wanted"),
-            ("have", "ready"),
+            ("needed", "needed, by perfect knowledge"),
+            ("desired", "desired"),
+            ("ready", "ready"),
             ("late", "requests that waited too long"),
         ),
     )
 
 
-def front(report: SimulationReport) -> Plot:
+def tradeoff(report: SimulationReport) -> Plot:
     """Return the plot of cost against violations of every policy."""
     x = Scale.around([row.replica_hours for row in report.rows], svg.LEFT, svg.WIDTH - svg.RIGHT)
     top = max(*(row.violations for row in report.rows), 10 * _LEAST_PERCENT)
@@ -114,14 +112,14 @@ def front(report: SimulationReport) -> Plot:
     parts = [svg.frame(marks(x, figures.number), _shares(y), "replica-hours", "requests that wait too long")]
     ours = sorted((row for row in report.rows if row.ours), key=lambda row: row.replica_hours)
     if len(ours) > 1:
-        parts.append(svg.line([_at(x, y, row) for row in ours], "front"))
+        parts.append(svg.line([_at(x, y, row) for row in ours], "risks"))
     parts += _labels(report, x, y)
     parts += [_dot(report, row, x, y) for row in report.rows]
     title = "Cost against violations"
     rows = tuple(tuple(cell for cell, _ in cells(row)) for row in report.rows)
     legend = (
-        ("rec", "ours, as asked"),
-        ("run", "ours at other risks"),
+        ("rec", "our policy, as asked"),
+        ("run", "our policy at other risks"),
         ("unsure", "others"),
         ("ok", "perfect knowledge"),
     )
@@ -137,7 +135,7 @@ COLUMNS = (
     "over perfect",
     "found no replica",
     "changes an hour",
-    "turns an hour",
+    "reversals an hour",
 )
 """Headers of the table of policies."""
 
@@ -153,7 +151,7 @@ def cells(row: PolicyRow) -> list[tuple[str, float | str]]:
         (f"{row.over_oracle:.3f}", row.over_oracle),
         (sentences.percent(row.cold), row.cold),
         (figures.number(row.actions), row.actions),
-        (figures.number(row.flips), row.flips),
+        (figures.number(row.reversals), row.reversals),
     ]
 
 
@@ -172,29 +170,35 @@ def changes(report: SimulationReport) -> list[list[tuple[str, float | str]]]:
     ]
 
 
-def tip(report: SimulationReport, index: int, column: Column) -> str:
+def _tip(report: SimulationReport, index: int, column: Column) -> str:
     """Return the tooltip of a column."""
     moment = report.moments[index]
     band = f", {figures.number(column.upper)} to expect" if column.upper is not None else ""
     late = f", {figures.number(column.late)} waited too long" if column.late else ""
     return (
         f"{report.when(moment.time)} UTC: {figures.number(moment.rate)} {report.service.unit}/s{band}; "
-        f"{column.wanted} wanted, {column.ready} ready, {moment.needed} needed{late}. "
+        f"{column.desired} desired, {column.ready} ready, {moment.needed} needed{late}. "
         f"{': '.join(filter(None, (column.reason, column.message)))}"
     )
 
 
+def _course(report: SimulationReport, x: Scale, y: Scale, counts: Sequence[int]) -> list[tuple[float, float]]:
+    """Return the corners of a count of each column, up to the end of the run."""
+    points = [(x.at(m.time), y.at(count)) for m, count in zip(report.moments, counts, strict=True)]
+    return [*stairs(points), (x.end, points[-1][1])]
+
+
 def _time(report: SimulationReport) -> Scale:
     start = report.service.start
-    return Scale(start, start + report.service.seconds, svg.LEFT, WIDTH - svg.RIGHT)
+    return Scale(start, start + report.service.seconds, svg.LEFT, _TIMELINE_WIDTH - svg.RIGHT)
 
 
 def _middle(report: SimulationReport, x: Scale, index: int) -> float:
     return x.at(report.moments[index].time + report.step / 2)
 
 
-def _frame(report: SimulationReport, x: Scale, y: Scale, label: str, height: int) -> Markup:
-    return svg.frame(_clock(report, x), marks(y, figures.number), "UTC", label, height=height, width=WIDTH)
+def _frame(report: SimulationReport, x: Scale, y: Scale, label: str) -> Markup:
+    return svg.frame(_clock(report, x), marks(y, figures.number), "UTC", label, width=_TIMELINE_WIDTH)
 
 
 def _clock(report: SimulationReport, x: Scale) -> list[Tick]:
@@ -231,7 +235,7 @@ def _hits(report: SimulationReport, columns: Sequence[Column], x: Scale, bottom:
     """Yield the areas whose tooltips show the decisions."""
     for index, column in enumerate(columns):
         box = {**_across(report, x, index), "y": svg.TOP, "height": bottom - svg.TOP}
-        yield svg.element("rect", {"class": "hit", **box, "data-tip": tip(report, index, column)})
+        yield svg.element("rect", {"class": "hit", **box, "data-tip": _tip(report, index, column)})
 
 
 def _across(report: SimulationReport, x: Scale, index: int) -> dict[str, str]:
@@ -246,30 +250,30 @@ def _late(report: SimulationReport, track: Track, x: Scale) -> Markup:
     highest = max(column.late for column in track.columns)
     y = Scale(0.0, max(highest, 1.0), bottom, svg.TOP)
     ticks = [Tick(y.at(0.0), "0"), Tick(y.at(y.high), figures.number(y.high))]
-    frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=WIDTH)
+    frame = svg.frame(_clock(report, x), ticks, "UTC", "late", height=_LATE_HEIGHT, width=_TIMELINE_WIDTH)
     parts = [frame]
     for index, column in enumerate(track.columns):
         if column.late > 0:
             top = min(y.at(column.late), bottom - 1.5)
             box = {**_across(report, x, index), "y": top, "height": bottom - top}
             parts.append(
-                svg.element("rect", {"class": "late", **box, "data-tip": tip(report, index, column)})
+                svg.element("rect", {"class": "late", **box, "data-tip": _tip(report, index, column)})
             )
     title = f"Requests that waited too long with {track.name}"
-    return svg.picture(title, *parts, width=WIDTH, height=_LATE_HEIGHT)
+    return svg.picture(title, *parts, width=_TIMELINE_WIDTH, height=_LATE_HEIGHT)
 
 
-def _some(report: SimulationReport) -> range:
+def _table_indices(report: SimulationReport) -> range:
     return range(0, len(report.moments), math.ceil(len(report.moments) / _MAX_ROWS))
 
 
 def _rows(report: SimulationReport, track: Track) -> Iterator[tuple[str, ...]]:
-    for i in _some(report):
+    for i in _table_indices(report):
         moment, column = report.moments[i], track.columns[i]
         yield (
             report.when(moment.time),
             str(moment.needed),
-            str(column.wanted),
+            str(column.desired),
             str(column.ready),
             figures.number(column.late),
             column.reason,
@@ -313,11 +317,12 @@ def _dot(report: SimulationReport, row: PolicyRow, x: Scale, y: Scale) -> Markup
 
 
 def _labels(report: SimulationReport, x: Scale, y: Scale) -> list[Markup]:
-    """Return the labels of the dots that have room for one, ours and the best first."""
+    """Return the labels of the dots that have room for one, ours and the Pareto front first."""
     dots = [_at(x, y, row) for row in report.rows]
     occupied = [(left - 6, top - 6, left + 6, top + 6) for left, top in dots]
     order = sorted(
-        report.rows, key=lambda row: (row.name not in (report.main, PERFECT_KNOWLEDGE), not row.front)
+        report.rows,
+        key=lambda row: (row.name not in (report.main, PERFECT_KNOWLEDGE), not row.is_pareto_optimal),
     )
     labels = []
     for row in order:

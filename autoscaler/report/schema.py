@@ -54,9 +54,9 @@ class PolicyRow:
     """Percent of requests that arrived at zero replicas."""
     actions: float
     """Changes per hour."""
-    flips: float
-    """Changes of direction per hour."""
-    front: bool
+    reversals: float
+    """Changes of direction within ten minutes of the last change, per hour."""
+    is_pareto_optimal: bool
     """No other policy is better in one of violations and cost, and as good in the other."""
 
 

@@ -28,7 +28,7 @@ COLUMN_SECONDS = 5
 DEFAULT = ("static", "hpa", "kpa", "keda", "aibrix", "wva", "seasonal naive", "last value")
 """The default baselines: one of each kind."""
 RISKS = (0.1, 2.5)
-"""Risks in percent for the front of cost and violations: a fifth and five times the default."""
+"""Other risks in percent of our policy, for cost against violations: a fifth and five times the default."""
 
 
 def names() -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Contender:
 class Column:
     """One policy during one column."""
 
-    wanted: int
+    desired: int
     """Highest desired count."""
     ready: int
     """Lowest ready count."""
@@ -136,7 +136,7 @@ def yardstick(workload: Workload, startup: Startup, max_replicas: int | None) ->
 
 
 def play(
-    workload: Workload, startup: Startup, contender: Contender, *, known: Oracle, limit: int, seed: int
+    workload: Workload, startup: Startup, contender: Contender, *, oracle: Oracle, limit: int, seed: int
 ) -> Outcome:
     """Run one contender; the same seed gives all the same starts and readings."""
     noted: list[_Noted] = []
@@ -150,7 +150,7 @@ def play(
         name=contender.name,
         policy=contender.policy,
         risk=contender.risk,
-        scores=scores(workload, played, known),
+        scores=scores(workload, played, oracle),
         reasons=played.reasons,
         columns=_columns(workload, played, noted[0].seen),
         changes=_changes(noted[0].seen),
@@ -167,9 +167,9 @@ def requests_of(workload: Workload) -> Floats:
     return _each(workload, workload.load.per_second(workload.seconds).arrivals, np.add)
 
 
-def need_of(workload: Workload, known: Oracle) -> Floats:
+def need_of(workload: Workload, oracle: Oracle) -> Floats:
     """Return the highest needed count of each column."""
-    return _each(workload, known.need[: workload.seconds], np.maximum)
+    return _each(workload, oracle.need[: workload.seconds], np.maximum)
 
 
 @dataclass(slots=True)
@@ -213,7 +213,7 @@ def _columns(workload: Workload, played: Run, seen: list[tuple[float, int, Decis
         band = shown[2].forecast
         columns.append(
             Column(
-                wanted=desired,
+                desired=desired,
                 ready=ready,
                 late=float(late[index]),
                 lower=band.lower if band else None,

@@ -57,8 +57,8 @@ class Oracle:
     """Replicas that the cheapest schedule pays."""
 
 
-def oracle(schedules: Schedules, startup: float) -> Oracle:
-    """Return the yardsticks for a start-up time."""
+def oracle_of(schedules: Schedules, startup: float) -> Oracle:
+    """Return the oracle of a start-up time."""
 
     def cheapest(schedules: tuple[Floats, ...]) -> tuple[Floats, Floats]:
         paid = [(need, ordered_ahead(need, startup)) for need in schedules]

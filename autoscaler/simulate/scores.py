@@ -15,8 +15,8 @@ WINDOW = 60
 """Seconds of a window, which is violated or not."""
 WINDOW_SHARE = 0.01
 """Share of a window's requests that may wait too long: the objective is the 99th percentile."""
-FLIP = 600.0
-"""Seconds within which a change of direction counts as a flip."""
+REVERSAL_SECONDS = 600.0
+"""A change of direction counts as a reversal within this time of the last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Scores:
     """Mean wait of those requests; 0 without any."""
     actions: float
     """Changes of the desired count per hour."""
-    flips: float
-    """Changes of direction within ten minutes, per hour."""
+    reversals: float
+    """Changes of direction within ten minutes of the last change, per hour."""
     overshoot: float
     """The highest count over the highest count of the oracle."""
     requests: float
@@ -79,13 +79,13 @@ def scores(workload: Workload, run: Run, oracle: Oracle) -> Scores:
         cold=100 * at_zero / total,
         cold_seconds=float((wait * weight * cold).sum()) / at_zero if at_zero else 0.0,
         actions=len(actions) / hours,
-        flips=_flips(actions) / hours,
+        reversals=_reversals(actions) / hours,
         overshoot=run.most_alive / max(float(alive.max(initial=0)), 1.0),
         requests=total,
     )
 
 
-def knowing(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
+def oracle_scores(workload: Workload, oracle: Oracle) -> dict[str, Scores]:
     """Return the scores of the schedules with perfect knowledge, by name; nothing waits too long by
     definition.
     """
@@ -114,7 +114,7 @@ def _fixed(workload: Workload, oracle: Oracle, seconds: float) -> Scores:
         cold=0,
         cold_seconds=0,
         actions=0,
-        flips=0,
+        reversals=0,
         overshoot=1,
         requests=float(flow.arrivals[workload.lead :].sum()),
     )
@@ -138,8 +138,8 @@ def _windows(times: Floats, weights: Floats, late: NDArray[np.bool_]) -> float:
     return float((bad > WINDOW_SHARE * total).sum() / (total > 0).sum())
 
 
-def _flips(actions: list[tuple[float, int]]) -> int:
+def _reversals(actions: list[tuple[float, int]]) -> int:
     return sum(
-        (change > 0) != (before > 0) and time - earlier <= FLIP
+        (change > 0) != (before > 0) and time - earlier <= REVERSAL_SECONDS
         for (earlier, before), (time, change) in pairwise(actions)
     )

@@ -29,7 +29,7 @@ class Startup:
 
     name: str
     typical: float
-    """Median in seconds, by which an oracle orders ahead."""
+    """Median in seconds, by which the oracle orders ahead."""
     draw: Callable[[np.random.Generator], float]
     """Return the seconds of the next start, whether it succeeds or not."""
     failure_share: float = FAILURE_SHARE

@@ -39,19 +39,19 @@ def render(templates: Environment, data: Mapping[str, Any], **variables: Any) ->
     return templates.get_template("page.html").render(
         style=Markup(style),  # noqa: S704 our own file
         script=Markup(script),  # noqa: S704 our own file
-        style_hash=content_hash(style),
-        script_hash=content_hash(script),
-        data=embedded(data),
+        style_hash=_content_hash(style),
+        script_hash=_content_hash(script),
+        data=_embedded(data),
         **variables,
     )
 
 
-def content_hash(text: str) -> str:
+def _content_hash(text: str) -> str:
     """Return the hash by which a Content-Security-Policy allows a script or style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def embedded(data: Mapping[str, Any]) -> Markup:
+def _embedded(data: Mapping[str, Any]) -> Markup:
     """Return the JSON for a script element, escaped so that it cannot end the element or begin a comment."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     escaped = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -177,12 +177,12 @@ class RouteApplier:
             self._status.forget(key)
 
     def _set_target(self) -> None:
-        plan = self._table.take_changes()
-        version = self._server.set_target(self._renderer.render(plan))
-        for service in plan.services.values():
+        changes = self._table.take_changes()
+        version = self._server.set_target(self._renderer.render(changes))
+        for service in changes.services.values():
             if service is not None:
                 self._unreported[Key(service.namespace, service.route)] = version, service
-        for (namespace, name), reason in plan.routes.items():
+        for (namespace, name), reason in changes.routes.items():
             if reason:
                 self._probes.follow(Key(namespace, name), None)
                 self._status.refused(Key(namespace, name), reason)

@@ -6,7 +6,7 @@ MOST = 65_536
 """Bounds a raised limit: some programs close each number up to their limit, and may have a billion."""
 
 
-def limit_to(most: int = MOST) -> int:
+def set_limit(most: int = MOST) -> int:
     """Set the soft limit to `most`, or to the hard limit if that is lower, and return it.
 
     The soft limit is 1,024 on many systems, because of select(2).

@@ -142,7 +142,7 @@ class FakeInstruments:
     async def usage(self, pod: Object) -> ContainerUsage | None:
         return ContainerUsage(working_set=1e6)
 
-    def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
+    def busy_seconds(self, address: str, cores: tuple[int, ...]) -> float | None:
         return self.cores_busy() if self.cores_busy is not None else None
 
     async def machine(self, pod: Object) -> str:

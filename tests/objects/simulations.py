@@ -28,11 +28,11 @@ def trace() -> BinTrace:
 def report(name: str = "burst") -> SimulationReport:
     simulated = service(name, trace(), ServiceOptions(rate=RATE, concurrency=20), 0)
     startup = comparison.startup_of("30")
-    known, limit = comparison.yardstick(simulated.workload, startup, None)
+    oracle, limit = comparison.yardstick(simulated.workload, startup, None)
     outcomes = [
-        comparison.play(simulated.workload, startup, contender, known=known, limit=limit, seed=0)
+        comparison.play(simulated.workload, startup, contender, oracle=oracle, limit=limit, seed=0)
         for contender in CONTENDERS
     ]
     return content.of(
-        simulated, outcomes, known=known, startup="30", limit=limit, seed=0, now=NOW, version="slipway test"
+        simulated, outcomes, oracle=oracle, startup="30", limit=limit, seed=0, now=NOW, version="slipway test"
     )

@@ -16,7 +16,7 @@ def leaves(value: Any, schema: dict[str, Any], path: Path = ()) -> dict[Path, An
     if isinstance(value, dict) and value and not schemas.is_atomic(schema):
         for key, item in value.items():
             fields |= leaves(item, schemas.child(schema, key) or schemas.ANY, (*path, f"f:{key}"))
-    elif isinstance(value, list) and value and schemas.is_united(schema):
+    elif isinstance(value, list) and value and schemas.is_associative(schema):
         for item in value:
             item_path = (*path, field_trees.element_of(item, schema))
             fields[item_path] = ITEM

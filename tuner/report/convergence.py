@@ -117,8 +117,8 @@ def _regret(problem: Problem, observations: Sequence[Observation], settings: Sea
     best = ranking.best(ranked)
     if best is None:
         return None
-    closed = pruning.out_of_memory(problem, observations)
-    closed[[each.index for each in observations]] = True
-    open_ = np.flatnonzero(~closed).astype(np.int64)
+    excluded = pruning.out_of_memory(problem, observations)
+    excluded[[each.index for each in observations]] = True
+    unmeasured = np.flatnonzero(~excluded).astype(np.int64)
     # The same draws at every moment, so that only observations move the line.
-    return outlook(model, open_, best.index, np.random.default_rng(0)).regret
+    return outlook(model, unmeasured, best.index, np.random.default_rng(0)).regret

@@ -1,4 +1,4 @@
-"""The other values of `spec.algorithm.algorithmName`: grid, random, and Optuna's TPE."""
+"""The search algorithms other than the default, `bayesian`: grid, random, and Optuna's TPE."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,35 +9,35 @@ from serving import errors
 from tuner.search.problem import Integers, Observation, Problem
 
 Propose = Callable[[Problem, Sequence[Observation], Integers, int, int], tuple[int, ...]]
-"""(problem, observations, open specs, count, seed) → open specs to measure next."""
+"""(problem, observations, unmeasured specs, count, seed) → specs to measure next."""
 
 _ATTEMPTS = 30
 """Proposals to request from Optuna for each spec before a random one is taken: some are measured already."""
 
 
 def grid(
-    problem: Problem, observations: Sequence[Observation], open_: Integers, count: int, seed: int
+    problem: Problem, observations: Sequence[Observation], unmeasured: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
     """Return the next specs in the order of the space, as the grid search of Katib and Morphling does."""
     del problem, observations, seed
-    return tuple(int(row) for row in open_[:count])
+    return tuple(int(row) for row in unmeasured[:count])
 
 
 def random(
-    problem: Problem, observations: Sequence[Observation], open_: Integers, count: int, seed: int
+    problem: Problem, observations: Sequence[Observation], unmeasured: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
     """Return the next specs of one random order of the space, so that none comes twice."""
     del observations
     order = np.random.default_rng(seed).permutation(problem.size)
-    return tuple(int(row) for row in order[np.isin(order, open_)][:count])
+    return tuple(int(row) for row in order[np.isin(order, unmeasured)][:count])
 
 
 def tpe(
-    problem: Problem, observations: Sequence[Observation], open_: Integers, count: int, seed: int
+    problem: Problem, observations: Sequence[Observation], unmeasured: Integers, count: int, seed: int
 ) -> tuple[int, ...]:
     """Return specs of Optuna's multivariate TPE over the axes' ranks.
 
-    A spec that does not boot breaks a constraint.
+    A spec that does not boot counts as one that breaks a constraint of its own.
     Watanabe, Tree-Structured Parzen Estimator, 2023.
 
     Raises:
@@ -59,19 +59,17 @@ def tpe(
     for seen in observations:
         study.add_trial(_past_trial(problem, seen, distributions, worst, optuna))
     row_of = {tuple(rank): row for row, rank in enumerate(problem.ranks.tolist())}
-    unmeasured = {int(row) for row in open_}
+    left = {int(row) for row in unmeasured}
     rows: list[int] = []
     for _ in range(_ATTEMPTS * count):
-        if len(rows) == min(count, len(open_)):
+        if len(rows) == min(count, len(unmeasured)):
             break
         proposal = study.ask(distributions)
         row = row_of.get(tuple(proposal.params[name] for name in distributions))
-        if row is not None and row in unmeasured:
-            unmeasured.remove(row)
+        if row is not None and row in left:
+            left.remove(row)
             rows.append(row)
-    rest = random(
-        problem, observations, np.array(sorted(unmeasured), dtype=np.int64), count - len(rows), seed
-    )
+    rest = random(problem, observations, np.array(sorted(left), dtype=np.int64), count - len(rows), seed)
     return (*rows, *rest)
 
 

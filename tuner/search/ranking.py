@@ -1,4 +1,4 @@
-"""The choice of the best measured spec that meets its constraints with a margin for the noise.
+"""The choice of the best measured spec that meets its constraints with an allowance for noise.
 
 Specs whose margins hold at the safety quantile are safe. Of these the best expected objective wins, and of
 equal objectives the higher probability to meet the constraints. If no spec is safe, the highest probability

@@ -24,18 +24,18 @@ class Outlook:
     """Probability that one of them boots and meets every constraint."""
 
 
-def outlook(model: SpaceModel, open_: Integers, best: int | None, rng: np.random.Generator) -> Outlook:
+def outlook(model: SpaceModel, unmeasured: Integers, best: int | None, rng: np.random.Generator) -> Outlook:
     """Return the expectation for unmeasured specs.
 
     Args:
         model: after all observations.
-        open_: specs that may still be measured.
+        unmeasured: specs that may still be measured.
         best: the spec that would be recommended now; None if none is feasible.
         rng: of the draws.
     """
-    if not len(open_):
+    if not len(unmeasured):
         return Outlook(0.0, 0.0)
-    candidates = _likeliest(model, open_, best)
+    candidates = _likeliest(model, unmeasured, best)
     rows = candidates if best is None else np.append(candidates, best)
     objective, good = model.draw(rows, DRAWS, rng)
     others = np.where(good, objective, -np.inf)[:, : len(candidates)]
@@ -46,14 +46,14 @@ def outlook(model: SpaceModel, open_: Integers, best: int | None, rng: np.random
     return Outlook(float(missed.mean()), p_any)
 
 
-def _likeliest(model: SpaceModel, open_: Integers, best: int | None) -> Integers:
-    if len(open_) <= CANDIDATES:
-        return open_
+def _likeliest(model: SpaceModel, unmeasured: Integers, best: int | None) -> Integers:
+    if len(unmeasured) <= CANDIDATES:
+        return unmeasured
     prediction = model.prediction
     promise: Floats = np.log(np.maximum(prediction.p_meets * prediction.p_boots, 1e-12))
     if best is not None:
         promise = promise + log_expected_improvement(
             prediction.objective.mean, prediction.objective.deviation, float(prediction.objective.mean[best])
         )
-    order = np.argsort(-promise[open_], kind="stable")
-    return open_[order[:CANDIDATES]]
+    order = np.argsort(-promise[unmeasured], kind="stable")
+    return unmeasured[order[:CANDIDATES]]

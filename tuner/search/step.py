@@ -92,24 +92,24 @@ class SearchStep:
             return self._begin(remaining, slots)
         model = self._model
         best = self._leading.index if self._leading is not None else None
-        unmeasured = outlook(model, self._open, best, self._rng)
-        enough = self._is_enough(unmeasured)
+        expected = outlook(model, self._unmeasured, best, self._rng)
+        enough = self._is_enough(expected)
         if enough and self.prior is not None:
             # Earlier experiments never measured some specs: the search must also be done without them.
-            unmeasured = outlook(replace(model, prior=None), self._open, best, self._rng)
-            enough = self._is_enough(unmeasured)
+            expected = outlook(replace(model, prior=None), self._unmeasured, best, self._rng)
+            enough = self._is_enough(expected)
         unconfirmed = self._unconfirmed()
         reserve = len(unconfirmed) if self.budget.trials >= self.settings.confirm_from else 0
-        exhausted = not len(self._open)
+        exhausted = not len(self._unmeasured)
         if remaining > reserve and not exhausted and not enough:
             if slots <= 0:
-                return Wait(unmeasured.regret)
-            return Explore(self._next(min(slots, remaining - reserve)), unmeasured.regret)
+                return Wait(expected.regret)
+            return Explore(self._next(min(slots, remaining - reserve)), expected.regret)
         if self.pending:
-            return Wait(unmeasured.regret)
+            return Wait(expected.regret)
         if unconfirmed and remaining > 0:
-            return Confirm(unconfirmed[: max(slots, 1)], unmeasured.regret)
-        return self._conclude(unmeasured, "exhausted" if exhausted else "regret" if enough else "budget")
+            return Confirm(unconfirmed[: max(slots, 1)], expected.regret)
+        return self._conclude(expected, "exhausted" if exhausted else "regret" if enough else "budget")
 
     @cached_property
     def _model(self) -> SpaceModel:
@@ -132,7 +132,7 @@ class SearchStep:
 
     def _begin(self, remaining: int, slots: int) -> Decision:
         """Return the first specs: by earlier experiments, or the design, then at random until one boots."""
-        if remaining <= 0 or not len(self._open):
+        if remaining <= 0 or not len(self._unmeasured):
             return Wait(1.0) if self.pending else Impossible(None, None, (), 0.0)
         if slots <= 0:
             return Wait(1.0)
@@ -146,20 +146,22 @@ class SearchStep:
                 if self.observations
                 else transfer.log_merits(self.prior)
             )
-            order = self._open[np.argsort(-promise[self._open], kind="stable")]
+            order = self._unmeasured[np.argsort(-promise[self._unmeasured], kind="stable")]
         else:
             first = design.spread(self.problem, self.budget.parallelism, rng)
-            planned = [row for row in first if row in set(self._open)]
-            order = np.array([*planned, *rng.permutation(np.setdiff1d(self._open, planned))], dtype=np.int64)
+            planned = [row for row in first if row in set(self._unmeasured)]
+            order = np.array(
+                [*planned, *rng.permutation(np.setdiff1d(self._unmeasured, planned))], dtype=np.int64
+            )
         return Explore(tuple(int(row) for row in order[:slots]), 1.0)
 
     @property
-    def _open(self) -> Integers:
-        """Rows that may still be explored."""
-        closed = pruning.out_of_memory(self.problem, self.observations)
-        closed[[seen.index for seen in self.observations]] = True
-        closed[list(self.pending)] = True
-        return np.flatnonzero(~closed).astype(np.int64)
+    def _unmeasured(self) -> Integers:
+        """Rows of the specs that may still be measured."""
+        excluded = pruning.out_of_memory(self.problem, self.observations)
+        excluded[[seen.index for seen in self.observations]] = True
+        excluded[list(self.pending)] = True
+        return np.flatnonzero(~excluded).astype(np.int64)
 
     @property
     def _rng(self) -> np.random.Generator:
@@ -171,12 +173,12 @@ class SearchStep:
         unconfirmed = [candidate.index for candidate in self._ranked[:2] if candidate.confirmations == 0]
         return tuple(unconfirmed[: max(self.settings.confirmations - confirmations, 0)])
 
-    def _is_enough(self, unmeasured: Outlook) -> bool:
+    def _is_enough(self, expected: Outlook) -> bool:
         if len(self.observations) < self.settings.least_trials:
             return False
         if self._ranked:
-            return unmeasured.regret < self.settings.regret
-        return unmeasured.p_any < self.settings.hopeless
+            return expected.regret < self.settings.regret
+        return expected.p_any < self.settings.hopeless
 
     def _next(self, count: int) -> tuple[int, ...]:
         """Return the most promising specs, each chosen as if those before had their expected values."""
@@ -185,7 +187,7 @@ class SearchStep:
         model = replace(self._model, prior=None) if self._ignores_earlier else self._model
         chosen: list[int] = []
         best = self._leading.log_objective if self._leading is not None else None
-        candidates = self._open
+        candidates = self._unmeasured
         for row in self.pending:
             model = _as_expected(model, row)
         while len(chosen) < count and len(candidates):
@@ -213,15 +215,15 @@ class SearchStep:
 
     def _by_algorithm(self, count: int) -> tuple[int, ...]:
         propose = algorithms.ALGORITHMS[self.algorithm]
-        return propose(self.problem, self.observations, self._open, count, self.seed)
+        return propose(self.problem, self.observations, self._unmeasured, count, self.seed)
 
-    def _conclude(self, unmeasured: Outlook, because: str) -> Decision:
+    def _conclude(self, expected: Outlook, because: str) -> Decision:
         if self._leading is not None:
-            return Recommend(self._leading.index, unmeasured.regret, because)
+            return Recommend(self._leading.index, expected.regret, because)
         nearest = ranking.nearest(self.observations)
         if nearest is None:
-            return Impossible(None, None, (), unmeasured.p_any)
-        return Impossible(int(np.argmax(nearest.margins)), nearest.index, nearest.margins, unmeasured.p_any)
+            return Impossible(None, None, (), expected.p_any)
+        return Impossible(int(np.argmax(nearest.margins)), nearest.index, nearest.margins, expected.p_any)
 
 
 def _as_expected(model: SpaceModel, row: int) -> SpaceModel:

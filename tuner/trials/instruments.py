@@ -77,9 +77,9 @@ class RealInstruments:
             log.info("usage of %s: %s", pod["metadata"]["name"], error)
             return None
 
-    def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
+    def busy_seconds(self, address: str, cores: tuple[int, ...]) -> float | None:
         """Return the seconds that these cores have worked since boot."""
-        return machine_load.busy(address, cores)
+        return machine_load.busy_seconds_at(address, cores)
 
     async def machine(self, pod: Object) -> str:
         """Return the description of the replica's machine."""

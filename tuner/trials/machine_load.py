@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _STAT = Path("/proc/stat")
-_IDLE, _WAITING = 3, 4
+_IDLE, _IOWAIT = 3, 4
 """Columns of a cpu's line: https://docs.kernel.org/filesystems/proc.html, 1.7."""
 
 
@@ -14,9 +14,9 @@ def busy_seconds(text: str, cores: Sequence[int], ticks: int) -> float | None:
     """Return the seconds that these cores have worked since boot; None if /proc/stat lacks one of them.
 
     Args:
-        text: of /proc/stat.
+        text: the content of /proc/stat.
         cores: their numbers.
-        ticks: per second.
+        ticks: clock ticks per second.
     """
     lines = {
         words[0]: [int(word) for word in words[1:]]
@@ -27,11 +27,11 @@ def busy_seconds(text: str, cores: Sequence[int], ticks: int) -> float | None:
     if not all(columns):
         return None
     # The last two columns, time of guests, are included in the first two.
-    worked = sum(sum(line[:8]) - line[_IDLE] - line[_WAITING] for line in columns if line)
+    worked = sum(sum(line[:8]) - line[_IDLE] - line[_IOWAIT] for line in columns if line)
     return worked / ticks
 
 
-def busy(address: str, cores: Sequence[int]) -> float | None:
+def busy_seconds_at(address: str, cores: Sequence[int]) -> float | None:
     """Return the seconds that these cores have worked; None if the address is of another machine."""
     if not ipaddress.ip_address(address).is_loopback:
         return None

@@ -63,7 +63,7 @@ class TrialInstruments(Protocol):
     async def usage(self, pod: Object) -> ContainerUsage | None:
         """Return the usage counters of the replica; None if unknown."""
 
-    def busy(self, address: str, cores: tuple[int, ...]) -> float | None:
+    def busy_seconds(self, address: str, cores: tuple[int, ...]) -> float | None:
         """Return the seconds that the cores have worked for all processes; None if unknown."""
 
     async def machine(self, pod: Object) -> str:
@@ -75,7 +75,7 @@ class _Counters:
     """Usage counters at one moment."""
 
     counters: ContainerUsage | None = None
-    busy: float | None = None
+    busy_seconds: float | None = None
     """Seconds that the replica's cores have worked for all processes."""
     at: float = 0.0
 
@@ -252,7 +252,7 @@ class TrialRun:
     async def _read(self, pod: Object, replica: TrialReplicaState) -> _Counters:
         counters = await self._instruments.usage(pod)
         return _Counters(
-            counters, self._instruments.busy(replica.address, self._cores.target), clock.monotonic()
+            counters, self._instruments.busy_seconds(replica.address, self._cores.target), clock.monotonic()
         )
 
     def _usage(self, before: _Counters, after: _Counters) -> Usage:
@@ -263,8 +263,8 @@ class TrialRun:
             return Usage()
         seconds = after.at - before.at
         used = usage.between(before.counters, after.counters, seconds)
-        if before.busy is not None and after.busy is not None and not self._cores.shared:
-            share = (after.busy - before.busy) / seconds - used.cpu_cores
+        if before.busy_seconds is not None and after.busy_seconds is not None and not self._cores.shared:
+            share = (after.busy_seconds - before.busy_seconds) / seconds - used.cpu_cores
             self._disturbances.append(share / len(self._cores.target))
         return used
 

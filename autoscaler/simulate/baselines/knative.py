@@ -58,7 +58,7 @@ class Kpa:
         self._panic = ReadingWindow(self._config.stable_window * self._config.panic_share)
         self._target = max(terms.capacity.concurrency * self._config.target, TARGET_MIN)
         self._panic_since: float | None = None
-        self._most = 0
+        self._max_panic_replicas = 0
         self._active_since: float | None = None
         self._idle_since: float | None = None
         self._proxied_since: float | None = None
@@ -89,12 +89,12 @@ class Kpa:
         """A decider that finds more than one replica ready begins in panic: it has no data yet."""
         self._begun = True
         if ready > 1:
-            self._panic_since, self._most = now, ready
+            self._panic_since, self._max_panic_replicas = now, ready
 
     def _add(self, load: Load) -> None:
-        waiting = present(load)
-        self._stable.add(load.end, load.seconds, waiting)
-        self._panic.add(load.end, load.seconds, waiting)
+        concurrency = present(load)
+        self._stable.add(load.end, load.seconds, concurrency)
+        self._panic.add(load.end, load.seconds, concurrency)
 
     def _scale(self, now: float, ready: int) -> int:
         config, counted = self._config, max(ready, 1)
@@ -106,12 +106,12 @@ class Kpa:
         if over:
             self._panic_since = now
         elif self._panic_since is not None and self._panic_since + config.stable_window < now:
-            self._panic_since, self._most = None, 0
+            self._panic_since, self._max_panic_replicas = None, 0
         stable = min(max(for_stable, least), most)
         if self._panic_since is None:
             return stable
-        self._most = max(self._most, stable, min(max(for_panic, least), most))
-        return self._most
+        self._max_panic_replicas = max(self._max_panic_replicas, stable, min(max(for_panic, least), most))
+        return self._max_panic_replicas
 
     def _see_proxy(self, now: float, ready: int) -> None:
         """The activator is in the path while the burst capacity is not there."""

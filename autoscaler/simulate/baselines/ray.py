@@ -1,4 +1,4 @@
-"""Ray Serve's default policy: requests over a target per replica, after a delay in which the wish stays.
+"""Ray Serve's policy: requests over a target per replica, once the desired change has lasted for a delay.
 
 Source: ray-project/ray `python/ray/serve/autoscaling_policy.py` (00590c4), defaults of
 `AutoscalingConfig`. Its target of 2 requests belongs to replicas that take 5; here it is a share of the

@@ -63,7 +63,7 @@ class Workload:
         return QueuePlant(self.load, self.replica)
 
     def schedules(self, *, lean: bool) -> Schedules:
-        """Return the schedules of perfect knowledge; `lean` ones of many requests take some seconds."""
+        """Return the schedules with perfect knowledge; `lean` ones of many requests take some seconds."""
         if isinstance(self.load, Flow):
             schedules = oracle.of_flow(self.load, self.replica, self.wait, lean=lean)
         else:
@@ -76,7 +76,7 @@ class Workload:
 
     def oracle(self, startup: float) -> Oracle:
         """Return the schedules with perfect knowledge, without lean ones."""
-        return oracle.oracle(self.schedules(lean=False), startup)
+        return oracle.oracle_of(self.schedules(lean=False), startup)
 
     def limit(self) -> int:
         """Return the most replicas."""

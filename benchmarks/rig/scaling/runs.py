@@ -9,11 +9,11 @@ from pathlib import Path
 
 from autoscaler.decision import Decision
 from autoscaler.observation import Observation
-from autoscaler.simulate.oracle import oracle
+from autoscaler.simulate.oracle import oracle_of
 from autoscaler.simulate.policy import Policy
 from autoscaler.simulate.policy_inputs import PolicyInputs
 from autoscaler.simulate.run import Run, run
-from autoscaler.simulate.scores import Scores, knowing, scores
+from autoscaler.simulate.scores import Scores, oracle_scores, scores
 from autoscaler.simulate.startup import Startup, around, fleet
 from autoscaler.simulate.workloads import scenarios, traces
 from autoscaler.simulate.workloads.scenarios import Recipe
@@ -118,10 +118,10 @@ def play(plan: Plan, service: int, seed: int) -> list[Row]:
     rows = []
     for name in _startups(plan, recipe):
         startup = law(name)
-        known = oracle(schedules, startup.typical)
+        oracle = oracle_of(schedules, startup.typical)
         rows += [
             Row(recipe.name, recipe.tags, name, seed, policy, score)
-            for policy, score in knowing(workload, known).items()
+            for policy, score in oracle_scores(workload, oracle).items()
         ]
         for policy in _policies(plan, recipe, name):
             played, timed = _timed(workload, startup, policies.registry()[policy], seed, limit)
@@ -132,7 +132,7 @@ def play(plan: Plan, service: int, seed: int) -> list[Row]:
                     name,
                     seed,
                     policy,
-                    scores(workload, played, known),
+                    scores(workload, played, oracle),
                     1000 * timed.seconds / max(timed.decisions, 1),
                     1000 * timed.slowest,
                 )

@@ -10,14 +10,14 @@ from rig.harness import Bar, Interval, interval
 from rig.scaling.policies import HPA, KPA_RETENTION, OURS
 from rig.scaling.runs import SPARSE_STARTUP, SWEPT_STARTUPS, Row
 
-KNOWING = ("oracle", "least", "static peak")
+ORACLES = ("oracle", "least", "static peak")
 """They know the load in advance: no bar compares with them, except the cost of the peak."""
 
 HALF = 0.5
 SMOOTH_VIOLATIONS, SMOOTH_COST = 0.1, 1.08
 COLD = 0.3
 OF_PEAK, OF_HPA = 0.5, 0.8
-ACTIONS, FLIPS, OVERSHOOT = 6.0, 1.0, 1.3
+ACTIONS, REVERSALS, OVERSHOOT = 6.0, 1.0, 1.3
 MILLISECONDS = 5.0
 STEP = "step x10"
 
@@ -56,7 +56,7 @@ def means(rows: Sequence[Row]) -> dict[str, Any]:
                 "overOracle": _rounded(scores.over_oracle for scores in chosen),
                 "cold": _rounded(scores.cold for scores in chosen),
                 "actions": _rounded(scores.actions for scores in chosen),
-                "flips": _rounded(scores.flips for scores in chosen),
+                "reversals": _rounded(scores.reversals for scores in chosen),
             }
             for policy, chosen in policies.items()
         }
@@ -101,7 +101,7 @@ def dominated(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[str]:
         pairs += [
             f"{service}, {startup} s: {policy}"
             for policy, candidates in policies.items()
-            if policy not in KNOWING
+            if policy not in ORACLES
             and not policy.startswith(OURS)
             and _worse(candidates, "violations") < ours - SAME_VIOLATIONS
             and _worse(candidates, "over_oracle") < cost * (1 - SAME_COST)
@@ -125,7 +125,7 @@ def against_front(rows: Sequence[Row]) -> dict[str, float]:
     others = {
         policy: point
         for policy, point in points.items()
-        if policy not in KNOWING and not policy.startswith(OURS)
+        if policy not in ORACLES and not policy.startswith(OURS)
     }
     front = _front(others.values())
     return {
@@ -150,7 +150,7 @@ def _smooth(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
             )
             results.append(
                 Bar(
-                    f"{service}, {startup} s: replica-hours over the oracle's",
+                    f"{service}, {startup} s: replica-hours over perfect knowledge",
                     cost,
                     SMOOTH_COST,
                     cost <= SMOOTH_COST,
@@ -218,8 +218,8 @@ def _savings(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]]) -> list[Bar]:
 
 def _calm(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]], rows: Sequence[Row]) -> list[Bar]:
     ours = [row for row in rows if row.policy == OURS]
-    actions, flips = (
-        statistics.median(getattr(row.scores, name) for row in ours) for name in ("actions", "flips")
+    actions, reversals = (
+        statistics.median(getattr(row.scores, name) for row in ours) for name in ("actions", "reversals")
     )
     slow = max(row.milliseconds for row in ours)
     steps = [
@@ -229,12 +229,17 @@ def _calm(by_cell: Mapping[Cell, Mapping[str, Sequence[Row]]], rows: Sequence[Ro
     ]
     results = [
         Bar("scale actions an hour, median", actions, ACTIONS, actions <= ACTIONS),
-        Bar("flips an hour, median", flips, FLIPS, flips <= FLIPS),
+        Bar("reversals an hour, median", reversals, REVERSALS, reversals <= REVERSALS),
         Bar("milliseconds of a decision, the worst run's mean", slow, MILLISECONDS, slow < MILLISECONDS),
     ]
     if steps:
         results.append(
-            Bar("overshoot over the oracle's most, step x10", max(steps), OVERSHOOT, max(steps) <= OVERSHOOT)
+            Bar(
+                "highest count over perfect knowledge, step x10",
+                max(steps),
+                OVERSHOOT,
+                max(steps) <= OVERSHOOT,
+            )
         )
     return results
 
@@ -256,7 +261,7 @@ def _figures(rows: Sequence[Row]) -> dict[str, Any]:
         "cold": mean("cold"),
         "coldSeconds": mean("cold_seconds"),
         "actions": mean("actions"),
-        "flips": mean("flips"),
+        "reversals": mean("reversals"),
         "overshoot": mean("overshoot"),
         "msPerDecision": _rounded(row.milliseconds for row in rows),
         "slowestMs": round(max(row.slowest for row in rows), 2),

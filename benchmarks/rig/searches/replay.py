@@ -98,13 +98,13 @@ def play(
 
 
 def play_baseline(noisy: Noisy, trials: int, propose: algorithms.Propose, quantile: float) -> Run:
-    """Run another algorithm; it recommends the best measured spec, with the same margin for noise."""
+    """Run another algorithm; it recommends the best measured spec, with the same allowance for noise."""
     problem = noisy.surface.problem
     observations: list[Observation] = []
     course: list[int | None] = []
     for time in range(trials):
-        untried = np.setdiff1d(np.arange(problem.size), [seen.index for seen in observations])
-        (row,) = propose(problem, observations, untried, 1, noisy.search_seed)
+        unmeasured = np.setdiff1d(np.arange(problem.size), [seen.index for seen in observations])
+        (row,) = propose(problem, observations, unmeasured, 1, noisy.search_seed)
         observations.append(noisy.measure(row, time, confirms=False))
         course.append(_best_measured(observations, quantile))
     return Run(course[-1], tuple(course), tuple(observations), 1.0)

@@ -83,7 +83,7 @@ def run(
     report = content.of(
         simulated,
         outcomes,
-        known=oracle,
+        oracle=oracle,
         startup=startup,
         limit=limit,
         seed=seed,
@@ -201,4 +201,4 @@ def _prepare(simulated: Service, startup: str, oracle: Oracle, limit: int, seed:
 def _play(contender: Contender) -> Outcome:
     simulated, startup, oracle, limit, seed = _STATE[0]
     law = comparison.startup_of(startup)
-    return comparison.play(simulated.workload, law, contender, known=oracle, limit=limit, seed=seed)
+    return comparison.play(simulated.workload, law, contender, oracle=oracle, limit=limit, seed=seed)

@@ -159,7 +159,7 @@ def _last_settings(where: DataDir) -> Settings:
 
 async def _foreground(where: DataDir, final: Settings) -> int:
     """Supervise until a signal, then stop everything; return the exit code."""
-    open_files.limit_to()  # holds the sockets of the node
+    open_files.set_limit()  # this process keeps the node's sockets while the node is dead
     keeper = supervisor.Supervisor(where, ["--data-dir", str(where.root)], final.supervisor)
     if adopted := keeper.adopt():
         print(f"Adopted what was left running: {', '.join(adopted)}.", flush=True)

@@ -65,7 +65,7 @@ def fetch(uri: str, into: Path, report: Callable[[str], None]) -> Path:
             `InvalidOutput`, `TooManyFiles`.
         errors.Temporary: `SourceUnavailable`, `SourceForbidden`, `OutputStillChanging`, `DiskFull`.
     """
-    with _storage_errors(uri), disk.disk_full():
+    with _storage_errors(uri), disk.full_disk_mapped():
         system, root = fsspec.core.url_to_fs(uri, skip_instance_cache=True)
         listing = _list(system, uri, root)
         target = into / _FILES

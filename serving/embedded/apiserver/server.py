@@ -47,7 +47,7 @@ async def run(data_dir: DataDir, settings: Settings) -> None:
     """
     api = settings.api
     _prepare(data_dir)
-    open_files.limit_to(_DESCRIPTORS)
+    open_files.set_limit(_DESCRIPTORS)
     # Clients without the token could fill the log: uvicorn writes a line for each malformed request.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     listener = _listen(api)

@@ -112,7 +112,7 @@ async def run(
         kept: holds the sockets at the Pods' addresses, at first those of the last agent.
         runtimes: the local runtimes, by image.
     """
-    open_files.limit_to()  # two sockets for each declared port
+    open_files.set_limit()  # two sockets for each declared port
     data_dir.pods.mkdir(parents=True, exist_ok=True, mode=0o700)
     async with await connect_eventually(data_dir.kubeconfig, component="node") as kube:
         node = discover(data_dir, settings, kube, kept, runtimes)

@@ -38,7 +38,7 @@ class Import:
             raise errors.Temporary(
                 "DigestMismatch", f"blob: must be {digest}, got {actual} ({len(data)} bytes)", retry_after=1.0
             )
-        with self._lock, disk.disk_full():
+        with self._lock, disk.full_disk_mapped():
             self._staging.add(data)
 
     def add_layer(self, digest: str, chunks: Iterable[bytes]) -> None:

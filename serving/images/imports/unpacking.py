@@ -96,7 +96,7 @@ def unpack(
     created: list[Path] = []
     is_complete = False
     try:
-        with disk.disk_full(), ExitStack() as opened:
+        with disk.full_disk_mapped(), ExitStack() as opened:
             blob_path = destination.kept_blob(layer)
             blob = None if blob_path is None else opened.enter_context(_create(blob_path, created))
             stream = _stream(chunks, blob)

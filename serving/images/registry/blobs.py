@@ -23,6 +23,10 @@ async def exists(registry: Registry, target: Reference, digest: str, *, push: bo
         target: the repository.
         digest: of the blob.
         push: whether a push follows, so that one token suffices.
+
+    Raises:
+        errors.Permanent: `Unauthorized`; `RegistryRefused`.
+        errors.Temporary: `RegistryUnavailable`.
     """
     request = RegistryRequest("HEAD", target, f"blobs/{digest}", push=push)
     response = await registry.send(request)
@@ -60,7 +64,7 @@ async def read(registry: Registry, target: Reference, blob: Blob) -> bytes:
     """Return a small blob, after checking its digest.
 
     Raises:
-        errors.Permanent: `ImageNotFound`; `Unauthorized`.
+        errors.Permanent: `ImageNotFound`; `Unauthorized`; `RegistryRefused`.
         errors.Temporary: `DigestMismatch`; `RegistryUnavailable`.
     """
     content = bytearray()
@@ -78,7 +82,7 @@ async def chunks(registry: Registry, target: Reference, blob: Blob) -> AsyncGene
     there.
 
     Raises:
-        errors.Permanent: `ImageNotFound`; `Unauthorized`.
+        errors.Permanent: `ImageNotFound`; `Unauthorized`; `RegistryRefused`.
         errors.Temporary: `DigestMismatch`, another size than the manifest's; `RegistryUnavailable`.
     """
     tries = retries.Retries(registry.settings)
@@ -105,9 +109,7 @@ async def _from(
         if response.status == 404:
             raise errors.Permanent("ImageNotFound", f"{target.name} has no blob {blob.digest}")
         if response.status not in {200, 206}:
-            raise errors.Permanent(
-                "RegistryRefused", f"{target.host}: GET of {blob.digest} failed with {response.status}"
-            )
+            raise refused(request, await registry.read(request, response))
         skip = offset - _begins_at(response)
         if skip < 0:
             raise errors.Temporary(responses.UNAVAILABLE, f"{target.host} sent another range than requested")

@@ -152,10 +152,19 @@ class Registry:
 
     async def _send_once(self, request: RegistryRequest) -> RegistryResponse:
         async with self.stream(request) as response:
-            body = await self._read_body(request, response)
-            return RegistryResponse(
-                response.status, response.headers, body, response.url, responses.next_page(response)
-            )
+            return await self.read(request, response)
+
+    async def read(self, request: RegistryRequest, response: aiohttp.ClientResponse) -> RegistryResponse:
+        """Read the body of a response.
+
+        Raises:
+            errors.Permanent: `RegistryRefused`, it is too long.
+            errors.Temporary: `RegistryUnavailable`.
+        """
+        body = await self._read_body(request, response)
+        return RegistryResponse(
+            response.status, response.headers, body, response.url, responses.next_page(response)
+        )
 
     async def _read_body(self, request: RegistryRequest, response: aiohttp.ClientResponse) -> bytes:
         with responses.mapped(request.target.host, self.settings.stall_seconds):

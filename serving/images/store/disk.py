@@ -39,8 +39,8 @@ class FileStamp:
 
 
 @contextmanager
-def disk_full() -> Iterator[None]:
-    """Map errors of a full disk.
+def full_disk_mapped() -> Iterator[None]:
+    """Map an OSError of a full disk to errors.Temporary.
 
     Raises:
         errors.Temporary: `DiskFull`.

@@ -25,7 +25,7 @@ class ModelStore:
     def __init__(self, root: Path, settings: StoreSettings | None = None) -> None:
         self.root = root
         self._settings = settings or StoreSettings()
-        with disk.disk_full():
+        with disk.full_disk_mapped():
             self._contents = Contents(root)
         self._records = self._contents.records
         self._catalog = self._contents.catalog
@@ -133,7 +133,7 @@ class ModelStore:
         Raises:
             errors.Temporary: `DiskFull`; nothing became visible.
         """
-        with disk.disk_full(), self._contents.private() as path:
+        with disk.full_disk_mapped(), self._contents.private() as path:
             yield Staging(path)
 
     def commit(
@@ -171,7 +171,7 @@ class ModelStore:
         Raises:
             errors.Permanent: `ImageMissing`, `InvalidOwner`.
         """
-        with disk.disk_full(), self._present(digest):
+        with disk.full_disk_mapped(), self._present(digest):
             self._records.pin(digest, owner, synced=synced)
 
     def unpin(self, digest: str, owner: str) -> None:
@@ -193,7 +193,7 @@ class ModelStore:
         Raises:
             errors.Permanent: `ImageMissing`.
         """
-        with disk.disk_full(), self._present(digest):
+        with disk.full_disk_mapped(), self._present(digest):
             self._records.set_origin(digest, reference)
 
     def origin(self, digest: str) -> str | None:

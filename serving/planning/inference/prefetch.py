@@ -38,7 +38,7 @@ class Coverage(NamedTuple):
     """The number of nodes that may run a revision, and of those that have its images."""
 
     nodes: int
-    ready: int
+    ready_nodes: int
 
 
 def daemon_sets(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
@@ -75,8 +75,8 @@ def problem(state: InferenceState, arm: Arm) -> StatusReason | None:
     name, counts = arm.desired.name, coverage(state, arm)
     if counts is None:
         return StatusReason(_PREFETCHING, f"revision {name}: its DaemonSet has reported no nodes yet")
-    if counts.ready < counts.nodes:
-        message = f"revision {name}: {counts.ready} of {counts.nodes} nodes have its images"
+    if counts.ready_nodes < counts.nodes:
+        message = f"revision {name}: {counts.ready_nodes} of {counts.nodes} nodes have its images"
         return StatusReason(_PREFETCHING, message)
     return None
 
@@ -138,7 +138,7 @@ def pod_spec(replica: Mapping[str, Any], images: RuntimeImageSettings) -> Object
     own = {"name": images.pull_secret}
     if images.pull_secret and own not in secrets:
         secrets.append(own)
-    tolerations = [*(replica.get("tolerations") or []), *_of_devices(replica)]
+    tolerations = [*(replica.get("tolerations") or []), *_device_tolerations(replica)]
     affinity = (replica.get("affinity") or {}).get("nodeAffinity")
     return {
         "containers": [container],
@@ -167,7 +167,7 @@ def _volumes(replica: Mapping[str, Any]) -> Iterator[Object]:
         yield {"name": f"image-{number}", "image": image}
 
 
-def _of_devices(replica: Mapping[str, Any]) -> list[Object]:
+def _device_tolerations(replica: Mapping[str, Any]) -> list[Object]:
     """Return the tolerations of the extended resources that a replica requests and this Pod does not.
 
     The admission plugin ExtendedResourceToleration gives the same ones to the replica.

@@ -180,7 +180,9 @@ def _predictor(state: InferenceState, arm: Arm, percent: float) -> Object:
         counts = state.replicas.get(arm.desired.name)
     counts = counts or RevisionReplicas()
     covered = prefetch.coverage(state, arm)
-    fetched = {} if covered is None else {"prefetch": {"nodes": covered.nodes, "readyNodes": covered.ready}}
+    fetched = (
+        {} if covered is None else {"prefetch": {"nodes": covered.nodes, "readyNodes": covered.ready_nodes}}
+    )
     return {
         "name": arm.predictor.name,
         "modelVersion": arm.predictor.model_version,

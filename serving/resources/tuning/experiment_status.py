@@ -33,8 +33,8 @@ class Alternative(MeasuredSpec):
     rule: Annotated[
         Rule,
         Field(
-            description="What the chosen spec has before it. Safe is a spec that meets the constraints with a"
-            " margin for noise. OnlySafe: only the chosen one is safe; BetterObjective: both are;"
+            description="What the chosen spec has before it. Safe is a spec that meets the constraints with"
+            " an allowance for noise. OnlySafe: only the chosen one is safe; BetterObjective: both are;"
             " EqualObjective: both are, their objectives are equal, and the chosen one is safer;"
             " HigherProbability: neither is, and the chosen one is safer; EqualProbability: neither is, and"
             " the objective of the chosen one is better."

@@ -21,7 +21,7 @@ _SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_lengt
 _CHANNEL = [*_SIZES, ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
 """gRPC waits a second, and later minutes, after a failed connection; a replica that starts is up earlier."""
 _RESERVED = ("grpc-", ":")
-"""Beginnings of the names of metadata that each hop sets itself, as `user-agent`."""
+"""Prefixes of metadata that each hop sets itself; so is `user-agent`."""
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -55,7 +55,7 @@ class _GrpcRequest:
     """Bytes that it holds in memory."""
 
     def __init__(
-        self, method: str, messages: AsyncIterator[bytes], context: Any, replicas: "_ReplicaAddresses"
+        self, method: str, messages: AsyncIterator[bytes], context: Any, replicas: "_ReplicaChannels"
     ) -> None:
         self._method = method
         self._messages = messages
@@ -68,7 +68,7 @@ class _GrpcRequest:
     async def send(self, replica: Endpoint) -> _Answer:
         """Return the replica's answer; a call that was sent is not repeated, as its messages are gone."""
         async with contextlib.AsyncExitStack() as connection:
-            channel = await connection.enter_async_context(self._replicas.connected(replica))
+            channel = await connection.enter_async_context(self._replicas.open(replica))
             call = channel.stream_stream(self._method)(
                 self._messages, timeout=self._context.time_remaining(), metadata=self._metadata()
             )
@@ -83,8 +83,8 @@ class _GrpcRequest:
         )
 
 
-class _ReplicaAddresses:
-    """How replicas are reached: by TCP, or by their Unix sockets."""
+class _ReplicaChannels:
+    """Channels to replicas: by TCP, or by their Unix sockets."""
 
     def __init__(self, sockets: Path, tunnels: Path, connect_seconds: float) -> None:
         self._sockets = sockets
@@ -92,8 +92,8 @@ class _ReplicaAddresses:
         self._connect_seconds = connect_seconds
 
     @contextlib.asynccontextmanager
-    async def connected(self, replica: Endpoint) -> AsyncIterator[Any]:
-        """Yield a channel whose connection stands, and close it.
+    async def open(self, replica: Endpoint) -> AsyncIterator[Any]:
+        """Yield a connected channel, and close it afterwards.
 
         A call itself would not distinguish a failed connection from a failed call.
 
@@ -141,10 +141,15 @@ class GrpcListener:
     """The socket to which Envoy sends one backend's calls."""
 
     def __init__(self, backend: HeldBackend, path: Path, *, sockets: Path, connect_seconds: float) -> None:
-        """Args: sockets: the folder of the Pods' Unix sockets; connect_seconds: limit of one connection."""
+        """Args:
+        backend: holds the calls.
+        path: of the socket.
+        sockets: the folder of the Pods' Unix sockets.
+        connect_seconds: the limit of one connection.
+        """
         self.backend = backend
         self._path = path
-        self._replicas = _ReplicaAddresses(sockets, path.parent, connect_seconds)
+        self._replicas = _ReplicaChannels(sockets, path.parent, connect_seconds)
         self._server = grpc.aio.server(options=_SIZES)
         self._server.add_generic_rpc_handlers((_EveryMethod(self._handle),))
 

@@ -99,7 +99,7 @@ async def _run(data_dir: DataDir, settings: Settings, readiness: Readiness) -> N
     if len(os.fsencode(folder / socket_name(""))) > SOCKET_PATH_BYTES:
         raise errors.UserError(f"{folder}: too long for a Unix socket; choose a shorter --data-dir")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    open_files.limit_to()  # a held request has two
+    open_files.set_limit()  # a held request has two
     async with (
         connections(settings, data_dir.pod_sockets) as session,
         await connect_eventually(data_dir.kubeconfig, component="activator") as kube,

@@ -75,7 +75,7 @@ class ClusterSegment:
 
 @dataclass(frozen=True)
 class Sticky:
-    """The header (lower case) that identifies a caller; the salt makes experiments independent."""
+    """The header (lower case) of a caller's identity; by the salt, A/B tests assign callers independently."""
 
     header: str
     salt: str
@@ -138,18 +138,18 @@ class GatewayService:
         return f"{self.name}.{self.namespace}.{domain}"
 
 
-def gateway_service(route: Object, slices_by_service: Mapping[str, Sequence[Object]]) -> GatewayService:
+def gateway_service(route: Object, slices_by_kube_service: Mapping[str, Sequence[Object]]) -> GatewayService:
     """Return the service of one Route.
 
     Args:
         route: the Route.
-        slices_by_service: the EndpointSlices of its namespace by the name of their Service.
+        slices_by_kube_service: the EndpointSlices of its namespace by the name of their Service.
     """
     meta, spec = route["metadata"], route["spec"]
     namespace: str = meta["namespace"]
     backends: dict[str, Object] = {backend["name"]: backend for backend in spec.get("backends") or []}
     clusters = {
-        name: build_cluster(namespace, backend, slices_by_service.get(backend["service"], ()), spec)
+        name: build_cluster(namespace, backend, slices_by_kube_service.get(backend["service"], ()), spec)
         for name, backend in backends.items()
     }
     segments = [(s["backend"], int(s["size"])) for s in spec.get("segments") or []]

@@ -19,7 +19,7 @@ class Sampler:
             self._generator.manual_seed(sampling.seed)
 
     def noise(self, size: int) -> torch.Tensor:
-        """Return exponential noise [size]: the least of noise over probability is a sample."""
+        """Return exponential noise [size]: the token with the largest probability / noise is a sample."""
         drawn = torch.empty(size, device=self._generator.device)
         return drawn.exponential_(generator=self._generator)
 

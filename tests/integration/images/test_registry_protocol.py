@@ -117,6 +117,24 @@ async def test_expired_signed_url_is_requested_again(
     assert len(fake.log) == 2
 
 
+async def test_error_of_a_refused_blob_has_the_explanation_of_its_server(
+    registry: Registry, fake: FakeRegistry, target: Reference
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"errors": [{"code": "UNSUPPORTED", "message": "no layers"}]}, status=400)
+
+    store_app = web.Application()
+    store_app.router.add_get("/{digest}", refuse)
+    runner, host = await serve(store_app)
+    fake.redirect_blobs_to = f"http://{host}"
+    try:
+        with pytest.raises(errors.Permanent, match="answered 400: UNSUPPORTED no layers") as raised:
+            await blobs.read(registry, target, Blob(oci.digest_of(b"layer"), 5))
+    finally:
+        await runner.cleanup()
+    assert raised.value.reason == "RegistryRefused"
+
+
 async def test_blob_longer_than_its_descriptor_is_refused(
     registry: Registry, fake: FakeRegistry, target: Reference
 ) -> None:

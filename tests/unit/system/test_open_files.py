@@ -10,7 +10,7 @@ import resource, sys
 from serving.system import open_files
 soft, hard, most = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-limit = open_files.limit_to(most)
+limit = open_files.set_limit(most)
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (limit, hard)
 print(limit)
 """

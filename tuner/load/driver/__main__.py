@@ -19,7 +19,7 @@ def main() -> None:
     die_with(parent)
     stay_on(core)
     join(sys.argv[5:])
-    open_files.limit_to()  # each unanswered request has one
+    open_files.set_limit()  # each unanswered request has one
     hide_machine()
     from tuner.load.driver.session import serve  # noqa: PLC0415 it imports locust
 

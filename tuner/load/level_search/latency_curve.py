@@ -78,7 +78,7 @@ class LatencyCurve:
     _known: dict[bytes, tuple[Floats, Floats]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Results of `at` by the loads: each limit and margin asks for those of the same candidates."""
+    """Results of `at` by the loads: each limit and allowance asks for those of the same candidates."""
 
     def at(self, loads: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation at (n,) loads."""

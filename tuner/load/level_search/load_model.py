@@ -145,8 +145,8 @@ class LoadModel:
     def highest(self, roof: float, deviations: float) -> float:
         """Return the highest load up to `roof` that meets every limit by `deviations` standard deviations.
 
-        The margin never lowers the load below the knee, where less load costs more throughput than it gains
-        latency. If no load meets the limits, the lowest measured one is returned.
+        This allowance never lowers the load below the knee, where less load costs more throughput than it
+        gains latency. If no load meets the limits, the lowest measured one is returned.
         """
         loads = self._candidates(roof)
         if not self.limited:
@@ -286,8 +286,8 @@ class LoadModel:
 
 def _highest(curves: Curves, limited: Sequence[Constraint], loads: Floats, deviations: float) -> float:
     within = [
-        np.flatnonzero(np.max([curves.excess(limit, loads, margin) for limit in limited], axis=0) <= 0)
-        for margin in (0.0, deviations)
+        np.flatnonzero(np.max([curves.excess(limit, loads, allowance) for limit in limited], axis=0) <= 0)
+        for allowance in (0.0, deviations)
     ]
     met, safe = (float(loads[rows[-1]] if len(rows) else loads[0]) for rows in within)
     return max(safe, min(met, curves.knee(loads, limited))) if deviations else met

@@ -8,7 +8,7 @@ from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.trial import Window
 from tuner.constraints import bound_of, measured_value
 from tuner.load.level_search.state import State
-from tuner.load.windows.window_summary import margin
+from tuner.load.windows.window_summary import worst_ratio
 
 _KEPT_UP = 0.97
 """Share of an open loop's rate that must be answered; below it the queue grows without end."""
@@ -73,7 +73,9 @@ def _verdict(state: State, index: int) -> LevelVerdict:
     fails = (full_length or window.meets == "No") and any(
         _fails(window, constraint) for constraint in state.constraints
     )
-    return LevelVerdict(index, window, margin(window, state.constraints), full_length, kept_up, closed, fails)
+    return LevelVerdict(
+        index, window, worst_ratio(window, state.constraints), full_length, kept_up, closed, fails
+    )
 
 
 def _fails(window: Window, constraint: Constraint) -> bool:

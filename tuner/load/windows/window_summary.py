@@ -60,7 +60,7 @@ def meeting(estimates_and_limits: Iterable[tuple[Estimate | None, float]]) -> Me
     return "Unsure" if "Unsure" in answers else "Yes"
 
 
-def margin(window: Window, constraints: Sequence[Constraint]) -> float:
+def worst_ratio(window: Window, constraints: Sequence[Constraint]) -> float:
     """Return the worst ratio of a value to its bound: 1 or less meets; 0 without constraints.
 
     Infinite if too many requests failed for a percentile, or nothing was measured.

@@ -69,14 +69,15 @@ def chance(probability: float) -> str:
 
 _EXPECTED: Final = "so the better objective decided, as expected from all trials."
 _RULES: Final = {
-    "OnlySafe": "Only the recommended spec keeps the constraints with the margin for noise, which decided.",
-    "BetterObjective": f"Both keep the constraints with the margin for noise, {_EXPECTED}",
-    "EqualObjective": "Both keep the constraints with the margin for noise, and their objectives are equal"
-    " within the precision of a trial, so the higher probability decided.",
-    "HigherProbability": "Neither keeps the constraints with the margin for noise, so the higher probability"
+    "OnlySafe": "Only the recommended spec keeps the constraints with the allowance for noise, which"
     " decided.",
-    "EqualProbability": "Neither keeps the constraints with the margin for noise, and the probabilities are"
-    f" equal, {_EXPECTED}",
+    "BetterObjective": f"Both keep the constraints with the allowance for noise, {_EXPECTED}",
+    "EqualObjective": "Both keep the constraints with the allowance for noise, and their objectives are equal"
+    " within the precision of a trial, so the higher probability decided.",
+    "HigherProbability": "Neither keeps the constraints with the allowance for noise, so the higher"
+    " probability decided.",
+    "EqualProbability": "Neither keeps the constraints with the allowance for noise, and the probabilities"
+    f" are equal, {_EXPECTED}",
 }
 
 

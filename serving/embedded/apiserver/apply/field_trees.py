@@ -138,12 +138,12 @@ def _without(tree: Tree, excluded: Tree) -> Tree | None:
 class _Plan:
     """The rules of a schema for fields, prepared."""
 
-    __slots__ = ("_items", "atomic", "members", "schema", "united")
+    __slots__ = ("_items", "associative", "atomic", "members", "schema")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.atomic = schemas.is_atomic(schema)
-        self.united = schemas.is_united(schema)
+        self.associative = schemas.is_associative(schema)
         self.members: dict[str, tuple[str, _Plan]] = {}
         self._items: _Plan | None = None
 
@@ -171,7 +171,7 @@ def _fields(value: Any, plan: _Plan) -> Tree:
         return LEAF
     if type(value) is dict:
         return dict(_member_fields(value, plan))
-    if type(value) is not list or not plan.united:
+    if type(value) is not list or not plan.associative:
         return LEAF
     tree: Tree = {}
     for item in value:
@@ -220,7 +220,11 @@ def _difference(old: Any, new: Any, plan: _Plan) -> tuple[Tree | None, Tree | No
 
 def _is_divided(value: Any, plan: _Plan) -> bool:
     """Whether a value has fields below it, rather than being one."""
-    return bool(value) and not plan.atomic and (type(value) is dict or (type(value) is list and plan.united))
+    return (
+        bool(value)
+        and not plan.atomic
+        and (type(value) is dict or (type(value) is list and plan.associative))
+    )
 
 
 _ABSENT = object()
@@ -234,7 +238,7 @@ def _changes(old: Any, new: Any, plan: _Plan) -> Iterator[tuple[str, _Plan, Any,
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key, _ABSENT), new.get(key, _ABSENT)
         if before != after:
-            element, below = (key, plan.items) if plan.united else plan.member(key)
+            element, below = (key, plan.items) if plan.associative else plan.member(key)
             yield element, below, before, after
 
 

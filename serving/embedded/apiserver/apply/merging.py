@@ -24,7 +24,7 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
             else:
                 out[key] = item
         return out
-    if type(live) is list and type(config) is list and schemas.is_united(schema):
+    if type(live) is list and type(config) is list and schemas.is_associative(schema):
         return _merge_lists(live, config, schema)
     return config
 

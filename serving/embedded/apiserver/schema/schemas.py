@@ -101,7 +101,10 @@ def key_of(item: Any, schema: Schema) -> dict[str, Any] | None:
 
 
 def is_atomic(schema: Schema) -> bool:
-    """Whether the value is written and owned as a whole: scalars, atomic maps, lists without key."""
+    """Whether a map or list is written and owned as a whole.
+
+    These are atomic maps, and lists that are neither list-maps nor sets.
+    """
     if schema.get("x-kubernetes-map-type") == "atomic":
         return True
     if schema.get("type") == "array" or "items" in schema:
@@ -109,7 +112,7 @@ def is_atomic(schema: Schema) -> bool:
     return False
 
 
-def is_united(schema: Schema) -> bool:
+def is_associative(schema: Schema) -> bool:
     """Whether a list's items are written and owned one by one: those of list-maps and sets.
 
     A list that the schema does not describe is one value; a map that it does not describe is not.

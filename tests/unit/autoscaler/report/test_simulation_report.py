@@ -44,9 +44,9 @@ def test_first_row_is_perfect_knowledge_without_violations(report: SimulationRep
     assert {row.name for row in report.rows[1:]} == {"slipway", "slipway risk=5", "hpa", "static"}
 
 
-def test_front_has_no_dominated_policy(report: SimulationReport) -> None:
+def test_policy_is_pareto_optimal_when_no_other_dominates_it(report: SimulationReport) -> None:
     policies = report.rows[1:]
-    front = [policy for policy in policies if policy.front]
+    front = [policy for policy in policies if policy.is_pareto_optimal]
     assert front
     for policy in policies:
         beaten = any(
@@ -55,7 +55,7 @@ def test_front_has_no_dominated_policy(report: SimulationReport) -> None:
             and (other.violations, other.replica_hours) != (policy.violations, policy.replica_hours)
             for other in policies
         )
-        assert policy.front is not beaten
+        assert policy.is_pareto_optimal is not beaten
 
 
 def test_sentences_name_the_cheapest_policy_of_equal_safety(report: SimulationReport) -> None:
@@ -101,6 +101,17 @@ def test_each_decision_has_its_reason_as_a_tooltip(report: SimulationReport, htm
     assert len(tips) == 3 * len(report.moments)  # the load, and ours at two risks
     column = report.tracks[0].columns[-1]
     assert tips[len(report.moments) - 1].endswith(f"{column.reason}: {column.message}")
+
+
+def test_last_column_of_each_count_ends_where_its_tooltip_ends(report: SimulationReport) -> None:
+    drawing = HtmlPage(str(plots.replicas(report, report.tracks[0]).pictures[0]))
+    hit = drawing.of("rect", class_="hit")[-1].attributes
+    end = float(hit["x"]) + float(hit["width"])
+    counts = [*drawing.of("polygon", class_="needed"), *drawing.of("polyline")]
+    assert len(counts) == 3
+    for count in counts:
+        corners = [tuple(map(float, corner.split(","))) for corner in count.attributes["points"].split()]
+        assert max(x for x, _ in corners) == pytest.approx(end, abs=0.1)
 
 
 def test_tables_have_every_policy_and_every_change(report: SimulationReport, html: HtmlPage) -> None:

@@ -14,15 +14,15 @@ from tests.objects import simulations
 def outcome() -> comparison.Outcome:
     simulated = service("burst", simulations.trace(), ServiceOptions(rate=10, concurrency=20), 0)
     startup = comparison.startup_of("30")
-    known, limit = comparison.yardstick(simulated.workload, startup, None)
-    return comparison.play(simulated.workload, startup, Contender("hpa"), known=known, limit=limit, seed=0)
+    oracle, limit = comparison.yardstick(simulated.workload, startup, None)
+    return comparison.play(simulated.workload, startup, Contender("hpa"), oracle=oracle, limit=limit, seed=0)
 
 
 def test_columns_have_all_late_requests() -> None:
     simulated = service("burst", simulations.trace(), ServiceOptions(rate=10, concurrency=20), 0)
     startup = comparison.startup_of("30")
-    known, _ = comparison.yardstick(simulated.workload, startup, None)
-    played = comparison.play(simulated.workload, startup, Contender("static"), known=known, limit=3, seed=0)
+    oracle, _ = comparison.yardstick(simulated.workload, startup, None)
+    played = comparison.play(simulated.workload, startup, Contender("static"), oracle=oracle, limit=3, seed=0)
     lead = -(-simulated.workload.lead // comparison.width(simulated.workload))
     late = sum(column.late for column in played.columns[lead:])
     assert late == pytest.approx(played.scores.violations / 100 * played.scores.requests)
@@ -38,7 +38,7 @@ def test_changes_lead_from_one_count_to_the_next(outcome: comparison.Outcome) ->
 
 def test_column_shows_its_highest_desired_count(outcome: comparison.Outcome) -> None:
     most = max(change.after for change in outcome.changes)
-    assert max(column.wanted for column in outcome.columns) == most
+    assert max(column.desired for column in outcome.columns) == most
 
 
 def test_load_of_the_columns_is_that_of_the_trace() -> None:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.simulate.oracle import of_flow, of_requests, oracle, ordered_ahead
+from autoscaler.simulate.oracle import of_flow, of_requests, oracle_of, ordered_ahead
 from autoscaler.simulate.plant import FluidPlant, Plant
 from autoscaler.simulate.queue_plant import QueuePlant
 from autoscaler.simulate.workloads.load import Floats, Flow, Replica, Requests
@@ -64,7 +64,7 @@ def test_lean_schedules_are_not_tried_where_a_replica_or_two_do() -> None:
 
 def test_a_lean_schedule_costs_less_than_the_oracle_when_the_load_is_noisy() -> None:
     noisy = flow(*np.random.default_rng(1).poisson(30, 2000).astype(float))
-    schedule = oracle(of_flow(noisy, Replica(2.0, 4, 2.0), 2.0, lean=True), 60)
+    schedule = oracle_of(of_flow(noisy, Replica(2.0, 4, 2.0), 2.0, lean=True), 60)
     assert schedule.least.sum() < 0.9 * schedule.alive.sum()
     assert schedule.least.sum() >= noisy.work.sum() / 2.0
 

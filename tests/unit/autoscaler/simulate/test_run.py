@@ -9,7 +9,7 @@ from autoscaler.observation import Observation
 from autoscaler.simulate.delivery import Delivery
 from autoscaler.simulate.policy import UTILISATION, WAITING
 from autoscaler.simulate.run import Run, run
-from autoscaler.simulate.scores import knowing, scores
+from autoscaler.simulate.scores import oracle_scores, scores
 from autoscaler.simulate.startup import Startup, around
 from autoscaler.simulate.workloads.load import Flow, Replica, Requests
 from autoscaler.simulate.workloads.workload import Workload
@@ -123,12 +123,12 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert (first != other).any()
 
 
-def test_change_of_direction_is_a_flip_only_within_its_time() -> None:
+def test_change_of_direction_is_a_reversal_only_within_ten_minutes() -> None:
     workload = steady(seconds=4200)
     soon = scores(workload, played(workload, Planned([(0, 8), (700, 9), (1000, 8)])), workload.oracle(30))
     late = scores(workload, played(workload, Planned([(0, 8), (700, 9), (1700, 8)])), workload.oracle(30))
-    assert (soon.actions, soon.flips) == (2, 1)
-    assert (late.actions, late.flips) == (2, 0)
+    assert (soon.actions, soon.reversals) == (2, 1)
+    assert (late.actions, late.reversals) == (2, 0)
 
 
 def test_timeline_has_the_fields_of_the_page() -> None:
@@ -152,9 +152,9 @@ def test_draining_replicas_are_paid_until_they_end() -> None:
 def test_the_oracle_and_the_peak_are_scored_like_runs() -> None:
     workload = steady()
     oracle = workload.oracle(30)
-    known = knowing(workload, oracle)
-    assert known["oracle"].over_oracle == pytest.approx(1)
-    assert known["static peak"].replica_hours == pytest.approx(5 * 1200 / 3600)
+    by_name = oracle_scores(workload, oracle)
+    assert by_name["oracle"].over_oracle == pytest.approx(1)
+    assert by_name["static peak"].replica_hours == pytest.approx(5 * 1200 / 3600)
     assert workload.limit() == 15
 
 

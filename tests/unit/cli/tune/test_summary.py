@@ -150,7 +150,9 @@ def test_the_best_other_spec_of_the_price_is_shown_with_the_rule_that_decided() 
     assert chosen.endswith("over 99 %")
     assert alternative.split()[:7] == ["digits-5", "500m", "512Mi", "16", "2", "0.0225", "0.045"]
     assert alternative.endswith("62 %")
-    assert rule == "Only the recommended spec keeps the constraints with the margin for noise, which decided."
+    assert (
+        rule == "Only the recommended spec keeps the constraints with the allowance for noise, which decided."
+    )
 
 
 def test_a_failed_experiment_shows_its_reason() -> None:

@@ -23,7 +23,7 @@ def test_busy_seconds_are_none_for_an_unknown_core() -> None:
     assert machine_load.busy_seconds("", [0], 100) is None
 
 
-def test_busy_is_none_for_another_machine() -> None:
-    assert machine_load.busy("10.1.2.3", [0]) is None
+def test_busy_seconds_are_none_for_another_machine() -> None:
+    assert machine_load.busy_seconds_at("10.1.2.3", [0]) is None
     if Path("/proc/stat").exists():
-        assert machine_load.busy("127.77.0.2", [0]) is not None
+        assert machine_load.busy_seconds_at("127.77.0.2", [0]) is not None

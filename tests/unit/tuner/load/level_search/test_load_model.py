@@ -59,12 +59,12 @@ def model_of(
     return model
 
 
-def test_highest_load_meets_the_limit_on_average_without_a_margin() -> None:
+def test_highest_load_meets_the_limit_on_average_without_an_allowance() -> None:
     """1.5 (10 + 0.5 N) ms are 60 ms with 60 users."""
     assert model_of(p99("60ms")).highest(128, 0.0) == pytest.approx(60, rel=0.05)
 
 
-def test_margin_is_that_of_another_window() -> None:
+def test_allowance_is_that_of_another_window() -> None:
     model = model_of(p99("60ms"))
     level = model.highest(128, 2.5)
     curves = model.curves(level)
@@ -83,7 +83,7 @@ def test_highest_load_grows_with_the_limit(limit: float, more: float, deviations
     assert low == int(low)
 
 
-def test_margin_lowers_no_load_below_the_knee() -> None:
+def test_allowance_lowers_no_load_below_the_knee() -> None:
     """The p99 of one user, 15 ms, is near the limit of 17 ms; fewer users give little less latency."""
     model = model_of(p99("17ms"), windows=tuple(window(level) for level in (1, 2, 3)))
     assert model.highest(3, 2.5) == model.highest(3, 0.0) == 2

@@ -77,7 +77,7 @@ def test_failed_requests_are_above_every_latency() -> None:
     assert window_summary.meets(measured, [latency("1s")]) == "No"
     assert window_summary.meets(measured, [latency("1s", 90)]) == "Yes"
     window = window_summary.summary(measured, [latency("1s")], SETTINGS)
-    assert window_summary.margin(window, [latency("1s")]) == math.inf
+    assert window_summary.worst_ratio(window, [latency("1s")]) == math.inf
 
 
 def test_unanswered_requests_count_as_slow_when_older_than_the_percentile() -> None:
@@ -94,7 +94,7 @@ def test_limit_is_unsure_when_the_window_ends_during_a_batch() -> None:
     measured = samples(np.full(163, 0.03), seconds=0.5, unfinished=np.full(15, 0.045))
     assert window_summary.meets(measured, [limit]) == "Unsure"
     window = window_summary.summary(measured, [limit], SETTINGS)
-    assert window_summary.margin(window, [limit]) == pytest.approx(0.45)
+    assert window_summary.worst_ratio(window, [limit]) == pytest.approx(0.45)
 
 
 def test_dead_target_breaks_every_constraint() -> None:
@@ -113,7 +113,7 @@ def test_ttft_is_unsure_without_a_stream() -> None:
     window = window_summary.summary(streamed, [constraint], SETTINGS)
     assert window.meets == "Yes"
     assert window.tokens_per_second == pytest.approx(70)
-    assert window_summary.margin(window, [constraint]) == pytest.approx(0.2)
+    assert window_summary.worst_ratio(window, [constraint]) == pytest.approx(0.2)
 
 
 def test_dropped_beginning_includes_tokens() -> None:

@@ -92,10 +92,10 @@ def test_headline_does_not_advise_to_keep_the_current_spec_when_it_is_not_settle
 
 
 RULES = {
-    "OnlySafe": "Only the recommended spec keeps the constraints with the margin for noise",
-    "HigherProbability": "Neither keeps the constraints with the margin for noise, so the higher probability",
+    "OnlySafe": "Only the recommended spec keeps the constraints with the allowance for noise",
+    "HigherProbability": "Neither keeps the constraints with the allowance for noise, so the higher",
     "EqualProbability": "and the probabilities are equal, so the better objective decided",
-    "BetterObjective": "Both keep the constraints with the margin for noise, so the better objective",
+    "BetterObjective": "Both keep the constraints with the allowance for noise, so the better objective",
     "EqualObjective": "their objectives are equal within the precision of a trial, so the higher probability",
 }
 
