@@ -105,6 +105,7 @@ class AutoscalerController:
                 if self._backfill is not None:
                     group.create_task(self._backfill.run())
                 if self._pages is not None:
+                    group.create_task(self._read_gauges_for_ever())
                     await self._tick_for_ever(self._pages)
         finally:
             self._saver.save_all()
@@ -128,8 +129,17 @@ class AutoscalerController:
             self._ticks.took(took)
             await asyncio.sleep(max(self._pause() - took, took))
 
+    async def _read_gauges_for_ever(self) -> None:
+        """Read gauges beside the ticks, which take the last values: a source may be slow or not answer."""
+        while True:
+            try:
+                await self._readings.read_gauges(self._targets_of, self._states)
+            except Exception:  # a malformed target must not stop the readings of all
+                log.exception("a reading of gauges failed")
+            await asyncio.sleep(TICK_SECONDS)
+
     async def _tick(self, pages: Pages) -> None:
-        await self._readings.tick(pages, self._targets_of, self._timed, self._states)
+        await self._readings.tick(pages, self._targets_of, self._timed)
         now = clock.monotonic()
         for key, target in self._targets_of.items():
             state = self._states.get(key)

@@ -1,9 +1,8 @@
 """The readings of all scale targets: their load, tokens, percentiles and gauges, as the observation of one.
 
-Reads metrics pages and gauges at each tick. Decides nothing.
+Reads metrics pages at each tick, and gauges beside the ticks. Decides nothing.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -62,28 +61,32 @@ class Readings:
         pages: Pages,
         targets: Mapping[Key, ScaleTargetName],
         timed: AbstractSet[Key],
-        states: Mapping[Key, TargetState],
     ) -> None:
-        """Read all pages and gauges.
+        """Read all pages.
 
         Args:
             pages: of the gateways and activators.
             targets: by Autoscaler.
             timed: Autoscalers with a metric of latency.
-            states: of the Autoscalers.
         """
         known = set(targets.values())
         with_percentiles = {targets[key] for key in timed}
-        read, _ = await asyncio.gather(pages.read(with_percentiles), self._read_gauges(targets, states))
+        read = await pages.read(with_percentiles)
         live = leases.live(self._gateways, clock.now())
         now = clock.monotonic()
         self._board.tick(read.readings, live, known, read.held, now, problems=read.problems)
         self._board.retain(known)
         self._tokens.tick(read.readings)
 
-    async def _read_gauges(
+    async def read_gauges(
         self, targets: Mapping[Key, ScaleTargetName], states: Mapping[Key, TargetState]
     ) -> None:
+        """Read the metrics that gateways do not count, if the last values are old enough; no tick waits.
+
+        Args:
+            targets: by Autoscaler.
+            states: of the Autoscalers.
+        """
         queries: dict[Key, gauges.Request] = {}
         for key, state in states.items():
             if not state.config.metrics:

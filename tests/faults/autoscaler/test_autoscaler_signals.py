@@ -192,6 +192,45 @@ async def test_replicas_follow_the_waiting_tokens_that_gateways_count() -> None:
         assert "TokenQueueDepth: 1.9e+03 at 500 each" in autoscaler_status(api)["reason"]
 
 
+async def test_ticks_go_on_when_a_query_of_another_autoscaler_is_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = asyncio.Event()
+
+    async def unanswered(*_: object) -> float:
+        asked.set()
+        await asyncio.Event().wait()
+        return 0.0
+
+    monkeypatch.setattr("autoscaler.signals.prometheus.instant", unanswered)
+    api, pages = autoscaled_api(1, 50, 1), FakePages("d")
+    metric = {"type": "PromQL", "name": "jobs", "query": "jobs", "target": 1, "serverAddress": "http://p"}
+    other = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}
+    spec = {"scaleTargetRef": other, "minReplicas": 1, "maxReplicas": 2, "metrics": [metric]}
+    api.add(kinds.DEPLOYMENT, deployment("other", 1, labels={names.INFERENCE_LABEL: "d"}))
+    api.add(kinds.AUTOSCALER, {"metadata": {"name": "other", "namespace": NS}, "spec": spec})
+    pages.rates["d"] = 80.0
+
+    def count() -> int:
+        (target,) = (each for each in api.find(kinds.DEPLOYMENT) if each["metadata"]["name"] == "d")
+        return int(target["spec"]["replicas"])
+
+    kube = api.client("autoscaler")
+    watches = Watches(kube)
+    scaler = controller.AutoscalerController(kube, QUICK, watches, pages=pages)
+    tasks = [asyncio.create_task(scaler.run()), asyncio.create_task(watches.run())]
+    ready = {"status": {"replicas": 1, "readyReplicas": 1}}
+    for name in ("d", "other"):
+        api.change(kinds.DEPLOYMENT, NS, name, ready)
+    try:
+        await until(asked.is_set, "a query")
+        await until(lambda: count() >= 8, "replicas for the load")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 @pytest.mark.parametrize("fault", ["gone", "repeats", "nan", "fallen"])
 async def test_no_replica_is_removed_when_readings_fail_and_the_status_reports_it(
     fault: str,

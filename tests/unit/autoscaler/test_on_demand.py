@@ -137,7 +137,7 @@ async def test_held_request_after_scale_to_zero_does_not_wait_for_the_next_tick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(controller, "QUICK_SECONDS", 0.05)
-    monkeypatch.setattr(controller, "TICK_SECONDS", 600.0)
+    monkeypatch.setattr(controller, "TICK_SECONDS", 0.05)
     objects = (
         (kinds.DEPLOYMENT, deployment(1)),
         (kinds.LEASE, lease(15)),
@@ -145,6 +145,8 @@ async def test_held_request_after_scale_to_zero_does_not_wait_for_the_next_tick(
     )
     pages = FakePages("d")
     async with controlled(*objects, pages=pages) as api:
+        await until(lambda: reason(api) != "", "a decision on the replica, from which on ticks are quick")
+        monkeypatch.setattr(controller, "TICK_SECONDS", 600.0)
         await until(lambda: replicas(api) == 0, "no replica")
         waiting = {"status": {"demand": [demand_of("activator-local", 1)]}}
         api.change(kinds.AUTOSCALER, "default", "a", waiting)

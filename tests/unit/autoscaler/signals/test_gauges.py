@@ -1,6 +1,8 @@
 """What engines, nodes and a Prometheus say, as numbers."""
 
+import asyncio
 import math
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from aiohttp import web
@@ -14,9 +16,11 @@ from autoscaler.signals.gauges import Gauges, Request
 from serving import clock, errors
 from serving.engines import shipped
 from serving.kube import Key
+from serving.objects import Object
 from serving.resources.formats.cadvisor import ContainerKey, ContainerUsage
-from serving.system.network import sockets
+from serving.system.network import http_reading, sockets
 from tests.fakes.kube import FakeKube
+from tests.rig.control_plane.convergence import until
 from tests.rig.machine.gateway_ports import keep_for_gateway, needs_marks
 
 VLLM = """# TYPE vllm:num_requests_waiting gauge
@@ -223,11 +227,142 @@ def test_share_is_relative_to_the_limits_of_the_container() -> None:
         },
     }
     where = ContainerKey("n", "p", "c")
-    before = {"local": usage.NodeUsage(10, {where: ContainerUsage(cpu_seconds=1)})}
-    after = {
-        "local": usage.NodeUsage(20, {where: ContainerUsage(cpu_seconds=3, working_set=512, gpu_duty=40)})
+    before = usage.next_reading(None, 10, {where: ContainerUsage(cpu_seconds=1)})
+    figures = ContainerUsage(cpu_seconds=3, working_set=512, gpu_duty=40)
+    after = usage.next_reading(before, 20, {where: figures})
+    assert usage.share("cpu", [pod], {"local": after}) == pytest.approx(0.4)
+    assert usage.share("memory", [pod], {"local": after}) == 0.5
+    assert usage.share("gpu", [pod], {"local": after}) == 0.4
+    assert usage.share("cpu", [pod], {"local": usage.next_reading(None, 20, {where: figures})}) is None
+    restarted = usage.next_reading(after, 30, before.figures)
+    assert usage.share("cpu", [pod], {"local": restarted}) is None, "it was started again"
+
+
+def test_cpu_share_is_the_last_one_while_the_node_has_no_new_sample() -> None:
+    pod = {
+        "metadata": {"namespace": "n", "name": "p"},
+        "spec": {"nodeName": "a", "containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]},
     }
-    assert usage.share("cpu", [pod], before, after) == pytest.approx(0.4)
-    assert usage.share("memory", [pod], {}, after) == 0.5
-    assert usage.share("cpu", [pod], {}, after) is None
-    assert usage.share("cpu", [pod], after, before) is None, "it was started again"
+    where, node, shares = ContainerKey("n", "p", "c"), None, []
+    # Read every 10 s, sampled every 15 s: the third reading repeats the second sample.
+    samples = [(1000.0, 0.0), (1015.0, 6.0), (1015.0, 6.0), (1030.0, 15.0)]
+    for reading, (at, cpu_seconds) in enumerate(samples):
+        figures = {where: ContainerUsage(cpu_seconds=cpu_seconds, at=at)}
+        node = usage.next_reading(node, 10.0 * reading, figures)
+        shares.append(usage.share("cpu", [pod], {"a": node}))
+    assert shares == [None, pytest.approx(0.4), pytest.approx(0.4), pytest.approx(0.6)]
+
+
+def test_cpu_share_is_unknown_when_a_node_has_had_no_new_sample_for_a_minute() -> None:
+    where, node = ContainerKey("n", "p", "c"), None
+    samples = [(1000.0, 0.0), *((1010.0, 6.0) for _ in range(8))]
+    ages = []
+    for reading, (at, cpu_seconds) in enumerate(samples):
+        node = usage.next_reading(
+            node, 10.0 * reading, {where: ContainerUsage(cpu_seconds=cpu_seconds, at=at)}
+        )
+        ages.append(where in node.cpu_rates)
+    assert ages == [False, True, True, True, True, True, True, False, False]
+
+
+class Nodes(FakeKube):
+    """An API whose nodes answer at once, never, or without an end."""
+
+    page = (
+        'container_memory_working_set_bytes{container="c",namespace="n",pod="p"} 512\n'
+        'container_cpu_usage_seconds_total{container="c",cpu="total",namespace="n",pod="p"} 1\n'
+    )
+
+    async def stream(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[bytes]:
+        node = path.split("/")[4]
+        if node.startswith("vanished"):
+            await asyncio.Event().wait()
+        while node == "endless":
+            yield b"#" * 1024
+            await asyncio.sleep(0)
+        yield self.page.encode()
+
+
+def pod_on(node: str) -> Object:
+    limits = {"resources": {"limits": {"memory": "1Ki"}}}
+    return {
+        "metadata": {"namespace": "n", "name": "p", "uid": node},
+        "spec": {"nodeName": node, "containers": [{"name": "c", **limits}]},
+    }
+
+
+async def test_usage_is_that_of_the_nodes_that_answer_when_others_have_vanished_or_do_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gauges, "NODE_SECONDS", 0.3)
+    monkeypatch.setattr(gauges, "NODE_PAGE_BYTES", 4096)
+    metric = Metric("Utilization/memory", "Utilization", 80.0, resource="memory")
+    vanished = [f"vanished-{i}" for i in range(gauges.NODES_AT_ONCE - 2)]
+    pods = [pod_on(node) for node in (*vanished, "endless", "good")]
+    read, key, bad = Gauges(Nodes().client("test")), Key("n", "a"), Key("n", "b")
+    try:
+        async with asyncio.timeout(10):
+            await read.read({key: Request([metric], pods), bad: Request([metric], pods[:1])})
+        assert read.of(key)[0] == {"Utilization/memory": 0.5}
+        assert [health.healthy for health in read.of(bad)[1]] == [False]
+    finally:
+        await read.close()
+
+
+async def test_last_values_stay_while_a_metric_is_slow_and_its_others_are_read_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, asked, release = [100.0], [], asyncio.Event()
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+
+    async def instant(_: object, __: str, query: str) -> float:
+        asked.append(query)
+        if now[0] > 100:
+            await release.wait()
+        return now[0]
+
+    monkeypatch.setattr(prometheus, "instant", instant)
+    metrics = [Metric(name, "PromQL", 5.0, query=name, server="http://p") for name in ("a", "b")]
+    read, key = Gauges(FakeKube().client("test")), Key("n", "a")
+    requests = {key: Request(metrics, [])}
+    try:
+        await read.read(requests)
+        now[0] = 110.0
+        reading = asyncio.create_task(read.read(requests))
+        await until(lambda: len(asked) == 4, "both queries at once")
+        assert read.of(key)[0] == {"a": 100.0, "b": 100.0}
+        release.set()
+        await reading
+        assert read.of(key)[0] == {"a": 110.0, "b": 110.0}
+    finally:
+        await read.close()
+
+
+@pytest.mark.parametrize(
+    ("port", "url"),
+    [("8080", "http://[fd00::1]:8080/metrics"), ("9" * 5000, ""), ("80@other.host", "")],
+    ids=["ipv6", "endless", "host"],
+)
+async def test_page_of_an_ipv6_pod_is_asked_for_and_no_port_that_is_none(
+    port: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def get(_: object, address: str, **__: float) -> http_reading.Page:
+        asked.append(address)
+        return http_reading.Page(200, b"vllm:num_requests_waiting 2\n")
+
+    monkeypatch.setattr(http_reading, "get", get)
+    pod = {
+        "metadata": {"uid": "a", "annotations": {"prometheus.io/port": port}},
+        "spec": {},
+        "status": {"podIP": "fd00::1"},
+    }
+    metric = Metric("TokenQueueDepth", "TokenQueueDepth", None)
+    read, key = Gauges(FakeKube().client("test"), known_engines=shipped()), Key("default", "a")
+    try:
+        await read.read({key: Request([metric], [pod])})
+        assert asked == [url][: bool(url)]
+        assert read.of(key)[0] == ({"TokenQueueDepth": 1000.0} if url else {})
+    finally:
+        await read.close()
