@@ -62,6 +62,10 @@ class IdleTimes:
         if self._last == -math.inf:
             self._last = now
 
+    def begin_anew(self, now: float) -> None:
+        """Count idleness from `now` on: until now requests may have arrived that no one counted."""
+        self._last = now
+
     def shift(self, seconds: float) -> None:
         """Follow a clock that was set by `seconds`: the current idle time keeps its length."""
         self._last += seconds

@@ -29,7 +29,7 @@ class TargetState:
 
     config: PolicyConfig
     saved: Object | None = None
-    """The stored state of an earlier run of the controller, until the policy takes it."""
+    """The stored state of an earlier run, or a backfilled one, until the policy takes it."""
     sizer: Sizer | None = None
     """None while there is nothing to size: the count is fixed, and no load was observed."""
     starts: Starts = field(default_factory=Starts)
@@ -75,8 +75,7 @@ class TargetState:
             return
         self.config = config
         if self.sizer is not None:
-            self.saved = self.sizer.state()
-            self.sizer = None
+            self.sizer = self._sizer(self.sizer.state())
 
     def decide(self, observation: Observation) -> Decision:
         """Return the decision for an observation."""
@@ -85,22 +84,26 @@ class TargetState:
             is_idle = load is None or (load.arrivals < FEW and not load.held)
             if self.is_fixed and is_idle and self.saved is None:
                 return _fixed(self.config.min_replicas)
-            self.sizer = self._new_sizer()
+            self.sizer = self._sizer(self.saved)
+            if self.saved is not None and observation.replicas.desired > 0:
+                self.sizer.idle.begin_anew(observation.now)
+            self.saved = None
         decision = self.sizer.decide(observation)
         if self.is_fixed and decision.needed <= self.config.max_replicas:
             fixed = _fixed(self.config.min_replicas)
             return replace(decision, reason=fixed.reason, message=fixed.message)
         return decision
 
-    def _new_sizer(self) -> Sizer:
+    def _sizer(self, state: Object | None) -> Sizer:
+        """Return a policy of the current spec with a learned state."""
         sizer = Sizer(self.config)
-        if self.saved is not None:
-            try:
-                sizer.restore(self.saved)
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-                log.warning("the stored state cannot be used, and is learned again: %r", error)
-                sizer = Sizer(self.config)
-            self.saved = None
+        if state is None:
+            return sizer
+        try:
+            sizer.restore(state)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            log.warning("the stored state cannot be used, and is learned again: %r", error)
+            return Sizer(self.config)
         return sizer
 
     def state(self) -> Object | None:
