@@ -7,7 +7,7 @@ a target has more than a million requests per second. The status reports the gat
 import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ MOST_RATE = 1e6
 MOST_IN_FLIGHT = 1e6
 """Requests in flight of one target at one gateway: ten times the gateway's limit on many cores."""
 RESTARTED = 1.0
-"""Seconds by which a later start time means another Envoy; one Envoy's start time is computed and varies."""
+"""Seconds by which another Envoy's start time differs; that of one Envoy is computed and varies."""
 UNLIKE = 0.5
 """Share of the elapsed time by which the difference of two readings' times may deviate; clocks are set."""
 SLACK = 2.0
@@ -109,9 +109,19 @@ def rejection(before: Reading | None, reading: Reading, elapsed: float) -> Rejec
         return reason
     if reading.read_at == before.read_at:
         return Rejection("it repeats its counts", at_once=False)
-    if reading.started > before.started + RESTARTED:
-        return None
+    if is_restarted(before, reading):
+        before = replace(before, counts={})
     return _regressed(before, reading, elapsed)
+
+
+def is_restarted(before: Reading, reading: Reading) -> bool:
+    """Whether a reading is of another Envoy than the previous one of its gateway, so that it counts from 0.
+
+    A later start time alone does not say so: it is computed from the time of boot, which moves when the clock
+    is set, and a gateway that was restarted computes it again for the Envoy that went on.
+    """
+    is_other_time = abs(reading.started - before.started) > RESTARTED
+    return is_other_time and reading.started > before.read_at - RESTARTED
 
 
 def _malformed(reading: Reading) -> Rejection | None:
@@ -147,8 +157,7 @@ def increases(
     before: Reading, reading: Reading, targets: AbstractSet[ScaleTargetName]
 ) -> dict[ScaleTargetName, Counts]:
     """Return the increases of counters between two readings of one gateway; gauges are the later ones."""
-    is_new = reading.started > before.started + RESTARTED
-    old = {} if is_new else before.counts
+    old = {} if is_restarted(before, reading) else before.counts
     counts_by_target = {}
     for target, counts in reading.counts.items():
         earlier = old.get(target, _NOTHING)
@@ -268,7 +277,7 @@ class Board:
 
     def _time(self, before: Reading, reading: Reading, now: float) -> None:
         """Add the durations of the answers between two accepted readings of one gateway."""
-        is_new = reading.started > before.started + RESTARTED
+        is_new = is_restarted(before, reading)
         timed = reading.timed & before.timed
         self._durations.mark_read(timed, now)
         for target in timed & reading.buckets.keys():

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from autoscaler.observation import EngineLoad
-from autoscaler.signals.board import RESTARTED, Reading
+from autoscaler.signals.board import Reading, is_restarted
 from autoscaler.signals.exposition import ScaleTargetName, Tokens
 
 QUEUED_SECONDS = 1.0
@@ -38,8 +38,7 @@ class TokenBoard:
         seconds = reading.read_at - before.reading.read_at
         if seconds <= 0:  # the same counts again
             return before
-        is_new = reading.started > before.reading.started + RESTARTED
-        old = {} if is_new else before.reading.tokens
+        old = {} if is_restarted(before.reading, reading) else before.reading.tokens
         rates = {
             target: max(tokens.processed - old.get(target, _NOTHING).processed, 0.0) / seconds
             for target, tokens in reading.tokens.items()

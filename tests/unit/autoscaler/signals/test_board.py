@@ -1,6 +1,7 @@
 """Load from the counts of gateways: summed, across restarts, without implausible ones."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -103,6 +104,48 @@ def test_counts_begin_at_zero_after_a_restart_of_envoy() -> None:
     assert load is not None
     assert load.arrivals == 30
     assert board.is_whole
+
+
+@pytest.mark.parametrize("step", [2.0, 3600.0, -3600.0])
+def test_requests_count_once_when_the_clock_is_set_and_the_gateway_of_the_same_envoy_starts_again(
+    step: float,
+) -> None:
+    """The gateway computes the start of its Envoy again, by the time of boot of today's clock."""
+    board, started = Board(), 10_000.0
+    ticked(board, 0, reading("a", 96_000, 8_640_000, started=started))
+    ticked(board, 5, reading("a", 96_005 + step, 8_640_500, started=started))
+    board.take(T)
+    again = reading("a", 96_015 + step, 8_641_500, started=started + step)
+    board.tick([replace(again, timed=WANTED)], frozenset(), WANTED, {}, 15)
+    load = board.take(T)
+    assert load is not None
+    assert (load.arrivals, load.seconds) == (1000, 10)
+    assert board.is_whole
+
+
+def test_counts_begin_at_zero_when_envoy_restarts_after_the_clock_was_set_back() -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 10_000, 1000, started=9_000))
+    ticked(board, 5, reading("a", 6_405, 1050, started=9_000))
+    board.take(T)
+    ticked(board, 10, reading("a", 6_410, 30, started=6_406))
+    load = board.take(T)
+    assert load is not None
+    assert load.arrivals == 30
+
+
+def test_new_envoy_with_more_requests_than_one_can_have_had_is_excluded_and_reported() -> None:
+    board = Board()
+    ticked(board, 0, reading("a", 100, 1000))
+    ticked(board, 5, reading("a", 105, 1050))
+    board.take(T)
+    ticked(board, 10, reading("a", 110, 1e9, started=107))
+    assert board.take(T) is None
+    assert "requests in 5 s" in board.health(10)[0].message
+    ticked(board, 15, reading("a", 115, 1e9 + 70, started=107))
+    load = board.take(T)
+    assert load is not None
+    assert load.arrivals == pytest.approx(70)
 
 
 def test_gateway_that_repeats_its_counts_is_excluded_and_reported_when_it_lasts() -> None:

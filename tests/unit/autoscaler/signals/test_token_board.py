@@ -63,6 +63,15 @@ def test_counts_of_a_new_envoy_begin_at_zero() -> None:
     assert load.tokens == 10
 
 
+def test_tokens_count_once_when_a_later_start_is_computed_for_the_same_envoy() -> None:
+    board = TokenBoard()
+    board.tick([reading(1000, 1000)])
+    board.tick([reading(1005, 1050, started=12)])
+    load = board.load(CHAT, 1)
+    assert load is not None
+    assert load.tokens == 10
+
+
 def test_repeated_reading_keeps_the_rate() -> None:
     board = TokenBoard()
     for item in (reading(10, 0), reading(15, 50), reading(15, 50)):
