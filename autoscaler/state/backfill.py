@@ -147,7 +147,7 @@ class Backfill:
         """Teach a target its load; returns whether the Prometheus has load of the target.
 
         Raises:
-            errors.Unavailable: the Prometheus does not answer.
+            errors.Unavailable: the Prometheus does not answer, or no thread can be started.
             errors.Permanent: it refuses the query.
         """
         end = math.floor(clock.now().timestamp() / STEP_SECONDS) * STEP_SECONDS
@@ -156,7 +156,11 @@ class Backfill:
         if not rates:
             log.info("%s has no load of %s", addresses.without_credentials(self._server), job.key)
             return False
-        job.restore_history(await asyncio.to_thread(warmed, job.config, rates))
+        try:
+            learned = await asyncio.to_thread(warmed, job.config, rates)
+        except RuntimeError as error:
+            raise errors.Unavailable(f"no thread can be started: {error}") from error
+        job.restore_history(learned)
         hours = len(rates) * STEP_SECONDS / 3600
         server = addresses.without_credentials(self._server)
         await job.emit(HISTORY_READ, f"{hours:.0f} hours of the target's load were read from {server}")

@@ -8,6 +8,7 @@ restarts a process that died.
 import asyncio
 import logging
 import multiprocessing
+import threading
 from array import array
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -85,14 +86,20 @@ class Worker:
         self._timeout = timeout
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
+        self._is_used = threading.Lock()
+        """A call that got no thread is still queued, and runs beside a later one."""
 
     async def fit(self, levels: Sequence[float]) -> Fit | None:
         """Return the result of `forecast.fit.fit`; one caller at a time.
 
         Raises:
-            errors.Unavailable: the process died or took too long; the next call starts a new process.
+            errors.Unavailable: the process cannot be started, died or took too long; the next call starts a
+                new process.
         """
-        return await asyncio.to_thread(self._fit, array("f", levels))
+        try:
+            return await asyncio.to_thread(self._fit, array("f", levels))
+        except RuntimeError as error:
+            raise errors.Unavailable(f"no thread can be started: {error}") from error
 
     def end(self) -> None:
         """End the process; a fit that is not done fails."""
@@ -102,9 +109,16 @@ class Worker:
             process.join()
 
     def _fit(self, levels: Sequence[float]) -> Fit | None:
+        with self._is_used:
+            return self._fit_alone(levels)
+
+    def _fit_alone(self, levels: Sequence[float]) -> Fit | None:
         connection = self._connection
         if self._process is None or connection is None:
-            connection = self._start()
+            try:
+                connection = self._start()
+            except OSError as error:
+                raise errors.Unavailable(f"the process that fits cannot be started: {error}") from error
         try:
             connection.send(levels)
             is_done = connection.poll(self._timeout)
@@ -124,8 +138,13 @@ class Worker:
         spawn = multiprocessing.get_context("spawn")
         connection, child_end = spawn.Pipe()
         process = spawn.Process(target=_serve, args=(child_end,), name="fitting", daemon=True)
-        process.start()
-        child_end.close()  # so that the end of the child closes the pipe
+        try:
+            process.start()
+        except OSError:
+            connection.close()
+            raise
+        finally:
+            child_end.close()  # so that the end of the child closes the pipe
         self._process, self._connection = process, connection
         return connection
 

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -170,6 +172,24 @@ async def test_history_is_read_once_the_server_starts() -> None:
         assert not records.events
         async with serving(server, port):
             await until(lambda: bool(records.states), "the load")
+
+
+async def test_history_is_read_once_a_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts, submit = 0, ThreadPoolExecutor.submit
+
+    def refused_once(*arguments: Any, **options: Any) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise RuntimeError("can't start new thread")
+        return submit(*arguments, **options)
+
+    server, records = FaultyPrometheus(), EventRecords()
+    async with serving(server), working(server.url) as work:
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", refused_once)
+        work.request(records.job())
+        await until(lambda: bool(records.states), "the load, at the second attempt")
+    assert server.requests == 2
 
 
 async def test_expired_target_is_abandoned_and_the_next_one_is_read() -> None:

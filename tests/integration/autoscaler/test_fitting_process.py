@@ -1,6 +1,7 @@
 """The process that fits: it is started again when it was killed or hangs, and leaves with its parent."""
 
 import asyncio
+import errno
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,8 @@ import sys
 import time
 from array import array
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.context import SpawnContext, SpawnProcess
 
 import numpy as np
 import pytest
@@ -120,6 +123,41 @@ async def test_other_targets_are_fitted_when_each_fit_of_one_kills_the_process(
         await until(lambda: good.state()["forecast"]["fit"] is not None)
         assert bad.state()["forecast"]["fit"] is None
         assert "a/bad keeps its previous fit" in caplog.text
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    assert not children()
+
+
+@pytest.mark.parametrize("cause", ["no-process", "no-descriptor", "no-thread"])
+async def test_targets_are_fitted_in_a_later_round_when_no_process_or_thread_can_be_started(
+    cause: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_full, refused = True, asyncio.Event()
+    place, name, error = {
+        "no-process": (SpawnProcess, "start", OSError(errno.EAGAIN, "no process")),
+        "no-descriptor": (SpawnContext, "Pipe", OSError(errno.EMFILE, "too many open files")),
+        "no-thread": (ThreadPoolExecutor, "submit", RuntimeError("can't start new thread")),
+    }[cause]
+    original, loop = getattr(place, name), asyncio.get_running_loop()
+
+    def refusing(*arguments: object, **options: object) -> object:
+        if is_full:
+            loop.call_soon_threadsafe(refused.set)
+            raise error
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(place, name, refusing)
+    target = state()
+    assert target.sizer is not None
+    history = target.sizer
+    running = asyncio.create_task(Fitting({Key("a", "a"): target}, first=0.0, every=0.1).run())
+    try:
+        async with asyncio.timeout(30):
+            await refused.wait()
+        is_full = False
+        await until(lambda: history.state()["forecast"]["fit"] is not None)
+        assert "a/a keeps its previous fit" in caplog.text
     finally:
         running.cancel()
         await asyncio.wait([running])
