@@ -14,6 +14,7 @@ from serving.resources import kinds, names
 from serving.resources.leases import NOT_SERVING_ANNOTATION
 from serving.router.plan.service import NOTHING_PROVEN, GatewayService
 from serving.settings import Settings
+from serving.system.network import addresses
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ class RouteStatusWriter:
         self._lease_namespace = settings.controllers.lease_namespace
         self._name = settings.gateway.name
         self._manager = f"{names.FIELD_MANAGER_PREFIX}gateway-{self._name}"
-        self._address = settings.gateway.address or f"{settings.gateway.host}:{settings.gateway.port}"
+        own = addresses.authority(settings.gateway.host, settings.gateway.port)
+        self._address = settings.gateway.address or own
         self._entries: dict[Key, dict[str, Any]] = {}
         self._problem = ""
         self._renew = asyncio.Event()

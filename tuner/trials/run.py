@@ -17,6 +17,7 @@ from serving.objects import Object
 from serving.resources.formats import duration
 from serving.resources.formats.cadvisor import ContainerUsage
 from serving.resources.tuning.trial import Reason, TrialSpec, TrialStatus, Usage, Window
+from serving.system.network import addresses
 from tuner.load.level_search import highest_load
 from tuner.load.level_search.state import Finished, MeasureLevel, State
 from tuner.load.plan import LoadPlan
@@ -160,8 +161,7 @@ class TrialRun:
             start_seconds=round(clock.monotonic() - self._began, 3),
         )
         port = self._spec.template["spec"]["containers"][0]["ports"][0]["containerPort"]
-        host = f"[{replica.address}]" if ":" in replica.address else replica.address
-        url = f"http://{host}:{port}"
+        url = f"http://{addresses.authority(replica.address, port)}"
         plan = await self._while_alive(self._instruments.plan(self._trial, self._spec, url), replica)
         return await self._drive(url, plan, replica, pod)
 

@@ -26,6 +26,7 @@ from serving.embedded.supervisor.scrape_targets import ScrapeTargets
 from serving.settings import DEFAULTS, Settings
 from serving.system import open_files, processes, run_files
 from serving.system.isolation.seccomp import system_call_filter
+from serving.system.network import addresses
 from serving.system.process_exit import has_ended_within
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
@@ -245,8 +246,8 @@ async def _greet(keeper: supervisor.Supervisor, where: DataDir, final: Settings)
         await asyncio.sleep(final.supervisor.poll_seconds)
     keeper.proven = True
     print(f"Slipway is up (pid {os.getpid()}). Ctrl-C stops it.")
-    print(f"  gateway   http://{final.gateway.host}:{final.gateway.port}")
-    print(f"  api       https://{final.api.host}:{final.api.port}")
+    print(f"  gateway   http://{addresses.authority(final.gateway.host, final.gateway.port)}")
+    print(f"  api       https://{addresses.authority(final.api.host, final.api.port)}")
     print(f"  kubectl   export KUBECONFIG={where.kubeconfig}")
     if restriction := isolation():
         print(f"  isolation {restriction} (docs/security.md)")
@@ -265,7 +266,7 @@ async def _serves(host: str, port: int) -> bool:
     """Whether the gateway knows the services: until then it answers 503."""
     import aiohttp  # noqa: PLC0415 imported while components start
 
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    url = f"http://{addresses.authority(host, port)}/"
     timeout = aiohttp.ClientTimeout(total=GATEWAY_SECONDS)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:

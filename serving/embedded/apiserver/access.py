@@ -11,6 +11,7 @@ from serving import errors
 from serving.data_dir import DataDir
 from serving.embedded.apiserver.status_errors import to_status
 from serving.system import atomic_file, run_files
+from serving.system.network import addresses
 
 OPEN_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 """Paths that need no token; their responses are only `ok`."""
@@ -31,9 +32,8 @@ def token(path: Path) -> str:
 
 def write_kubeconfig(data_dir: DataDir, *, host: str, port: int, ca: bytes, secret: str) -> None:
     """Write the kubeconfig by which clients find and trust the server; retry while the disk is full."""
-    address = f"[{host}]" if ":" in host else host
     cluster = {
-        "server": f"https://{address}:{port}",
+        "server": f"https://{addresses.authority(host, port)}",
         "certificate-authority-data": base64.b64encode(ca).decode(),
     }
     config = {

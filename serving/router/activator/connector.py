@@ -9,7 +9,7 @@ from aiohttp.client_exceptions import UnixClientConnectorError
 from aiohttp.client_proto import ResponseHandler
 
 from serving.router.plan.service import Endpoint
-from serving.system.network import replica_connections
+from serving.system.network import addresses, replica_connections
 
 _UNIX = ".unix.invalid"
 """Ends the host of a URL whose connection is a Unix socket; no name server has it (RFC 6761)."""
@@ -17,7 +17,7 @@ _UNIX = ".unix.invalid"
 
 def host_of(replica: Endpoint) -> str:
     """Return the host and port of a replica's URLs."""
-    return f"{replica.address}{_UNIX if replica.unix else ''}:{replica.port}"
+    return addresses.authority(f"{replica.address}{_UNIX if replica.unix else ''}", replica.port)
 
 
 class ReplicaConnector(aiohttp.TCPConnector):

@@ -14,7 +14,7 @@ import grpc
 from serving import grpc_status
 from serving.router.activator.held_backend import DRAIN_SECONDS, HeldBackend, NotConnected, Refused
 from serving.router.plan.service import Endpoint
-from serving.system.network import replica_connections
+from serving.system.network import addresses, replica_connections
 
 _SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 """gRPC's limit of 4 MiB is the replica's to set."""
@@ -101,10 +101,10 @@ class _ReplicaChannels:
             NotConnected: the connection failed, or takes too long.
         """
         async with contextlib.AsyncExitStack() as opened:
-            name = f"{replica.address}:{replica.port}"
+            name = addresses.authority(replica.address, replica.port)
             try:
                 async with asyncio.timeout(self._connect_seconds):
-                    target = f"ipv4:{name}"
+                    target = f"{'ipv6' if ':' in replica.address else 'ipv4'}:{name}"
                     options: list[tuple[str, int | str]] = [*_CHANNEL]
                     if replica.unix:
                         target = f"unix:{self._sockets / replica.socket}"
