@@ -129,7 +129,7 @@ class Readings:
         return Observation(
             now,
             replicas,
-            self._load(autoscaler, now) if _is_counted(autoscaler, target) else None,
+            self._load(autoscaler, now, moment) if _is_counted(autoscaler, target) else None,
             values | self._waiting_tokens(name, state),
             self._percentiles(name, state, moment),
             self._tokens.load(name, replicas.ready) or self._gauges.engine_load(key),
@@ -161,14 +161,18 @@ class Readings:
         }
         return {metric: percentile for metric, percentile in percentiles.items() if percentile is not None}
 
-    def _load(self, autoscaler: Object, now: float) -> Load | None:
+    def _load(self, autoscaler: Object, now: float, moment: float) -> Load | None:
         load = self._board.take(target_name(autoscaler))
         held = held_requests.count(autoscaler, held_requests.expired_gateways(self._gateways, clock.now()))
         if not held:
             return load
         if load is not None:
             return replace(load, held=max(load.held, held))
-        return Load(now - HELD_SECONDS, now, arrivals=0, work=0, finished=0, in_flight=0, held=held)
+        # At the end of the last reading: the next one may be of an earlier time than now, by the gateway's
+        # clock or by its age, and the forecast ignores a load that ends before the last.
+        is_current = self._board.age(moment) <= self._settings.stale_seconds
+        end = self._board.end if is_current else now
+        return Load(end - HELD_SECONDS, end, arrivals=0, work=0, finished=0, in_flight=0, held=held)
 
 
 def target_name(autoscaler: Object) -> ScaleTargetName:

@@ -356,6 +356,11 @@ class Board:
             del self._sums[target]
         self._durations.retain(targets)
 
+    @property
+    def end(self) -> float:
+        """Unix seconds, by the gateways' clocks, of the end of the last load; 0 before the first."""
+        return self._end
+
     def health(self, now: float) -> list[Health]:
         """Return the health of each gateway; a silence of less than `QUIET_SECONDS` is healthy."""
         health = []
