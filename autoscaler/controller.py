@@ -75,7 +75,8 @@ class AutoscalerController:
         self._autoscalers.on_change(self._autoscaler_changed)
         self._deployments.on_change(self._deployment_changed)
         self._pods.on_change(self._pod_changed)
-        self._targets = targets.Targets(kube, settings.watch_namespace)
+        self._namespace = settings.watch_namespace
+        self._targets = targets.Targets(kube, self._namespace)
         self._writer = Writer(kube, self._recorder, self._targets)
         self._readings = readings.Readings(
             kube, self._leases, scaling, prometheus=settings.prometheus, known_engines=known_engines
@@ -100,6 +101,8 @@ class AutoscalerController:
                 group.create_task(self._loop.run(*informers))
                 for informer in informers:
                     await informer.synced.wait()
+                if self._store is not None:
+                    self._store.retain({Key.of(each) for each in self._autoscalers}, self._namespace)
                 group.create_task(self._saver.run())
                 group.create_task(Fitting(self._states).run())
                 if self._backfill is not None:
@@ -141,6 +144,7 @@ class AutoscalerController:
     async def _tick(self, pages: Pages) -> None:
         await self._readings.tick(pages, self._targets_of, self._timed)
         now = clock.monotonic()
+        self._targets.retain({Key(*target) for target in self._targets_of.values()})
         for key, target in self._targets_of.items():
             state = self._states.get(key)
             if state is None or self._is_due(state, target, now):
@@ -233,12 +237,12 @@ class AutoscalerController:
         return ScaleTarget(kind, deployment, list(unwatched.pods.values()), is_ours=False)
 
     def _remembered(self, key: Key, autoscaler: Object) -> TargetState:
-        state = self._states.get(key)
-        if state is None:
-            saved = self._store.read(key) if self._store is not None else None
+        state, uid = self._states.get(key), str(autoscaler["metadata"]["uid"])
+        if state is None or state.uid != uid:
+            saved = self._store.read(key, uid) if self._store is not None else None
             changes = list((autoscaler.get("status") or {}).get("decisions") or [])
             state = self._states[key] = TargetState(
-                PolicyConfig(), saved, changes=changes, is_backfilled=saved is not None
+                PolicyConfig(), saved, uid=uid, changes=changes, is_backfilled=saved is not None
             )
         return state
 

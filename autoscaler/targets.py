@@ -1,5 +1,6 @@
 """Targets of any kind, read through their scale subresources, with their Pods."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import orjson
@@ -127,6 +128,11 @@ class Targets:
             for uid in before.keys() | known.pods.keys():
                 starts.seen(before.get(uid), known.pods.get(uid), moment)
         return known
+
+    def retain(self, keys: AbstractSet[Key]) -> None:
+        """Remove the last reads of all other targets."""
+        for kind, key in [(kind, key) for kind, key in self._unwatched if key not in keys]:
+            del self._unwatched[kind, key]
 
     def expire(self, kind: Kind, key: Key) -> None:
         """Expire the last read of a target, because its count was written."""

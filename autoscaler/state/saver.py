@@ -33,4 +33,4 @@ class StateSaver:
     def _save(self, key: Key, state: TargetState) -> None:
         learned = state.state()
         if self._store is not None and learned is not None:
-            self._store.write(key, learned)
+            self._store.write(key, state.uid, learned)

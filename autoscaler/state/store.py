@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 4 * 1024 * 1024
 """Most bytes of one file, fifty times the state of a policy; a larger file is not an autoscaler's."""
 
+_SUFFIX = ".json"
+_UID = "uid"
+
 
 class StateStore:
     """A folder that belongs to one controller."""
@@ -22,8 +26,10 @@ class StateStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def read(self, key: Key) -> dict[str, Any] | None:
-        """Return the stored state; None without a file, or with a file that cannot be read."""
+    def read(self, key: Key, uid: str) -> dict[str, Any] | None:
+        """Return the stored state of the Autoscaler with this uid; None without a file, or with a file that
+        cannot be read or is of an earlier Autoscaler of this name.
+        """
         path = self._path(key)
         try:
             size = path.stat().st_size
@@ -36,14 +42,15 @@ class StateStore:
         if not isinstance(state, dict):
             log.warning("%s is left out, what was learned begins anew: it is not ours", path)
             return None
-        return state
+        # Files of older versions name no uid.
+        return state if state.pop(_UID, uid) == uid else None
 
-    def write(self, key: Key, state: dict[str, Any]) -> None:
-        """Replace the stored state atomically."""
+    def write(self, key: Key, uid: str, state: dict[str, Any]) -> None:
+        """Replace the stored state of the Autoscaler with this uid atomically."""
         path = self._path(key)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            atomic_file.replace(path, orjson.dumps(state))
+            atomic_file.replace(path, orjson.dumps({_UID: uid} | state))
         except OSError as error:
             log.warning("%s cannot be written: %s", path, error)
 
@@ -52,6 +59,14 @@ class StateStore:
         with contextlib.suppress(OSError):
             self._path(key).unlink(missing_ok=True)
 
+    def retain(self, keys: AbstractSet[Key], namespace: str = "") -> None:
+        """Delete the states of all other Autoscalers, in `namespace` or in all namespaces if it is empty."""
+        with contextlib.suppress(OSError):
+            kept = {self._path(key) for key in keys}
+            for path in self._folder.glob(f"{namespace or '*'}.*{_SUFFIX}"):
+                if path not in kept:
+                    path.unlink(missing_ok=True)
+
     def _path(self, key: Key) -> Path:
         """Return the file of an Autoscaler: a namespace has no dot, so no two Autoscalers share a file."""
-        return self._folder / f"{key.namespace}.{key.name}.json"
+        return self._folder / f"{key.namespace}.{key.name}{_SUFFIX}"

@@ -30,6 +30,8 @@ class TargetState:
     config: PolicyConfig
     saved: Object | None = None
     """The stored state of an earlier run, or a backfilled one, until the policy takes it."""
+    uid: str = ""
+    """Of the Autoscaler: another one of the same name learns anew."""
     sizer: Sizer | None = None
     """None while there is nothing to size: the count is fixed, and no load was observed."""
     starts: Starts = field(default_factory=Starts)

@@ -91,7 +91,8 @@ async def test_target_without_stored_state_learns_its_past_load(
     spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 5, "metrics": [metric]}
     api.add(kinds.AUTOSCALER, {"metadata": {"name": "a", "namespace": NS}, "spec": spec})
     if is_stored:
-        store.write(key, backfill.warmed(PolicyConfig(), {}))
+        uid = api.find(kinds.AUTOSCALER)[0]["metadata"]["uid"]
+        store.write(key, uid, backfill.warmed(PolicyConfig(), {}))
     kube = api.client("autoscaler")
     watches = Watches(kube)
     settings = replace(QUICK, prometheus=server)
@@ -109,7 +110,7 @@ async def test_target_without_stored_state_learns_its_past_load(
     finally:
         await kill(work)
     events = [e["message"] for e in api.find(kinds.EVENT_V1) if e["reason"] == "HistoryRead"]
-    state = store.read(key)
+    state = store.read(key, api.find(kinds.AUTOSCALER)[0]["metadata"]["uid"])
     assert state is not None
     known = History()
     known.restore(**state["forecast"]["history"])

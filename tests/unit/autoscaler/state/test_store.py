@@ -11,6 +11,7 @@ from autoscaler.state.target_state import TargetState
 from serving.kube import Key
 
 KEY = Key("default", "digits.a")
+UID = "1"
 CONFIG = PolicyConfig(1, 9)
 
 
@@ -26,8 +27,8 @@ def test_restart_keeps_learned_state(tmp_path: Path) -> None:
     store, before = StateStore(tmp_path / "autoscaler"), learned()
     state = before.state()
     assert state is not None
-    store.write(KEY, state)
-    after = TargetState(CONFIG, store.read(KEY))
+    store.write(KEY, UID, state)
+    after = TargetState(CONFIG, store.read(KEY, UID))
     decision = after.decide(Observation(700, Replicas(5, 5), Load(695, 700, 500, 500, 500, 10, 0, 0.1)))
     assert decision.startup == 42.0
     assert decision.capacity > 0
@@ -39,19 +40,44 @@ def test_broken_file_is_ignored_and_logged(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "default.digits.a.json").write_text(text)
-    scaled = TargetState(CONFIG, StateStore(tmp_path).read(KEY))
+    scaled = TargetState(CONFIG, StateStore(tmp_path).read(KEY, UID))
     scaled.decide(Observation(5, Replicas(1, 1), Load(0, 5, 500, 500, 500, 10, 0, 0.1)))
     assert caplog.records
 
 
 def test_too_large_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "default.digits.a.json").write_bytes(b"{" + b" " * MOST_BYTES + b"}")
-    assert StateStore(tmp_path).read(KEY) is None
+    assert StateStore(tmp_path).read(KEY, UID) is None
 
 
 def test_state_of_a_deleted_autoscaler_is_removed(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
-    store.write(KEY, {"a": 1})
+    store.write(KEY, UID, {"a": 1})
     store.forget(KEY)
-    assert store.read(KEY) is None
+    assert store.read(KEY, UID) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_state_of_an_earlier_autoscaler_of_the_same_name_is_not_taken(tmp_path: Path) -> None:
+    store = StateStore(tmp_path)
+    store.write(KEY, "an-earlier-one", {"a": 1})
+    assert store.read(KEY, UID) is None
+
+
+def test_state_that_an_older_version_stored_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "default.digits.a.json").write_text('{"a": 1}')
+    assert StateStore(tmp_path).read(KEY, UID) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "left"), [("", {"default"}), ("team", {"default", "other"})], ids=["all", "team"]
+)
+def test_states_of_autoscalers_that_do_not_exist_are_removed(
+    tmp_path: Path, namespace: str, left: set[str]
+) -> None:
+    store = StateStore(tmp_path / "autoscaler")
+    store.retain({KEY})
+    for key in (KEY, Key("other", KEY.name), Key("team", KEY.name)):
+        store.write(key, UID, {"a": 1})
+    store.retain({KEY}, namespace)
+    assert {path.name.partition(".")[0] for path in (tmp_path / "autoscaler").iterdir()} == left
