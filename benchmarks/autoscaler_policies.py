@@ -62,7 +62,9 @@ def main() -> None:
     seeds = 1 if options.quick else options.seeds
     services = runs.services(plan)
     if not services:
-        raise SystemExit(f"--only: no service's name has {plan.only!r} in it")
+        raise SystemExit(
+            f"--only, --startup: no service with {plan.only!r} in its name has these start-up times"
+        )
     finished = FinishedRuns.of(options.resume, plan) if options.resume else None
     rows = _played(plan, len(services), seeds, options.jobs, finished, console)
     _print(console, rows)

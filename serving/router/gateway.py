@@ -13,14 +13,14 @@ from functools import partial
 
 import orjson
 
-from serving import errors, metrics
+from serving import clock, errors, metrics
 from serving.data_dir import DataDir
 from serving.kube import connect_eventually
 from serving.router import pod_lifetime
-from serving.router.envoy.admin import Admin
+from serving.router.envoy.admin import LIVE, STARTING, Admin
 from serving.router.envoy.bootstrap import bootstrap
 from serving.router.envoy.process import public_socket
-from serving.router.envoy.process.drain import FORCED_SECONDS, end, until_idle
+from serving.router.envoy.process.drain import FORCED_SECONDS, POLL_SECONDS, end, until_idle
 from serving.router.envoy.process.envoy_process import EnvoyProcess, digest
 from serving.router.envoy.process.huge_heap import keep_in_huge_pages
 from serving.router.envoy.process.supervision import EnvoySupervision
@@ -117,10 +117,12 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
             )
         )
         async with listening(server), asyncio.TaskGroup() as starting_envoy:
-            running.is_listening = await _adopt(process, config, server, data_dir, settings)
-            if not running.is_listening:
+            state = await _adopt(process, config, admin, data_dir, settings)
+            if not state:
                 log.info("started Envoy %d", process.start(config).pid)
-                starting_envoy.create_task(_until_listening(server, settings, running))
+            running.is_listening = state == LIVE
+            if not running.is_listening:
+                starting_envoy.create_task(_until_listening(process, server, settings, running))
             collector = StatisticsCollector(settings.gateway.name, admin, process)
             pages: dict[str, Callable[[], Awaitable[str]]] = {
                 metrics.PATH: collector.page,
@@ -144,17 +146,23 @@ async def _run(data_dir: DataDir, settings: Settings, running: _Running) -> None
                 group.create_task(routes.run())
 
 
-async def _until_listening(server: DeltaXdsServer, settings: Settings, running: _Running) -> None:
+async def _until_listening(
+    process: EnvoyProcess, server: DeltaXdsServer, settings: Settings, running: _Running
+) -> None:
     """Wait until a new Envoy listens: with the Routes, or without them if the API is slow.
 
     Envoy listens after a first response of each type, and clients may wait at its socket.
 
     Raises:
-        errors.Unavailable: Envoy is not ready in time.
+        errors.Unavailable: Envoy is not ready in time, and has been ended.
     """
     if not await server.has_target_within(ROUTES_SECONDS):
         server.set_target(starting(settings.gateway))
-    await server.wait_ready(ENVOY_START_SECONDS)
+    try:
+        await server.wait_ready(ENVOY_START_SECONDS)
+    except errors.Unavailable:
+        await end(process)  # the next gateway would adopt it
+        raise
     running.is_listening = True
 
 
@@ -206,23 +214,47 @@ def _though_envoy_is_away() -> Iterator[None]:
 
 
 async def _adopt(
-    process: EnvoyProcess, config: bytes, server: DeltaXdsServer, data_dir: DataDir, settings: Settings
-) -> bool:
-    """Adopt a running Envoy with this configuration; drain and stop one with another, and kill a hung one."""
+    process: EnvoyProcess, config: bytes, admin: Admin, data_dir: DataDir, settings: Settings
+) -> str:
+    """Adopt a running Envoy with this configuration, and return its state; empty if none is left.
+
+    An Envoy with another configuration is drained and ended, and a hung one killed.
+    """
     running = process.running()
     if running is None:
-        return False
+        return ""
     process.keep_socket(running)
     if running.bootstrap != digest(config):
         log.info("Envoy %d was started with another configuration: draining it", running.pid)
         await stop_everything(data_dir, settings)
-        return False
+        return ""
     try:
-        await server.wait_ready(ADOPTION_SECONDS)
+        state = await _state(admin)
     except errors.Unavailable as error:
         log.error("Envoy %d cannot be adopted, killing it: %s", running.pid, error)  # noqa: TRY400
         processes.send_signal(running.process, signal.SIGKILL)
         await has_ended_within(running.process, FORCED_SECONDS)
-        return False
-    log.info("adopted Envoy %d", running.pid)
-    return True
+        return ""
+    log.info("adopted Envoy %d, %s", running.pid, state)
+    return state
+
+
+async def _state(admin: Admin) -> str:
+    """Return the state of an Envoy that is live or starting.
+
+    Raises:
+        errors.Unavailable: it is neither after `ADOPTION_SECONDS`.
+    """
+    deadline = clock.monotonic() + ADOPTION_SECONDS
+    while True:
+        try:
+            state = await admin.state()
+        except errors.Unavailable:
+            if clock.monotonic() > deadline:
+                raise
+        else:
+            if state == LIVE or state in STARTING:
+                return state
+            if clock.monotonic() > deadline:
+                raise errors.Unavailable(f"its state is {state}")
+        await asyncio.sleep(POLL_SECONDS)

@@ -63,10 +63,13 @@ def open_pidfd(identity: ProcessIdentity) -> int | None:
     """Return a pidfd of exactly this process, for the caller to close; None where it is gone.
 
     The kernel ties it to the process, so that no recycled pid comes between this check and a later use.
+
+    Raises:
+        OSError: no descriptor or memory is left; whether the process runs is then unknown.
     """
     try:
         pidfd = os.pidfd_open(identity.pid)
-    except OSError:
+    except ProcessLookupError:
         return None
     if is_alive(identity):
         return pidfd

@@ -103,7 +103,11 @@ def services(plan: Plan) -> Sequence[Recipe]:
     """Return the services of a plan, the costly ones first, so that no worker is left with one at the end."""
     recipes = scenarios.recipes(recorded(plan.directory), days=plan.days, clients=plan.clients)
     recipes += scenarios.synthetic_recipes(days=plan.days)
-    chosen = [recipe for recipe in recipes if plan.only in recipe.name and recipe.name not in plan.skipped]
+    chosen = [
+        recipe
+        for recipe in recipes
+        if plan.only in recipe.name and recipe.name not in plan.skipped and _startups(plan, recipe)
+    ]
     return sorted(chosen, key=lambda recipe: -recipe.cut.seconds)
 
 

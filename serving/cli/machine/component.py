@@ -52,6 +52,9 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
     `kept` are the descriptors of the sockets of its predecessor.
     """
     options = _options(arguments)
+    is_in_pod = options.health_port is not None
+    if is_in_pod:  # the kernel ignores a signal that the first process of a container does not handle
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     component = DECLARATIONS[options.name]
     data_dir = DataDir(Path(options.data_dir).absolute())
     try:
@@ -68,7 +71,6 @@ def main(arguments: Sequence[str], kept: Sequence[int] = ()) -> int:
         return ALREADY_RUNS
     identity = processes.own_identity()
     ports = {"apiPort": configuration.api.port, "gatewayPort": configuration.gateway.port}
-    is_in_pod = options.health_port is not None
     stopping = asyncio.Event() if is_in_pod and component.drains else None
     readiness = Readiness()
     run_files.write(data_dir.identity(options.name), processes.encoded(identity, **ports))

@@ -270,6 +270,10 @@ class Supervisor:
                 group.create_task(self._stop(self._components[name]))
 
     async def _stop(self, component: Component) -> None:
+        await self._end(component)
+        component.kept.close()  # no successor will come
+
+    async def _end(self, component: Component) -> None:
         if component.identity is None:
             return
         deadline = clock.monotonic() + self._settings.stop_seconds
@@ -282,7 +286,6 @@ class Supervisor:
             await asyncio.sleep(self._settings.poll_seconds)
         self._data_dir.identity(component.name).unlink(missing_ok=True)
         component.identity = None
-        component.kept.close()  # no successor will come
 
     def kill(self) -> None:
         """SIGKILL every component."""

@@ -10,6 +10,9 @@ import orjson
 from serving import errors
 from serving.router.envoy.counts.statistics import FILTER
 
+LIVE = "LIVE"
+STARTING = ("PRE_INITIALIZING", "INITIALIZING")
+"""States of an Envoy that does not have its first configuration yet."""
 TIMEOUT_SECONDS = 5.0
 """For one response: Envoy's main thread also reads configuration, for at most 0.3 s at a time."""
 
@@ -55,7 +58,11 @@ class Admin:
 
     async def ready(self) -> bool:
         """Return whether Envoy has its first configuration and listens."""
-        return (await self._request("GET", "/ready")).startswith("LIVE")
+        return await self.state() == LIVE
+
+    async def state(self) -> str:
+        """Return Envoy's state: a name of `envoy.admin.v3.ServerInfo.State`."""
+        return (await self._request("GET", "/ready")).strip()
 
     async def drain(self) -> None:
         """Close each connection after its next answer; new ones are accepted and get one answer."""

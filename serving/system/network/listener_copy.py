@@ -1,7 +1,7 @@
 """Copies the socket on which another process listens, with pidfd_getfd(2)."""
 
-import contextlib
 import ctypes
+import errno
 import os
 import socket
 
@@ -24,10 +24,15 @@ def of_process(process: ProcessIdentity, host: str, port: int) -> socket.socket 
     try:
         numbers = sorted(map(int, os.listdir(f"/proc/{process.pid}/fd")))  # noqa: PTH208 names are wanted
         for number in numbers:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 if not os.readlink(f"/proc/{process.pid}/fd/{number}").startswith("socket:"):  # noqa: PTH115
                     continue
-            if (copy := _copied(pidfd, number, host, port)) is not None:
+                copy = _copied(pidfd, number, host, port)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.EBADF):
+                    raise
+                continue  # the process has closed this descriptor meanwhile
+            if copy is not None:
                 return copy
     except OSError:  # no permission, or the process has ended
         pass

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
@@ -235,6 +236,55 @@ async def test_busy_envoy_is_kept_when_it_reads(tmp_path: Path, monkeypatch: pyt
     async with supervised(READ, tmp_path, monkeypatch, busy_seconds=0.5) as (reading, _):
         await asyncio.sleep(5 * supervision.BUSY_SECONDS)
         assert reading.returncode is None
+
+
+class Ending:
+    """In place of Envoy: each ends at once."""
+
+    def __init__(self) -> None:
+        self.starts: list[float] = []
+
+    def running(self) -> None:
+        return None
+
+    def exit_code(self) -> int:
+        return 1
+
+    def start(self, _: bytes) -> None:
+        self.starts.append(clock.monotonic())
+
+
+async def test_envoy_that_ends_after_each_start_is_reported_and_started_ever_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {"RETRY": 0.02, "MOST_RETRY": 0.1, "PAUSE": 0.0}.items():
+        monkeypatch.setattr(supervision, f"{name}_SECONDS", seconds)
+    problems: asyncio.Queue[str] = asyncio.Queue()
+    ending = Ending()
+    envoy = EnvoySupervision(ending, b"", DataDir(tmp_path), problems.put_nowait)  # type: ignore[arg-type]
+    keeper = asyncio.create_task(envoy.run())
+    async with asyncio.timeout(20):
+        assert "2 Envoys ended without an answer (exit code 1)" in await problems.get()
+        while len(ending.starts) < 6:
+            await asyncio.sleep(0.01)
+    keeper.cancel()
+    pauses = [later - earlier for earlier, later in pairwise(ending.starts[:6])]
+    for pause, least in zip(pauses, (0.04, 0.08, 0.1, 0.1, 0.1), strict=True):
+        assert pause >= least * 0.9
+
+
+SLEEP = "import time\nprint(flush=True)\ntime.sleep(600)"
+
+
+async def test_envoy_gets_another_question_when_the_gateway_itself_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervised(SLEEP, tmp_path, monkeypatch, busy_seconds=60.0) as (silent, _):
+        monkeypatch.setattr(supervision, "HANG_SECONDS", 1.0)
+        stopped = clock.monotonic()
+        monkeypatch.setattr(clock, "monotonic", lambda before=clock.monotonic: before() + 60)
+        assert await asyncio.wait_for(silent.wait(), 20) == -signal.SIGKILL
+        assert clock.monotonic() - 60 - stopped > 0.5
 
 
 async def test_envoy_is_adopted_when_its_identity_file_is_missing(tmp_path: Path) -> None:

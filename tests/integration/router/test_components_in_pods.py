@@ -324,6 +324,23 @@ async def test_new_connections_wait_for_the_next_gateway_when_its_container_is_k
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a namespace of processes")
+def test_first_process_of_a_container_ends_by_sigterm_while_it_reads_its_configuration(
+    tmp_path: Path,
+) -> None:
+    configuration = tmp_path / "config.yaml"
+    os.mkfifo(configuration)
+    options = ["--data-dir", str(tmp_path), "--config", str(configuration), "--health-port", str(free_port())]
+    component = [sys.executable, "-m", "serving.app", "component", "activator", *options]
+    with (
+        subprocess.Popen(["unshare", "--fork", "--pid", "--mount-proc", *component]) as container,
+        configuration.open("wb"),  # returns once the component reads
+    ):
+        (first,) = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
+        os.kill(int(first), signal.SIGTERM)
+        assert container.wait(10) == 0
+
+
 async def test_gateway_ends_when_it_never_reached_the_api(pod: Pod) -> None:
     pod.data_dir.kubeconfig.unlink()
     pod.start("gateway")

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from serving import metrics
+from serving import errors, metrics
 from serving.data_dir import DataDir
 from serving.resources import kinds
 from serving.router import gateway
@@ -159,6 +159,43 @@ async def test_restarted_gateway_adopts_envoy_and_a_killed_envoy_restarts(
             assert process.running() == first_envoy
     finally:
         await gateway.stop_everything(DataDir(tmp_path), settings)
+
+
+async def test_starting_envoy_is_adopted_when_its_gateway_ended_before_the_first_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: Path, *, component: str) -> FakeKube:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(gateway, "connect_eventually", never)
+    monkeypatch.setattr(gateway, "ROUTES_SECONDS", 60.0)
+    kube, settings = FakeKube(), settings_for_test()
+    process = EnvoyProcess(DataDir(tmp_path), settings.gateway)
+    await kube.create(kinds.ENDPOINT_SLICE, new_slice("digits-stable", [STABLE]))
+    await kube.create(kinds.ROUTE, new_route("digits", [("stable", 10_000)]))
+    try:
+        async with (
+            running_gateway(DataDir(tmp_path), settings),
+            admin.Admin(DataDir(tmp_path).admin_socket) as first,
+        ):
+            async with asyncio.timeout(20):
+                while await state_of(first) not in admin.STARTING:
+                    await asyncio.sleep(0.01)
+        envoy = process.running()
+        assert envoy is not None
+        async with gateway_of(tmp_path, kube, settings, monkeypatch):
+            await until(lambda: entry(kube).get("acceptedGeneration") == 1)
+            assert process.running() == envoy
+    finally:
+        await gateway.stop_everything(DataDir(tmp_path), settings)
+
+
+async def state_of(envoy: admin.Admin) -> str:
+    try:
+        return await envoy.state()
+    except errors.Unavailable:
+        return ""
 
 
 async def test_new_connections_wait_for_the_next_envoy_when_the_adopted_one_is_killed(

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -6,6 +7,8 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from serving import clock
 from serving.system import processes
@@ -26,6 +29,15 @@ def test_recycled_pid_is_neither_alive_nor_signalled() -> None:
         assert child.poll() is None
         assert processes.send_signal(identity, signal.SIGKILL)
     assert not processes.send_signal(identity, signal.SIGKILL)
+
+
+def test_process_is_not_taken_for_ended_when_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", full)
+    with pytest.raises(OSError, match="Too many open files"):
+        processes.open_pidfd(processes.own_identity())
 
 
 def test_zombie_is_not_alive() -> None:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 FORCED_SECONDS = 2.0
 """After SIGTERM Envoy exits in 0.1 s; after this time it gets SIGKILL."""
 POLL_SECONDS = 0.05
-"""Between readings of the number of requests in flight."""
+"""Between questions to the admin socket, such as for the number of requests in flight."""
 
 
 async def until_idle(admin: Admin, seconds: float) -> None:

@@ -75,11 +75,12 @@ class EnvoyProcess:
         for pid in procfs.processes():
             proc = Path(f"/proc/{pid}")
             try:
+                if proc.stat().st_uid != os.geteuid():
+                    continue
                 arguments = (proc / "cmdline").read_bytes().split(b"\0")
-                ours = proc.stat().st_uid == os.geteuid()
-            except (FileNotFoundError, ProcessLookupError):
+            except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last by the option hidepid
                 continue
-            if ours and bootstrap in arguments and b"--config-path" in arguments:
+            if bootstrap in arguments and b"--config-path" in arguments:
                 process = processes.identity_of(pid)
                 if process is not None:
                     return RunningEnvoy(process, digest(self._bootstrap.read_bytes()))

@@ -7,7 +7,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 from serving.system import native_library
@@ -65,10 +64,6 @@ def environment(descriptor: int) -> Mapping[str, str]:
         errors.UserError: the installation has no library.
     """
     before = os.environ.get(_PRELOADED)
-    libraries = [str(_library()), *([before] if before else [])]
+    library = native_library.path(Path(__file__).parent, "bind")  # an upgrade may have replaced it
+    libraries = [str(library), *([before] if before else [])]
     return {_PRELOADED: ":".join(libraries), VARIABLE: str(descriptor)}
-
-
-@cache
-def _library() -> Path:
-    return native_library.path(Path(__file__).parent, "bind")

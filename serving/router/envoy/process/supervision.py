@@ -26,7 +26,12 @@ CHECK_SECONDS = 60.0
 PAUSE_SECONDS = 0.02
 """Between Envoy's end or start and the next look: the kernel may show an ended process for a moment."""
 RETRY_SECONDS = 0.2
-"""Between attempts to start an Envoy that cannot be started."""
+"""Between attempts to start an Envoy that cannot be started, and before the start after an Envoy that ended
+without an answer; doubled with each further one."""
+MOST_RETRY_SECONDS = 5.0
+"""Bound of the doubled pause."""
+REPORTED_ENDS = 2
+"""Ends without an answer, one after the other, from which they are reported."""
 ASK_SECONDS = 0.5
 """Between questions to Envoy."""
 ANSWER_SECONDS = 1.0
@@ -64,8 +69,11 @@ class EnvoySupervision:
         self._sockets = (data_dir.admin_socket, data_dir.probe_socket)
         self._on_problem = on_problem
         self._answered: float | None = None
-        """When this Envoy answered last, on the monotonic clock; None before its first answer."""
+        """When an Envoy answered last, on the monotonic clock; None before the first answer."""
         self._started = clock.monotonic()
+        """When this Envoy was started."""
+        self._unanswered_ends = 0
+        """Envoys that ended without an answer, since the last answer."""
         self._problem = ""
         self._is_busy = True
         """Whether Envoy had a runnable thread whenever it did not answer since its last answer."""
@@ -88,6 +96,9 @@ class EnvoySupervision:
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             log.error("Envoy is gone (exit code %s): starting it again", self._process.exit_code())
+            if not self._has_answered():
+                await self._back_off()
+            self._started = clock.monotonic()
             try:
                 self._process.start(self._bootstrap)
             except (errors.UserError, OSError) as error:  # also a full process table or disk
@@ -96,29 +107,51 @@ class EnvoySupervision:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 await asyncio.sleep(PAUSE_SECONDS)  # it may end at once
-            self._answered, self._started = None, clock.monotonic()
+
+    async def _back_off(self) -> None:
+        """Wait before the start after an Envoy that ended without an answer."""
+        self._unanswered_ends += 1
+        if self._unanswered_ends >= REPORTED_ENDS:
+            code = self._process.exit_code()
+            self._set_problem(
+                f"{self._unanswered_ends} Envoys ended without an answer (exit code {code}); see its log"
+            )
+        await asyncio.sleep(min(RETRY_SECONDS * 2 ** (self._unanswered_ends - 1), MOST_RETRY_SECONDS))
+
+    def _has_answered(self) -> bool:
+        """Whether this Envoy has answered since its start."""
+        return self._answered is not None and self._answered >= self._started
 
     async def _ask(self) -> None:
+        before = clock.monotonic()
         while True:
-            asked = clock.monotonic()
             answered = await self._answers()
             now = clock.monotonic()
+            passed, before = now - before, now
             if answered:
-                self._answered, self._is_busy = now, True
+                self._answered, self._is_busy, self._unanswered_ends = now, True, 0
                 self._set_problem("")
-            elif now - asked > ANSWER_SECONDS + ASK_SECONDS:
-                self._excuse(now - asked)  # this process itself did not run
-            elif self._answered is not None:
-                silence = now - self._answered
-                self._is_busy = self._is_busy and self._computes(now)
-                if silence > ANSWER_SECONDS:  # a killed Envoy is back before
-                    self._set_problem(f"Envoy has not answered for {silence:.1f} s")
-                is_stuck = now - max(self._answered, self._progressed) > BUSY_SECONDS
-                if is_stuck if self._is_busy else silence > HANG_SECONDS:
-                    await self._kill(silence)
-            elif now - self._started > START_SECONDS:
-                await self._kill(now - self._started)
+            elif passed > ANSWER_SECONDS + 2 * ASK_SECONDS:
+                self._excuse(passed)  # this process itself did not run
+            else:
+                await self._judge(now)
             await asyncio.sleep(ASK_SECONDS)
+
+    async def _judge(self, now: float) -> None:
+        """Report an Envoy that does not answer, and kill it if it hangs."""
+        if (
+            self._answered is not None and now - self._answered > ANSWER_SECONDS
+        ):  # a killed one is back before
+            self._set_problem(f"Envoy has not answered for {now - self._answered:.1f} s")
+        if self._answered is None or not self._has_answered():
+            if now - self._started > START_SECONDS:
+                await self._kill(now - self._started)
+            return
+        silence = now - self._answered
+        self._is_busy = self._is_busy and self._computes(now)
+        is_stuck = now - max(self._answered, self._progressed) > BUSY_SECONDS
+        if is_stuck if self._is_busy else silence > HANG_SECONDS:
+            await self._kill(silence)
 
     async def _answers(self) -> bool:
         """Whether both threads answer in time."""
@@ -152,7 +185,6 @@ class EnvoySupervision:
         log.error("Envoy %d has not answered for %.1f s: killing it", running.pid, silence)
         processes.send_signal(running.process, signal.SIGKILL)
         await has_ended_within(running.process, KILL_SECONDS)
-        self._answered, self._started = None, clock.monotonic()
 
     def _set_problem(self, problem: str) -> None:
         if problem != self._problem:

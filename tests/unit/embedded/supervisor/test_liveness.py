@@ -141,3 +141,15 @@ async def test_sockets_are_freed_when_their_component_is_stopped(tmp_path: Path)
     stopped.note_answer(answer(PORT), stopped.identity)
     await asyncio.gather(supervisor.stop("gateway"), process.wait())
     assert ports(stopped) == set()
+
+
+async def test_sockets_are_freed_when_their_component_is_stopped_between_two_restarts(
+    tmp_path: Path,
+) -> None:
+    supervisor = Supervisor(DataDir(tmp_path), (), SupervisorSettings())
+    stopped = supervisor._components["gateway"]
+    stopped.identity = FIRST
+    stopped.note_answer(answer(PORT), FIRST)
+    stopped.identity = None
+    await supervisor.stop("gateway")
+    assert ports(stopped) == set()

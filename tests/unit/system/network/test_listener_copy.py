@@ -59,6 +59,37 @@ def test_copy_accepts_connections_when_the_process_has_ended(host: str) -> None:
     assert listener_copy.of_process(process, host, port) is None
 
 
+BUSY_LISTENER = """
+import socket
+def connect():
+    while True:
+        for number in range(8):
+            socket.socket().close()
+spare = [socket.socket() for _ in range(8)]
+listener = socket.create_server(("127.0.0.1", 0))
+for each in spare:
+    each.close()
+print(listener.getsockname()[1], flush=True)
+connect()
+"""
+
+
+def test_copy_is_made_while_the_process_opens_and_closes_other_sockets() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY_LISTENER], stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        port = int(program.stdout.readline())
+        identity = processes.identity_of(program.pid)
+        assert identity is not None
+        copies = [listener_copy.of_process(identity, "127.0.0.1", port) for _ in range(300)]
+        program.kill()
+    assert all(copies)
+    for copy in copies:
+        assert copy is not None
+        copy.close()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a process of another user")
 def test_another_user_gets_no_copy() -> None:
     with listening(HOSTS[0]) as (process, port, _):
