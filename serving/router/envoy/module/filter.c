@@ -104,6 +104,8 @@ static int read_request(void* filter, Request* request, int last) {
     has_replied = models_route(filter, buffer_text(&body));
   } else if (body.size) {
     account_request(&request->accounting, buffer_text(&body), &changed);
+    // Not removed: without the header, a server may choose any coding (RFC 9110, 12.5.3).
+    set_request_header(filter, LITERAL("accept-encoding"), LITERAL("identity"));
     request->stage = WAITS;
   }
   if (changed.size) {
@@ -133,12 +135,22 @@ int envoy_dynamic_module_on_http_filter_request_trailers(void* filter, void* own
 
 // ---------------------------------------------------------------- answers
 
+// Returns whether the answer is compressed, or in another coding; then its bytes are not text.
+static bool is_coded(void* filter) {
+  Text coding = {NULL, 0};
+  size_t codings = 0;
+  bool found = envoy_dynamic_module_callback_http_get_header(
+      filter, ENVOY_RESPONSE_HEADERS, LITERAL("content-encoding"), &coding, 0, &codings);
+  return found && (codings > 1 || !text_is(coding, LITERAL("identity")));
+}
+
 int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own, bool is_last) {
   Request* request = own;
   if (request->stage != WAITS) return ENVOY_CONTINUE;
   Accounting* accounting = &request->accounting;
   request->stage = IGNORES;
   if (is_last || !text_is(response_header(filter, LITERAL(":status")), LITERAL("200"))) return ENVOY_CONTINUE;
+  if (is_coded(filter)) return ENVOY_CONTINUE;
   request->stage = READS_ANSWER;
   accounting->is_stream =
       text_contains(response_header(filter, LITERAL("content-type")), LITERAL("text/event-stream"));

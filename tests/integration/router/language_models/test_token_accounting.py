@@ -72,6 +72,35 @@ async def test_answer_that_is_not_streamed_is_counted_and_unchanged(chat: Chat) 
     assert "stream_options" not in chat.engine.requests[-1]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_answer_is_counted_when_the_client_and_the_engine_can_compress(
+    chat: Chat, *, stream: bool
+) -> None:
+    await chat.serve("continuous")
+    chat.engine.compresses = "if allowed"
+    async with chat.asked(stream=stream, max_tokens=20) as response:
+        assert "gzip" in response.request_info.headers["accept-encoding"]
+        assert "content-encoding" not in response.headers
+        await response.read()
+    counts = await chat.until_settled()
+    assert (counts.prompt_tokens, counts.generated_tokens) == (PROMPT_TOKENS, 20)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_compressed_answer_passes_uncounted(chat: Chat, *, stream: bool) -> None:
+    await chat.serve("continuous")
+    chat.engine.compresses = "always"
+    async with chat.asked(stream=stream, max_tokens=2000) as response:
+        assert response.headers["content-encoding"] == "gzip"
+        answer = await response.read()  # decompressed
+    if stream:
+        assert len(events(answer)) == 2002
+    else:
+        assert orjson.loads(answer)["usage"]["completion_tokens"] == 2000
+    counts = await chat.until_settled()
+    assert (counts.prompt_tokens, counts.generated_tokens) == (0, 0)
+
+
 async def test_request_waits_with_its_tokens_until_its_first_token(chat: Chat) -> None:
     await chat.serve("continuous")
     chat.engine.released.clear()
