@@ -67,8 +67,8 @@ void account_request(Accounting* accounting, Text body, Buffer* changed) {
   accounting->started_left = tenths_since_epoch();
   count(backend, PROMPT_ADMITTED, accounting->prompt_left);
   count(backend, OUTPUT_ADMITTED, accounting->output);
+  count(backend, STARTED_ADMITTED, accounting->started_left);  // before the request: see TokenCounter
   count(backend, REQUESTS_ADMITTED, accounting->requests_left);
-  count(backend, STARTED_ADMITTED, accounting->started_left);
 }
 
 // ---------------------------------------------------------------- answers
