@@ -46,6 +46,21 @@ static void ask_for_usage(const Accounting* accounting, Text body, const Request
   buffer_append(changed, text_part(body, options.end, body.size));
 }
 
+static void admit(const Accounting* accounting) {
+  const Backend* backend = accounting->backend;
+  count(backend, PROMPT_ADMITTED, accounting->prompt_left);
+  count(backend, OUTPUT_ADMITTED, accounting->output);
+  count(backend, STARTED_ADMITTED, accounting->started_left);  // before the request: see TokenCounter
+  count(backend, REQUESTS_ADMITTED, accounting->requests_left);
+}
+
+static void settle_prompt(const Accounting* accounting) {
+  const Backend* backend = accounting->backend;
+  count(backend, PROMPT_SETTLED, accounting->prompt_left);
+  count(backend, REQUESTS_SETTLED, accounting->requests_left);
+  count(backend, STARTED_SETTLED, accounting->started_left);
+}
+
 void account_request(Accounting* accounting, Text body, Buffer* changed) {
   const Backend* backend = accounting->backend;
   RequestMembers members = json_request(body);
@@ -65,10 +80,15 @@ void account_request(Accounting* accounting, Text body, Buffer* changed) {
   accounting->prompt_left = tokens((double)accounting->bytes / backend->bytes_per_token.value);
   accounting->requests_left = 1;
   accounting->started_left = tenths_since_epoch();
-  count(backend, PROMPT_ADMITTED, accounting->prompt_left);
-  count(backend, OUTPUT_ADMITTED, accounting->output);
-  count(backend, STARTED_ADMITTED, accounting->started_left);  // before the request: see TokenCounter
-  count(backend, REQUESTS_ADMITTED, accounting->requests_left);
+  admit(accounting);
+}
+
+void account_move(Accounting* accounting, Backend* backend) {
+  if (accounting->backend == backend) return;
+  settle_prompt(accounting);
+  count(accounting->backend, OUTPUT_SETTLED, accounting->output);
+  accounting->backend = backend;
+  admit(accounting);
 }
 
 // ---------------------------------------------------------------- answers
@@ -91,9 +111,7 @@ static void progress(Accounting* accounting, int64_t number) {
     observe(&backend->row->inter_token, each, number < STEP ? number : STEP);
   } else {
     observe(&backend->row->first_token, now - accounting->begun, 1);
-    count(backend, PROMPT_SETTLED, accounting->prompt_left);
-    count(backend, REQUESTS_SETTLED, accounting->requests_left);
-    count(backend, STARTED_SETTLED, accounting->started_left);
+    settle_prompt(accounting);
     accounting->unread_left = accounting->knows_prompt ? 0 : accounting->prompt_left;
     accounting->prompt_left = accounting->requests_left = accounting->started_left = 0;
   }
@@ -212,10 +230,8 @@ void account_end(Accounting* accounting) {
 void account_close(Accounting* accounting) {
   Backend* backend = accounting->backend;
   if (accounting->uncounted) count_generated(backend, accounting->uncounted);
-  count(backend, PROMPT_SETTLED, accounting->prompt_left);
+  settle_prompt(accounting);
   count(backend, OUTPUT_SETTLED, accounting->output - accounting->settled);
-  count(backend, REQUESTS_SETTLED, accounting->requests_left);
-  count(backend, STARTED_SETTLED, accounting->started_left);
   count(backend, UNREAD_SETTLED, accounting->unread_left);
   buffer_free(&accounting->rest);
 }

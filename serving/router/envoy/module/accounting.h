@@ -27,6 +27,9 @@ typedef struct {
 // Admits a request. Appends to `changed` the body that the engine gets, if it is another one.
 void account_request(Accounting* accounting, Text body, Buffer* changed);
 
+// Moves a request without an answer yet to another backend.
+void account_move(Accounting* accounting, Backend* backend);
+
 // Counts a part of a streamed answer. Appends to `out` what the client gets, if `strips` is set.
 void account_events(Accounting* accounting, Text part, Buffer* out);
 

@@ -67,11 +67,18 @@ static bool is_generation(void* filter) {
          text_is(request_header(filter, LITERAL(":method")), LITERAL("POST"));
 }
 
+// Returns the name of the cluster that Envoy has chosen, by the last try; one without data if there is none.
+static Text chosen_cluster(void* filter) {
+  Text cluster = {NULL, 0};
+  bool found = envoy_dynamic_module_callback_http_get_cluster_name(filter, &cluster);
+  return found ? cluster : (Text){NULL, 0};
+}
+
 // Returns whether the request's tokens are counted. The metadata of a route have `continuous` or `final` for
 // each of its clusters.
 static bool has_backend(void* filter, Request* request) {
-  Text cluster = {NULL, 0};
-  if (!envoy_dynamic_module_callback_http_get_cluster_name(filter, &cluster) || !cluster.data) return false;
+  Text cluster = chosen_cluster(filter);
+  if (!cluster.data) return false;
   Text setting = route_setting(filter, cluster);
   if (!setting.data) return false;
   request->accounting.continuous = text_is(setting, LITERAL("continuous"));
@@ -149,6 +156,9 @@ int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own
   if (request->stage != WAITS) return ENVOY_CONTINUE;
   Accounting* accounting = &request->accounting;
   request->stage = IGNORES;
+  Text cluster = chosen_cluster(filter);
+  Backend* backend = cluster.data ? backend_of(cluster) : NULL;
+  if (backend) account_move(accounting, backend);  // a retry may go to another arm
   if (is_last || !text_is(response_header(filter, LITERAL(":status")), LITERAL("200"))) return ENVOY_CONTINUE;
   if (is_coded(filter)) return ENVOY_CONTINUE;
   request->stage = READS_ANSWER;

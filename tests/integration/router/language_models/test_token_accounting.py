@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from serving import clock
+from serving.router.envoy.counts.token_counts import PAIRS
 from tests.fakes.language_engine import PROMPT_TOKENS
 from tests.rig.machine.addresses import own
 from tests.rig.servers.chat import Chat, chatting
@@ -255,3 +256,18 @@ async def test_other_paths_and_services_are_not_counted(chat: Chat) -> None:
     await chat.serve("none")
     await chat.ask(stream=True, max_tokens=3)
     assert not any(chat.counts().counters.values())
+
+
+async def test_answer_of_another_arm_is_counted_for_that_arm_when_a_retry_goes_there(chat: Chat) -> None:
+    both = route("chat", [("dead", 5_000), ("a", 5_000)])
+    both["spec"]["tokenUsage"] = "continuous"
+    slices = [endpoint_slice("chat-dead", [own(66)]), endpoint_slice("chat-a", [own(67)])]
+    await chat.rig.serve([both], slices)
+    for _ in range(20):
+        await chat.ask(stream=True, max_tokens=3)
+    counts = await chat.until_settled()
+    dead = chat.rig.counts().tokens("default/chat-dead/8080")
+    assert dead.counters["requests_admitted"] > 0  # the test's condition: some went there first
+    assert not any(dead.waiting(name) for name in PAIRS)
+    assert (dead.prompt_tokens, dead.generated_tokens, dead.first_token.at_most[-1]) == (0, 0, 0)
+    assert (counts.prompt_tokens, counts.generated_tokens) == (20 * PROMPT_TOKENS, 20 * 3)
