@@ -138,13 +138,8 @@ static void settle(Accounting* accounting, int64_t least) {
 static void take(Accounting* accounting, Text event, Buffer* out) {
   Usage usage = json_usage(event);
   Text numbers = text_span(event, usage.object);
-  int64_t number;
-  if (usage.object.end) {
-    int64_t total = json_usage_number(numbers, LITERAL("completion_tokens"));
-    number = (total == NO_NUMBER ? 0 : total) - accounting->generated;
-  } else {
-    number = json_has_output(event);
-  }
+  int64_t total = json_usage_number(numbers, LITERAL("completion_tokens"));
+  int64_t number = total == NO_NUMBER ? json_has_output(event) : total - accounting->generated;
   if (number > 0) progress(accounting, number);
   accounting->generated += number;
   accounting->uncounted += number;
@@ -153,7 +148,7 @@ static void take(Accounting* accounting, Text event, Buffer* out) {
   if (!accounting->strips) return;
   if (!usage.member.end) {
     buffer_append(out, event);
-  } else if (json_has_no_choices(event)) {
+  } else if (usage.object.end && json_has_no_choices(event)) {
     if (accounting->has_usage) buffer_append(out, event);
   } else {
     Span removed = json_with_comma(event, usage.member);
@@ -210,9 +205,11 @@ void account_answer(Accounting* accounting, Text part) {
   buffer_append(rest, part);
 }
 
-void account_end(Accounting* accounting) {
+void account_end(Accounting* accounting, Buffer* out) {
   Mean* mean = &accounting->backend->output_tokens;
   if (accounting->is_stream) {
+    // Many clients read a stream by lines, and need no empty line behind the last one.
+    if (accounting->rest.size) take(accounting, buffer_text(&accounting->rest), out);
     settle(accounting, 1);
     if (accounting->generated > 0) mean_learn(mean, (double)accounting->generated);
     return;
@@ -221,8 +218,8 @@ void account_end(Accounting* accounting) {
   Text usage = text_span(answer, json_usage(answer).object);
   if (!usage.size) return;
   int64_t generated = json_usage_number(usage, LITERAL("completion_tokens"));
-  if (generated == NO_NUMBER) generated = 0;
   read_prompt(accounting, json_usage_number(usage, LITERAL("prompt_tokens")));
+  if (generated == NO_NUMBER) return;
   count_generated(accounting->backend, generated);
   mean_learn(mean, (double)generated);
 }

@@ -36,8 +36,8 @@ void account_events(Accounting* accounting, Text part, Buffer* out);
 // Keeps the end of an answer that is no stream.
 void account_answer(Accounting* accounting, Text part);
 
-// Counts what the end of the answer tells.
-void account_end(Accounting* accounting);
+// Counts what the end of the answer tells. Appends to `out` what the client still gets, if `strips` is set.
+void account_end(Accounting* accounting, Buffer* out);
 
 // Settles what is left, at any end of the request, and frees memory.
 void account_close(Accounting* accounting);

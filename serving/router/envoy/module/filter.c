@@ -2,8 +2,8 @@
 //
 // A request is read as a whole, as its members may stand behind the prompt; the filter of Envoy that reads
 // whole requests, which limits their size, is before these filters. An answer passes as it comes, except for
-// the beginning of an event whose end has not arrived. Envoy tells of every end of a request, also if it is
-// aborted.
+// the beginning of an event until its end, or that of the answer, has arrived. Envoy tells of every end of a
+// request, also if it is aborted.
 
 #include "filter.h"
 
@@ -171,9 +171,13 @@ int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own
   return ENVOY_CONTINUE;
 }
 
-static void end_of_answer(Request* request) {
+// Reads the end of an answer; what the client still gets goes to the end of `body`.
+static void end_of_answer(void* filter, Request* request, int body) {
+  Buffer out = {NULL, 0, 0};
   request->stage = IGNORES;
-  account_end(&request->accounting);
+  account_end(&request->accounting, &out);
+  if (out.size) envoy_dynamic_module_callback_http_append_body(filter, body, buffer_text(&out));
+  buffer_free(&out);
 }
 
 // Shortens a received part in one piece to its first bytes. Envoy removes bytes from the front only.
@@ -221,14 +225,13 @@ int envoy_dynamic_module_on_http_filter_response_body(void* filter, void* own, b
   Request* request = own;
   if (request->stage != READS_ANSWER) return ENVOY_CONTINUE;
   read_part(filter, request);
-  if (is_last) end_of_answer(request);
+  if (is_last) end_of_answer(filter, request, ENVOY_RECEIVED_RESPONSE);
   return ENVOY_CONTINUE;
 }
 
 int envoy_dynamic_module_on_http_filter_response_trailers(void* filter, void* own) {
-  (void)filter;
   Request* request = own;
-  if (request->stage == READS_ANSWER) end_of_answer(request);
+  if (request->stage == READS_ANSWER) end_of_answer(filter, request, ENVOY_BUFFERED_RESPONSE);
   return ENVOY_CONTINUE;
 }
 

@@ -15,9 +15,9 @@
 // Counters of tokens. The gateway reads them in this order while requests change them: what is settled before
 // what is admitted, so that it never sees more settled than admitted.
 //
-// A reading may be between the two updates of one request: of the sum of start times, and of the requests. The
-// sum is first when a request is admitted, and last when it is settled. So the sum that the gateway sees has
-// the start of each request that it sees waiting, and a queue never looks older than it is.
+// A reading may be between the two updates of one request: of the sum of start times, and of the requests.
+// The sum is first when a request is admitted, and last when it is settled. So the sum that the gateway sees
+// has the start of each request that it sees waiting, and a queue never looks older than it is.
 typedef enum {
   STARTED_SETTLED,
   REQUESTS_SETTLED,
