@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from aiohttp import web
@@ -29,6 +29,7 @@ class LanguageEngine:
         self.streams = 0
         """Streams that are open."""
         self.splits_events = False
+        self.compresses: Literal["never", "if allowed", "always"] = "never"
         self.raw: bytes | None = None
         """The body of every stream, with its length in a header."""
 
@@ -40,7 +41,10 @@ class LanguageEngine:
         if not body.get("stream"):
             self.generated += number
             text = 'say "usage":{"completion_tokens":99}'
-            return web.json_response({"choices": [{"message": {"content": text}}], "usage": usage(number)})
+            answer = {"choices": [{"message": {"content": text}}], "usage": usage(number)}
+            response = web.json_response(answer)
+            self._compress(response)
+            return response
         self.streams += 1
         try:
             return await self._stream(request, body.get("stream_options") or {}, number)
@@ -51,6 +55,7 @@ class LanguageEngine:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         if self.raw is not None:
             response.content_length = len(self.raw)
+        self._compress(response)
         await response.prepare(request)
         if self.raw is not None:
             await response.write(self.raw)
@@ -73,6 +78,10 @@ class LanguageEngine:
             await self._send(response, {"choices": [], "usage": usage(number)})
         await response.write(b"data: [DONE]\n\n")
         return response
+
+    def _compress(self, response: web.StreamResponse) -> None:
+        if self.compresses != "never":
+            response.enable_compression(web.ContentCoding.gzip if self.compresses == "always" else None)
 
     async def _send(self, response: web.StreamResponse, document: Any) -> None:
         event = b"data: " + orjson.dumps(document) + b"\n\n"

@@ -1,8 +1,9 @@
 // One request and its answer, as libFuzzer chooses them, in the filters of the module with a fake of Envoy.
 //
-// The input is: a byte of flags, the number of the path, the size of parts of the answer, two bytes with the
-// size of the request's body, the body, and the answer. Every piece that the module reads is a block of
-// memory of its own, so that AddressSanitizer sees a read behind it, and of a piece that was drained.
+// The input is: a byte of flags, a byte with the path's number, the answer's coding and its cluster, the
+// size of parts of the answer, two bytes with the size of the request's body, the body, and the answer. Every
+// piece that the module reads is a block of memory of its own, so that AddressSanitizer sees a read behind it,
+// and of a piece that was drained.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,8 @@ static const char* const PATHS[] = {
 static uint8_t flags;
 static Body bodies[4];
 static Text path;
-static bool has_replied, is_routed, was_cleared;
+static bool has_answer, has_coding, has_replied, has_moved, is_routed, was_cleared;
+static const Text CLUSTERS[] = {{"n/chat-a/8080", 13}, {"n/chat-b/8080", 13}};
 static Text cluster, grpc_status;  // as the logger of the answer gets them
 
 // ---------------------------------------------------------------- the fake
@@ -76,8 +78,14 @@ static size_t size_of(const Body* body) {
 
 bool envoy_dynamic_module_callback_http_get_header(void* filter, int headers, Text name, Text* value,
                                                    size_t index, size_t* count_of_values) {
-  CHECK(filter && index == 0 && !count_of_values);
+  CHECK(filter && index == 0);
   *value = (Text){NULL, 0};
+  if (headers == ENVOY_RESPONSE_HEADERS && text_is(name, LITERAL("content-encoding"))) {
+    if (has_coding) *value = LITERAL("gzip");
+    *count_of_values = has_coding;
+    return has_coding;
+  }
+  CHECK(!count_of_values);
   if (headers == ENVOY_REQUEST_HEADERS && text_is(name, LITERAL(":path"))) *value = path;
   if (headers == ENVOY_REQUEST_HEADERS && text_is(name, LITERAL(":method")))
     *value = flags & GET ? LITERAL("GET") : LITERAL("POST");
@@ -96,6 +104,8 @@ bool envoy_dynamic_module_callback_http_set_header(void* filter, int headers, Te
     free((char*)path.data);
     path = changed;
     is_routed = true;
+  } else if (text_is(name, LITERAL("accept-encoding"))) {
+    CHECK(headers == ENVOY_REQUEST_HEADERS && text_is(value, LITERAL("identity")));
   } else {
     CHECK(text_is(name, LITERAL("content-length")));
   }
@@ -149,7 +159,7 @@ bool envoy_dynamic_module_callback_http_get_metadata_string(void* filter, int so
                                                             Text* value) {
   CHECK(filter && source == ENVOY_ROUTE_METADATA && text_is(space, LITERAL("slipway.tokens")));
   *value = (Text){NULL, 0};
-  if (text_is(key, LITERAL("n/chat-a/8080")))
+  if (text_is(key, CLUSTERS[0]) || text_is(key, CLUSTERS[1]))
     *value = flags & CONTINUOUS ? LITERAL("continuous") : LITERAL("final");
   if (text_is(key, LITERAL("base"))) *value = LITERAL("/n/");
   if (text_is(key, LITERAL("list"))) *value = LITERAL("{\"data\":[]}");
@@ -164,7 +174,7 @@ void envoy_dynamic_module_callback_http_set_dynamic_metadata_string(void* filter
 
 bool envoy_dynamic_module_callback_http_get_cluster_name(void* filter, Text* name) {
   CHECK(filter);
-  *name = LITERAL("n/chat-a/8080");
+  *name = CLUSTERS[has_answer && has_moved];
   return true;
 }
 
@@ -215,8 +225,11 @@ static Buffer answered(void* filter, void* own, Text answer, size_t piece) {
     for (size_t each = 0; each < body->count; each++) buffer_append(&got, body->chunks[each]);
     clear(body);
   }
-  if (flags & TRAILERS && !(flags & ABORTED))
+  if (flags & TRAILERS && !(flags & ABORTED)) {
     envoy_dynamic_module_on_http_filter_response_trailers(filter, own);
+    body = &bodies[ENVOY_BUFFERED_RESPONSE];
+    for (size_t each = 0; each < body->count; each++) buffer_append(&got, body->chunks[each]);
+  }
   return got;
 }
 
@@ -268,6 +281,23 @@ static void logged(Text answer, bool is_grpc) {
   free((char*)grpc_status.data);
 }
 
+// Fails if a request waits that has ended, or if a number cannot be.
+static void check_counts(const Row* row, const Row* before) {
+  uint64_t counted[TOKEN_COUNTERS];
+  for (size_t each = 0; each < TOKEN_COUNTERS; each++) {
+    counted[each] = row->tokens[each] - before->tokens[each];
+    CHECK(counted[each] < (uint64_t)1 << 40);
+  }
+  CHECK(counted[PROMPT_ADMITTED] == counted[PROMPT_SETTLED]);
+  CHECK(counted[OUTPUT_ADMITTED] == counted[OUTPUT_SETTLED]);
+  CHECK(counted[REQUESTS_ADMITTED] == counted[REQUESTS_SETTLED] && counted[REQUESTS_ADMITTED] <= 1);
+  CHECK(counted[STARTED_ADMITTED] == counted[STARTED_SETTLED]);
+  uint64_t first_tokens = 0;
+  for (size_t each = 0; each < LATENCY_BUCKETS; each++)
+    first_tokens += row->first_token.buckets[each] - before->first_token.buckets[each];
+  CHECK(first_tokens <= counted[REQUESTS_ADMITTED]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static void* configurations[2];
   static int envoy;
@@ -285,37 +315,31 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (request_size > whole.size) request_size = whole.size;
   Text body = text_part(whole, 0, request_size), answer = text_part(whole, request_size, whole.size);
   path = copied((Text){chosen, strlen(chosen)});
-  has_replied = is_routed = was_cleared = false;
-  const Row* row = table_row(LITERAL("n/chat-a/8080"));
-  CHECK(row);
-  const Row before = *row;
+  has_coding = data[1] & 64;
+  has_moved = data[1] & 128;
+  has_answer = has_replied = is_routed = was_cleared = false;
+  const Row* rows[] = {table_row(CLUSTERS[0]), table_row(CLUSTERS[1])};
+  CHECK(rows[0] && rows[1]);
+  const Row before[] = {*rows[0], *rows[1]};
 
   void* own = envoy_dynamic_module_on_http_filter_new(configurations[flags & MODELS], &envoy);
   if (requested(&envoy, own, body)) {
     CHECK(is_routed == was_cleared);
+    has_answer = true;
     if (answer.size) envoy_dynamic_module_on_http_filter_response_headers(&envoy, own, false);
     Buffer got = answered(&envoy, own, answer, part);
     CHECK(got.size <= answer.size);
-    bool may_change = flags & STREAM && !(flags & FAILED) && text_contains(body, LITERAL("true"));
+    bool is_read = flags & STREAM && !(flags & FAILED) && !has_coding;
+    bool may_change = is_read && text_contains(body, LITERAL("true")) &&
+                      text_contains(answer, LITERAL("\"usage\""));
     if (!may_change && !(flags & ABORTED)) CHECK(text_is(buffer_text(&got), answer));
     buffer_free(&got);
   }
   envoy_dynamic_module_on_http_filter_stream_complete(&envoy, own);
   envoy_dynamic_module_on_http_filter_destroy(own);
   logged(answer, data[1] & 1);
-  uint64_t counted[TOKEN_COUNTERS];
-  for (size_t each = 0; each < TOKEN_COUNTERS; each++) {
-    counted[each] = row->tokens[each] - before.tokens[each];
-    CHECK(counted[each] < (uint64_t)1 << 40);
-  }
-  CHECK(counted[PROMPT_ADMITTED] == counted[PROMPT_SETTLED]);
-  CHECK(counted[OUTPUT_ADMITTED] == counted[OUTPUT_SETTLED]);
-  CHECK(counted[REQUESTS_ADMITTED] == counted[REQUESTS_SETTLED] && counted[REQUESTS_ADMITTED] <= 1);
-  CHECK(counted[STARTED_ADMITTED] == counted[STARTED_SETTLED]);
-  uint64_t first_tokens = 0;
-  for (size_t each = 0; each < LATENCY_BUCKETS; each++)
-    first_tokens += row->first_token.buckets[each] - before.first_token.buckets[each];
-  CHECK(first_tokens <= counted[REQUESTS_ADMITTED]);
+  check_counts(rows[0], &before[0]);
+  check_counts(rows[1], &before[1]);
   for (size_t each = 0; each < 4; each++) clear(&bodies[each]);
   free((char*)path.data);
   return 0;

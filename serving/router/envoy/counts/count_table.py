@@ -36,7 +36,12 @@ BOUNDS_MS = (
 
 _NAME = Struct("=Q136s")
 _ANSWERS = Struct(f"={len(CLASSES) + len(BOUNDS_MS) + 2}Q")
-_COUNTERS = (*(f"{name}_{state}" for state in ("admitted", "settled") for name in PAIRS), *OTHER_COUNTERS)
+_COUNTERS = (
+    *(f"{name}_settled" for name in reversed(PAIRS)),
+    *(f"{name}_admitted" for name in PAIRS),
+    *OTHER_COUNTERS,
+)
+"""In the order in which they must be read (`module/table.h`)."""
 _LATENCIES = len(BOUNDS_US) + 2
 """Numbers of a histogram: one for each bound, one above, and the sum."""
 _TOKENS = Struct(f"={len(_COUNTERS) + 2 * _LATENCIES}Q")

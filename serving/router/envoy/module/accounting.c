@@ -46,6 +46,21 @@ static void ask_for_usage(const Accounting* accounting, Text body, const Request
   buffer_append(changed, text_part(body, options.end, body.size));
 }
 
+static void admit(const Accounting* accounting) {
+  const Backend* backend = accounting->backend;
+  count(backend, PROMPT_ADMITTED, accounting->prompt_left);
+  count(backend, OUTPUT_ADMITTED, accounting->output);
+  count(backend, STARTED_ADMITTED, accounting->started_left);  // before the request: see TokenCounter
+  count(backend, REQUESTS_ADMITTED, accounting->requests_left);
+}
+
+static void settle_prompt(const Accounting* accounting) {
+  const Backend* backend = accounting->backend;
+  count(backend, PROMPT_SETTLED, accounting->prompt_left);
+  count(backend, REQUESTS_SETTLED, accounting->requests_left);
+  count(backend, STARTED_SETTLED, accounting->started_left);
+}
+
 void account_request(Accounting* accounting, Text body, Buffer* changed) {
   const Backend* backend = accounting->backend;
   RequestMembers members = json_request(body);
@@ -65,10 +80,15 @@ void account_request(Accounting* accounting, Text body, Buffer* changed) {
   accounting->prompt_left = tokens((double)accounting->bytes / backend->bytes_per_token.value);
   accounting->requests_left = 1;
   accounting->started_left = tenths_since_epoch();
-  count(backend, PROMPT_ADMITTED, accounting->prompt_left);
-  count(backend, OUTPUT_ADMITTED, accounting->output);
-  count(backend, REQUESTS_ADMITTED, accounting->requests_left);
-  count(backend, STARTED_ADMITTED, accounting->started_left);
+  admit(accounting);
+}
+
+void account_move(Accounting* accounting, Backend* backend) {
+  if (accounting->backend == backend) return;
+  settle_prompt(accounting);
+  count(accounting->backend, OUTPUT_SETTLED, accounting->output);
+  accounting->backend = backend;
+  admit(accounting);
 }
 
 // ---------------------------------------------------------------- answers
@@ -91,9 +111,7 @@ static void progress(Accounting* accounting, int64_t number) {
     observe(&backend->row->inter_token, each, number < STEP ? number : STEP);
   } else {
     observe(&backend->row->first_token, now - accounting->begun, 1);
-    count(backend, PROMPT_SETTLED, accounting->prompt_left);
-    count(backend, REQUESTS_SETTLED, accounting->requests_left);
-    count(backend, STARTED_SETTLED, accounting->started_left);
+    settle_prompt(accounting);
     accounting->unread_left = accounting->knows_prompt ? 0 : accounting->prompt_left;
     accounting->prompt_left = accounting->requests_left = accounting->started_left = 0;
   }
@@ -120,13 +138,8 @@ static void settle(Accounting* accounting, int64_t least) {
 static void take(Accounting* accounting, Text event, Buffer* out) {
   Usage usage = json_usage(event);
   Text numbers = text_span(event, usage.object);
-  int64_t number;
-  if (usage.object.end) {
-    int64_t total = json_usage_number(numbers, LITERAL("completion_tokens"));
-    number = (total == NO_NUMBER ? 0 : total) - accounting->generated;
-  } else {
-    number = json_has_output(event);
-  }
+  int64_t total = json_usage_number(numbers, LITERAL("completion_tokens"));
+  int64_t number = total == NO_NUMBER ? json_has_output(event) : total - accounting->generated;
   if (number > 0) progress(accounting, number);
   accounting->generated += number;
   accounting->uncounted += number;
@@ -135,7 +148,7 @@ static void take(Accounting* accounting, Text event, Buffer* out) {
   if (!accounting->strips) return;
   if (!usage.member.end) {
     buffer_append(out, event);
-  } else if (json_has_no_choices(event)) {
+  } else if (usage.object.end && json_has_no_choices(event)) {
     if (accounting->has_usage) buffer_append(out, event);
   } else {
     Span removed = json_with_comma(event, usage.member);
@@ -192,9 +205,11 @@ void account_answer(Accounting* accounting, Text part) {
   buffer_append(rest, part);
 }
 
-void account_end(Accounting* accounting) {
+void account_end(Accounting* accounting, Buffer* out) {
   Mean* mean = &accounting->backend->output_tokens;
   if (accounting->is_stream) {
+    // Many clients read a stream by lines, and need no empty line behind the last one.
+    if (accounting->rest.size) take(accounting, buffer_text(&accounting->rest), out);
     settle(accounting, 1);
     if (accounting->generated > 0) mean_learn(mean, (double)accounting->generated);
     return;
@@ -203,8 +218,8 @@ void account_end(Accounting* accounting) {
   Text usage = text_span(answer, json_usage(answer).object);
   if (!usage.size) return;
   int64_t generated = json_usage_number(usage, LITERAL("completion_tokens"));
-  if (generated == NO_NUMBER) generated = 0;
   read_prompt(accounting, json_usage_number(usage, LITERAL("prompt_tokens")));
+  if (generated == NO_NUMBER) return;
   count_generated(accounting->backend, generated);
   mean_learn(mean, (double)generated);
 }
@@ -212,10 +227,8 @@ void account_end(Accounting* accounting) {
 void account_close(Accounting* accounting) {
   Backend* backend = accounting->backend;
   if (accounting->uncounted) count_generated(backend, accounting->uncounted);
-  count(backend, PROMPT_SETTLED, accounting->prompt_left);
+  settle_prompt(accounting);
   count(backend, OUTPUT_SETTLED, accounting->output - accounting->settled);
-  count(backend, REQUESTS_SETTLED, accounting->requests_left);
-  count(backend, STARTED_SETTLED, accounting->started_left);
   count(backend, UNREAD_SETTLED, accounting->unread_left);
   buffer_free(&accounting->rest);
 }

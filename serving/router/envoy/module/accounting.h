@@ -27,14 +27,17 @@ typedef struct {
 // Admits a request. Appends to `changed` the body that the engine gets, if it is another one.
 void account_request(Accounting* accounting, Text body, Buffer* changed);
 
+// Moves a request without an answer yet to another backend.
+void account_move(Accounting* accounting, Backend* backend);
+
 // Counts a part of a streamed answer. Appends to `out` what the client gets, if `strips` is set.
 void account_events(Accounting* accounting, Text part, Buffer* out);
 
 // Keeps the end of an answer that is no stream.
 void account_answer(Accounting* accounting, Text part);
 
-// Counts what the end of the answer tells.
-void account_end(Accounting* accounting);
+// Counts what the end of the answer tells. Appends to `out` what the client still gets, if `strips` is set.
+void account_end(Accounting* accounting, Buffer* out);
 
 // Settles what is left, at any end of the request, and frees memory.
 void account_close(Accounting* accounting);

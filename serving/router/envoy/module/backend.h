@@ -29,7 +29,7 @@ void mean_learn(Mean* mean, double sample);
 // Adds to a counter; numbers below one are ignored.
 void count(const Backend* backend, TokenCounter counter, int64_t number);
 
-// Counts generated tokens; a negative number is subtracted from those of later answers.
+// Counts generated tokens; a negative number is subtracted from those of later answers, up to some.
 void count_generated(Backend* backend, int64_t number);
 
 // Adds a time in microseconds `number` times, a negative one as 0.

@@ -20,7 +20,12 @@ typedef struct {
 } EnvoyHeader;
 
 enum { ENVOY_REQUEST_HEADERS = 0, ENVOY_RESPONSE_HEADERS = 2, ENVOY_RESPONSE_TRAILERS = 3 };
-enum { ENVOY_RECEIVED_REQUEST = 0, ENVOY_BUFFERED_REQUEST = 1, ENVOY_RECEIVED_RESPONSE = 2 };
+enum {
+  ENVOY_RECEIVED_REQUEST = 0,
+  ENVOY_BUFFERED_REQUEST = 1,
+  ENVOY_RECEIVED_RESPONSE = 2,
+  ENVOY_BUFFERED_RESPONSE = 3
+};
 enum { ENVOY_ROUTE_METADATA = 1 };
 // What a function for headers, for a part of a body or for trailers returns. Stopping at a part of a body
 // keeps the part in Envoy's buffer.

@@ -2,8 +2,8 @@
 //
 // A request is read as a whole, as its members may stand behind the prompt; the filter of Envoy that reads
 // whole requests, which limits their size, is before these filters. An answer passes as it comes, except for
-// the beginning of an event whose end has not arrived. Envoy tells of every end of a request, also if it is
-// aborted.
+// the beginning of an event until its end, or that of the answer, has arrived. Envoy tells of every end of a
+// request, also if it is aborted.
 
 #include "filter.h"
 
@@ -67,11 +67,18 @@ static bool is_generation(void* filter) {
          text_is(request_header(filter, LITERAL(":method")), LITERAL("POST"));
 }
 
+// Returns the name of the cluster that Envoy has chosen, by the last try; one without data if there is none.
+static Text chosen_cluster(void* filter) {
+  Text cluster = {NULL, 0};
+  bool found = envoy_dynamic_module_callback_http_get_cluster_name(filter, &cluster);
+  return found ? cluster : (Text){NULL, 0};
+}
+
 // Returns whether the request's tokens are counted. The metadata of a route have `continuous` or `final` for
 // each of its clusters.
 static bool has_backend(void* filter, Request* request) {
-  Text cluster = {NULL, 0};
-  if (!envoy_dynamic_module_callback_http_get_cluster_name(filter, &cluster) || !cluster.data) return false;
+  Text cluster = chosen_cluster(filter);
+  if (!cluster.data) return false;
   Text setting = route_setting(filter, cluster);
   if (!setting.data) return false;
   request->accounting.continuous = text_is(setting, LITERAL("continuous"));
@@ -104,6 +111,8 @@ static int read_request(void* filter, Request* request, int last) {
     has_replied = models_route(filter, buffer_text(&body));
   } else if (body.size) {
     account_request(&request->accounting, buffer_text(&body), &changed);
+    // Not removed: without the header, a server may choose any coding (RFC 9110, 12.5.3).
+    set_request_header(filter, LITERAL("accept-encoding"), LITERAL("identity"));
     request->stage = WAITS;
   }
   if (changed.size) {
@@ -133,12 +142,25 @@ int envoy_dynamic_module_on_http_filter_request_trailers(void* filter, void* own
 
 // ---------------------------------------------------------------- answers
 
+// Returns whether the answer is compressed, or in another coding; then its bytes are not text.
+static bool is_coded(void* filter) {
+  Text coding = {NULL, 0};
+  size_t codings = 0;
+  bool found = envoy_dynamic_module_callback_http_get_header(
+      filter, ENVOY_RESPONSE_HEADERS, LITERAL("content-encoding"), &coding, 0, &codings);
+  return found && (codings > 1 || !text_is(coding, LITERAL("identity")));
+}
+
 int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own, bool is_last) {
   Request* request = own;
   if (request->stage != WAITS) return ENVOY_CONTINUE;
   Accounting* accounting = &request->accounting;
   request->stage = IGNORES;
+  Text cluster = chosen_cluster(filter);
+  Backend* backend = cluster.data ? backend_of(cluster) : NULL;
+  if (backend) account_move(accounting, backend);  // a retry may go to another arm
   if (is_last || !text_is(response_header(filter, LITERAL(":status")), LITERAL("200"))) return ENVOY_CONTINUE;
+  if (is_coded(filter)) return ENVOY_CONTINUE;
   request->stage = READS_ANSWER;
   accounting->is_stream =
       text_contains(response_header(filter, LITERAL("content-type")), LITERAL("text/event-stream"));
@@ -149,9 +171,13 @@ int envoy_dynamic_module_on_http_filter_response_headers(void* filter, void* own
   return ENVOY_CONTINUE;
 }
 
-static void end_of_answer(Request* request) {
+// Reads the end of an answer; what the client still gets goes to the end of `body`.
+static void end_of_answer(void* filter, Request* request, int body) {
+  Buffer out = {NULL, 0, 0};
   request->stage = IGNORES;
-  account_end(&request->accounting);
+  account_end(&request->accounting, &out);
+  if (out.size) envoy_dynamic_module_callback_http_append_body(filter, body, buffer_text(&out));
+  buffer_free(&out);
 }
 
 // Shortens a received part in one piece to its first bytes. Envoy removes bytes from the front only.
@@ -199,14 +225,13 @@ int envoy_dynamic_module_on_http_filter_response_body(void* filter, void* own, b
   Request* request = own;
   if (request->stage != READS_ANSWER) return ENVOY_CONTINUE;
   read_part(filter, request);
-  if (is_last) end_of_answer(request);
+  if (is_last) end_of_answer(filter, request, ENVOY_RECEIVED_RESPONSE);
   return ENVOY_CONTINUE;
 }
 
 int envoy_dynamic_module_on_http_filter_response_trailers(void* filter, void* own) {
-  (void)filter;
   Request* request = own;
-  if (request->stage == READS_ANSWER) end_of_answer(request);
+  if (request->stage == READS_ANSWER) end_of_answer(filter, request, ENVOY_BUFFERED_RESPONSE);
   return ENVOY_CONTINUE;
 }
 

@@ -110,6 +110,8 @@ static Usage usage_at(Text text, size_t quote) {
   if (value == text.size || text.data[value] != '{') return none;
   size_t depth = 0;
   for (size_t at = value; at < text.size; at++) {
+    if (text.data[at] == '"') at = end_of_string(text, at);
+    if (at == text.size) break;
     if (text.data[at] == '{') depth++;
     if (text.data[at] == '}' && --depth == 0) return (Usage){{name, at + 1}, {value, at + 1}};
   }
@@ -134,8 +136,28 @@ static size_t value_of(Text text, Text name) {
   return text.size;
 }
 
+// Returns the position of the value of a member of an object, and not of objects in it; the size of the text
+// without one.
+static size_t value_of_own(Text object, Text name) {
+  size_t depth = 0;
+  for (size_t at = 0; at < object.size; at++) {
+    char byte = object.data[at];
+    if (byte == '"') {
+      size_t quote = end_of_string(object, at);
+      bool is_name = depth == 1 && text_is(text_part(object, at + 1, quote), name);
+      if (is_name) return value_after(object, quote + 1);
+      at = quote;
+    } else if (byte == '{' || byte == '[') {
+      depth++;
+    } else if (byte == '}' || byte == ']') {
+      depth--;
+    }
+  }
+  return object.size;
+}
+
 int64_t json_usage_number(Text usage, Text name) {
-  size_t first = value_of(usage, name), end = first;
+  size_t first = value_of_own(usage, name), end = first;
   while (end < usage.size && is_digit(usage.data[end])) end++;
   return json_number(text_part(usage, first, end));
 }

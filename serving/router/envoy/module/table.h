@@ -12,16 +12,21 @@
 #define DURATION_BUCKETS 17  // one for each bound of durations, and one above
 #define LATENCY_BUCKETS 16   // the same for latencies of tokens
 
-// Counters of tokens; the first four are admitted, and the next four settled, in the same order.
+// Counters of tokens. The gateway reads them in this order while requests change them: what is settled before
+// what is admitted, so that it never sees more settled than admitted.
+//
+// A reading may be between the two updates of one request: of the sum of start times, and of the requests.
+// The sum is first when a request is admitted, and last when it is settled. So the sum that the gateway sees
+// has the start of each request that it sees waiting, and a queue never looks older than it is.
 typedef enum {
+  STARTED_SETTLED,
+  REQUESTS_SETTLED,
+  OUTPUT_SETTLED,
+  PROMPT_SETTLED,
   PROMPT_ADMITTED,
   OUTPUT_ADMITTED,
   REQUESTS_ADMITTED,
   STARTED_ADMITTED,
-  PROMPT_SETTLED,
-  OUTPUT_SETTLED,
-  REQUESTS_SETTLED,
-  STARTED_SETTLED,
   UNREAD_SETTLED,
   PROMPT_TOKENS,
   GENERATED_TOKENS,
@@ -57,8 +62,9 @@ static inline size_t bucket_of(int64_t value, const int64_t* bounds, size_t numb
   return bucket;
 }
 
+// Adds to a counter after all earlier ones of this thread.
 static inline void add(uint64_t* counter, uint64_t number) {
-  __atomic_fetch_add(counter, number, __ATOMIC_RELAXED);
+  __atomic_fetch_add(counter, number, __ATOMIC_RELEASE);
 }
 
 #endif

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from serving import clock
+from serving.router.envoy.counts.token_counts import PAIRS
 from tests.fakes.language_engine import PROMPT_TOKENS
 from tests.rig.machine.addresses import own
 from tests.rig.servers.chat import Chat, chatting
@@ -70,6 +71,35 @@ async def test_answer_that_is_not_streamed_is_counted_and_unchanged(chat: Chat) 
     counts = await chat.until_settled()
     assert (counts.prompt_tokens, counts.generated_tokens) == (PROMPT_TOKENS, 5)
     assert "stream_options" not in chat.engine.requests[-1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_answer_is_counted_when_the_client_and_the_engine_can_compress(
+    chat: Chat, *, stream: bool
+) -> None:
+    await chat.serve("continuous")
+    chat.engine.compresses = "if allowed"
+    async with chat.asked(stream=stream, max_tokens=20) as response:
+        assert "gzip" in response.request_info.headers["accept-encoding"]
+        assert "content-encoding" not in response.headers
+        await response.read()
+    counts = await chat.until_settled()
+    assert (counts.prompt_tokens, counts.generated_tokens) == (PROMPT_TOKENS, 20)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_compressed_answer_passes_uncounted(chat: Chat, *, stream: bool) -> None:
+    await chat.serve("continuous")
+    chat.engine.compresses = "always"
+    async with chat.asked(stream=stream, max_tokens=2000) as response:
+        assert response.headers["content-encoding"] == "gzip"
+        answer = await response.read()  # decompressed
+    if stream:
+        assert len(events(answer)) == 2002
+    else:
+        assert orjson.loads(answer)["usage"]["completion_tokens"] == 2000
+    counts = await chat.until_settled()
+    assert (counts.prompt_tokens, counts.generated_tokens) == (0, 0)
 
 
 async def test_request_waits_with_its_tokens_until_its_first_token(chat: Chat) -> None:
@@ -226,3 +256,18 @@ async def test_other_paths_and_services_are_not_counted(chat: Chat) -> None:
     await chat.serve("none")
     await chat.ask(stream=True, max_tokens=3)
     assert not any(chat.counts().counters.values())
+
+
+async def test_answer_of_another_arm_is_counted_for_that_arm_when_a_retry_goes_there(chat: Chat) -> None:
+    both = route("chat", [("dead", 5_000), ("a", 5_000)])
+    both["spec"]["tokenUsage"] = "continuous"
+    slices = [endpoint_slice("chat-dead", [own(66)]), endpoint_slice("chat-a", [own(67)])]
+    await chat.rig.serve([both], slices)
+    for _ in range(20):
+        await chat.ask(stream=True, max_tokens=3)
+    counts = await chat.until_settled()
+    dead = chat.rig.counts().tokens("default/chat-dead/8080")
+    assert dead.counters["requests_admitted"] > 0  # the test's condition: some went there first
+    assert not any(dead.waiting(name) for name in PAIRS)
+    assert (dead.prompt_tokens, dead.generated_tokens, dead.first_token.at_most[-1]) == (0, 0, 0)
+    assert (counts.prompt_tokens, counts.generated_tokens) == (20 * PROMPT_TOKENS, 20 * 3)

@@ -129,12 +129,9 @@ async def test_answers_of_any_engine_pass(
     async with session.post(f"{rig.url}/default/chat/v1/completions", json=body) as response:
         assert response.status == 200
         answer = await response.read()
-    if not (is_stream and streamed and not has_usage):
+    is_changed = is_stream and streamed and not has_usage
+    if not is_changed or b'"usage"' not in sent:
         assert answer == sent
-    elif b'"usage"' not in sent:  # an event without its end is dropped, as by clients of such streams
-        assert sent.startswith(answer)
-        rest = sent[len(answer) :]
-        assert b"\n\n" not in rest
     deadline = clock.monotonic() + 5
     while True:
         counts = rig.counts().tokens("default/chat-a/8080")

@@ -1,4 +1,4 @@
-"""A request of HTTP/2 that ends with trailers is read, changed, counted and routed as any other."""
+"""A request or an answer of HTTP/2 that ends with trailers is read, changed and counted as any other."""
 
 import asyncio
 from pathlib import Path
@@ -6,10 +6,15 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tests.rig.machine.addresses import own
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.chat import chatting
+from tests.rig.servers.gateway import endpoint_slice, route
 
 DATA, HEADERS, SETTINGS = 0, 1, 4
 END_STREAM, END_HEADERS = 1, 4
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+ENGINE = own(71)
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -29,7 +34,7 @@ async def answer_to(port: int, path: str, body: bytes) -> bytes:
     """Send a request in two parts with trailers; return the data of its answer."""
     head = headers(__method="POST", __scheme="http", __path=path, __authority="a")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
+    writer.write(PREFACE + frame(SETTINGS, 0, 0))
     writer.write(frame(HEADERS, END_HEADERS, 1, head) + frame(DATA, 0, 1, body[:20]))
     await writer.drain()
     await asyncio.sleep(0.05)
@@ -56,3 +61,31 @@ async def test_request_with_trailers_is_counted(tmp_path: Path, path: str) -> No
         assert b"[DONE]" in answer
         assert b"usage" not in answer
         assert (await chat.until_settled()).generated_tokens == 3
+
+
+async def answer_with_trailers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer a stream whose last event has no empty line behind it."""
+    usage = {"prompt_tokens": 7, "completion_tokens": 2}
+    events = b'data: {"text":"a"}\n\ndata: ' + orjson.dumps({"text": "b", "usage": usage})
+    await reader.readexactly(len(PREFACE))
+    writer.write(frame(SETTINGS, 0, 0))
+    while True:
+        part = await reader.readexactly(9)
+        await reader.readexactly(int.from_bytes(part[:3]))
+        if part[3] in (DATA, HEADERS) and part[4] & END_STREAM:
+            stream = int.from_bytes(part[5:])
+            head = {"__status": "200", "content-type": "text/event-stream"}
+            writer.write(frame(HEADERS, END_HEADERS, stream, headers(**head)))
+            writer.write(frame(DATA, 0, stream, events))
+            writer.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, headers(checksum="1")))
+
+
+async def test_answer_with_trailers_is_whole_when_no_empty_line_ends_its_last_event(tmp_path: Path) -> None:
+    async with tcp_server(answer_with_trailers, ENGINE, 8080), chatting(tmp_path) as chat:
+        served = route("chat", [("a", 10_000)], h2c=["a"])
+        served["spec"]["tokenUsage"] = "continuous"
+        await chat.rig.serve([served], [endpoint_slice("chat-a", [ENGINE])])
+        answer = await chat.ask(stream=True)
+        assert answer == b'data: {"text":"a"}\n\ndata: {"text":"b"}'
+        counts = await chat.until_settled()
+    assert (counts.prompt_tokens, counts.generated_tokens) == (7, 2)
