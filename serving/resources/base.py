@@ -17,7 +17,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, min_length=1, max_length=63)]
 Quantity = Annotated[
     str,
     Field(
-        pattern=r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$",
+        pattern=r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$",
         json_schema_extra={"x-kubernetes-int-or-string": True},
     ),
 ]

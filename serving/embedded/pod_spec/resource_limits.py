@@ -8,6 +8,9 @@ from typing import Any
 from serving.resources import names
 from serving.resources.formats import quantity
 
+_MOST_BYTES = 2**63 - 1
+"""Kubernetes' largest quantity. The kernel reads a limit modulo 2^64."""
+
 
 @dataclass(frozen=True)
 class ContainerLimits:
@@ -25,6 +28,6 @@ def limits(container: Mapping[str, Any]) -> ContainerLimits:
     cpu, memory = amounts.get("cpu"), amounts.get("memory")
     return ContainerLimits(
         None if cpu is None else quantity.parse(cpu),
-        None if memory is None else int(quantity.parse(memory)),
+        None if memory is None else min(int(quantity.parse(memory)), _MOST_BYTES),
         tuple(sorted(set(amounts) - {"cpu", "memory", names.GPU_RESOURCE})),
     )

@@ -1,6 +1,7 @@
 """Adds a predictor's share of a GPU to its Pod template, for the mechanism that the predictor names. Pure."""
 
 import json
+import math
 from dataclasses import dataclass
 
 from serving import errors
@@ -19,7 +20,7 @@ def render(gpu: Gpu) -> RenderedShare:
     """Return the share as the predictor's mechanism renders and grants it.
 
     Raises:
-        errors.Permanent: `GpuShareInvalid`, with the field: the mechanism has no such share.
+        errors.Permanent: `GpuShareInvalid`, with the field: the mechanism has no such share, or no GPU has.
     """
     share = _requested(gpu)
     match gpu.mechanism:
@@ -104,7 +105,10 @@ def with_claim(template: Object, name: str) -> Object:
 
 
 def _requested(gpu: Gpu) -> GpuShare:
-    memory = None if gpu.memory is None else -int(-quantity.parse(gpu.memory) // 1)
+    try:
+        memory = None if gpu.memory is None else math.ceil(quantity.parse(gpu.memory))
+    except ValueError as error:
+        raise errors.Permanent("GpuShareInvalid", f"resources.gpu.memory: {error}") from error
     return GpuShare(memory, gpu.cores)
 
 

@@ -34,6 +34,25 @@ def test_quantity_is_refused_with_its_value_when_malformed(text: str) -> None:
         quantity.parse(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["1e99999999", "1e-99999999", "0e99999999", "1e9999999999999999999", "1e31", "1e-31", "1" * 32, f"{10**20}Ei"],
+)
+def test_quantity_is_refused_when_its_exponent_is_large(text: str) -> None:
+    with pytest.raises(ValueError, match="too large or too small"):
+        quantity.parse(text)
+
+
+@pytest.mark.parametrize("text", ["1e30", "1e-30", "9223372036854775807", "0.000", "-1000Ei"])
+def test_quantity_is_read_when_its_exponent_is_within_the_bounds(text: str) -> None:
+    assert int(quantity.parse(text)) < 10**31
+
+
+def test_quantity_of_many_digits_is_refused_at_once_when_malformed() -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        quantity.parse("1" * 1_000_000 + "x")
+
+
 @given(st.integers(0, 10**9))
 def test_milli_is_a_thousandth_for_every_number(number: int) -> None:
     assert quantity.parse(f"{number}m") * 1000 == quantity.parse(str(number))

@@ -25,6 +25,19 @@ def test_int64_fields_accept_64_bits() -> None:
         create(kinds.JOB, job(activeDeadlineSeconds=2**63))
 
 
+def test_a_quantity_is_refused_with_its_path_when_its_exponent_is_large() -> None:
+    owner = deployment()
+    owner["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"memory": "1e99999999"}}
+    with pytest.raises(errors.Invalid) as refused:
+        create(kinds.DEPLOYMENT, owner)
+    assert [cause.field for cause in refused.value.causes] == [
+        "spec.template.spec.containers[0].resources.limits.memory"
+    ]
+    arm = {"name": "stable", "modelVersion": "v1", "resources": {"memory": "1e99999999"}}
+    with pytest.raises(errors.Invalid, match=r"resources\.memory"):
+        create(kinds.INFERENCE, inference(arm))
+
+
 @pytest.mark.parametrize(
     ("options", "path"),
     [
