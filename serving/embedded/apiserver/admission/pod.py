@@ -17,6 +17,8 @@ from serving.objects import Object
 from serving.resources.formats import quantity
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
+MOST_GRACE_SECONDS = 2**31 - 1
+"""68 years. Kubernetes has no bound but that of an int64, from which no date follows."""
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HANDLERS = ("exec", "httpGet", "tcpSocket")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
@@ -166,9 +168,13 @@ def _pod_check(template: Object, namespace: str, path: str, restart: tuple[str, 
 def _spec_check(spec: Object, path: str, restart: tuple[str, ...]) -> Iterator[Cause]:
     if spec["restartPolicy"] not in restart:
         yield status_errors.unsupported(f"{path}.restartPolicy", spec["restartPolicy"], restart)
-    if spec["terminationGracePeriodSeconds"] < 0:
-        rule = "must be greater than or equal to 0"
-        grace = spec["terminationGracePeriodSeconds"]
+    grace = spec["terminationGracePeriodSeconds"]
+    if not 0 <= grace <= MOST_GRACE_SECONDS:
+        rule = (
+            "must be greater than or equal to 0"
+            if grace < 0
+            else f"must be less than or equal to {MOST_GRACE_SECONDS}"
+        )
         yield status_errors.invalid(f"{path}.terminationGracePeriodSeconds", grace, rule)
     if not spec["containers"]:
         yield status_errors.required(f"{path}.containers")

@@ -153,7 +153,11 @@ class GarbageCollector:
             assert kind is not None
             metadata = step.target["metadata"]
             key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
-            write = self._write(kind, key, step)
+            try:
+                write = self._write(kind, key, step)
+            except Exception:  # a bug with one object must not end the server, now and at each start
+                log.exception("%s %s is not collected before its next change", identifier(kind), key)
+                continue
             if write is not None:
                 pending.append(((identifier(kind), key), write))
         for object_id, write in pending:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from serving.embedded.apiserver import status_errors
+from serving.embedded.apiserver.admission.pod import MOST_GRACE_SECONDS
 from serving.embedded.apiserver.schema import pruning, schemas, validation
 from serving.embedded.apiserver.schema.schemas import Schema
 from serving.objects import is_deleting
@@ -21,7 +22,7 @@ _OPTIONS: Schema = {
         "kind": _TEXT,
         "propagationPolicy": _TEXT,
         "orphanDependents": {"type": "boolean"},
-        "gracePeriodSeconds": {"type": "integer", "minimum": 0},
+        "gracePeriodSeconds": {"type": "integer", "minimum": 0, "maximum": MOST_GRACE_SECONDS},
         "preconditions": {"type": "object", "properties": {"uid": _TEXT, "resourceVersion": _TEXT}},
         "dryRun": {"type": "array", "items": _TEXT},
     },
@@ -134,5 +135,5 @@ def _grace(kind: Kind, obj: Mapping[str, Any], options: Mapping[str, Any]) -> in
         if requested_grace is None
         else requested_grace
     )
-    grace = max(grace, 1)
+    grace = min(max(grace, 1), MOST_GRACE_SECONDS)  # an older version stored larger ones
     return grace if running is None else min(grace, int(running))

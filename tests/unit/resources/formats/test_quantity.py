@@ -36,7 +36,7 @@ def test_quantity_is_refused_with_its_value_when_malformed(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1e99999999", "1e-99999999", "0e99999999", "1e9999999999999999999", "1e31", "1e-31", "1" * 32, f"{10**20}Ei"],
+    ["1e99999999", "1e-99999999", "0e99999999", f"1e{10**19}", "1e31", "1e-31", "1" * 32, f"{10**20}Ei"],
 )
 def test_quantity_is_refused_when_its_exponent_is_large(text: str) -> None:
     with pytest.raises(ValueError, match="too large or too small"):

@@ -7,7 +7,7 @@ import pytest
 from serving import errors
 from serving.embedded.apiserver.writes import strategic_merge, write_path
 from serving.resources import kinds
-from tests.objects.write_requests import create, deployment, inference, job, request
+from tests.objects.write_requests import create, deployment, inference, job, pod, request
 
 
 @pytest.mark.parametrize("replicas", [2**31, -(2**31) - 1, 1e30, 2.0, 0.5, True])
@@ -38,6 +38,19 @@ def test_a_quantity_is_refused_with_its_path_when_its_exponent_is_large() -> Non
         create(kinds.INFERENCE, inference(arm))
 
 
+@pytest.mark.parametrize("grace", [-1, 2**31, 999_999_999_999, 2**63 - 1])
+def test_a_grace_period_that_leads_to_no_date_is_refused_with_its_path(grace: int) -> None:
+    owner = deployment()
+    owner["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = grace
+    with pytest.raises(errors.Invalid) as refused:
+        create(kinds.DEPLOYMENT, owner)
+    assert [cause.field for cause in refused.value.causes] == [
+        "spec.template.spec.terminationGracePeriodSeconds"
+    ]
+    with pytest.raises(errors.Invalid, match=r"spec\.terminationGracePeriodSeconds"):
+        create(kinds.POD, pod(terminationGracePeriodSeconds=grace))
+
+
 @pytest.mark.parametrize(
     ("options", "path"),
     [
@@ -45,6 +58,7 @@ def test_a_quantity_is_refused_with_its_path_when_its_exponent_is_large() -> Non
         ({"propagationPolicy": {}}, "propagationPolicy"),
         ({"gracePeriodSeconds": "soon"}, "gracePeriodSeconds"),
         ({"gracePeriodSeconds": -1}, "gracePeriodSeconds"),
+        ({"gracePeriodSeconds": 2**31}, "gracePeriodSeconds"),
         ({"orphanDependents": 1}, "orphanDependents"),
         ({"preconditions": {"uid": 1}}, "preconditions.uid"),
         ({"gracePeriod": 1}, "gracePeriod"),

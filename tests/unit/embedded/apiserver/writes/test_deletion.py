@@ -55,6 +55,15 @@ def test_a_running_pod_stays_for_its_grace_period_until_it_is_deleted_with_none(
     assert write_path.delete(kinds.POD, dying, {"gracePeriodSeconds": 0}, request()) is None
 
 
+def test_a_running_pod_of_an_older_version_is_deleted_when_its_grace_period_leads_to_no_date() -> None:
+    old = create(kinds.POD, pod(nodeName="local"))
+    old["spec"]["terminationGracePeriodSeconds"] = 999_999_999_999
+    dying = write_path.delete(kinds.POD, old, {}, request())
+    assert dying is not None
+    assert dying["metadata"]["deletionGracePeriodSeconds"] == 2**31 - 1
+    assert dying["metadata"]["deletionTimestamp"].startswith("2094-")
+
+
 @pytest.mark.parametrize("old", [pod(), {**pod(nodeName="local"), "status": {"phase": "Succeeded"}}])
 def test_a_pod_that_does_not_run_is_deleted_at_once(old: dict[str, object]) -> None:
     stored = {**create(kinds.POD, old), "status": old.get("status", {})}

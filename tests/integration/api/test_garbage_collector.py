@@ -1,0 +1,82 @@
+"""The garbage collector on a store, where a write fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.embedded.apiserver.storage.database import Database
+from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
+from serving.embedded.apiserver.storage.history import ObjectKey
+from serving.embedded.apiserver.storage.store import ObjectStore
+from serving.embedded.apiserver.storage.writer import ObjectWriter
+from serving.embedded.apiserver.writes.write_path import WriteOptions
+from serving.objects import Object
+from serving.resources import kinds
+from serving.settings import ApiSettings
+from tests.objects.config_maps import config_map
+
+OPTIONS = WriteOptions("tester")
+
+
+class Collection:
+    """A collector at work, and what the tests do beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.database = Database(path, epoch=100, history=50)
+        self.store = ObjectStore(self.database)
+        self.writer = ObjectWriter(self.store)
+        self._changed = asyncio.Event()
+        self.store.on_change(lambda _: self._changed.set())
+
+    async def create(self, name: str, owner: Object | None = None, namespace: str = "default") -> Object:
+        body = config_map(name)
+        if owner is not None:
+            reference = {"apiVersion": "v1", "kind": "ConfigMap", "blockOwnerDeletion": True}
+            reference |= {field: owner["metadata"][field] for field in ("name", "uid")}
+            body["metadata"]["ownerReferences"] = [reference]
+        return (await self.writer.create(kinds.CONFIG_MAP, namespace, body, OPTIONS)).object
+
+    async def delete(self, name: str, policy: str = "Background") -> None:
+        key = ObjectKey("default", name)
+        await self.writer.delete(kinds.CONFIG_MAP, key, {"propagationPolicy": policy}, OPTIONS)
+
+    async def gone(self, kind: kinds.Kind, key: ObjectKey) -> None:
+        """Return when the object is gone."""
+        async with asyncio.timeout(10):
+            while self.store.get(kind, key) is not None:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@pytest.fixture
+async def collection(tmp_path: Path) -> AsyncIterator[Collection]:
+    collection = Collection(tmp_path / "db")
+    await collection.writer.start()
+    collecting = asyncio.create_task(GarbageCollector(collection.writer, ApiSettings()).run())
+    yield collection
+    collecting.cancel()
+    await asyncio.gather(collecting, return_exceptions=True)
+    await collection.store.close()
+
+
+async def test_others_are_collected_when_a_step_for_one_object_fails(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin_delete = collection.writer.begin_delete
+
+    def failing(kind: kinds.Kind, key: ObjectKey, *rest: Any) -> Any:
+        if key.name == "bad":
+            raise OverflowError("date value out of range")
+        return begin_delete(kind, key, *rest)
+
+    owner = await collection.create("owner")
+    for name in ("bad", "good"):
+        await collection.create(name, owner)
+    monkeypatch.setattr(collection.writer, "begin_delete", failing)
+    await collection.store.submit(kinds.CONFIG_MAP, ObjectKey("default", "owner"), None).committed()
+    await collection.gone(kinds.CONFIG_MAP, ObjectKey("default", "good"))
+    assert collection.store.get(kinds.CONFIG_MAP, ObjectKey("default", "bad")) is not None
+    assert "date value out of range" in caplog.text
