@@ -1,15 +1,17 @@
 """The garbage collector on a store, where a write fails."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serving.embedded.apiserver.storage import garbage_collector
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.garbage_collector import GarbageCollector
-from serving.embedded.apiserver.storage.history import ObjectKey
+from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey
 from serving.embedded.apiserver.storage.store import ObjectStore
 from serving.embedded.apiserver.storage.writer import ObjectWriter
 from serving.embedded.apiserver.writes.write_path import WriteOptions
@@ -80,3 +82,45 @@ async def test_others_are_collected_when_a_step_for_one_object_fails(
     await collection.gone(kinds.CONFIG_MAP, ObjectKey("default", "good"))
     assert collection.store.get(kinds.CONFIG_MAP, ObjectKey("default", "bad")) is not None
     assert "date value out of range" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Orphan"])
+async def test_a_deletion_is_finished_when_a_dependent_could_not_be_written(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    owner = await collection.create("owner")
+    await collection.create("child", owner)
+    refused = _refuse_first(collection, monkeypatch, "child")
+    await collection.delete("owner", policy)
+    await collection.gone(kinds.CONFIG_MAP, ObjectKey("default", "owner"))
+    assert refused == ["child"]
+    child = collection.store.get(kinds.CONFIG_MAP, ObjectKey("default", "child"))
+    assert (child is None) == (policy == "Foreground")
+
+
+async def test_a_namespace_is_deleted_when_its_content_could_not_be_written(
+    collection: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    await collection.writer.create(kinds.NAMESPACE, None, namespace, OPTIONS)
+    await collection.create("content", namespace="team")
+    refused = _refuse_first(collection, monkeypatch, "content")
+    await collection.writer.delete(kinds.NAMESPACE, ObjectKey("", "team"), {}, OPTIONS)
+    await collection.gone(kinds.NAMESPACE, ObjectKey("", "team"))
+    assert refused == ["content"]
+
+
+def _refuse_first(collection: Collection, monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
+    """Let the disk be full for the next write of an object; return the names of refused objects."""
+    stage = collection.database.stage
+    refused: list[str] = []
+
+    def full(changes: Sequence[ObjectChange]) -> None:
+        if not refused and name in [change.key.name for change in changes]:
+            refused.append(name)
+            raise sqlite3.OperationalError("database or disk is full")
+        stage(changes)
+
+    monkeypatch.setattr(collection.database, "stage", full)
+    monkeypatch.setattr(garbage_collector, "_RETRY_SECONDS", 0.0)
+    return refused

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from serving import clock, errors
 from serving.embedded.apiserver.storage import garbage
@@ -64,7 +64,7 @@ class GarbageCollector:
                 batch = [object_id for object_id, _ in zip(self._queue, range(_BATCH), strict=False)]
                 for object_id in batch:
                     del self._queue[object_id]
-                await self._take_steps(step for object_id in batch for step in self._steps(object_id))
+                await self._take_steps(self._steps_of(batch))
 
     def _changed(self, change: ObjectChange) -> None:
         object_id = (change.kind, change.key)
@@ -139,41 +139,52 @@ class GarbageCollector:
                     if entry is not None:
                         yield entry.object
 
-    def _expired_events(self) -> Iterator[garbage.Step]:
-        now = clock.now()
-        for entry in list(self._store.objects(kinds.EVENT_V1).values()):
-            if garbage.expired(entry.object, now, self._settings.event_ttl_seconds):
-                yield garbage.Delete(entry.object)
+    def _steps_of(self, object_ids: Iterable[ObjectId]) -> Iterator[tuple[ObjectId, garbage.Step]]:
+        for object_id in object_ids:
+            for step in self._steps(object_id):
+                yield object_id, step
 
-    async def _take_steps(self, steps: Iterator[garbage.Step]) -> None:
-        """Take the steps; objects that could not be written are checked again."""
-        pending: list[tuple[ObjectId, PendingWrite]] = []
-        for step in steps:
+    def _expired_events(self) -> Iterator[tuple[ObjectId, garbage.Step]]:
+        now = clock.now()
+        for key, entry in list(self._store.objects(kinds.EVENT_V1).items()):
+            if garbage.expired(entry.object, now, self._settings.event_ttl_seconds):
+                yield (identifier(kinds.EVENT_V1), key), garbage.Delete(entry.object)
+
+    async def _take_steps(self, steps: Iterator[tuple[ObjectId, garbage.Step]]) -> None:
+        """Take the steps, each with the object whose rules it follows.
+
+        Where an object could not be written, both are checked again: the target has no steps of its own, if
+        the step was one of its owner or namespace.
+        """
+        pending: list[tuple[ObjectId, ObjectId, PendingWrite]] = []
+        for source, step in steps:
             kind = kinds.of(step.target["apiVersion"], step.target["kind"])
             assert kind is not None
             metadata = step.target["metadata"]
             key = ObjectKey(metadata.get("namespace", ""), metadata["name"])
+            target = (identifier(kind), key)
             try:
-                write = self._write(kind, key, step)
+                entry = self._store.newest(kind, key)
+                if entry is None or entry.object is not step.target:
+                    self._enqueue(source, target)
+                    continue
+                write = self._write(kind, key, entry, step)
             except Exception:  # a bug with one object must not end the server, now and at each start
-                log.exception("%s %s is not collected before its next change", identifier(kind), key)
+                log.exception("%s %s is not collected before its next change", *target)
                 continue
             if write is not None:
-                pending.append(((identifier(kind), key), write))
-        for object_id, write in pending:
+                pending.append((source, target, write))
+        for source, target, write in pending:
             try:
                 await write.committed()
             except errors.ApiError as error:
-                log.warning("%s %s could not be collected, retrying: %s", *object_id, error)
+                log.warning("%s %s could not be collected, retrying: %s", *target, error)
                 await asyncio.sleep(_RETRY_SECONDS)
-                self._enqueue(object_id)
+                self._enqueue(source, target)
 
-    def _write(self, kind: Kind, key: ObjectKey, step: garbage.Step) -> PendingWrite | None:
-        entry = self._store.newest(kind, key)
-        if entry is None or entry.object is not step.target:
-            if entry is not None:
-                self._enqueue((identifier(kind), key))
-            return None
+    def _write(
+        self, kind: Kind, key: ObjectKey, entry: ObjectVersion, step: garbage.Step
+    ) -> PendingWrite | None:
         if isinstance(step, garbage.RemoveFromStore):
             return self._store.submit(kind, key, None)
         if isinstance(step, garbage.Rewrite):
