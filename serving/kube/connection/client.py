@@ -211,8 +211,12 @@ class Kube:
     async def apply_status(
         self, kind: Kind, obj: Object, status: Object, *, manager: str | None = None
     ) -> Object:
-        """Server-side apply of `status` alone; of `obj` only name and namespace count."""
-        meta = {key: obj["metadata"][key] for key in ("name", "namespace") if key in obj["metadata"]}
+        """Server-side apply of `status` alone; of `obj` only name, namespace and uid count.
+
+        The embedded API raises Conflict for an object of the name with another uid, and a cluster refuses the
+        change of the uid; in the status of custom resources it takes no notice of it.
+        """
+        meta = {key: obj["metadata"][key] for key in ("name", "namespace", "uid") if key in obj["metadata"]}
         return await self.apply(
             kind, {"metadata": meta, "status": status}, subresource="status", manager=manager
         )

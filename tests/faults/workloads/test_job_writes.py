@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from serving import clock
+from serving import clock, errors
+from serving.embedded.event_queue import EventQueue
+from serving.embedded.workloads.job.controller import JobController
+from serving.embedded.workloads.owned_pods import OwnedPods
+from serving.kube import EventRecorder, Informer, Key
+from serving.objects import Object
 from serving.resources import conditions, kinds
 from serving.settings import ControllerSettings, NodeSettings, Settings
 from tests.fakes.kube import FakeKube
@@ -89,3 +94,59 @@ async def test_job_fails_once_and_its_pods_end_when_backoff_limit_is_exceeded() 
         status = api.find(kinds.JOB)[0]["status"]
     assert conditions.find(status["conditions"], "Failed")["reason"] == "BackoffLimitExceeded"
     assert "completionTime" not in status
+
+
+class Replaced:
+    """A Job `train`, its controller, and informers that list when a test lets them, and watch nothing."""
+
+    def __init__(self, api: FakeKube) -> None:
+        self.api = api
+        self.jobs, self.pods = Informer(api, kinds.JOB), Informer(api, kinds.POD)
+        events = EventQueue(EventRecorder(api, "test"))
+        owned = OwnedPods(api, self.pods, events, "local")
+        self.controller = JobController(api, self.jobs, owned, events, FAST.node)
+
+    async def reconcile(self) -> None:
+        await self.controller.reconcile(Key("default", "train"))
+
+    def replace(self) -> None:
+        """Put another Job in the place of the Job."""
+        if self.api.find(kinds.JOB):
+            self.api.remove(kinds.JOB, "default", "train")
+        self.api.add(kinds.JOB, job(parallelism=1, completions=1))
+
+    def stored_status(self) -> Object:
+        (stored,) = self.api.find(kinds.JOB)
+        return stored.get("status") or {}
+
+
+async def test_job_that_replaces_a_finished_one_does_not_get_its_end_when_the_watch_is_behind() -> None:
+    train = Replaced(FakeKube())
+    train.replace()
+    await train.jobs._list()
+    await train.reconcile()
+    (pod,) = train.api.find(kinds.POD)
+    state = {"terminated": {"finishedAt": clock.rfc3339(clock.now())}}
+    status = {"phase": "Succeeded", "containerStatuses": [{"name": "c", "state": state}]}
+    train.api.change(kinds.POD, "default", pod["metadata"]["name"], {"status": status})
+    await train.pods._list()
+    train.replace()
+    with pytest.raises(errors.Conflict):
+        await train.reconcile()
+    assert train.stored_status() == {}
+
+
+async def test_job_that_replaces_one_between_two_writes_does_not_get_the_status_of_it() -> None:
+    class ReplacingKube(FakeKube):
+        async def create(self, kind: kinds.Kind, obj: Object) -> Object:
+            created = await super().create(kind, obj)
+            if kind == kinds.POD:
+                train.replace()
+                await train.jobs._list()
+            return created
+
+    train = Replaced(ReplacingKube())
+    train.replace()
+    await train.jobs._list()
+    await train.reconcile()
+    assert train.stored_status() == {}

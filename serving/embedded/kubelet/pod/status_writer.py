@@ -41,7 +41,7 @@ class StatusWriter:
                 self._is_urgent.set()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write until cancelled, or until another Pod has the name."""
         delay = RETRY_SECONDS
         while True:
             await self._is_unwritten.wait()
@@ -57,6 +57,9 @@ class StatusWriter:
                 delay = RETRY_SECONDS
             except errors.NotFound:
                 log.debug("pod %s is gone", self._pod["metadata"]["name"])
+            except errors.Conflict as error:
+                log.info("status of pod %s: %s", self._pod["metadata"]["name"], error)
+                return
             except (errors.Unavailable, errors.ApiError) as error:
                 log.info("status of pod %s: %s; again in %.1f s", self._pod["metadata"]["name"], error, delay)
                 await asyncio.sleep(delay)

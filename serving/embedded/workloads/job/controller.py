@@ -49,7 +49,10 @@ class JobController:
             return None
         if planned.start or planned.delete:
             # Count these Pods without waiting for the watch.
-            job = self._cache.get(kinds.JOB, *key) or job
+            newest = self._cache.get(kinds.JOB, *key) or job
+            if newest["metadata"]["uid"] != job["metadata"]["uid"]:
+                return None  # another Job has the name; its arrival causes the next step
+            job = newest
             await self._report(job, status.report(job, spec, planned.progress, self._pods(job), now))
         pending = dt.timedelta(seconds=LIFETIME_SECONDS) if self._owned.is_behind(job) else None
         due = [after for after in (planned.requeue_after, pending) if after is not None]
