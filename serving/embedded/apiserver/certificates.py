@@ -47,7 +47,8 @@ def files(directory: Path) -> CertificateFiles:
 
 
 def ensure(directory: Path, host: str, settings: ApiSettings, now: dt.datetime) -> bool:
-    """Replace files that are missing, damaged, expiring or for other names; return whether there were any.
+    """Replace files that are missing, damaged, not yet valid, expiring or for other names; return whether
+    there were any.
 
     Raises:
         OSError: the files could not be written, and are as they were.
@@ -92,9 +93,13 @@ def _replace(contents: Mapping[Path, bytes]) -> None:
 
 
 def _usable_ca(paths: CertificateFiles, settings: ApiSettings, now: dt.datetime) -> Pair | None:
-    """Return the authority, unless it is missing, damaged or expires before a certificate issued now."""
+    """Return the authority, unless it is missing, damaged, not yet valid (it was issued while the clock was
+    ahead) or expires before a certificate issued now.
+    """
     ca, key = _load(paths.ca), _load_key(paths.ca_key)
     if ca is None or key is None or ca.public_key() != key.public_key():
+        return None
+    if ca.not_valid_before_utc > now:
         return None
     if ca.not_valid_after_utc - now < dt.timedelta(days=settings.certificate_days):
         return None
@@ -111,6 +116,7 @@ def _usable_server(
         and server.public_key() == key.public_key()
         and server.issuer == ca.subject
         and _alternative_names(server) == _names(host)
+        and server.not_valid_before_utc <= now
         and server.not_valid_after_utc - now > dt.timedelta(days=settings.renew_before_days)
     )
 

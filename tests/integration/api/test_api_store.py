@@ -77,6 +77,21 @@ def test_certificates_are_renewed_before_they_expire_and_for_other_names(tmp_pat
     ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(files.certificate, files.key)
 
 
+def test_certificates_are_replaced_when_they_are_not_yet_valid(tmp_path: Path) -> None:
+    settings, directory = ApiSettings(certificate_days=365, renew_before_days=30), tmp_path / "tls"
+    files, ahead = certificates.files(directory), NOW + dt.timedelta(days=3 * 365)
+    certificates.ensure(directory, "127.0.0.1", settings, ahead)
+    ca = files.ca.read_bytes()
+    assert certificates.ensure(directory, "127.0.0.1", settings, NOW)
+    assert files.ca.read_bytes() != ca
+    assert certificates.can_serve(directory, NOW)
+    ca = files.ca.read_bytes()
+    certificates.ensure(directory, "192.0.2.7", settings, NOW + dt.timedelta(days=100))
+    assert certificates.ensure(directory, "192.0.2.7", settings, NOW)
+    assert files.ca.read_bytes() == ca
+    assert certificates.can_serve(directory, NOW)
+
+
 def test_a_certificate_that_cannot_be_renewed_stays_with_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
