@@ -2,14 +2,18 @@
 
 import datetime as dt
 import ssl
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 from cryptography import x509
 
 from serving import errors
 from serving.embedded.apiserver import certificates
+from serving.embedded.apiserver.storage import database as database_module
 from serving.embedded.apiserver.storage.database import Database
 from serving.embedded.apiserver.storage.history import ObjectChange, ObjectKey
 from serving.embedded.apiserver.storage.store import ObjectStore
@@ -49,6 +53,74 @@ async def test_writes_are_refused_and_not_visible_when_the_disk_is_full(tmp_path
     reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=50))
     assert list(reopened.keys(kinds.CONFIG_MAP, None)) == [ObjectKey("n", "after"), ObjectKey("n", "kept")]
     assert reopened.version == after.version
+    await reopened.close()
+
+
+LARGE = ObjectKey("n", "large")
+
+
+async def _rewrite(store: ObjectStore, times: int) -> None:
+    """Write an object of 10 kB so often, each time with another value."""
+    for number in range(times):
+        body = config_map("large", 10_000) | {"data": {"k": "v" * 10_000, "n": str(number)}}
+        await store.submit(kinds.CONFIG_MAP, LARGE, body).committed()
+
+
+def _log_bytes(database: Database) -> int:
+    return int(database._connection.execute("SELECT total(length(before)) FROM log").fetchone()[0])
+
+
+async def test_log_in_the_file_is_bounded_in_bytes_when_objects_are_large(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db", epoch=100, history=10_000, history_bytes=200_000)
+    store = ObjectStore(database)
+    await _rewrite(store, 100)
+    version = store.version
+    assert 180_000 < _log_bytes(database) < 220_000
+    await store.close()
+    reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=10_000, history_bytes=200_000))
+    assert reopened.version == version
+    changes = reopened.history.since("configmaps", version - 10)
+    assert [change.version for change in changes] == list(range(version - 9, version + 1))
+    with pytest.raises(errors.Gone):
+        reopened.history.since("configmaps", version - 50)
+    await reopened.close()
+
+
+async def test_start_reads_only_the_changes_that_are_kept_when_the_log_of_an_older_version_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=10_000))
+    await _rewrite(store, 100)
+    version = store.version
+    await store.close()
+    read: list[bytes] = []
+
+    def loads(body: bytes) -> Any:
+        read.append(body)
+        return orjson.loads(body)
+
+    monkeypatch.setattr(database_module, "orjson", SimpleNamespace(loads=loads))
+    monkeypatch.setattr(database_module, "_TRIMMED_BYTES", 100_000)
+    database = Database(tmp_path / "db", epoch=999, history=10_000, history_bytes=200_000)
+    store = ObjectStore(database)
+    assert store.version == version
+    assert len(read) < 25
+    sizes = []
+    for _ in range(12):
+        await _rewrite(store, 1)
+        sizes.append(_log_bytes(database))
+    assert all(before - after < 110_000 for before, after in pairwise(sizes))
+    assert sizes[-1] < 220_000
+    await store.close()
+
+
+async def test_newest_change_is_kept_when_it_alone_is_larger_than_the_bound(tmp_path: Path) -> None:
+    store = ObjectStore(Database(tmp_path / "db", epoch=100, history=50, history_bytes=1))
+    await _rewrite(store, 5)
+    version = store.version
+    await store.close()
+    reopened = ObjectStore(Database(tmp_path / "db", epoch=999, history=50, history_bytes=1))
+    assert reopened.version == version
     await reopened.close()
 
 

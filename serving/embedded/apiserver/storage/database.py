@@ -31,6 +31,10 @@ _TABLES = (
        before BLOB)""",
     "CREATE TABLE epoch (rv INTEGER NOT NULL)",
 )
+_SLACK = 1 / 20
+"""Share of the bounds of the log by which it may exceed them: a trim for each change would cost as much."""
+_TRIMMED_BYTES = 16 * 1024 * 1024
+"""Most bytes that one trim removes, in some tens of milliseconds: requests wait for it."""
 
 
 class DatabaseContents(NamedTuple):
@@ -51,13 +55,17 @@ class Database:
             epoch: first resourceVersion of a new file. It comes from the clock, so that versions of a deleted
                 file are older than the new one, and clients that hold them list again.
             history: number of changes kept.
-            history_bytes: bytes of their objects that are kept in memory.
+            history_bytes: bytes of their objects that are kept, in memory and in the file.
 
         Raises:
             errors.UserError: the file is damaged, or not a database of Slipway.
         """
         self._history, self._history_bytes = history, history_bytes
         self._untrimmed = 0
+        self._log_bytes = 0
+        """Bytes of the objects in the log as committed."""
+        self._staged_bytes = 0
+        """What the staged changes add to them."""
         try:
             path.touch(mode=0o600)
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -113,7 +121,14 @@ class Database:
             )
             for rv, kind, namespace, name, before in rows
         )
-        changes = list(rebuild(log, objects))
+        changes: list[ObjectChange] = []
+        size = 0
+        for change in rebuild(log, objects):
+            changes.append(change)
+            size += change.size
+            if size > self._history_bytes:
+                break  # the history would forget this one at once, and all before it
+        self._log_bytes = int(run("SELECT total(length(before)) FROM log").fetchone()[0])
         floor = changes[-1].version - 1 if changes else run("SELECT rv FROM epoch").fetchone()[0]
         history = ChangeHistory(self._history, floor, self._history_bytes)
         for change in reversed(changes):
@@ -128,13 +143,14 @@ class Database:
         """
         run = self._connection.execute
         run("BEGIN IMMEDIATE")
+        self._staged_bytes = 0
         try:
             for change in changes:
                 self._write(change)
             self._untrimmed += len(changes)
-            if self._untrimmed > max(1, self._history // 20):
-                run("DELETE FROM log WHERE rv <= ?", (changes[-1].version - self._history,))
-                self._untrimmed = 0
+            size = self._log_bytes + self._staged_bytes
+            if self._untrimmed > max(1, self._history * _SLACK) or size > self._history_bytes * (1 + _SLACK):
+                self._trim(changes[-1].version)
         except sqlite3.Error:
             self._roll_back()
             raise
@@ -146,6 +162,24 @@ class Database:
         except sqlite3.Error:
             self._roll_back()
             raise
+        self._log_bytes += self._staged_bytes
+
+    def _trim(self, newest: int) -> None:
+        """Delete the oldest changes beyond the bounds; never the newest, whose version is the store's."""
+        run = self._connection.execute
+        floor = newest - self._history
+        excess = self._log_bytes + self._staged_bytes - self._history_bytes
+        removed = last = 0
+        rows = run("SELECT rv, ifnull(length(before), 0) FROM log WHERE rv < ? ORDER BY rv", (newest,))
+        for rv, size in rows:
+            if (rv > floor and removed >= excess) or removed >= _TRIMMED_BYTES:
+                break
+            removed += size
+            last = rv
+        rows.close()
+        run("DELETE FROM log WHERE rv <= ?", (last,))
+        self._staged_bytes -= removed
+        self._untrimmed = 0
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -163,6 +197,7 @@ class Database:
                 (*row_key, change.after.object["metadata"].get("uid", ""), change.version, change.after.body),
             )
         before = None if change.before is None else change.before.body
+        self._staged_bytes += 0 if before is None else len(before)
         run("INSERT INTO log VALUES (?, ?, ?, ?, ?)", (change.version, *row_key, before))
 
     def close(self) -> None:

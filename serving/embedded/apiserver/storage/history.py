@@ -58,6 +58,12 @@ class ObjectChange:
     before: ObjectVersion | None
     after: ObjectVersion | None
 
+    @property
+    def size(self) -> int:
+        """Bytes of its newest object in JSON."""
+        latest = self.after or self.before
+        return 0 if latest is None else len(latest.body)
+
     def last(self) -> ObjectVersion:
         """Return the object of the DELETED event: the last state under the version of the removal."""
         assert self.before is not None
@@ -109,10 +115,8 @@ class ChangeHistory:
         """Add a change; versions must increase."""
         assert change.version > self.version
         self.version = change.version
-        latest = change.after or change.before
-        size = len(latest.body) if latest is not None else 0
-        self._order.append((change.kind, size))
-        self._bytes += size
+        self._order.append((change.kind, change.size))
+        self._bytes += change.size
         self._changes.setdefault(change.kind, deque()).append(change)
         while len(self._order) > self._limit or (self._bytes > self._most_bytes and len(self._order) > 1):
             kind, forgotten = self._order.popleft()
