@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import orjson
 import yaml
 
+from serving.system.network.redirects import NoRedirects
+
 SECONDS = 1.0
 """Longest connect, and longest wait for each part of the answer: a user waits for them at each Tab."""
 LIMIT = 500
@@ -56,16 +58,9 @@ def _read(kubeconfig: Path, path: str, query: dict[str, str], accept: str) -> An
     url = f"{server.url}{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}"
     headers = {"Accept": accept, **({"Authorization": f"Bearer {server.token}"} if server.token else {})}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 `_server` has checked the scheme
-    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=server.context), _NoRedirect)
+    opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=server.context), NoRedirects)
     with opener.open(request, timeout=SECONDS) as response:
         return orjson.loads(response.read())
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Makes a redirect an error: it could take the token to another server."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 def _read_with_client(kubeconfig: Path, path: str, query: dict[str, str], accept: str) -> Any:

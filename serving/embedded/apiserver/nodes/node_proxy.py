@@ -5,6 +5,7 @@ Other paths of a cluster's node proxy are not served. The agent is another proce
 """
 
 import asyncio
+import http.client
 import urllib.error
 import urllib.request
 
@@ -13,6 +14,7 @@ from serving.data_dir import DataDir
 from serving.embedded.apiserver import status_errors
 from serving.resources import kinds
 from serving.resources.formats import cadvisor
+from serving.system.network.redirects import NoRedirects
 
 PATHS = ("metrics", cadvisor.PATH)
 """Paths of the kubelet; here both have all metrics."""
@@ -22,7 +24,9 @@ ALIVE_SECONDS = 2.0
 """Timeout of a request that costs the agent nothing."""
 PAGE_BYTES = 64 * 1024 * 1024
 """Longest page, of ten thousand containers: any process may listen at the port of an agent that has ended."""
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
+_FAILURES = (OSError, KeyError, TypeError, ValueError, http.client.HTTPException)
+"""There is no port file yet, or nothing listens at the port, or what listens is not the agent."""
 
 
 class NodeProxy:
@@ -53,7 +57,7 @@ class NodeProxy:
         """
         try:
             return await asyncio.to_thread(self._fetch, metrics.PATH, SECONDS)
-        except (OSError, KeyError, ValueError) as error:  # no port file yet, or nothing listens at the port
+        except _FAILURES as error:
             message = f"error trying to reach service: {_reason(error)}"
             raise errors.ApiError(503, "ServiceUnavailable", message) from error
 
@@ -63,17 +67,21 @@ class NodeProxy:
             await asyncio.to_thread(self._fetch, "/", ALIVE_SECONDS)
         except urllib.error.HTTPError:
             return ""  # it has no page of this path, and said so
-        except (OSError, KeyError, ValueError) as error:
+        except _FAILURES as error:
             return _reason(error)
         return ""
 
     def _fetch(self, path: str, seconds: float) -> bytes:
         page = metrics.recorded(self._note)
-        with _DIRECT.open(f"http://{page.authority}{path}", timeout=seconds) as response:
-            body: bytes = response.read(PAGE_BYTES + 1)
-            if len(body) > PAGE_BYTES:
-                raise ValueError(f"its answer is longer than {PAGE_BYTES} bytes")
-            return body
+        try:
+            with _DIRECT.open(f"http://{page.authority}{path}", timeout=seconds) as response:
+                body: bytes = response.read(PAGE_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the connection
+            raise
+        if len(body) > PAGE_BYTES:
+            raise ValueError(f"its answer is longer than {PAGE_BYTES} bytes")
+        return body
 
 
 def _reason(error: Exception) -> str:
