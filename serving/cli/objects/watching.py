@@ -35,6 +35,11 @@ class Selection(NamedTuple):
     """None: all that `selector` selects."""
     selector: Selector = Selector()
 
+    @property
+    def filter(self) -> Selector:
+        """Selects the object of the name, or what `selector` selects."""
+        return Selector(fields=f"metadata.name={self.name}") if self.name else self.selector
+
 
 async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: bool) -> None:
     """Print changes until interrupted, also those during a restart of the API.
@@ -57,10 +62,10 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
     else:
         view = _ServerRows(kube, selection, wide=output.name == "wide")
     kind, where = selection.kind, scope(selection.kind, selection.where)
-    labels, fields = selection.selector
+    labels, fields = selection.filter
     if selection.name:
-        labels, fields = "", f"metadata.name={selection.name}"
-    version = await view.print_list(selection.name)
+        await kube.get(kind, where, selection.name)  # raises NotFound
+    version = await view.print_list()
     while True:
         try:
             async for event in kube.watch(
@@ -72,7 +77,7 @@ async def follow(kube: "Kube", selection: Selection, output: Output, *, by_arm: 
                 elif event.type != "BOOKMARK":
                     view.print_object(event.object)
         except errors.Gone:
-            version = await view.print_list(None)
+            version = await view.print_list()
         except errors.Unavailable:
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -88,14 +93,13 @@ class _View(ABC):
         self._namespaced = selection.kind.namespaced and selection.where is None
         self._rows = RowPrinter()
 
-    async def print_list(self, name: str | None) -> str:
-        """Print one object, or all; return the resourceVersion to watch from."""
+    async def print_list(self) -> str:
+        """Print the objects; return the resourceVersion to watch from.
+
+        That of an object may be too old to watch from: the API forgets changes.
+        """
         kind, where = self._selection.kind, scope(self._selection.kind, self._selection.where)
-        if name:
-            obj = await self._kube.get(kind, where, name)
-            self.print_object(obj)
-            return str(obj["metadata"]["resourceVersion"])
-        labels, fields = self._selection.selector
+        labels, fields = self._selection.filter
         listing = await self._kube.list(kind, where, labels=labels, fields=fields)
         for item in listing.items:
             self.print_object(item)
@@ -120,9 +124,9 @@ class _ServerRows(_View):
         self._wide = wide
         self._columns: list[Object] = []
 
-    async def print_list(self, name: str | None) -> str:
+    async def print_list(self) -> str:
         table = await server_table(
-            self._kube, self._selection.kind, name, self._selection.where, self._selection.selector
+            self._kube, self._selection.kind, None, self._selection.where, self._selection.filter
         )
         self.print_object(table)
         return str(table["metadata"]["resourceVersion"])

@@ -15,11 +15,11 @@ from serving.embedded.apiserver.nodes.node_proxy import NodeProxy
 
 @asynccontextmanager
 async def listening(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """Answer every request at a port so; yield the port, and the first lines of the requests as they come."""
+    """Answer every request at a port so; yield the port, and the requests as they come."""
     requests: list[bytes] = []
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        requests.append(await reader.readline())
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(answer)
         await writer.drain()
         writer.close()
