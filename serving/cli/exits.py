@@ -67,6 +67,12 @@ def words(error: errors.SlipwayError) -> str:
             return text
 
 
+def words_of_system(error: OSError) -> str:
+    """Return the message of a failure of the operating system: the file if there is one, and its words."""
+    text = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {text}" if error.filename else text
+
+
 def _before_causes(message: str, first: errors.Cause) -> str:
     """Return the start of a message, such as `Model "a" is invalid`; the causes follow it."""
     ends = [message.find(separator) for separator in (": [", f": {first.field}: ") if separator in message]

@@ -36,6 +36,12 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # as in `slipway get | head -1`; Python flushes once more at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:  # a file, a directory or a network that is not as the command expects
+        from serving.cli.exits import Exit, words_of_system
+
+        sys.stdout.flush()
+        print(f"error: {words_of_system(error)}", file=sys.stderr)
+        sys.exit(Exit.FAILED)
 
 
 def _run(argv: list[str]) -> None:

@@ -29,6 +29,7 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
 
     Raises:
         errors.NoApi: there is none.
+        errors.UserError: its directory belongs to another user.
     """
     if explicit is not None:
         return _existing(explicit.expanduser(), "--kubeconfig")
@@ -37,10 +38,10 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
     if named := os.environ.get("KUBECONFIG"):
         return _existing(Path(named.split(os.pathsep)[0]), "$KUBECONFIG")
     local = DataDir.default()
-    if _runs(local) and local.kubeconfig.exists():
+    if _runs(local) and _exists(local.kubeconfig):
         return local.kubeconfig
     home = Path.home() / ".kube" / "config"
-    if home.exists():
+    if _exists(home):
         return home
     raise errors.NoApi(
         "no API to talk to: start one with `slipway up`, "
@@ -49,15 +50,32 @@ def find_kubeconfig(explicit: Path | None, data_dir: Path | None) -> Path:
 
 
 def _existing(path: Path, source: str) -> Path:
-    if not path.exists():
+    if not _exists(path):
         raise errors.NoApi(
             f"there is no kubeconfig at {path} (from {source}); is `slipway up` running there?"
         )
     return path
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError as error:
+        raise _of_another_user(path.parent, error) from error
+
+
 def _runs(data_dir: DataDir) -> bool:
-    return any(processes.read_running(data_dir.identity(component)) for component in ("up", "api"))
+    try:
+        return any(processes.read_running(data_dir.identity(component)) for component in ("up", "api"))
+    except PermissionError as error:
+        raise _of_another_user(data_dir.root, error) from error
+
+
+def _of_another_user(directory: Path, error: PermissionError) -> errors.UserError:
+    return errors.UserError(
+        f"{directory} belongs to another user ({error.strerror}); "
+        "name a kubeconfig of yours with --kubeconfig, --data-dir or $KUBECONFIG"
+    )
 
 
 def default_namespace(kubeconfig: Path) -> str:

@@ -133,9 +133,14 @@ def down(data_dir: OwnDataDir = None) -> None:
     Also after `up` itself was killed.
     """
     where = DataDir.named(data_dir)
-    if not where.root.is_dir():
+    try:
+        is_there = where.root.is_dir()
+        record = processes.read_identity(where.identity("up"))
+    except PermissionError as error:
+        message = f"{where.root} belongs to another user ({error.strerror}), who can stop what runs there"
+        raise errors.UserError(message) from error
+    if not is_there:
         raise errors.UserError(f"there is nothing in {where.root}; name the directory with --data-dir")
-    record = processes.read_identity(where.identity("up"))
     if record is not None and processes.send_signal(record[0], signal.SIGTERM):
         print(f"Stopping slipway (pid {record[0].pid}) ...", flush=True)
         seconds = 3 * _last_settings(where).supervisor.stop_seconds

@@ -66,17 +66,24 @@ def _texts(name: str) -> Iterator[tuple[str, str]]:
         except UnicodeDecodeError as error:
             raise errors.UserError(f"cannot read standard input: {error}") from error
         return
-    path = Path(name)
-    files = sorted(f for f in path.iterdir() if f.suffix in SUFFIXES) if path.is_dir() else [path]
-    if not files:
-        raise errors.UserError(f"there are no {', '.join(SUFFIXES)} files in {path}")
-    for file in files:
+    for file in _files(Path(name)):
         try:
             yield str(file), file.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise errors.UserError(
                 f"cannot read {file}: {getattr(error, 'strerror', None) or error}"
             ) from error
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the file itself, or the manifests of a directory."""
+    try:
+        files = sorted(f for f in path.iterdir() if f.suffix in SUFFIXES) if path.is_dir() else [path]
+    except OSError as error:
+        raise errors.UserError(f"cannot read {path}: {error.strerror}") from error
+    if not files:
+        raise errors.UserError(f"there are no {', '.join(SUFFIXES)} files in {path}")
+    return files
 
 
 def _documents(file: str, content: str) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,7 @@
 import pytest
 
 from serving import errors
+from serving.cli import main
 from serving.cli.exits import Exit, code, words
 
 
@@ -76,3 +77,24 @@ def test_a_single_broken_rule_is_printed_once() -> None:
         'Inference.slipway.dev "digits" is invalid',
         f"  {cause.field}: {cause.message}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/a/kubeconfig"), "/a/kubeconfig: Permission denied"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_a_failure_of_the_system_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError, message: str
+) -> None:
+    def fail(_: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "_run", fail)
+    with pytest.raises(SystemExit) as ended:
+        main.run(["get"])
+    assert ended.value.code == Exit.FAILED
+    assert capsys.readouterr().err == f"error: {message}\n"

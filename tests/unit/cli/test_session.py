@@ -1,11 +1,14 @@
 """The kubeconfig of a command: which file, and what it says where there is none."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from serving import errors
 from serving.cli import main
+from serving.cli.machine import up
 from serving.cli.session import default_namespace, find_kubeconfig
 from serving.kube import connect
 
@@ -28,6 +31,43 @@ def test_no_kubeconfig_anywhere_means_there_is_no_api() -> None:
 def test_a_missing_kubeconfig_means_there_is_no_api(home: Path) -> None:
     with pytest.raises(errors.NoApi, match="--kubeconfig"):
         find_kubeconfig(home / "absent", None)
+
+
+@pytest.fixture
+def locked(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that this user may not enter, which root could."""
+    directory = home / "locked"
+
+    def refusing(method: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        def refuse(path: Path) -> Any:
+            if directory in path.parents:
+                raise PermissionError(13, "Permission denied", str(path))
+            return method(path)
+
+        return refuse
+
+    for name in ("exists", "is_dir", "read_bytes"):
+        monkeypatch.setattr(Path, name, refusing(getattr(Path, name)))
+    return directory
+
+
+def test_a_kubeconfig_in_a_directory_of_another_user_is_refused_by_its_directory(
+    locked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = f"{locked} belongs to another user.*--kubeconfig"
+    with pytest.raises(errors.UserError, match=refusal):
+        find_kubeconfig(locked / "kubeconfig", None)
+    with pytest.raises(errors.UserError, match=refusal):
+        find_kubeconfig(None, locked)
+    monkeypatch.setenv("SLIPWAY_DATA_DIR", str(locked))
+    with pytest.raises(errors.UserError, match=refusal):
+        find_kubeconfig(None, None)
+
+
+def test_down_of_another_user_is_refused_by_its_directory(locked: Path) -> None:
+    for directory in (locked, locked / "data"):
+        with pytest.raises(errors.UserError, match=f"{directory} belongs to another user"):
+            up.down(directory)
 
 
 @pytest.mark.parametrize("text", NOT_KUBECONFIGS)

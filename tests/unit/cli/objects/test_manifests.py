@@ -1,6 +1,7 @@
 import json
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import orjson
 import pytest
@@ -21,6 +22,18 @@ def test_every_document_has_its_file_number_and_namespace(tmp_path: Path) -> Non
     first, second = manifests.read([str(file)], HERE)
     assert (first.source, first.name, first.namespace) == (f"{file} document 1", "a", "default")
     assert (second.source, second.name, second.namespace) == (f"{file} document 2", "b", "team")
+
+
+@pytest.mark.parametrize("method", ["is_dir", "iterdir"])
+def test_a_directory_that_may_not_be_entered_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def refuse(path: Path) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, method, refuse)
+    with pytest.raises(errors.UserError, match=f"cannot read {tmp_path}: Permission denied"):
+        manifests.bodies([str(tmp_path)])
 
 
 @pytest.mark.parametrize(
