@@ -28,18 +28,19 @@ def target_units(
 ) -> dict[str, int]:
     """Return the units of the ring that each arm should have.
 
-    An arm that is not proven yet gets none. Its share goes to arms that have left the spec and still serve
-    (so that no request fails when an arm is renamed), else to the proven arms in proportion.
+    An arm that is not proven yet gets none. Its share goes to arms that leave and still serve (so that no
+    request fails when an arm is renamed, or hands its weight over to a new one), else to the proven arms in
+    proportion. An arm leaves if it is no longer in the spec, or its weight is 0 now.
 
     Args:
-        ring: the current ring.
+        ring: the current ring, without arms that must not serve.
         weights: arm → weight, of the arms in the spec.
         proven: the arms of the spec that have a proven backend.
     """
     serving = {arm: weight for arm, weight in weights.items() if arm in proven}
     leaving: dict[str, int] = {}
     for segment in ring:
-        if segment.arm not in weights:
+        if not weights.get(segment.arm):
             leaving[segment.arm] = leaving.get(segment.arm, 0) + segment.size
     pending = sum(weights.values()) - sum(serving.values())
     if not leaving or not pending:

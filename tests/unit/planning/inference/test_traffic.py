@@ -97,3 +97,10 @@ def test_share_of_an_unproven_arm_stays_with_removed_arms() -> None:
     ring = (ArmSegment("a", 6_000), ArmSegment("old", 3_000), ArmSegment("older", 1_000))
     target = traffic.target_units(ring, {"a": 60, "new": 40}, {"a"})
     assert target == {"a": 6_000, "old": 3_000, "older": 1_000}
+    zeros = traffic.target_units(ring, {"a": 60, "old": 0, "older": 0, "new": 40}, {"a", "old", "older"})
+    assert zeros == target, "an arm whose weight is 0 now leaves as well"
+
+
+def test_arm_without_weight_gets_nothing_when_it_has_no_units() -> None:
+    ring = (ArmSegment("a", 10_000),)
+    assert traffic.target_units(ring, {"a": 60, "idle": 0, "new": 40}, {"a", "idle"}) == {"a": 10_000}
