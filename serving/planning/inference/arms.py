@@ -6,11 +6,12 @@ from serving import errors
 from serving.objects import Object
 from serving.planning.inference import replicas
 from serving.planning.inference.inference_state import InferenceState
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, render
 from serving.planning.models.version import blocked
 from serving.planning.models.volume import VolumeSource
-from serving.resources import conditions
+from serving.resources import conditions, kinds
 from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
 from serving.resources.inference import AutoScale, InferenceSpec, Predictor
@@ -75,7 +76,7 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
     initial = _initial_replicas(predictor.auto_scale, state.replicas.get(serving))
     arm = Arm(predictor, desired, serving, initial_replicas=initial)
     if arm.candidate is None:
-        return arm
+        return replace(arm, rollout_problem=_refusal(state.observed, desired.name))
     rollout_problem = _rollout_problem(state, arm, desired)
     if rollout_problem is None:
         return replace(arm, serving=desired.name)
@@ -155,9 +156,9 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
 
     A candidate that replaces a serving revision needs all its replicas, as it takes over the whole load.
     """
-    observed, name = state.observed, candidate.name
-    if name in observed.refused:
-        return StatusReason("RevisionRefused", f"revision {name} was refused: {observed.refused[name]}")
+    name = candidate.name
+    if (refusal := _refusal(state.observed, name)) is not None:
+        return refusal
     counts = state.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
     not_ready = replicas.problem(name, counts, all_ready=bool(arm.serving))
     if not_ready is not None:
@@ -170,6 +171,16 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
     if not failure:
         return None
     return StatusReason("ProbeFailed", f"revision {name}, on port {candidate.port.number}: {failure}")
+
+
+def _refusal(observed: ObservedObjects, name: str) -> StatusReason | None:
+    """Return that the API has just rejected a revision's Deployment or Service, or None."""
+    if name in observed.refused:
+        return StatusReason("RevisionRefused", f"revision {name} was refused: {observed.refused[name]}")
+    service = observed.children_refused.get((kinds.SERVICE, name))
+    if service is None:
+        return None
+    return StatusReason("RevisionRefused", f"revision {name}: its Service was refused: {service.message}")
 
 
 def _route_not_accepted(name: str) -> StatusReason:

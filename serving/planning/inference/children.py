@@ -43,8 +43,10 @@ def revisions(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
     result = []
     for arm in arms:
         desired = arm.desired
-        if desired is not None and desired.name not in state.observed.refused:
+        is_refused = desired is not None and desired.name in state.observed.refused
+        if desired is not None and not is_refused:
             result.append(_deployment(state, arm, desired))
+        if desired is not None and (not is_refused or desired.name == arm.serving):
             result.append(_service(state, arm, desired.name, desired.port))
         service = state.observed.services.get(arm.serving)
         if service is not None and (desired is None or desired.name != arm.serving):
@@ -73,8 +75,9 @@ def disruption_budgets(state: InferenceState, arms: Sequence[Arm]) -> list[Ensur
 
 def _target(state: InferenceState, arm: Arm) -> str:
     """Return the serving revision of an arm, or else its candidate; empty if there is neither."""
-    target = arm.serving or (arm.desired.name if arm.desired is not None else "")
-    return "" if target in state.observed.refused else target
+    if arm.serving or arm.desired is None or arm.desired.name in state.observed.refused:
+        return arm.serving
+    return arm.desired.name
 
 
 def _disruption_budget(inference: Object, arm: Arm, target: str) -> Ensure:
