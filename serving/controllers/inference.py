@@ -15,7 +15,7 @@ from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling,
 from serving.kube.cache import Cache, owner_uids
 from serving.kube.connection.client import JSON_PATCH
 from serving.objects import Object, is_deleting
-from serving.planning.inference import planner, replicas, template_edits
+from serving.planning.inference import children, planner, replicas, template_edits
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import (
     Action,
@@ -45,6 +45,8 @@ _REFUSALS = (400, 403, 422)
 breaks a rule. Other objects may be written."""
 _TERMINATING = "NamespaceTerminating"
 """Cause of a refusal of every new object, as the namespace is being deleted."""
+_ORPHAN = "orphan"
+"""Index of the children without an owner, by the Inference of their labels."""
 _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
 _OF_REVISION = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.DAEMON_SET)
 OPTIONAL_CHILDREN: Mapping[Kind, str] = {
@@ -137,6 +139,8 @@ class InferenceController:
         refused: _Refused = {}
         versions = await self._cluster.read() if self._volume == AUTO else None
         volume = volumes.choose(self._volume, versions)
+        if not is_deleting(inference):
+            await self._adopt(inference)
         plan = self._plan(inference, refused, volume)
         while not await self._act(inference, plan, refused):
             inference = self._cache.get(kinds.INFERENCE, *key) or inference
@@ -145,6 +149,27 @@ class InferenceController:
         if left is None and refused:
             return self._settings.backoff_cap_seconds
         return left
+
+    async def _adopt(self, inference: Object) -> None:
+        """Become the owner of the children that an Inference of this name left (`--cascade=orphan`).
+
+        Their Route says what is proven and serves.
+        """
+        for kind, informer in self._children.items():
+            for orphan in informer.by_index(_ORPHAN, str(Key.of(inference))):
+                key = Key.of(orphan)
+                current = self._cache.get(kind, *key)
+                if current is None or children.orphan_of(current) is None or is_deleting(current):
+                    continue
+                meta = current["metadata"]
+                owners = [*(meta.get("ownerReferences") or []), children.owner_reference(inference)]
+                patch = {"metadata": {"ownerReferences": owners, "resourceVersion": meta["resourceVersion"]}}
+                try:
+                    self._cache.wrote(kind, await self._kube.patch(kind, *key, patch))
+                except errors.ApiError as error:
+                    if not _is_refusal(error):
+                        raise
+                    log.info("%s %s is not adopted: %s", kind.kind, key, error)
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
@@ -301,11 +326,20 @@ class InferenceController:
             raise errors.Permanent("RevisionRefused", message) from error
 
     async def _refuse_foreign(self, inference: Object, action: Ensure, existing: Object) -> None:
-        """Raise if the object has another owner; one without an owner (it was orphaned) is adopted."""
+        """Raise if the object is of somebody else; one that has lost its owner is adopted.
+
+        Raises:
+            errors.Permanent: `NameTaken`.
+        """
+        meta = inference["metadata"]
         owners = list(owner_uids(existing))
-        if not owners or inference["metadata"]["uid"] in owners:
+        is_orphan = not owners and (
+            children.orphan_of(existing) == meta["name"] or _is_applied_by(existing, self._kube.field_manager)
+        )
+        if is_orphan or meta["uid"] in owners:
             return
-        message = f"{action.kind.kind} {existing['metadata']['name']} belongs to another object"
+        name = existing["metadata"]["name"]
+        message = f"{action.kind.kind} {name} is not of this Inference: delete it, or choose another name"
         await self._recorder.emit(inference, "NameTaken", message, "Warning")
         raise errors.Permanent("NameTaken", message)
 
@@ -323,7 +357,8 @@ class InferenceController:
         self._children[kinds.DEPLOYMENT].index(_VERSION, _served_versions)
         self._cache.on_news(kinds.INFERENCE, self._inference_changed)
         self._versions.on_change(self._version_changed)
-        for kind in self._children:
+        for kind, informer in self._children.items():
+            informer.index(_ORPHAN, _orphaned)
             self._cache.on_news(kind, self._child_changed)
         self._pods.index(_REVISION, _revision)
         self._pods.on_change(self._pod_changed)
@@ -396,6 +431,18 @@ def _reason(kind: Kind, name: str, error: errors.ApiError | errors.Permanent) ->
 
 def _messages(refused: _Refused, kind: Kind) -> dict[str, str]:
     return {name: why.message for (refused_kind, name), why in refused.items() if refused_kind is kind}
+
+
+def _is_applied_by(obj: Object, manager: str) -> bool:
+    return any(
+        entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
+        for entry in obj["metadata"].get("managedFields") or []
+    )
+
+
+def _orphaned(child: Object) -> list[str]:
+    name = children.orphan_of(child)
+    return [] if name is None else [str(Key(child["metadata"]["namespace"], name))]
 
 
 def _user_metadata(inference: Object) -> Object:

@@ -157,3 +157,59 @@ async def test_template_that_must_not_be_put_back_is_reported_and_its_revision_s
         await until(lambda: rig.ready[0] == "True")
         (deployment,) = rig.api.find(kinds.DEPLOYMENT)
         assert deployment["spec"]["template"]["spec"]["containers"] == containers
+
+
+USERS_BUDGET = {"spec": {"minAvailable": 5, "selector": {"matchLabels": {"app": "theirs"}}}}
+USERS_AUTOSCALER = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs", "type_"),
+    [
+        (kinds.POD_DISRUPTION_BUDGET, USERS_BUDGET, "DisruptionsLimited"),
+        (kinds.AUTOSCALER, USERS_AUTOSCALER, "ScalingActive"),
+    ],
+)
+async def test_object_of_a_user_is_left_and_reported_when_it_has_the_name_of_a_child(
+    kind: Kind, theirs: Object, type_: str
+) -> None:
+    async with controlled(OFTEN, OTHER) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        meta = {"name": "digits-stable", "namespace": NS, "labels": {"slipway.dev/inference": "digits"}}
+        before = rig.api.add(kind, {**theirs, "metadata": meta})
+        edit(rig, STABLE)
+        await until(lambda: rig.ready[0] == "True" and condition(rig, type_)[1] == "NameTaken")
+        assert f"{kind.kind} digits-stable is not of this Inference" in condition(rig, type_)[2]
+        assert named(rig, kind, "digits-stable") == before
+        rig.api.remove(kind, NS, "digits-stable")
+        await until(lambda: condition(rig, type_)[1] != "NameTaken")
+        ours = named(rig, kind, "digits-stable")
+        assert ours is not None
+        assert ours["metadata"]["ownerReferences"][0]["name"] == "digits"
+
+
+async def test_orphaned_children_serve_on_when_their_inference_is_created_again() -> None:
+    async with controlled(OFTEN, predictor("stable", "digits-v1")) as rig:
+        await until(lambda: rig.ready[0] == "True")
+        (old,) = rig.api.find(kinds.DEPLOYMENT)
+        await rig.api.client("user").delete(kinds.INFERENCE, NS, "digits", propagation="Orphan")
+        await until(lambda: not rig.api.find(kinds.INFERENCE))
+        seen = len(rig.around.history)
+        rig.around.broken.add("digits-v2")
+        body = {"metadata": {"name": "digits"}, "spec": spec(predictor("stable", "digits-v2"))}
+        await rig.api.client("user").create(kinds.INFERENCE, body)
+        await until(lambda: rig.ready == ("False", "ReplicasNotReady"))
+        assert all(route["segments"] for route in rig.around.history[seen:])
+        uid = rig.inference["metadata"]["uid"]
+        for kind in (kinds.DEPLOYMENT, kinds.SERVICE, kinds.ROUTE, kinds.AUTOSCALER):
+            for child in rig.api.find(kind):
+                assert [owner["uid"] for owner in child["metadata"]["ownerReferences"]] == [uid], child
+        rig.around.broken.clear()
+        rig.api.change(kinds.INFERENCE, NS, "digits", {"metadata": {"labels": {"look": "again"}}})
+        await until(lambda: rig.ready[0] == "True")
+        await until(lambda: len(rig.api.find(kinds.DEPLOYMENT)) == 1)
+        assert rig.api.find(kinds.DEPLOYMENT)[0]["metadata"]["name"] != old["metadata"]["name"]
+
+
+def spec(*predictors: Object) -> Object:
+    return {"framework": "sklearn", "predictors": [*predictors]}
