@@ -3,6 +3,7 @@
 from typing import Any
 
 from serving.objects import Object
+from serving.planning.inference.canonical_template import canonical
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure
 from serving.resources import kinds, names
@@ -18,7 +19,26 @@ def differs(observed: ObservedObjects, ensure: Ensure) -> bool:
         return True
     if ensure.kind is kinds.AUTOSCALER and existing["spec"] != desired["spec"]:
         return True  # the desired spec is complete: a field that it omits is removed
-    return not covers(existing, desired) or _is_on_demand(existing) != _is_on_demand(desired)
+    if _is_on_demand(existing) != _is_on_demand(desired):
+        return True
+    if ensure.kind in (kinds.DEPLOYMENT, kinds.DAEMON_SET):
+        return not _workload_covers(existing, desired)
+    return not covers(existing, desired)
+
+
+def template_covers(stored: Object, desired: Object) -> bool:
+    """Whether every field of a desired Pod template has its value in the stored one, however written."""
+    return covers(stored, desired) or covers(canonical(stored), canonical(desired))
+
+
+def _workload_covers(existing: Object, desired: Object) -> bool:
+    if covers(existing, desired):
+        return True
+    bare, desired_bare = (
+        {**workload, "spec": {**workload["spec"], "template": {}}} for workload in (existing, desired)
+    )
+    templates = (workload["spec"]["template"] for workload in (existing, desired))
+    return covers(bare, desired_bare) and template_covers(*templates)
 
 
 def routes_alike(existing: Object, desired: Object) -> bool:
