@@ -212,6 +212,17 @@ def test_a_blocked_replacement_leaves_the_serving_revision_of_another_version() 
     assert world.deployments == {}
 
 
+@pytest.mark.parametrize("size", [3_000, 7_000, 1])
+def test_ring_is_rebuilt_when_somebody_has_edited_its_sum(size: int) -> None:
+    world = InferenceWorld(predictor("a", "v1", 30), predictor("b", "v2", 70))
+    world.settle()
+    assert world.route is not None
+    spec = world.route["spec"]
+    world.route["spec"] = {**spec, "segments": [{**segment, "size": size} for segment in spec["segments"]]}
+    world.plan()
+    assert segments(world) == {"a": 3_000, "b": 7_000}
+
+
 def test_broken_revision_gets_no_traffic_and_the_old_one_keeps_serving() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.settle()

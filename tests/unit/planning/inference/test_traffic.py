@@ -2,6 +2,7 @@ import bisect
 import hashlib
 from itertools import accumulate, pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,13 @@ def test_ring_is_rebuilt_when_it_has_too_many_segments() -> None:
     ring = tuple(ArmSegment("a" if i % 2 else "b", 10) for i in range(1000))
     new_ring = traffic.reassign(ring, {"a": 5000, "b": 5000})
     assert new_ring == (ArmSegment("a", 5000), ArmSegment("b", 5000))
+
+
+@pytest.mark.parametrize("sizes_by_arm", [{"a": 6_000, "b": 3_000}, {"a": 9_000, "b": 9_000}, {}])
+def test_ring_is_rebuilt_when_it_does_not_sum_to_its_units(sizes_by_arm: dict[str, int]) -> None:
+    ring = tuple(ArmSegment(arm, size) for arm, size in sizes_by_arm.items())
+    target = {"a": 6_000, "b": 4_000}
+    assert traffic.reassign(ring, target) == (ArmSegment("a", 6_000), ArmSegment("b", 4_000))
 
 
 def _arms(ring: tuple[ArmSegment, ...]) -> list[str]:
