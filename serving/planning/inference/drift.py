@@ -17,7 +17,7 @@ def differs(observed: ObservedObjects, ensure: Ensure) -> bool:
         return True
     if ensure.kind is kinds.ROUTE and not routes_alike(existing["spec"], desired["spec"]):
         return True
-    if ensure.kind is kinds.AUTOSCALER and existing["spec"] != desired["spec"]:
+    if ensure.kind is kinds.AUTOSCALER and _without_count(existing["spec"]) != desired["spec"]:
         return True  # the desired spec is complete: a field that it omits is removed
     if _is_on_demand(existing) != _is_on_demand(desired):
         return True
@@ -59,6 +59,11 @@ def covers(existing: Any, desired: Any) -> bool:
     if isinstance(desired, list) and isinstance(existing, list) and len(existing) == len(desired):
         return all(map(covers, existing, desired))
     return False
+
+
+def _without_count(spec: Object) -> Object:
+    """Return the spec of an Autoscaler without the count, which other autoscalers write."""
+    return {field: value for field, value in spec.items() if field != "replicas"}
 
 
 def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:

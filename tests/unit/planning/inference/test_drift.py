@@ -86,3 +86,11 @@ def test_equal_value_of_another_writer_is_no_edit_when_it_is_written_otherwise()
     container["resources"]["limits"]["cpu"] = "600m"
     (put_back,) = (a for a in planner.plan(world.now(), NOW).actions if isinstance(a, PutBackTemplate))
     assert put_back.edits == {"kubectl-set": ("spec.containers[name=predictor].resources.limits.cpu",)}
+
+
+def test_autoscaler_is_as_desired_when_another_autoscaler_has_written_its_count() -> None:
+    world = InferenceWorld(predictor("stable", "v1", autoScale={"managed": False}))
+    world.settle()
+    (autoscaler,) = world.children["Autoscaler"].values()
+    autoscaler["spec"]["replicas"] = 3
+    assert planner.plan(world.now(), NOW).actions == ()
