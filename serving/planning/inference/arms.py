@@ -73,6 +73,10 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
         desired = _desired(state, spec.framework, predictor, version, serving)
     except errors.Permanent as error:
         return Arm(predictor, None, serving, rollout_problem=StatusReason(error.reason, str(error)))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # The template's containers are free-form; one arm's mistake must not block the others.
+        message = f"the Pod template cannot be rendered: {error!r}"
+        return Arm(predictor, None, serving, rollout_problem=StatusReason("TemplateInvalid", message))
     initial = _initial_replicas(predictor.auto_scale, state.replicas.get(serving))
     arm = Arm(predictor, desired, serving, initial_replicas=initial)
     if arm.candidate is None:
