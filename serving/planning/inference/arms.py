@@ -164,6 +164,8 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
     if (refusal := _refusal(state.observed, name)) is not None:
         return refusal
     counts = state.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
+    if not counts.is_current:
+        counts = replace(counts, ready=0)  # they may be replicas of an edited template
     not_ready = replicas.problem(name, counts, all_ready=bool(arm.serving))
     if not_ready is not None:
         return not_ready

@@ -33,6 +33,31 @@ def test_a_replacement_needs_all_its_replicas_and_a_first_revision_one() -> None
 
 
 @pytest.mark.parametrize(
+    "status",
+    [
+        {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1, "observedGeneration": 1},
+        {"replicas": 2, "readyReplicas": 1, "updatedReplicas": 1, "observedGeneration": 2},
+    ],
+)
+def test_a_candidate_is_not_proven_when_its_replicas_may_have_an_edited_template(status: Object) -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.plan()
+    (deployment,) = world.deployments.values()
+    deployment["metadata"]["generation"] = 2
+    deployment["status"] = status
+    world.accept()
+    (arm,) = _read(world)
+    assert (arm.serving, arm.rollout_problem and arm.rollout_problem.reason) == ("", "ReplicasNotReady")
+    deployment["status"] = {**status, "replicas": 1, "observedGeneration": 2}
+    (arm,) = _read(world)
+    assert (arm.serving, arm.rollout_problem) == (deployment["metadata"]["name"], None)
+    world.plan()
+    deployment["metadata"]["generation"] = 3  # it is scaled
+    (arm,) = _read(world)
+    assert arm.serving == deployment["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
     "container", [{"securityContext": "root"}, {"readinessProbe": {"httpGet": None}}, {"env": "A=1"}]
 )
 def test_arm_whose_template_cannot_be_rendered_blocks_no_other(container: Object) -> None:
