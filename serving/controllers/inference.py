@@ -4,6 +4,7 @@ A restart loses nothing: proofs are in the API, and a status that was delayed is
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
@@ -13,10 +14,11 @@ from serving.controllers.put_backs import PutBacks
 from serving.kube import EventRecorder, Key, Kube, Reconciler, Result, Settling, VersionReader, Watches
 from serving.kube.cache import Cache, owner_uids
 from serving.kube.connection.client import JSON_PATCH
-from serving.objects import Object
-from serving.planning.inference import planner, replicas, template_edits
+from serving.objects import Object, is_deleting
+from serving.planning.inference import children, planner, replicas, template_edits
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import (
+    Action,
     Ensure,
     InferencePlan,
     PutBackTemplate,
@@ -27,26 +29,34 @@ from serving.planning.models import volume as volumes
 from serving.planning.models.retention import versions_of_deployment
 from serving.planning.models.volume import AUTO, IMAGE, VolumeChoice
 from serving.resources import kinds, names
+from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
 from serving.resources.kinds import Kind
 from serving.settings import DEFAULTS, ControllerSettings, RuntimeImageSettings
+
+log = logging.getLogger(__name__)
 
 _VERSION = "version"
 _REVISION = "revision"
 API_ANSWER_SECONDS = 1.0
 """Longest wait for the API before no gateway is declared dead."""
-_REFUSALS: Mapping[Kind, Collection[int]] = {kinds.DEPLOYMENT: (400, 422), kinds.DAEMON_SET: (400, 403, 422)}
-"""Status codes that reject an object of a revision for good: it cannot be decoded, or breaks a rule. Quotas
-and rights (403) may forbid a DaemonSet, without which the revision serves."""
+_REFUSALS = (400, 403, 422)
+"""Status codes that reject one object: it cannot be decoded, a quota, a webhook or a right forbids it, or it
+breaks a rule. Other objects may be written."""
+_TERMINATING = "NamespaceTerminating"
+"""Cause of a refusal of every new object, as the namespace is being deleted."""
+_ORPHAN = "orphan"
+"""Index of the children without an owner, by the Inference of their labels."""
 _CHILDREN = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.AUTOSCALER, kinds.ROUTE)
+_OF_REVISION = (kinds.DEPLOYMENT, kinds.SERVICE, kinds.DAEMON_SET)
 OPTIONAL_CHILDREN: Mapping[Kind, str] = {
     kinds.POD_DISRUPTION_BUDGET: "",
     kinds.DAEMON_SET: names.INFERENCE_LABEL,
 }
 """Kinds of children that an API may not serve, and the labels of the objects to watch. A budget without the
 label may be a user's of the same name; the name of a DaemonSet has a hash."""
-_Refused = dict[tuple[Kind, str], str]
-"""Kind and name of objects that the API has just rejected → its message."""
+_Refused = dict[tuple[Kind, str], StatusReason]
+"""Kind and name of objects that the API has just rejected → why."""
 
 
 class InferenceController:
@@ -129,13 +139,37 @@ class InferenceController:
         refused: _Refused = {}
         versions = await self._cluster.read() if self._volume == AUTO else None
         volume = volumes.choose(self._volume, versions)
+        if not is_deleting(inference):
+            await self._adopt(inference)
         plan = self._plan(inference, refused, volume)
         while not await self._act(inference, plan, refused):
+            inference = self._cache.get(kinds.INFERENCE, *key) or inference
             plan = self._plan(inference, refused, volume)
         left = await self._report(key, inference, plan)
-        if left is None and any(kind is kinds.DAEMON_SET for kind, _ in refused):
+        if left is None and refused:
             return self._settings.backoff_cap_seconds
         return left
+
+    async def _adopt(self, inference: Object) -> None:
+        """Become the owner of the children that an Inference of this name left (`--cascade=orphan`).
+
+        Their Route says what is proven and serves.
+        """
+        for kind, informer in self._children.items():
+            for orphan in informer.by_index(_ORPHAN, str(Key.of(inference))):
+                key = Key.of(orphan)
+                current = self._cache.get(kind, *key)
+                if current is None or children.orphan_of(current) is None or is_deleting(current):
+                    continue
+                meta = current["metadata"]
+                owners = [*(meta.get("ownerReferences") or []), children.owner_reference(inference)]
+                patch = {"metadata": {"ownerReferences": owners, "resourceVersion": meta["resourceVersion"]}}
+                try:
+                    self._cache.wrote(kind, await self._kube.patch(kind, *key, patch))
+                except errors.ApiError as error:
+                    if not _is_refusal(error):
+                        raise
+                    log.info("%s %s is not adopted: %s", kind.kind, key, error)
 
     async def _report(self, key: Key, inference: Object, plan: InferencePlan) -> float | None:
         """Write the status and emit the Events; if it is too early for that, return the seconds to wait."""
@@ -170,36 +204,42 @@ class InferenceController:
         return planner.plan(self._observe(inference, refused, volume), clock.rfc3339(clock.now()))
 
     async def _act(self, inference: Object, plan: InferencePlan, refused: _Refused) -> bool:
-        """Do the plan's writes; False if the API refuses an object of a revision, so that another plan is
-        needed.
+        """Do the plan's writes; False if the API refuses a child, so that another plan is needed.
 
-        Users' containers are validated only when a Deployment has them, and one arm's mistake must not block
-        the others.
+        Users' containers are validated only when a Deployment has them, and one child's refusal must not
+        block the others. A deletion has an order, which a refusal must not change.
         """
         for action in plan.actions:
-            match action:
-                case PutBackTemplate():
-                    await self._put_back(inference, action)
-                case Ensure():
-                    try:
-                        await self._ensure(inference, action)
-                    except (errors.ApiError, errors.Permanent) as error:
-                        if not _is_refusal(action, error):
-                            raise
-                        refused[action.kind, action.object["metadata"]["name"]] = str(error)
-                        return False
-                case RemoveChild():
-                    namespace = inference["metadata"]["namespace"]
-                    await self._kube.delete(
-                        action.kind,
-                        namespace,
-                        action.name,
-                        uid=action.uid,
-                        propagation="Foreground" if action.foreground else "Background",
-                    )
-                case SetFinalizers():
-                    await self._set_finalizers(inference, action)
+            try:
+                await self._do(inference, action)
+            except (errors.ApiError, errors.Permanent) as error:
+                if isinstance(action, SetFinalizers) or is_deleting(inference) or not _is_refusal(error):
+                    raise
+                kind, name = _child(action)
+                log.info("Inference %s: %s %s was refused: %s", Key.of(inference), kind.kind, name, error)
+                refused[kind, name] = _reason(kind, name, error)
+                if isinstance(action, RemoveChild):
+                    message = f"{kind.kind} {name} cannot be deleted: {error}"
+                    await self._recorder.emit(inference, "RemovalRefused", message, "Warning")
+                return False
         return True
+
+    async def _do(self, inference: Object, action: Action) -> None:
+        match action:
+            case PutBackTemplate():
+                await self._put_back(inference, action)
+            case Ensure():
+                await self._ensure(inference, action)
+            case RemoveChild():
+                await self._kube.delete(
+                    action.kind,
+                    inference["metadata"]["namespace"],
+                    action.name,
+                    uid=action.uid,
+                    propagation="Foreground" if action.foreground else "Background",
+                )
+            case SetFinalizers():
+                await self._set_finalizers(inference, action)
 
     def _observe(self, inference: Object, refused: _Refused, volume: VolumeChoice) -> ObservedObjects:
         meta = inference["metadata"]
@@ -227,8 +267,9 @@ class InferenceController:
             engines=self._engines,
             runtime_images=self._images,
             model_volume=volume,
-            refused=_names(refused, kinds.DEPLOYMENT),
-            prefetch_refused=_names(refused, kinds.DAEMON_SET),
+            refused=_messages(refused, kinds.DEPLOYMENT),
+            prefetch_refused=_messages(refused, kinds.DAEMON_SET),
+            children_refused=dict(refused),
         )
 
     def _optional(self, kind: Kind, inference: Object) -> Mapping[str, Object] | None:
@@ -285,13 +326,22 @@ class InferenceController:
             raise errors.Permanent("RevisionRefused", message) from error
 
     async def _refuse_foreign(self, inference: Object, action: Ensure, existing: Object) -> None:
-        """Raise if the object has another owner; one without an owner (it was orphaned) is adopted."""
+        """Raise if the object is of somebody else; one that has lost its owner is adopted.
+
+        Raises:
+            errors.Permanent: `NameTaken`.
+        """
+        meta = inference["metadata"]
         owners = list(owner_uids(existing))
-        if not owners or inference["metadata"]["uid"] in owners:
+        is_orphan = not owners and (
+            children.orphan_of(existing) == meta["name"] or _is_applied_by(existing, self._kube.field_manager)
+        )
+        if is_orphan or meta["uid"] in owners:
             return
-        message = f"{action.kind.kind} {existing['metadata']['name']} belongs to another object"
+        name = existing["metadata"]["name"]
+        message = f"{action.kind.kind} {name} is not of this Inference: delete it, or choose another name"
         await self._recorder.emit(inference, "NameTaken", message, "Warning")
-        raise errors.Temporary("NameTaken", message, retry_after=self._settings.backoff_cap_seconds)
+        raise errors.Permanent("NameTaken", message)
 
     async def _set_finalizers(self, inference: Object, action: SetFinalizers) -> None:
         meta = inference["metadata"]
@@ -307,7 +357,8 @@ class InferenceController:
         self._children[kinds.DEPLOYMENT].index(_VERSION, _served_versions)
         self._cache.on_news(kinds.INFERENCE, self._inference_changed)
         self._versions.on_change(self._version_changed)
-        for kind in self._children:
+        for kind, informer in self._children.items():
+            informer.index(_ORPHAN, _orphaned)
             self._cache.on_news(kind, self._child_changed)
         self._pods.index(_REVISION, _revision)
         self._pods.on_change(self._pod_changed)
@@ -353,13 +404,45 @@ class InferenceController:
             self._loop.add(Key.of(inference))
 
 
-def _is_refusal(action: Ensure, error: errors.ApiError | errors.Permanent) -> bool:
-    """Whether the API can have no such object of a revision."""
-    return isinstance(error, errors.Permanent) or error.code in _REFUSALS.get(action.kind, ())
+def _is_refusal(error: errors.ApiError | errors.Permanent) -> bool:
+    """Whether the API rejects this object, and may accept others."""
+    if isinstance(error, errors.Permanent):
+        return True
+    return error.code in _REFUSALS and all(cause.reason != _TERMINATING for cause in error.causes)
 
 
-def _names(refused: _Refused, kind: Kind) -> dict[str, str]:
-    return {name: message for (refused_kind, name), message in refused.items() if refused_kind is kind}
+def _child(action: Ensure | PutBackTemplate | RemoveChild) -> tuple[Kind, str]:
+    match action:
+        case Ensure():
+            return action.kind, action.object["metadata"]["name"]
+        case PutBackTemplate():
+            return kinds.DEPLOYMENT, action.name
+        case RemoveChild():
+            return action.kind, action.name
+
+
+def _reason(kind: Kind, name: str, error: errors.ApiError | errors.Permanent) -> StatusReason:
+    if kind in _OF_REVISION:
+        return StatusReason("RevisionRefused", str(error))  # the arm's reason, which names the revision
+    if isinstance(error, errors.Permanent):
+        return StatusReason(error.reason, str(error))
+    return StatusReason(f"{kind.kind}Refused", f"{kind.kind} {name} was refused: {error}")
+
+
+def _messages(refused: _Refused, kind: Kind) -> dict[str, str]:
+    return {name: why.message for (refused_kind, name), why in refused.items() if refused_kind is kind}
+
+
+def _is_applied_by(obj: Object, manager: str) -> bool:
+    return any(
+        entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
+        for entry in obj["metadata"].get("managedFields") or []
+    )
+
+
+def _orphaned(child: Object) -> list[str]:
+    name = children.orphan_of(child)
+    return [] if name is None else [str(Key(child["metadata"]["namespace"], name))]
 
 
 def _user_metadata(inference: Object) -> Object:

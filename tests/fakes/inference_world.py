@@ -190,9 +190,19 @@ class InferenceWorld:
         for predictor in held_back["predictors"]:
             assert serving.get(predictor["name"], "") == predictor["revision"], "a proof was lost"
 
+    def _check_ring(self, new: Object) -> None:
+        """Check that the ring is emptied only if a policy blocks every revision on it."""
+        if self.route is None or new["segments"]:
+            return
+        held = {segment["backend"] for segment in self.route["spec"]["segments"]}
+        stopped = self.blocked if self.blocked_by == "ContainsCode" else set()
+        assert {_version(self.deployments[name]) for name in held} <= stopped, "the ring was emptied"
+
     def _act(self, action: Action) -> None:
         match action:
             case Ensure(kind, obj, at_creation):
+                if kind is kinds.ROUTE:
+                    self._check_ring(obj["spec"])
                 self._ensure(self.children[kind.kind], copy.deepcopy(obj), at_creation)
             case RemoveChild(kind, name, uid):
                 assert self.children[kind.kind][name]["metadata"]["uid"] == uid

@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from serving import errors
 from serving.objects import Object
 from serving.planning.gpu import ack, dra, hami, mig, mps
-from serving.planning.gpu.share import MIB, GpuShare, RenderedShare, describe_rounding
+from serving.planning.gpu.share import GIB, MIB, GpuShare, RenderedShare, describe_rounding
 from serving.resources import names
 from serving.resources.formats import quantity
 from serving.resources.inference import Gpu
 
 CLAIM = "gpu"
 """Name of the claim within the Pod."""
+MOST_MEMORY = 1024 * GIB
+"""More than any GPU has; a larger number is a mistake in the unit."""
 
 
 def render(gpu: Gpu) -> RenderedShare:
     """Return the share as the predictor's mechanism renders and grants it.
 
     Raises:
-        errors.Permanent: `GpuShareInvalid`, with the field: the mechanism has no such share, or no GPU has.
+        errors.Permanent: `GpuShareInvalid`, with the field: the mechanism has no such share.
     """
     share = _requested(gpu)
     match gpu.mechanism:
@@ -105,11 +107,18 @@ def with_claim(template: Object, name: str) -> Object:
 
 
 def _requested(gpu: Gpu) -> GpuShare:
+    return GpuShare(None if gpu.memory is None else _bytes(gpu.memory), gpu.cores)
+
+
+def _bytes(memory: str) -> int:
     try:
-        memory = None if gpu.memory is None else math.ceil(quantity.parse(gpu.memory))
+        amount = quantity.parse(memory)
     except ValueError as error:
         raise errors.Permanent("GpuShareInvalid", f"resources.gpu.memory: {error}") from error
-    return GpuShare(memory, gpu.cores)
+    if not MIB <= amount <= MOST_MEMORY:
+        message = f"resources.gpu.memory: must be at least 1Mi and at most 1Ti, got {memory}"
+        raise errors.Permanent("GpuShareInvalid", message)
+    return math.ceil(amount)
 
 
 def _annotation(gpu: Gpu, rendered: RenderedShare) -> str:

@@ -6,11 +6,12 @@ from serving import errors
 from serving.objects import Object
 from serving.planning.inference import replicas
 from serving.planning.inference.inference_state import InferenceState
+from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, render
 from serving.planning.models.version import blocked
 from serving.planning.models.volume import VolumeSource
-from serving.resources import conditions
+from serving.resources import conditions, kinds
 from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
 from serving.resources.inference import AutoScale, InferenceSpec, Predictor
@@ -72,10 +73,14 @@ def _read_arm(state: InferenceState, spec: InferenceSpec, predictor: Predictor) 
         desired = _desired(state, spec.framework, predictor, version, serving)
     except errors.Permanent as error:
         return Arm(predictor, None, serving, rollout_problem=StatusReason(error.reason, str(error)))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # The template's containers are free-form; one arm's mistake must not block the others.
+        message = f"the Pod template cannot be rendered: {error!r}"
+        return Arm(predictor, None, serving, rollout_problem=StatusReason("TemplateInvalid", message))
     initial = _initial_replicas(predictor.auto_scale, state.replicas.get(serving))
     arm = Arm(predictor, desired, serving, initial_replicas=initial)
     if arm.candidate is None:
-        return arm
+        return replace(arm, rollout_problem=_refusal(state.observed, desired.name))
     rollout_problem = _rollout_problem(state, arm, desired)
     if rollout_problem is None:
         return replace(arm, serving=desired.name)
@@ -155,10 +160,12 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
 
     A candidate that replaces a serving revision needs all its replicas, as it takes over the whole load.
     """
-    observed, name = state.observed, candidate.name
-    if name in observed.refused:
-        return StatusReason("RevisionRefused", f"revision {name} was refused: {observed.refused[name]}")
+    name = candidate.name
+    if (refusal := _refusal(state.observed, name)) is not None:
+        return refusal
     counts = state.replicas.get(name, RevisionReplicas(desired=arm.initial_replicas))
+    if not counts.is_current:
+        counts = replace(counts, ready=0)  # they may be replicas of an edited template
     not_ready = replicas.problem(name, counts, all_ready=bool(arm.serving))
     if not_ready is not None:
         return not_ready
@@ -170,6 +177,16 @@ def _rollout_problem(state: InferenceState, arm: Arm, candidate: Revision) -> St
     if not failure:
         return None
     return StatusReason("ProbeFailed", f"revision {name}, on port {candidate.port.number}: {failure}")
+
+
+def _refusal(observed: ObservedObjects, name: str) -> StatusReason | None:
+    """Return that the API has just rejected a revision's Deployment or Service, or None."""
+    if name in observed.refused:
+        return StatusReason("RevisionRefused", f"revision {name} was refused: {observed.refused[name]}")
+    service = observed.children_refused.get((kinds.SERVICE, name))
+    if service is None:
+        return None
+    return StatusReason("RevisionRefused", f"revision {name}: its Service was refused: {service.message}")
 
 
 def _route_not_accepted(name: str) -> StatusReason:

@@ -10,6 +10,7 @@ from serving.planning.inference.revision import Revision, ServedPort, autoscaler
 from serving.resources import kinds, names
 from serving.resources.inference import AutoScale
 
+_MANAGER = "slipway"
 BUDGET_REPLICAS = 2
 """Fewest replicas, at any time, of an arm with a PodDisruptionBudget: one of two may leave."""
 
@@ -17,19 +18,39 @@ BUDGET_REPLICAS = 2
 def metadata(inference: Object, name: str, labels: Mapping[str, str]) -> Object:
     """Return the metadata of a child, owned by its Inference so that it is garbage-collected with it."""
     meta = inference["metadata"]
-    owner = {
+    return {
+        "name": name,
+        "namespace": meta["namespace"],
+        "labels": {names.INFERENCE_LABEL: meta["name"], names.MANAGED_BY_LABEL: _MANAGER, **labels},
+        "ownerReferences": [owner_reference(inference)],
+    }
+
+
+def orphan_of(child: Object) -> str | None:
+    """Return the name of the Inference that a child without a controlling owner is a child of by its labels.
+
+    `kubectl delete --cascade=orphan` leaves such children. Objects of users have no two such labels.
+    """
+    meta = child["metadata"]
+    labels = meta.get("labels") or {}
+    if labels.get(names.MANAGED_BY_LABEL) != _MANAGER:
+        return None
+    if any(owner.get("controller") for owner in meta.get("ownerReferences") or []):
+        return None
+    name: str | None = labels.get(names.INFERENCE_LABEL)
+    return name
+
+
+def owner_reference(inference: Object) -> Object:
+    """Return the reference that makes the Inference the controlling owner of a child."""
+    meta = inference["metadata"]
+    return {
         "apiVersion": kinds.INFERENCE.api_version,
         "kind": kinds.INFERENCE.kind,
         "name": meta["name"],
         "uid": meta["uid"],
         "controller": True,
         "blockOwnerDeletion": True,
-    }
-    return {
-        "name": name,
-        "namespace": meta["namespace"],
-        "labels": {names.INFERENCE_LABEL: meta["name"], names.MANAGED_BY_LABEL: "slipway", **labels},
-        "ownerReferences": [owner],
     }
 
 
@@ -43,8 +64,10 @@ def revisions(state: InferenceState, arms: Sequence[Arm]) -> list[Ensure]:
     result = []
     for arm in arms:
         desired = arm.desired
-        if desired is not None and desired.name not in state.observed.refused:
+        is_refused = desired is not None and desired.name in state.observed.refused
+        if desired is not None and not is_refused:
             result.append(_deployment(state, arm, desired))
+        if desired is not None and (not is_refused or desired.name == arm.serving):
             result.append(_service(state, arm, desired.name, desired.port))
         service = state.observed.services.get(arm.serving)
         if service is not None and (desired is None or desired.name != arm.serving):
@@ -73,8 +96,9 @@ def disruption_budgets(state: InferenceState, arms: Sequence[Arm]) -> list[Ensur
 
 def _target(state: InferenceState, arm: Arm) -> str:
     """Return the serving revision of an arm, or else its candidate; empty if there is neither."""
-    target = arm.serving or (arm.desired.name if arm.desired is not None else "")
-    return "" if target in state.observed.refused else target
+    if arm.serving or arm.desired is None or arm.desired.name in state.observed.refused:
+        return arm.serving
+    return arm.desired.name
 
 
 def _disruption_budget(inference: Object, arm: Arm, target: str) -> Ensure:

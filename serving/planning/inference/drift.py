@@ -3,6 +3,7 @@
 from typing import Any
 
 from serving.objects import Object
+from serving.planning.inference.canonical_template import canonical
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure
 from serving.resources import kinds, names
@@ -16,9 +17,28 @@ def differs(observed: ObservedObjects, ensure: Ensure) -> bool:
         return True
     if ensure.kind is kinds.ROUTE and not routes_alike(existing["spec"], desired["spec"]):
         return True
-    if ensure.kind is kinds.AUTOSCALER and existing["spec"] != desired["spec"]:
+    if ensure.kind is kinds.AUTOSCALER and _without_count(existing["spec"]) != desired["spec"]:
         return True  # the desired spec is complete: a field that it omits is removed
-    return not covers(existing, desired) or _is_on_demand(existing) != _is_on_demand(desired)
+    if _is_on_demand(existing) != _is_on_demand(desired):
+        return True
+    if ensure.kind in (kinds.DEPLOYMENT, kinds.DAEMON_SET):
+        return not _workload_covers(existing, desired)
+    return not covers(existing, desired)
+
+
+def template_covers(stored: Object, desired: Object) -> bool:
+    """Whether every field of a desired Pod template has its value in the stored one, however written."""
+    return covers(stored, desired) or covers(canonical(stored), canonical(desired))
+
+
+def _workload_covers(existing: Object, desired: Object) -> bool:
+    if covers(existing, desired):
+        return True
+    bare, desired_bare = (
+        {**workload, "spec": {**workload["spec"], "template": {}}} for workload in (existing, desired)
+    )
+    templates = (workload["spec"]["template"] for workload in (existing, desired))
+    return covers(bare, desired_bare) and template_covers(*templates)
 
 
 def routes_alike(existing: Object, desired: Object) -> bool:
@@ -39,6 +59,11 @@ def covers(existing: Any, desired: Any) -> bool:
     if isinstance(desired, list) and isinstance(existing, list) and len(existing) == len(desired):
         return all(map(covers, existing, desired))
     return False
+
+
+def _without_count(spec: Object) -> Object:
+    """Return the spec of an Autoscaler without the count, which other autoscalers write."""
+    return {field: value for field, value in spec.items() if field != "replicas"}
 
 
 def _existing(observed: ObservedObjects, ensure: Ensure) -> Object | None:

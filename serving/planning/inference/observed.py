@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 
 from serving.objects import Object
 from serving.planning.models.volume import IMAGE, VolumeChoice
+from serving.resources import kinds
+from serving.resources.conditions import StatusReason
 from serving.resources.engine import Engine
+from serving.resources.kinds import Kind
 from serving.settings import RuntimeImageSettings
 
 
@@ -46,4 +49,14 @@ class ObservedObjects:
     model_volume: VolumeChoice = IMAGE
     """The source of the model's files of new revisions."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Revisions whose Deployment the API has just rejected as invalid, with its message."""
+    """Revisions whose Deployment the API has just rejected, with its message."""
+    children_refused: Mapping[tuple[Kind, str], StatusReason] = field(default_factory=dict)
+    """Why the API has just rejected other children; or an object of somebody else has their name."""
+
+    def is_refused(self, kind: Kind, name: str) -> bool:
+        """Whether the API has just rejected a write of this child, which is therefore left out."""
+        if kind is kinds.DEPLOYMENT:
+            return name in self.refused
+        if kind is kinds.DAEMON_SET:
+            return name in self.prefetch_refused
+        return (kind, name) in self.children_refused

@@ -68,15 +68,23 @@ def _plan_changes(observed: ObservedObjects, spec: InferenceSpec, now: str) -> I
         *prefetch.daemon_sets(state, arms),
     ]
     put_back = [template_edits.put_back(observed, ensure) for ensure in desired]
-    writes = [ensure for ensure in desired if drift.differs(observed, ensure)]
-    actions: list[Action] = [
-        *_ensure_finalizer(observed),
-        *(action for action in put_back if action is not None),
-        *writes,
+    writes = [
+        ensure
+        for ensure in desired
+        if not observed.is_refused(ensure.kind, ensure.object["metadata"]["name"])
+        and drift.differs(observed, ensure)
+    ]
+    removals = [
         *removal.candidates_at_zero(state, arms),
         *removal.retired(state, arms, desired_route),
         *removal.unneeded_budgets(state, arms, desired_route, budgets),
         *removal.unneeded_prefetches(state, arms, desired_route),
+    ]
+    actions: list[Action] = [
+        *_ensure_finalizer(observed),
+        *(action for action in put_back if action is not None),
+        *writes,
+        *(child for child in removals if not observed.is_refused(child.kind, child.name)),
     ]
     after = state.after(writes)
     arms_after = [arm.once_routed(is_accepted=after.is_accepted) for arm in arms]

@@ -6,7 +6,7 @@ its Pod's status.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from serving.objects import Object, is_deleting
@@ -45,6 +45,8 @@ class RevisionReplicas:
     desired: int = 0
     current: int = 0
     ready: int = 0
+    is_current: bool = True
+    """Whether all are counted as of the Deployment's present template."""
     waiting: StatusReason = _WAITING
     """Why replicas are not ready, as their Pods or the Deployment report it."""
 
@@ -56,10 +58,19 @@ def read(
     status = deployment.get("status") or {}
     desired = (deployment.get("spec") or {}).get("replicas", 1)
     ready = status.get("readyReplicas", 0)
-    counts = RevisionReplicas(desired, status.get("replicas", 0), ready)
+    current = status.get("replicas", 0)
+    counts = RevisionReplicas(desired, current, ready, _is_current(deployment, current))
     if ready >= max(desired, 1):
         return counts
-    return RevisionReplicas(desired, counts.current, ready, _waiting(status, pods, images))
+    return replace(counts, waiting=_waiting(status, pods, images))
+
+
+def _is_current(deployment: Object, current: int) -> bool:
+    """Whether none of the counted replicas can be of an earlier Pod template."""
+    status = deployment.get("status") or {}
+    generation = (deployment.get("metadata") or {}).get("generation", 0)
+    is_observed = status.get("observedGeneration", generation) >= generation
+    return bool(is_observed and status.get("updatedReplicas", current) >= current)
 
 
 def problem(name: str, state: RevisionReplicas | None, *, all_ready: bool) -> StatusReason | None:

@@ -342,7 +342,8 @@ def _merge_containers(base: list[Object], own: list[Object], *, adds_arguments: 
         before = result.get(container["name"], {})
         after = _overlay(before, container)
         if adds_arguments and before and "command" not in container:
-            after["args"] = [*before.get("args", []), *container.get("args", [])]
+            # A null in a template is an absent list.
+            after["args"] = [*(before.get("args") or []), *(container.get("args") or [])]
         result[container["name"]] = after
     return list(result.values())
 

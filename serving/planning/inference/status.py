@@ -13,7 +13,7 @@ from serving.planning.inference.arms import Arm
 from serving.planning.inference.inference_state import InferenceState
 from serving.planning.inference.replicas import RevisionReplicas
 from serving.planning.inference.revision import Revision, autoscaler_name
-from serving.resources import conditions
+from serving.resources import conditions, kinds
 from serving.resources.conditions import Condition, StatusReason
 from serving.resources.events import EventToEmit
 
@@ -32,7 +32,8 @@ _PROGRESSING = frozenset(
 """Reasons of `Ready` that report progress; every other reason is a warning."""
 _SCALING = "ScalingActive"
 _PREFETCHED = "Prefetched"
-_ASIDE = (_SCALING, _PREFETCHED)
+_BUDGETED = "DisruptionsLimited"
+_ASIDE = (_SCALING, _PREFETCHED, _BUDGETED)
 """Conditions on which `Ready` does not depend."""
 _INITIAL_READY = {"status": "False", "reason": "NoTraffic"}
 """`Ready` of an Inference that has no status yet."""
@@ -54,7 +55,13 @@ def render(state: InferenceState, arms: Sequence[Arm], now: str) -> Object:
     at_zero = [_at_zero(state, arm) for arm in arms]
     ready_reason = replicas.SCALED_TO_ZERO if at_zero and all(at_zero) else "Ready"
     aggregate = conditions.aggregate(parts, ready_reason=ready_reason)
-    new = [aggregate, *parts, _scaling_active(state, arms), *_prefetched(state, arms)]
+    new = [
+        aggregate,
+        *parts,
+        _scaling_active(state, arms),
+        *_prefetched(state, arms),
+        *_disruptions_limited(state, arms),
+    ]
     return {
         "url": _url(state),
         "predictors": [_predictor(state, arm, percent.get(arm.predictor.name, 0.0)) for arm in arms],
@@ -257,6 +264,9 @@ def _routes_ready(state: InferenceState) -> Condition:
     def not_ready(reason: str, message: str) -> Condition:
         return Condition("RoutesReady", "False", reason, message)
 
+    refused = state.observed.children_refused.get((kinds.ROUTE, state.name))
+    if refused is not None:
+        return not_ready(refused.reason, refused.message)
     if not state.observed.gateways:
         return not_ready("NoGateway", "no gateway is alive")
     if state.observed.gateways <= state.observed.gateway_problems.keys():
@@ -276,7 +286,11 @@ def _scaling_active(state: InferenceState, arms: Sequence[Arm]) -> Condition:
     """Return whether every arm is being scaled; `Ready` does not depend on it."""
     for arm in arms:
         name = arm.predictor.name
-        autoscaler = state.observed.autoscalers.get(autoscaler_name(state.name, name)) or {}
+        child = autoscaler_name(state.name, name)
+        refused = state.observed.children_refused.get((kinds.AUTOSCALER, child))
+        if refused is not None:
+            return Condition(_SCALING, "False", refused.reason, f"predictor {name}: {refused.message}")
+        autoscaler = state.observed.autoscalers.get(child) or {}
         ready = conditions.find((autoscaler.get("status") or {}).get("conditions"), "Ready")
         if ready is None:
             message = f"predictor {name} has not been sized yet"
@@ -298,6 +312,18 @@ def _prefetched(state: InferenceState, arms: Sequence[Arm]) -> list[Condition]:
     problems = {arm.predictor.name: prefetch.problem(state, arm) for arm in asking}
     lacking = {name: problem for name, problem in problems.items() if problem is not None}
     return [_condition(_PREFETCHED, lacking, "AllNodes")]
+
+
+def _disruptions_limited(state: InferenceState, arms: Sequence[Arm]) -> list[Condition]:
+    """Return that an arm lacks its PodDisruptionBudget; empty where none does."""
+    refused = {
+        arm.predictor.name: state.observed.children_refused.get(
+            (kinds.POD_DISRUPTION_BUDGET, autoscaler_name(state.name, arm.predictor.name))
+        )
+        for arm in arms
+    }
+    problems = {name: problem for name, problem in refused.items() if problem is not None}
+    return [_condition(_BUDGETED, problems, "")] if problems else []
 
 
 def _url(state: InferenceState) -> str:

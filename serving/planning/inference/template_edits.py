@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from serving.objects import Object
-from serving.planning.inference.drift import covers
+from serving.planning.inference.canonical_template import canonical
+from serving.planning.inference.drift import template_covers
 from serving.planning.inference.observed import ObservedObjects
 from serving.planning.inference.plan import Ensure, PutBackTemplate
 from serving.resources import kinds
@@ -34,7 +35,7 @@ def put_back(observed: ObservedObjects, ensure: Ensure) -> PutBackTemplate | Non
         return None
     template, stored = ensure.object["spec"]["template"], deployment["spec"]["template"]
     edits = of_others(deployment, template, observed.field_manager)
-    if not edits and covers(stored, template):
+    if not edits and template_covers(stored, template):
         return None
     return PutBackTemplate(meta["name"], _with_restart(template, stored), edits)
 
@@ -47,13 +48,13 @@ def of_others(deployment: Object, template: Object, manager: str) -> dict[str, t
         template: the rendered template.
         manager: the own field manager, whose fields are no edits.
     """
-    stored = deployment["spec"]["template"]
+    stored, desired = canonical(deployment["spec"]["template"]), canonical(template)
     edits: dict[str, tuple[str, ...]] = {}
     for entry in deployment["metadata"].get("managedFields") or []:
         owned = ((entry.get("fieldsV1") or {}).get("f:spec") or {}).get("f:template")
         name = str(entry.get("manager", ""))
         if owned and name != manager:
-            paths = [path for path in _edits(owned, stored, template, "") if path != _RESTART_PATH]
+            paths = [path for path in _edits(owned, stored, desired, "") if path != _RESTART_PATH]
             edits[name] = (*edits.get(name, ()), *paths)
     return {name: paths for name, paths in edits.items() if paths}
 
@@ -67,7 +68,7 @@ def describe(edits: Mapping[str, tuple[str, ...]]) -> str:
 
 def _edits(owned: Mapping[str, Any], stored: Any, desired: Any, path: str) -> Iterator[str]:
     """Yield the paths of owned fields whose stored value is not the desired one."""
-    if stored is _ABSENT:
+    if stored is _ABSENT or stored is None:
         return
     below = {element: tree for element, tree in owned.items() if element != _ITSELF}
     if not below or (desired is _ABSENT and _ITSELF in owned):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from serving.planning.apportionment import apportion_at_least_one
+from serving.resources.traffic_split import RING_UNITS
 
 MAX_SEGMENTS = 512
 """Limit of `Route.spec.segments`. Above it the ring is rebuilt, which moves more callers than necessary."""
@@ -28,18 +29,19 @@ def target_units(
 ) -> dict[str, int]:
     """Return the units of the ring that each arm should have.
 
-    An arm that is not proven yet gets none. Its share goes to arms that have left the spec and still serve
-    (so that no request fails when an arm is renamed), else to the proven arms in proportion.
+    An arm that is not proven yet gets none. Its share goes to arms that leave and still serve (so that no
+    request fails when an arm is renamed, or hands its weight over to a new one), else to the proven arms in
+    proportion. An arm leaves if it is no longer in the spec, or its weight is 0 now.
 
     Args:
-        ring: the current ring.
+        ring: the current ring, without arms that must not serve.
         weights: arm → weight, of the arms in the spec.
         proven: the arms of the spec that have a proven backend.
     """
     serving = {arm: weight for arm, weight in weights.items() if arm in proven}
     leaving: dict[str, int] = {}
     for segment in ring:
-        if segment.arm not in weights:
+        if not weights.get(segment.arm):
             leaving[segment.arm] = leaving.get(segment.arm, 0) + segment.size
     pending = sum(weights.values()) - sum(serving.values())
     if not leaving or not pending:
@@ -55,11 +57,12 @@ def reassign(ring: Sequence[ArmSegment], target: Mapping[str, int]) -> tuple[Arm
     """Return the ring that gives each arm its `target` units and reassigns as few units as possible.
 
     Args:
-        ring: the current ring, 10,000 units in all, or empty.
+        ring: the current ring. If it does not sum to 10,000 units, as after an edit by hand, it is rebuilt.
         target: units per arm, 10,000 in all, or empty (nobody is served).
     """
     target_sizes = {arm: size for arm, size in target.items() if size > 0}
-    if not ring or not target_sizes:
+    is_whole = sum(segment.size for segment in ring) == RING_UNITS
+    if not is_whole or not target_sizes:
         return tuple(ArmSegment(arm, size) for arm, size in target_sizes.items())
     units_of: dict[str, int] = {}
     for segment in ring:

@@ -231,6 +231,13 @@ def test_share_larger_than_every_profile_is_refused_with_the_largest() -> None:
         pod.render(_gpu("mig", "39Gi", None, "A100-40GB"))
 
 
+@pytest.mark.parametrize("memory", ["0", "4", "1e30", "1e-30", "1025Gi", "1048575.5"])
+def test_amount_of_memory_that_no_gpu_has_is_refused(memory: str) -> None:
+    with pytest.raises(errors.Permanent, match=r"^resources\.gpu\.memory: ") as refused:
+        pod.render(_gpu("mps", memory, None))
+    assert refused.value.reason == "GpuShareInvalid"
+
+
 def test_ack_without_memory_is_refused() -> None:
     with pytest.raises(errors.Permanent, match=r"resources\.gpu\.memory: ack shares cores with memory only"):
         pod.render(_gpu("ack", None, 30))
@@ -249,7 +256,7 @@ def test_every_gpu_type_has_a_ladder_of_rising_profiles() -> None:
 MECHANISMS = st.sampled_from(
     [("mps", None), ("hami", None), ("ack", None), ("dra", None), *(("mig", t) for t in GPU_TYPES)]
 )
-MEMORIES = st.integers(1, 20 * GIB)
+MEMORIES = st.integers(MIB, 20 * GIB)
 CORES = st.integers(1, 100)
 
 

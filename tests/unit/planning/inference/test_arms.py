@@ -32,6 +32,45 @@ def test_a_replacement_needs_all_its_replicas_and_a_first_revision_one() -> None
     assert arm.candidate.name == replacement["metadata"]["name"]
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1, "observedGeneration": 1},
+        {"replicas": 2, "readyReplicas": 1, "updatedReplicas": 1, "observedGeneration": 2},
+    ],
+)
+def test_a_candidate_is_not_proven_when_its_replicas_may_have_an_edited_template(status: Object) -> None:
+    world = InferenceWorld(predictor("a", "v1"))
+    world.plan()
+    (deployment,) = world.deployments.values()
+    deployment["metadata"]["generation"] = 2
+    deployment["status"] = status
+    world.accept()
+    (arm,) = _read(world)
+    assert (arm.serving, arm.rollout_problem and arm.rollout_problem.reason) == ("", "ReplicasNotReady")
+    deployment["status"] = {**status, "replicas": 1, "observedGeneration": 2}
+    (arm,) = _read(world)
+    assert (arm.serving, arm.rollout_problem) == (deployment["metadata"]["name"], None)
+    world.plan()
+    deployment["metadata"]["generation"] = 3  # it is scaled
+    (arm,) = _read(world)
+    assert arm.serving == deployment["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    "container", [{"securityContext": "root"}, {"readinessProbe": {"httpGet": None}}, {"env": "A=1"}]
+)
+def test_arm_whose_template_cannot_be_rendered_blocks_no_other(container: Object) -> None:
+    own = {"containers": [{"name": "predictor", **container}]}
+    world = InferenceWorld(predictor("good", "v1"), predictor("bad", "v1", template=own))
+    good, bad = _read(world)
+    assert good.desired is not None
+    assert bad.desired is None
+    assert bad.rollout_problem is not None
+    assert bad.rollout_problem.reason == "TemplateInvalid"
+    assert bad.rollout_problem.message.startswith("the Pod template cannot be rendered: ")
+
+
 def test_probes_wait_for_the_gateways_when_the_route_is_rewritten() -> None:
     world = InferenceWorld(predictor("a", "v1"))
     world.plan()

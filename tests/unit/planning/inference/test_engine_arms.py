@@ -41,6 +41,11 @@ def test_arguments_of_the_template_follow_those_of_the_manifest() -> None:
     assert arguments[-1] == "--max-model-len=4096"
 
 
+def test_arguments_are_those_of_the_manifest_when_the_template_has_null() -> None:
+    own = {"containers": [{"name": "predictor", "args": None}]}
+    assert container(template=own)["args"] == container()["args"]
+
+
 def test_replica_of_an_engine_takes_no_passed_socket_and_is_proven_by_its_readiness() -> None:
     predictor = Predictor.model_validate({"name": "a", "modelVersion": "v"})
     rendered = revision.render("chat", "vllm", predictor, ready_version("v"), shipped()["vllm"])

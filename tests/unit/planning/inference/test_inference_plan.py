@@ -144,6 +144,40 @@ def test_a_policy_that_is_not_valid_starts_nothing_and_stops_nothing() -> None:
     assert (segments(world), len(world.deployments)) == ({"a": 10_000}, 1)
 
 
+def test_an_arm_serves_on_when_its_weight_moves_to_a_new_arm_in_one_edit() -> None:
+    world = InferenceWorld(predictor("stable", "v1", 100))
+    world.settle()
+    world.broken = {"v2"}
+    world.edit(predictor("stable", "v1", 0), predictor("v2", "v2", 100))
+    world.settle()
+    assert segments(world) == {"stable": 10_000}
+    world.broken = set()
+    world.settle()
+    assert segments(world) == {"v2": 10_000}
+
+
+def test_an_arm_keeps_the_share_of_a_new_arm_when_its_own_weight_becomes_zero() -> None:
+    world = InferenceWorld(predictor("stable", "v1", 90), predictor("canary", "v2", 10))
+    world.settle()
+    world.broken = {"v3"}
+    world.edit(predictor("stable", "v1", 0), predictor("canary", "v2", 10), predictor("v3", "v3", 90))
+    world.settle()
+    assert segments(world) == {"stable": 9_000, "canary": 1_000}
+    world.broken = set()
+    world.settle()
+    assert segments(world) == {"canary": 1_000, "v3": 9_000}
+
+
+def test_weight_of_zero_takes_effect_at_once_when_all_weighted_arms_are_proven() -> None:
+    world = InferenceWorld(predictor("a", "v1", 50), predictor("b", "v2", 50), predictor("c", "v3", 0))
+    world.settle()
+    world.broken = {"v1"}
+    world.ready()
+    world.edit(predictor("a", "v1", 0), predictor("b", "v2", 50), predictor("c", "v3", 50))
+    world.plan()
+    assert segments(world) == {"b": 5_000, "c": 5_000}
+
+
 def test_the_share_of_a_blocked_version_falls_to_the_other_arms_and_comes_back() -> None:
     world = InferenceWorld(predictor("a", "v1", 30), predictor("b", "v2", 70))
     world.settle()
@@ -176,6 +210,17 @@ def test_a_blocked_replacement_leaves_the_serving_revision_of_another_version() 
     world.blocked = {"v1", "v2"}
     world.settle()
     assert world.deployments == {}
+
+
+@pytest.mark.parametrize("size", [3_000, 7_000, 1])
+def test_ring_is_rebuilt_when_somebody_has_edited_its_sum(size: int) -> None:
+    world = InferenceWorld(predictor("a", "v1", 30), predictor("b", "v2", 70))
+    world.settle()
+    assert world.route is not None
+    spec = world.route["spec"]
+    world.route["spec"] = {**spec, "segments": [{**segment, "size": size} for segment in spec["segments"]]}
+    world.plan()
+    assert segments(world) == {"a": 3_000, "b": 7_000}
 
 
 def test_broken_revision_gets_no_traffic_and_the_old_one_keeps_serving() -> None:

@@ -2,6 +2,7 @@ import bisect
 import hashlib
 from itertools import accumulate, pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,13 @@ def test_ring_is_rebuilt_when_it_has_too_many_segments() -> None:
     assert new_ring == (ArmSegment("a", 5000), ArmSegment("b", 5000))
 
 
+@pytest.mark.parametrize("sizes_by_arm", [{"a": 6_000, "b": 3_000}, {"a": 9_000, "b": 9_000}, {}])
+def test_ring_is_rebuilt_when_it_does_not_sum_to_its_units(sizes_by_arm: dict[str, int]) -> None:
+    ring = tuple(ArmSegment(arm, size) for arm, size in sizes_by_arm.items())
+    target = {"a": 6_000, "b": 4_000}
+    assert traffic.reassign(ring, target) == (ArmSegment("a", 6_000), ArmSegment("b", 4_000))
+
+
 def _arms(ring: tuple[ArmSegment, ...]) -> list[str]:
     return [s.arm for s in ring for _ in range(s.size)]
 
@@ -97,3 +105,10 @@ def test_share_of_an_unproven_arm_stays_with_removed_arms() -> None:
     ring = (ArmSegment("a", 6_000), ArmSegment("old", 3_000), ArmSegment("older", 1_000))
     target = traffic.target_units(ring, {"a": 60, "new": 40}, {"a"})
     assert target == {"a": 6_000, "old": 3_000, "older": 1_000}
+    zeros = traffic.target_units(ring, {"a": 60, "old": 0, "older": 0, "new": 40}, {"a", "old", "older"})
+    assert zeros == target, "an arm whose weight is 0 now leaves as well"
+
+
+def test_arm_without_weight_gets_nothing_when_it_has_no_units() -> None:
+    ring = (ArmSegment("a", 10_000),)
+    assert traffic.target_units(ring, {"a": 60, "idle": 0, "new": 40}, {"a", "idle"}) == {"a": 10_000}
