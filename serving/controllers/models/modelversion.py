@@ -102,7 +102,9 @@ class ModelVersionController:
                 phase = version["status"]["phase"]
                 # The Pods of a failed capture say why, and end with its Job.
                 await self._captures.discard(version, keep_ended=phase == "Failed")
-                if phase == "Ready" and not await self._retention.update_pin(version):
+                if phase == "Blocked":
+                    await self._retention.unpin_blocked(version)
+                elif phase == "Ready" and not await self._retention.update_pin(version):
                     self._builds.add(Key.of(version))
             case _:
                 return await self._capture(version, step)
