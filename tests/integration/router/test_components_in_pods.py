@@ -264,6 +264,8 @@ async def test_no_request_fails_when_a_gateway_gets_sigterm_twice(kube: Kube, po
         assert await idle.status() == 200
         assert await in_flight == 200
         assert await pod.code("gateway") == 0
+        route = await kube.get(kinds.ROUTE, pod.namespace, "quick")
+        assert pod.name not in {entry["name"] for entry in (route.get("status") or {}).get("gateways") or []}
     assert not pod.has_envoy()
 
 
