@@ -39,7 +39,8 @@ class PushRegistry(Base):
         Field(
             pattern=REPOSITORY_PATTERN,
             max_length=255,
-            description="host[:port]/path without a tag; the tag of each version is its name.",
+            description="host[:port]/path without a tag; the tag of each version is its name, of one above 118"
+            " characters its begin and a hash.",
         ),
     ]
     secret_name: Annotated[

@@ -115,8 +115,8 @@ class ImageBuilder:
         """Push a stored image with its signature and tags; return its name by digest."""
         assert policy.registry is not None
         report(f"pushing to {policy.registry.repository}")
-        meta = version["metadata"]
-        push = partial(self._images.push, meta["namespace"], policy, digest, meta["name"], report)
+        namespace = version["metadata"]["namespace"]
+        push = partial(self._images.push, namespace, policy, digest, planner.tag(version), report)
         image = await self._transfer(version, push)
         await asyncio.to_thread(self.store.set_origin, digest, image)
         return image
