@@ -373,12 +373,17 @@ async def prepared(
 ) -> AsyncIterator[AutoscalerController]:
     """Give a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="autoscaler") as kube:
-        gateways = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
+        gateways, renewals = watches.of(kinds.LEASE, namespace=settings.lease_namespace), leases.Renewals()
+
+        def pages() -> Mapping[str, leases.GatewayPages]:
+            live = renewals.live(gateways, clock.now(), clock.monotonic())
+            return leases.pages(gateways, live)
+
         controller = AutoscalerController(
             kube,
             settings,
             watches,
-            pages=Pages(lambda: leases.pages(gateways, clock.now())),
+            pages=Pages(pages),
             store=StateStore(data_dir.autoscaler),
             scaling=scaling,
             known_engines=engines.known(data_dir.engines),

@@ -51,6 +51,7 @@ class Readings:
             hold_seconds: longest time for which an activator holds a request.
         """
         self._gateways, self._settings = gateways, settings
+        self._renewals = leases.Renewals()
         self._hold_seconds = hold_seconds
         self._board = Board()
         self._tokens = TokenBoard()
@@ -76,8 +77,7 @@ class Readings:
         known = set(targets.values())
         with_percentiles = {targets[key] for key in timed}
         read = await pages.read(with_percentiles)
-        live = leases.live(self._gateways, clock.now())
-        now = clock.monotonic()
+        now, live = clock.monotonic(), self._live()
         self._board.tick(read.readings, live, known, read.held, now, problems=read.problems)
         self._board.retain(known)
         self._tokens.tick(read.readings)
@@ -105,7 +105,13 @@ class Readings:
 
     def held(self, autoscaler: Object) -> int:
         """Return the number of requests that activators hold for the target."""
-        return held_requests.count(autoscaler, self._gateways, clock.now(), self._hold_seconds)
+        live = self._live()
+        expired = leases.named(self._gateways) - live
+        return held_requests.count(autoscaler, live, expired, clock.now(), self._hold_seconds)
+
+    def _live(self) -> frozenset[str]:
+        """Return the names of the gateways with a valid Lease."""
+        return self._renewals.live(self._gateways, clock.now(), clock.monotonic())
 
     def is_busy(self, target: ScaleTargetName) -> bool:
         """Whether the last readings of a target have requests."""

@@ -1,16 +1,17 @@
 """Held requests, as activators report them in `Autoscaler.status.demand`, between two readings. Pure."""
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from serving import clock
-from serving.resources import leases, names
+from serving.resources import names
 
 
 def count(
     autoscaler: Mapping[str, Any],
-    gateway_leases: Iterable[Mapping[str, Any]],
+    live: frozenset[str],
+    expired: frozenset[str],
     now: dt.datetime,
     hold_seconds: float,
 ) -> int:
@@ -21,17 +22,17 @@ def count(
 
     Args:
         autoscaler: the object.
-        gateway_leases: of all gateways.
+        live: names of the gateways with a valid Lease.
+        expired: names of those whose Lease has expired.
         now: the present time.
         hold_seconds: longest time for which an activator holds a request.
     """
-    stored = list(gateway_leases)
-    live, named = leases.live(stored, now), leases.named(stored)
     oldest = now - dt.timedelta(seconds=hold_seconds)
     return sum(
         int(entry.get("inFlight", 0))
         for gateway, entry in _entries(autoscaler)
-        if gateway in live or (gateway not in named and not _is_before(entry.get("lastRequestTime"), oldest))
+        if gateway in live
+        or (gateway not in expired and not _is_before(entry.get("lastRequestTime"), oldest))
     )
 
 

@@ -29,6 +29,7 @@ class GoneGateways:
         self._routes = watches.of(kinds.ROUTE)
         self._autoscalers = watches.of(kinds.AUTOSCALER)
         self._leases = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
+        self._renewals = leases.Renewals()
         self._gone_since: dict[str, float] = {}
         """By name, the monotonic seconds at which a sweep has seen no Lease, or an expired one, first."""
 
@@ -51,7 +52,8 @@ class GoneGateways:
         Raises:
             errors.ApiError, errors.Unavailable: the rest is removed by the next sweep.
         """
-        live, now = leases.live(self._leases, clock.now()), clock.monotonic()
+        now = clock.monotonic()
+        live = self._renewals.live(self._leases, clock.now(), now)
         gone = self._known() - live if live else frozenset()
         self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
         for name in sorted(gone):

@@ -116,7 +116,7 @@ async def test_an_import_is_refused_before_anything_is_copied_when_no_model_has_
     run = run_directory(tmp_path)
     for name in ("my.model", "m" * 64):
         code, _, err = await slipway("model", "import", str(run), "--model", name, "--version", "v1")
-        assert (code, "--model must be lowercase letters, digits and '-'" in err) == (2, True)
+        assert (code, "--model must be lowercase letters, digits and '-'" in err) == (2, True), err
         assert "copying" not in err
 
 
