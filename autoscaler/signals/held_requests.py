@@ -17,8 +17,8 @@ def count(
 ) -> int:
     """Return the number of held requests.
 
-    What activators beside a gateway with an expired Lease have reported is lost. So is the last report of one
-    whose gateway has no Lease, which it removes as it ends, once every request that it held has been answered.
+    What activators beside a gateway with an expired Lease have reported is lost. A gateway removes its Lease
+    as it ends: a report beside a missing one counts until every request in it must have been answered.
 
     Args:
         autoscaler: the object.

@@ -47,7 +47,7 @@ class GoneGateways:
     async def sweep(self) -> None:
         """Remove what gateways have left whose Lease has been missing or expired for long.
 
-        Without a live gateway nothing counts as left: the API may have been away, so that no Lease was renewed.
+        Without a live gateway nothing counts as left: no Lease is renewed while the API is away.
 
         Raises:
             errors.ApiError, errors.Unavailable: the rest is removed by the next sweep.

@@ -118,8 +118,8 @@ class LeaderElection:
         """Acquire or renew the Lease if it is free or this process has it; return who has it.
 
         Raises:
-            errors.Conflict, errors.AlreadyExists: somebody else wrote it meanwhile; the next attempt reads who
-                has it.
+            errors.Conflict, errors.AlreadyExists: somebody else wrote it meanwhile; the next attempt reads
+                who has it.
         """
         try:
             lease = await self._kube.get(kinds.LEASE, self._namespace, self._name)

@@ -18,7 +18,7 @@ _WRITERS = 8
 
 
 async def withdraw(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) -> None:
-    """Remove the manager's part of the statuses of these objects, in their order, as far as the API answers."""
+    """Remove the manager's part of these objects' statuses, in their order, as far as the API answers."""
     left = iter(keys)
     try:
         async with asyncio.timeout(WITHDRAWAL_SECONDS), asyncio.TaskGroup() as group:

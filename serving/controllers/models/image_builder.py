@@ -124,7 +124,7 @@ class ImageBuilder:
     async def examine(
         self, version: Object, model: Object | None, trusted: Mapping[str, PublicKey]
     ) -> Object:
-        """Return the part of the status that an examination of a built image adds, as `planner.examined` does.
+        """Return the part of the status that an examination of a built image adds, from `planner.examined`.
 
         The files never change: they are examined once. An image that the store lacks is fetched for it, and
         is pinned.

@@ -54,7 +54,7 @@ def version_name(job: Mapping[str, Any]) -> str:
 
 
 def version_names(job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the name of the job's ModelVersion, then that by which an earlier release has created it, if any.
+    """Return the name of the job's ModelVersion, then the one by which an earlier release created it, if any.
 
     Earlier releases kept the dots of the job's name, and no predictor could name such a version.
     """
@@ -69,7 +69,7 @@ def _short_uid(meta: Mapping[str, Any]) -> str:
 
 
 def problem(job: Mapping[str, Any]) -> str:
-    """Return why the names in the job's annotations cannot become a Model and its version; empty if they can."""
+    """Return why the names in the job's annotations are none of a Model and its version; empty if they are."""
     for annotation, name in (
         (names.MODEL_ANNOTATION, model_of(job)),
         (names.MODEL_VERSION_ANNOTATION, version_name(job)),

@@ -193,7 +193,7 @@ class Activator:
 
     async def run(self) -> None:
         """Follow the API until cancelled; then refuse waiting requests, remove the reports of them, and finish
-        the requests in flight.
+        those in flight.
         """
         try:
             async with self._tasks as group:

@@ -66,7 +66,11 @@ def test_a_complete_job_becomes_a_version_named_by_job_and_uid() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("train-v1.2", "train-v1-2-abcde"), ("a" * 56 + ".b", "a" * 56 + "-abcde"), ("t" * 63, "t" * 57 + "-abcde")],
+    [
+        ("train-v1.2", "train-v1-2-abcde"),
+        ("a" * 56 + ".b", "a" * 56 + "-abcde"),
+        ("t" * 63, "t" * 57 + "-abcde"),
+    ],
 )
 def test_a_version_has_a_name_for_predictors_when_that_of_its_job_has_dots(name: str, expected: str) -> None:
     step = handoff.next_step(job(name=name, finalizers=HELD, condition="Complete"), None)
