@@ -367,6 +367,7 @@ async def prepared(
     data_dir: DataDir,
     settings: ControllerSettings,
     watches: Watches,
+    *,
     scaling: AutoscalerSettings = DEFAULTS,
     host: str = PagesSettings.host,
     hold_seconds: float = ActivatorSettings.deadline_seconds,

@@ -69,7 +69,7 @@ def _short_uid(meta: Mapping[str, Any]) -> str:
 
 
 def problem(job: Mapping[str, Any]) -> str:
-    """Return why the names in the job's annotations are none of a Model and its version; empty if they are."""
+    """Return why no Model or version can have the names in the job's annotations; empty if they can."""
     for annotation, name in (
         (names.MODEL_ANNOTATION, model_of(job)),
         (names.MODEL_VERSION_ANNOTATION, version_name(job)),

@@ -192,8 +192,8 @@ class Activator:
         return "" if is_synced else "Routes and EndpointSlices are not listed yet"
 
     async def run(self) -> None:
-        """Follow the API until cancelled; then refuse waiting requests, remove the reports of them, and finish
-        those in flight.
+        """Follow the API until cancelled; then refuse waiting requests, remove their reports, and finish the
+        requests in flight.
         """
         try:
             async with self._tasks as group:

@@ -57,7 +57,9 @@ class Machine:
             self.builds += 1
             return await build(builder, *given, **named)
 
-        async def failing(kube: FakeKube, kind: kinds.Kind, obj: Object, status: Object, **named: Any) -> Object:
+        async def failing(
+            kube: FakeKube, kind: kinds.Kind, obj: Object, status: Object, **named: Any
+        ) -> Object:
             if status.get("phase") == "Ready" and (failure := next(self._failures, None)) is not None:
                 raise failure
             return await apply(kube, kind, obj, status, **named)
