@@ -18,7 +18,6 @@ from autoscaler import guards, metrics_page, observed_count, other_writers, prof
 from autoscaler.policy.config import PolicyConfig, from_spec
 from autoscaler.policy.sizer import TICK_SECONDS
 from autoscaler.settings import DEFAULTS, AutoscalerSettings
-from autoscaler.signals import held_requests
 from autoscaler.signals.exposition import ScaleTargetName
 from autoscaler.signals.pages import Pages
 from autoscaler.state import backfill
@@ -35,7 +34,7 @@ from serving.objects import Object, is_deleting
 from serving.resources import kinds, leases, names
 from serving.resources.conditions import Condition
 from serving.resources.engine import Engine
-from serving.settings import ControllerSettings, PagesSettings
+from serving.settings import ActivatorSettings, ControllerSettings, PagesSettings
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +58,7 @@ class AutoscalerController:
         store: StateStore | None = None,
         scaling: AutoscalerSettings = DEFAULTS,
         known_engines: Mapping[str, Engine] = MappingProxyType({}),
+        hold_seconds: float = ActivatorSettings.deadline_seconds,
     ) -> None:
         self._kube = kube
         self._recorder = EventRecorder(kube, kube.field_manager)
@@ -79,7 +79,12 @@ class AutoscalerController:
         self._targets = targets.Targets(kube, self._namespace)
         self._writer = Writer(kube, self._recorder, self._targets)
         self._readings = readings.Readings(
-            kube, self._leases, scaling, prometheus=settings.prometheus, known_engines=known_engines
+            kube,
+            self._leases,
+            scaling,
+            prometheus=settings.prometheus,
+            known_engines=known_engines,
+            hold_seconds=hold_seconds,
         )
         self._backfill = backfill.Backfill(settings.prometheus) if settings.prometheus else None
         self._states: dict[Key, TargetState] = {}
@@ -270,7 +275,7 @@ class AutoscalerController:
         state.is_active = active.status == "True"
         if decision.replicas != desired:
             try:
-                held = held_requests.count(autoscaler, frozenset())
+                held = self._readings.held(autoscaler)
                 await self._writer.act(autoscaler, target, state, desired, active, held=held)
             except (errors.ApiError, errors.Unavailable) as error:
                 state.refused = min(state.refused, moment)
@@ -362,20 +367,28 @@ async def prepared(
     data_dir: DataDir,
     settings: ControllerSettings,
     watches: Watches,
+    *,
     scaling: AutoscalerSettings = DEFAULTS,
     host: str = PagesSettings.host,
+    hold_seconds: float = ActivatorSettings.deadline_seconds,
 ) -> AsyncIterator[AutoscalerController]:
     """Give a controller with a client of its own; it runs once `watches` do."""
     async with await connect_eventually(data_dir.kubeconfig, component="autoscaler") as kube:
-        gateways = watches.of(kinds.LEASE, namespace=settings.lease_namespace)
+        gateways, renewals = watches.of(kinds.LEASE, namespace=settings.lease_namespace), leases.Renewals()
+
+        def pages() -> Mapping[str, leases.GatewayPages]:
+            live = renewals.live(gateways, clock.now(), clock.monotonic())
+            return leases.pages(gateways, live)
+
         controller = AutoscalerController(
             kube,
             settings,
             watches,
-            pages=Pages(lambda: leases.pages(gateways, clock.now())),
+            pages=Pages(pages),
             store=StateStore(data_dir.autoscaler),
             scaling=scaling,
             known_engines=engines.known(data_dir.engines),
+            hold_seconds=hold_seconds,
         )
         page, note = {metrics.PATH: controller.metrics_page}, data_dir.metrics("autoscaler")
         async with metrics.served(page, note, host, scaling.metrics_port):

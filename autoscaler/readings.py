@@ -21,6 +21,7 @@ from serving.kube import Informer, Key, Kube
 from serving.objects import Object
 from serving.resources import leases
 from serving.resources.engine import Engine
+from serving.settings import ActivatorSettings
 
 HELD_SECONDS = 0.001
 """Length of the reading that a held request makes between two readings; arrivals are in the next one."""
@@ -37,6 +38,7 @@ class Readings:
         *,
         prometheus: str,
         known_engines: Mapping[str, Engine],
+        hold_seconds: float = ActivatorSettings.deadline_seconds,
     ) -> None:
         """Take the sources.
 
@@ -46,8 +48,11 @@ class Readings:
             settings: of the autoscaler.
             prometheus: base URL of the server of queries that name none.
             known_engines: by name.
+            hold_seconds: longest time for which an activator holds a request.
         """
         self._gateways, self._settings = gateways, settings
+        self._renewals = leases.Renewals()
+        self._hold_seconds = hold_seconds
         self._board = Board()
         self._tokens = TokenBoard()
         self._gauges = gauges.Gauges(kube, prometheus, known_engines)
@@ -72,8 +77,7 @@ class Readings:
         known = set(targets.values())
         with_percentiles = {targets[key] for key in timed}
         read = await pages.read(with_percentiles)
-        live = leases.live(self._gateways, clock.now())
-        now = clock.monotonic()
+        now, live = clock.monotonic(), self._live()
         self._board.tick(read.readings, live, known, read.held, now, problems=read.problems)
         self._board.retain(known)
         self._tokens.tick(read.readings)
@@ -98,6 +102,16 @@ class Readings:
             if metrics:
                 queries[key] = gauges.Request(metrics, state.pods)
         await self._gauges.read(queries)
+
+    def held(self, autoscaler: Object) -> int:
+        """Return the number of requests that activators hold for the target."""
+        live = self._live()
+        expired = leases.named(self._gateways) - live
+        return held_requests.count(autoscaler, live, expired, clock.now(), self._hold_seconds)
+
+    def _live(self) -> frozenset[str]:
+        """Return the names of the gateways with a valid Lease."""
+        return self._renewals.live(self._gateways, clock.now(), clock.monotonic())
 
     def is_busy(self, target: ScaleTargetName) -> bool:
         """Whether the last readings of a target have requests."""
@@ -129,7 +143,7 @@ class Readings:
         return Observation(
             now,
             replicas,
-            self._load(autoscaler, now, moment) if _is_counted(autoscaler, target) else None,
+            self._load(autoscaler, now, moment) if target.is_ours or self.held(autoscaler) else None,
             values | self._waiting_tokens(name, state),
             self._percentiles(name, state, moment),
             self._tokens.load(name, replicas.ready) or self._gauges.engine_load(key),
@@ -163,7 +177,7 @@ class Readings:
 
     def _load(self, autoscaler: Object, now: float, moment: float) -> Load | None:
         load = self._board.take(target_name(autoscaler))
-        held = held_requests.count(autoscaler, held_requests.expired_gateways(self._gateways, clock.now()))
+        held = self.held(autoscaler)
         if not held:
             return load
         if load is not None:
@@ -178,8 +192,3 @@ class Readings:
 def target_name(autoscaler: Object) -> ScaleTargetName:
     """Return the name of an Autoscaler's scale target."""
     return ScaleTargetName(autoscaler["metadata"]["namespace"], autoscaler["spec"]["scaleTargetRef"]["name"])
-
-
-def _is_counted(autoscaler: Object, target: ScaleTarget) -> bool:
-    """Whether gateways count the target's requests, so that no requests means idle."""
-    return target.is_ours or bool(held_requests.count(autoscaler, frozenset()))

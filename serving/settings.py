@@ -277,6 +277,9 @@ class ControllerSettings(Section):
     gather_seconds: Seconds = 0.04
     """From a change of an Inference's children to its reconcile, so that a burst of changes is one reconcile.
     Changes of the Inference itself do not wait."""
+    gone_gateway_seconds: Interval = 3600.0
+    """Time without a valid Lease after which what a gateway has left in statuses, and its Lease, is removed:
+    longer than a node takes to restart."""
     status_settle_seconds: Seconds = 1.0
     """Age at which a status that only reports progress is written: quick changes pass without a write. At
     0.25 s, 100 Inferences created at once wrote two such statuses each; at 1 s, one."""

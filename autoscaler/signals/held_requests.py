@@ -1,26 +1,47 @@
 """Held requests, as activators report them in `Autoscaler.status.demand`, between two readings. Pure."""
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from serving.resources import leases, names
+from serving import clock
+from serving.resources import names
 
 
-def expired_gateways(gateway_leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str]:
-    """Return the names of gateways whose Lease has expired; a gateway without a Lease is not among them."""
-    return frozenset(
-        lease["metadata"]["name"].removeprefix(leases.LEASE_PREFIX)
-        for lease in gateway_leases
-        if lease["metadata"]["name"].startswith(leases.LEASE_PREFIX) and leases.expiry(lease) <= now
-    )
+def count(
+    autoscaler: Mapping[str, Any],
+    live: frozenset[str],
+    expired: frozenset[str],
+    now: dt.datetime,
+    hold_seconds: float,
+) -> int:
+    """Return the number of held requests.
 
+    What activators beside a gateway with an expired Lease have reported is lost. A gateway removes its Lease
+    as it ends: a report beside a missing one counts until every request in it must have been answered.
 
-def count(autoscaler: Mapping[str, Any], without: frozenset[str]) -> int:
-    """Return the number of held requests; those of activators beside the gateways `without` are lost."""
-    prefix = names.ACTIVATOR_REPORTER
+    Args:
+        autoscaler: the object.
+        live: names of the gateways with a valid Lease.
+        expired: names of those whose Lease has expired.
+        now: the present time.
+        hold_seconds: longest time for which an activator holds a request.
+    """
+    oldest = now - dt.timedelta(seconds=hold_seconds)
     return sum(
         int(entry.get("inFlight", 0))
-        for entry in (autoscaler.get("status") or {}).get("demand") or []
-        if entry["reporter"].startswith(prefix) and entry["reporter"].removeprefix(prefix) not in without
+        for gateway, entry in _entries(autoscaler)
+        if gateway in live
+        or (gateway not in expired and not _is_before(entry.get("lastRequestTime"), oldest))
     )
+
+
+def _entries(autoscaler: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the entries of activators, with the names of their gateways."""
+    for entry in (autoscaler.get("status") or {}).get("demand") or []:
+        if entry["reporter"].startswith(names.ACTIVATOR_REPORTER):
+            yield entry["reporter"].removeprefix(names.ACTIVATOR_REPORTER), entry
+
+
+def _is_before(time: str | None, oldest: dt.datetime) -> bool:
+    return time is not None and clock.parse(time) < oldest

@@ -33,6 +33,7 @@ class LiveGateways:
         self.problems: Mapping[str, str] = {}
         """Why live gateways serve no requests; those that do are missing."""
         self._leases = leases_
+        self._renewals = leases.Renewals()
         self._on_change = on_change
         self._api_answers = api_answers
         self._expired_since: dict[str, float] = {}
@@ -47,7 +48,7 @@ class LiveGateways:
 
     async def check(self) -> None:
         """Note which Leases have expired, and which of them while the API answers."""
-        expired = self.alive - leases.live(self._leases, clock.now())
+        expired = self.alive - self._live()
         if expired and not await self._api_answers():
             expired = frozenset()
         now = clock.monotonic()
@@ -55,11 +56,14 @@ class LiveGateways:
         self._update()
 
     def _update(self) -> None:
-        alive = leases.live(self._leases, clock.now()) | self._unconfirmed()
+        alive = self._live() | self._unconfirmed()
         problems = {name: text for name, text in leases.problems(self._leases).items() if name in alive}
         if (alive, problems) != (self.alive, self.problems):
             self.alive, self.problems = alive, problems
             self._on_change()
+
+    def _live(self) -> frozenset[str]:
+        return self._renewals.live(self._leases, clock.now(), clock.monotonic())
 
     def _unconfirmed(self) -> frozenset[str]:
         """Return the gateways that were alive, and whose end is not certain yet."""

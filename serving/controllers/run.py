@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from serving import engines, job_kinds
+from serving.controllers.gone_gateways import GoneGateways
 from serving.controllers.inference import OPTIONAL_CHILDREN, InferenceController
 from serving.controllers.models.handoff import HandoffController
 from serving.controllers.models.model import ModelController
@@ -79,6 +80,7 @@ async def _work(data_dir: DataDir, settings: Settings, readiness: Readiness, *ot
             ModelController(clients["model"], config, watches),
             ModelVersionController(clients["modelversion"], settings, data_dir, watches, jobs),
             HandoffController(clients["hand-off"], config, watches, jobs),
+            GoneGateways(clients["inference"], config, watches),
         ]
         controllers += [
             await stack.enter_async_context(prepare(data_dir, config, watches)) for prepare in others

@@ -115,7 +115,12 @@ class LeaderElection:
                 raise errors.LeadershipLost(f"not renewed for {self._timing.renew:g} s: {problem}")
 
     async def _attempt(self) -> str:
-        """Acquire or renew the Lease if it is free or this process has it; return who has it."""
+        """Acquire or renew the Lease if it is free or this process has it; return who has it.
+
+        Raises:
+            errors.Conflict, errors.AlreadyExists: somebody else wrote it meanwhile; the next attempt reads
+                who has it.
+        """
         try:
             lease = await self._kube.get(kinds.LEASE, self._namespace, self._name)
         except errors.NotFound:
@@ -125,13 +130,10 @@ class LeaderElection:
         if holder not in ("", self._identity) and not self._has_expired(spec):
             return holder
         desired = {**lease, "spec": self._renewed(spec)}
-        try:
-            if "resourceVersion" in lease["metadata"]:
-                await self._kube.update(kinds.LEASE, desired)
-            else:
-                await self._kube.create(kinds.LEASE, desired)
-        except (errors.Conflict, errors.AlreadyExists):
-            return "another process"  # the next attempt reads which
+        if "resourceVersion" in lease["metadata"]:
+            await self._kube.update(kinds.LEASE, desired)
+        else:
+            await self._kube.create(kinds.LEASE, desired)
         return self._identity
 
     def _has_expired(self, spec: Object) -> bool:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from serving import clock
@@ -20,8 +20,7 @@ DEFAULT_SECONDS = 15
 
 def named(leases: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """Return the names of the gateways that have a Lease, expired or not."""
-    names = (lease["metadata"]["name"] for lease in leases)
-    return frozenset(name.removeprefix(LEASE_PREFIX) for name in names if name.startswith(LEASE_PREFIX))
+    return frozenset(name for name, _ in _by_gateway(leases))
 
 
 class GatewayPages(NamedTuple):
@@ -33,13 +32,9 @@ class GatewayPages(NamedTuple):
     """Why a URL is not used; empty if both may be."""
 
 
-def pages(leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> dict[str, GatewayPages]:
-    """Return the metrics pages of the gateways that are live at `now`, by their names."""
-    return {
-        lease["metadata"]["name"].removeprefix(LEASE_PREFIX): _pages(lease)
-        for lease in leases
-        if _is_live(lease, now)
-    }
+def pages(leases: Iterable[Mapping[str, Any]], live: frozenset[str]) -> dict[str, GatewayPages]:
+    """Return the metrics pages of the gateways that are `live`, by their names."""
+    return {name: _pages(lease) for name, lease in _by_gateway(leases) if name in live}
 
 
 def _pages(lease: Mapping[str, Any]) -> GatewayPages:
@@ -68,30 +63,56 @@ def _is_page(url: str) -> bool:
     return parts.scheme == "http" and is_whole and is_plain
 
 
-def _is_live(lease: Mapping[str, Any], now: dt.datetime) -> bool:
-    return bool(lease["metadata"]["name"].startswith(LEASE_PREFIX)) and expiry(lease) > now
+class Renewals:
+    """When one process has seen the Leases of gateways renewed, by its own clock.
+
+    The clocks of two machines are not compared, as in an election (`serving.kube.election`). Only of a Lease
+    that has not been renewed since this process saw it first, the time that it has itself decides.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, float | None]] = {}
+        """By gateway, the last time of its renewal and when that was seen; None for the first."""
+
+    def live(self, leases: Iterable[Mapping[str, Any]], now: dt.datetime, moment: float) -> frozenset[str]:
+        """Return the names of the gateways whose Lease has not expired.
+
+        Args:
+            leases: the present ones; to be called more often than they expire.
+            now: the present time.
+            moment: the same, in monotonic seconds.
+        """
+        seen: dict[str, tuple[str, float | None]] = {}
+        live = set()
+        for name, lease in _by_gateway(leases):
+            spec = lease.get("spec") or {}
+            renewed = str(spec.get("renewTime") or "")
+            seconds = spec.get("leaseDurationSeconds", DEFAULT_SECONDS)
+            last, at = self._seen.get(name, (renewed, None))
+            at = at if renewed == last else moment
+            seen[name] = (renewed, at)
+            if renewed and (_age(renewed, now) if at is None else moment - at) < seconds:
+                live.add(name)
+        self._seen = seen
+        return frozenset(live)
 
 
-def live(leases: Iterable[Mapping[str, Any]], now: dt.datetime) -> frozenset[str]:
-    """Return the names of the gateways whose Lease has not expired at `now`."""
-    return frozenset(
-        lease["metadata"]["name"].removeprefix(LEASE_PREFIX) for lease in leases if _is_live(lease, now)
-    )
+def _age(time: str, now: dt.datetime) -> float:
+    return (now - clock.parse(time)).total_seconds()
 
 
 def problems(leases: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return why gateways serve no requests, by their names; only those that report a reason."""
     return {
-        lease["metadata"]["name"].removeprefix(LEASE_PREFIX): text
-        for lease in leases
+        name: text
+        for name, lease in _by_gateway(leases)
         if (text := (lease["metadata"].get("annotations") or {}).get(NOT_SERVING_ANNOTATION))
     }
 
 
-def expiry(lease: Mapping[str, Any]) -> dt.datetime:
-    """Return the expiry of a Lease; the distant past if it was never renewed."""
-    spec = lease.get("spec") or {}
-    if not spec.get("renewTime"):
-        return dt.datetime.min.replace(tzinfo=dt.UTC)
-    seconds = spec.get("leaseDurationSeconds", DEFAULT_SECONDS)
-    return clock.parse(spec["renewTime"]) + dt.timedelta(seconds=seconds)
+def _by_gateway(leases: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the Leases of gateways with the names of these."""
+    for lease in leases:
+        name = str(lease["metadata"]["name"])
+        if name.startswith(LEASE_PREFIX):
+            yield name.removeprefix(LEASE_PREFIX), lease

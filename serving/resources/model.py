@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from serving.resources.base import Base, Conditions, Name, list_map, rules
+from serving.resources.base import ATOMIC, Base, Conditions, Name, rules
 
 Phase = Literal["Pending", "Building", "Ready", "Blocked", "Failed"]
 
@@ -39,7 +39,8 @@ class PushRegistry(Base):
         Field(
             pattern=REPOSITORY_PATTERN,
             max_length=255,
-            description="host[:port]/path without a tag; the tag of each version is its name.",
+            description="host[:port]/path without a tag; the tag of each version is its name, of one above 118"
+            " characters its begin and a hash.",
         ),
     ]
     secret_name: Annotated[
@@ -273,7 +274,7 @@ class Contents(Base):
         ),
     ]
     files: Annotated[
-        list[FileWithCode], Field(json_schema_extra=list_map("path"), description="The files with code.")
+        list[FileWithCode], Field(json_schema_extra=ATOMIC, description="The files with code.")
     ] = []
 
 
@@ -289,7 +290,10 @@ class ModelVersionStatus(Base):
     metrics: Annotated[
         dict[str, float], Field(json_schema_extra={"additionalProperties": {"type": "number"}})
     ] = {}
-    files: Annotated[list[FileStatus], Field(json_schema_extra=list_map("path"))] = []
+    files: Annotated[
+        list[FileStatus],
+        Field(json_schema_extra=ATOMIC, description="At most as many as an object of the API can list."),
+    ] = []
     files_digest: Annotated[
         str,
         Field(

@@ -7,6 +7,8 @@ FIELD_MANAGER_PREFIX = "slipway-"
 SUBDOMAIN_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 """The names of most objects: DNS subdomains by RFC 1123."""
 MAX_SUBDOMAIN = 253
+LABEL_PATTERN = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+"""The names of Models, ModelVersions in use and predictors: DNS labels by RFC 1123."""
 INFERENCE_LABEL = "slipway.dev/inference"
 PREDICTOR_LABEL = "slipway.dev/predictor"
 REVISION_LABEL = "slipway.dev/revision"

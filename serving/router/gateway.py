@@ -203,6 +203,8 @@ async def _close(admin: Admin, running: _Running, settings: Settings) -> None:
     public_socket.close(running.kept)  # else clients would wait for an Envoy that will not come
     with _though_envoy_is_away():
         await until_idle(admin, settings.gateway.drain_seconds)
+    if running.routes is not None:
+        await running.routes.withdraw()
 
 
 @contextmanager

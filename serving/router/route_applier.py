@@ -115,6 +115,10 @@ class RouteApplier:
             await asyncio.wait([self._reporting])
         await self._status.remove_lease()
 
+    async def withdraw(self) -> None:
+        """Remove this gateway's entries in the status of Routes, after `leave`."""
+        await self._status.withdraw()
+
     async def _send_changes(self) -> None:
         """Plan and send every change, without waiting for Envoy's answer to the previous one.
 

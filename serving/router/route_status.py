@@ -13,6 +13,7 @@ from serving.objects import Object
 from serving.resources import kinds, names
 from serving.resources.leases import NOT_SERVING_ANNOTATION
 from serving.router.plan.service import NOTHING_PROVEN, GatewayService
+from serving.router.status_withdrawal import withdraw
 from serving.settings import Settings
 from serving.system.network import addresses
 
@@ -128,6 +129,11 @@ class RouteStatusWriter:
                 await self._kube.delete(kinds.LEASE, self._lease_namespace, self._manager)
         except (errors.ApiError, errors.Unavailable, TimeoutError) as error:
             log.info("the Lease is not removed, and expires: %s", error or "no answer")
+
+    async def withdraw(self) -> None:
+        """Remove this gateway's entries, which count no more without the Lease; after `run`."""
+        keys = [Key.of(route) for route in self._routes if self._stored(route)]
+        await withdraw(self._kube, kinds.ROUTE, keys, self._manager)
 
     def _delay(self, service: GatewayService, probed: Mapping[str, str]) -> float:
         """Return how long its entry may wait for results of probes, which change it again."""

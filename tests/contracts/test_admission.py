@@ -81,9 +81,11 @@ def creation(kubectl: Kubectl, obj: Object) -> Callable[[], str]:
     [
         {"slipway.dev/model": "Digits"},
         {"slipway.dev/model": "digits", "slipway.dev/model-version": "digits_2"},
-        {"slipway.dev/model": "d" * 254},
+        {"slipway.dev/model": "d" * 64},
+        {"slipway.dev/model": "digits.v1"},
+        {"slipway.dev/model": "digits", "slipway.dev/model-version": "digits-v1.2"},
     ],
-    ids=["model", "version", "long"],
+    ids=["model", "version", "long", "model with a dot", "version with a dot"],
 )
 async def test_job_whose_annotations_are_no_names_is_refused(
     kubectl: Kubectl, annotations: dict[str, str]
@@ -101,6 +103,15 @@ async def test_job_of_a_model_and_job_of_others_are_admitted_without_a_warning(k
         assert POLICY not in output
     others = job({"a": "b"}, EMPTY_DIR)
     assert POLICY not in creation(kubectl, others)()
+
+
+async def test_model_that_no_version_can_name_is_refused(kubectl: Kubectl) -> None:
+    def model(name: str) -> Object:
+        return {"apiVersion": "slipway.dev/v1alpha1", "kind": "Model", "metadata": {"name": name}, "spec": {}}
+
+    await until(creation(kubectl, model("digits.v1")), "the name of a Model must be")
+    assert "exit code 1" in creation(kubectl, model("d" * 64))()
+    assert "created" in creation(kubectl, model("d" * 63))()
 
 
 async def test_job_whose_output_ends_with_its_pod_is_warned_of(kubectl: Kubectl) -> None:

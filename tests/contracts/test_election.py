@@ -23,6 +23,8 @@ class Connection:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self.is_cut = False
+        self.annotations = 0
+        """Updates before which somebody annotates the object."""
 
     async def get(self, *arguments: Any) -> Object:
         return await self._request(self._kube.get(*arguments))
@@ -30,8 +32,13 @@ class Connection:
     async def create(self, *arguments: Any) -> Object:
         return await self._request(self._kube.create(*arguments))
 
-    async def update(self, *arguments: Any) -> Object:
-        return await self._request(self._kube.update(*arguments))
+    async def update(self, kind: kinds.Kind, obj: Object) -> Object:
+        if self.annotations:
+            self.annotations -= 1
+            meta = obj["metadata"]
+            patch = {"metadata": {"annotations": {"left": str(self.annotations)}}}
+            await self._kube.patch(kind, meta["namespace"], meta["name"], patch)
+        return await self._request(self._kube.update(kind, obj))
 
     async def _request(self, request: Any) -> Object:
         if self.is_cut:
@@ -107,6 +114,29 @@ async def test_leader_that_reaches_no_api_stops_before_another_leads(kube: Kube,
         with pytest.raises(errors.LeadershipLost, match=r"not renewed for 1 s: cut off"):
             await running.tasks["a"]
         assert (await running.lease())["spec"]["leaseTransitions"] == 2
+
+
+async def test_leader_goes_on_when_somebody_annotates_its_lease(kube: Kube, namespace: str) -> None:
+    async with processes(kube, namespace, "a") as running:
+        await until(lambda: running.working == {"a"})
+        running.connections["a"].annotations = 2
+        await until(lambda: not running.connections["a"].annotations)
+        before = await running.lease()
+        while (after := await running.lease())["spec"]["renewTime"] == before["spec"]["renewTime"]:
+            assert running.working == {"a"}
+            await asyncio.sleep(0.02)
+        assert after["metadata"]["annotations"] == {"left": "0"}
+        assert after["spec"]["leaseTransitions"] == 1
+        assert running.working == {"a"}
+
+
+async def test_leader_stops_when_others_write_its_lease_for_too_long(kube: Kube, namespace: str) -> None:
+    async with processes(kube, namespace, "a") as running:
+        await until(lambda: running.working == {"a"})
+        running.connections["a"].annotations = 1_000_000
+        await until(lambda: not running.working)
+        with pytest.raises(errors.LeadershipLost, match=r"not renewed for 1 s"):
+            await running.tasks["a"]
 
 
 async def test_leader_stops_when_another_has_its_lease(kube: Kube, namespace: str) -> None:

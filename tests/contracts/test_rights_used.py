@@ -48,6 +48,7 @@ STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
 CONTROLLER_SETTINGS: dict[str, object] = {
     "CONTROLLERS__LEADER_ELECTION": "true",
     "CONTROLLERS__BACKOFF_CAP_SECONDS": 1,
+    "CONTROLLERS__GONE_GATEWAY_SECONDS": 1,
     # DaemonSets are for image volumes (Kubernetes 1.35), and the played node names no container runtime.
     "MODELS__VOLUME": "image",
 }
@@ -77,6 +78,8 @@ class Cluster:
     port: int
     """There, of a replica."""
     gateway_port: int
+    installation: str
+    """Namespace of the components."""
 
     async def create(self, kind: Kind, obj: Object) -> None:
         await self.kube.create(kind, obj)
@@ -241,12 +244,39 @@ async def traffic(cluster: Cluster) -> None:
     await cluster.until(kinds.ROUTE, "flaps", _reports(is_degraded=True))
 
 
+async def gone_gateway(cluster: Cluster) -> None:
+    """A gateway that was killed has left its Lease, and an entry in a Route."""
+    left = stories.plain_route(cluster.namespace, "left", cluster.port)
+    await cluster.create(kinds.ROUTE, left)
+    await cluster.create(kinds.LEASE, stories.expired_lease(cluster.installation, "slipway-gateway-gone"))
+    entry = {"name": "gone", "acceptedGeneration": 0, "address": "", "weights": [], "message": "gone"}
+    await cluster.kube.apply_status(kinds.ROUTE, left, {"gateways": [entry]}, manager="slipway-gateway-gone")
+
+    def is_removed(route: Object) -> bool:
+        gateways = (route.get("status") or {}).get("gateways") or []
+        return all(gateway["name"] != "gone" for gateway in gateways)
+
+    await cluster.until(kinds.ROUTE, "left", is_removed)
+
+
 def _reports(*, is_degraded: bool) -> Callable[[Object], bool]:
     def holds(route: Object) -> bool:
         gateways = (route.get("status") or {}).get("gateways") or []
         return bool(gateways) and all(bool(gateway["message"]) == is_degraded for gateway in gateways)
 
     return holds
+
+
+STORIES = (
+    models,
+    hand_off,
+    hand_off_of_other_kinds,
+    serving,
+    scaling,
+    tuning,
+    traffic,
+    gone_gateway,
+)
 
 
 async def test_the_rights_of_the_accounts_are_those_that_their_components_use(
@@ -301,7 +331,7 @@ async def of_stories(
     address, scheduler = await source_address(kubeconfig), f"played-{namespace}"
     if ipaddress.ip_address(address).is_loopback:
         pytest.skip(f"the API server is at the loopback address {address}, which no EndpointSlice may have")
-    cluster = Cluster(kube, team, folder, scheduler, address, free_port(address), free_port())
+    cluster = Cluster(kube, team, folder, scheduler, address, free_port(address), free_port(), namespace)
     gateway_settings = {
         "GATEWAY__NAME": "g",
         "GATEWAY__PORT": cluster.gateway_port,
@@ -330,7 +360,7 @@ async def of_stories(
             for component in (controllers, gateway, activator):
                 await component.until_ready()
             async with asyncio.TaskGroup() as users:
-                for story in (models, hand_off, hand_off_of_other_kinds, serving, scaling, tuning, traffic):
+                for story in STORIES:
                     users.create_task(story(cluster))
             with contextlib.suppress(TimeoutError):
                 await eventually(all_but_the_end_is_used, STORY_SECONDS)

@@ -62,7 +62,7 @@ class FakeKube(Kube):
         self.now = "2026-01-01T00:00:00Z"
         self.refusals: list[Callable[[Kind, Object], str]] = []
         """Each may return the reason why an object cannot be created; the response is then 422."""
-        self.documents: dict[str, Object | Callable[[], Object]] = {}
+        self.documents: dict[str, Object | Callable[[], Object]] = {"/version": {"gitVersion": "v1.36.0"}}
         """Responses to a GET of other paths."""
         self.unreadable: set[str] = set()
         """Plurals of kinds that must not be listed."""

@@ -128,6 +128,12 @@ def plain_route(namespace: str, name: str, port: int) -> Object:
     return _stored(route(name, [("a", 10_000)], namespace=namespace, port=port))
 
 
+def expired_lease(namespace: str, name: str) -> Object:
+    """Return the Lease of a gateway that was killed long ago."""
+    spec = {"renewTime": "2026-01-01T00:00:00.000000Z", "leaseDurationSeconds": 15}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
 def replica(namespace: str, service: str, address: str, port: int, pod: str) -> Object:
     """Return the EndpointSlice of one ready replica, for the gateway and the activator."""
     body = endpoint_slice(service, [address], port=port, namespace=namespace)

@@ -293,12 +293,15 @@ class ScalingWorld:
         self, target: ScaleTargetName, policy: Policy, decisions: list[tuple[float, Decision]]
     ) -> None:
         gateways: dict[str, leases.GatewayPages] = {}
+        renewals = leases.Renewals()
         board, pages = Board(), Pages(lambda: gateways)
         try:
             while True:
                 began = clock.monotonic()
                 listed = await self._kube.list(kinds.LEASE, DEFAULTS.controllers.lease_namespace)
-                gateways = leases.pages(listed.items, clock.now())
+                gateways = leases.pages(
+                    listed.items, renewals.live(listed.items, clock.now(), clock.monotonic())
+                )
                 read = await pages.read()
                 answered = {reading.gateway for reading in read.readings}
                 board.tick(read.readings, answered, {target}, read.held, began)

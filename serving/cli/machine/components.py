@@ -56,6 +56,7 @@ DECLARATIONS: Mapping[str, Component] = {
                 lambda configuration: {
                     "scaling": configuration.autoscaler,
                     "host": configuration.pages.host,
+                    "hold_seconds": configuration.activator.deadline_seconds,
                 },
             ),
             JoinedController(

@@ -1,6 +1,7 @@
 """Creates a ModelVersion and waits until it is Ready or Failed."""
 
 import asyncio
+import re
 import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from serving.cli.model import contents
 from serving.cli.output import tables
 from serving.cli.target import full_name
 from serving.planning.models.version import is_finished
-from serving.resources import conditions, kinds
+from serving.resources import conditions, kinds, names
 
 if TYPE_CHECKING:
     from serving.kube import Kube
@@ -35,6 +36,18 @@ def manifest(
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec | ({"framework": framework} if framework else {}),
     }
+
+
+def check_model(name: str) -> None:
+    """Check the name of a Model before anything is copied.
+
+    Raises:
+        typer.BadParameter: no Model can have it.
+    """
+    if not re.fullmatch(names.LABEL_PATTERN, name):
+        raise typer.BadParameter(
+            f"--model must be lowercase letters, digits and '-', at most 63 characters, got {name!r}"
+        )
 
 
 async def create(kube: "Kube", version: dict[str, Any], timeout: float) -> dict[str, Any]:

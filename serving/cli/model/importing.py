@@ -56,6 +56,7 @@ def import_(
 
     And wait until it is ready. The directory is only read.
     """
+    creation.check_model(model)
     where = data_dir(target)
     foreign = formats.recognise(directory)
     framework = framework or foreign.framework

@@ -41,12 +41,15 @@ class HandoffController:
         if not isinstance(training_job, TrainingJob):
             return None
         job = training_job.object
-        version = self._versions.get(key.namespace, planner.version_name(job))
+        found = (self._versions.get(key.namespace, name) for name in planner.version_names(job))
+        version = next(filter(None, found), None)
         is_part = planner.is_part_of_another(job, self._jobs.owner)
         match planner.next_step(training_job, version, is_part=is_part):
             case planner.HoldJob():
                 finalizers = job["metadata"].get("finalizers") or []
                 await self._write(key, job, {"finalizers": [*finalizers, names.HANDOFF_FINALIZER]})
+                if problem := planner.problem(job):  # while the training can still be stopped
+                    await self._recorder.emit(job, "HandOffRefused", problem, "Warning")
             case planner.CreateVersion(new):
                 await self._create(key, job, new)
             case planner.ReleaseJob(handed_off, warning):
@@ -120,7 +123,7 @@ class HandoffController:
 def _version_of(job: Object) -> list[str]:
     if not planner.model_of(job):
         return []
-    return [str(Key(job["metadata"]["namespace"], planner.version_name(job)))]
+    return [str(Key(job["metadata"]["namespace"], name)) for name in planner.version_names(job)]
 
 
 def _owner_of(job: Object) -> list[str]:

@@ -115,8 +115,8 @@ class ImageBuilder:
         """Push a stored image with its signature and tags; return its name by digest."""
         assert policy.registry is not None
         report(f"pushing to {policy.registry.repository}")
-        meta = version["metadata"]
-        push = partial(self._images.push, meta["namespace"], policy, digest, meta["name"], report)
+        namespace = version["metadata"]["namespace"]
+        push = partial(self._images.push, namespace, policy, digest, planner.tag(version), report)
         image = await self._transfer(version, push)
         await asyncio.to_thread(self.store.set_origin, digest, image)
         return image
@@ -124,14 +124,27 @@ class ImageBuilder:
     async def examine(
         self, version: Object, model: Object | None, trusted: Mapping[str, PublicKey]
     ) -> Object:
-        """Return the part of the status that an examination of a built image shows, from `planner.examined`.
+        """Return the part of the status that an examination of a built image adds, from `planner.examined`.
+
+        The files never change: they are examined once. An image that the store lacks is fetched for it, and
+        is pinned.
 
         Raises:
-            errors.Permanent, errors.Temporary: as `build`.
+            errors.Permanent, errors.Temporary: as `build` and `restore`.
         """
         policy, status = ModelSpec.model_validate((model or {}).get("spec") or {}), version["status"]
+        image = status["image"]
+        if "contents" in status:
+            namespace = version["metadata"]["namespace"]
+            return {"signedBy": sorted(await self._images.signers(namespace, policy, image, trusted))}
+        try:
+            await self._pin(version, status["digest"])
+        except errors.Temporary as error:
+            if error.reason != "ImageMissing":
+                raise
+            await self.restore(version, model)
         paths = [file["path"] for file in status.get("files") or []]
-        return await self._examined(version, policy, status["image"], paths, trusted)
+        return await self._examined(version, policy, image, paths, trusted)
 
     async def _examined(
         self,

@@ -1,7 +1,8 @@
 """Keeps model images in the store while they are in use, and removes unused ones.
 
-The pin of a ready version begins with its build and stays while anything refers to the version. Without the
-pin the image may be evicted, if it can be fetched again.
+The pin of a version begins with its build. Where Pods mount the images of this store, that of a ready version
+stays while anything refers to the version; on a cluster it ends with the build. Without the pin the image may
+be evicted, if it can be fetched again.
 """
 
 import asyncio
@@ -11,10 +12,9 @@ from serving import clock, errors
 from serving.controllers.models.image_builder import ImageBuilder, pin_owner
 from serving.controllers.models.version_usage import VersionUsage
 from serving.images.store import page_cache
-from serving.kube import Informer, Key, Kube, Result
+from serving.kube import Informer, Key, Kube, Result, VersionReader
 from serving.objects import Object, is_deleting
 from serving.planning.models import retention
-from serving.planning.models.version import is_ready
 from serving.resources import kinds, names
 from serving.settings import Settings
 
@@ -28,6 +28,7 @@ class ImageRetention:
         self, kube: Kube, builder: ImageBuilder, usage: VersionUsage, versions: Informer, settings: Settings
     ) -> None:
         self._kube = kube
+        self._cluster = VersionReader(kube)
         self._store = builder.store
         self._builder = builder
         self._usage = usage
@@ -40,25 +41,49 @@ class ImageRetention:
         versions.index(_DIGEST, _digests)
 
     async def update_pin(self, version: Object) -> bool:
-        """Pin or unpin the image of a ready version; False if it is in use and has to be fetched first."""
+        """Pin or unpin the image of a ready version; False if it is in use and has to be fetched first.
+
+        Raises:
+            errors.ApiError, errors.Unavailable: the nodes have not been read yet.
+        """
         digest = version["status"]["digest"]
-        if self._usage.is_used(Key.of(version)):
+        if self._usage.is_used(Key.of(version)) and await self._is_shared():
             if not await asyncio.to_thread(self._pin, digest, pin_owner(version)):
                 return False
             await self.warm(digest)
             return True
         self._warm.discard(digest)
-        # Versions with the same digest see this one only once the watch has shown it as ready.
-        watched = self._versions.get(*Key.of(version))
-        if watched is not None and is_ready(watched):
-            await asyncio.to_thread(self._store.unpin, digest, pin_owner(version))
+        await self._unpin(version)
         return True
 
+    async def unpin_blocked(self, version: Object) -> None:
+        """Unpin the image of a blocked version if nothing will mount it."""
+        if not (self._usage.is_used(Key.of(version)) and await self._is_shared()):
+            await self._unpin(version)
+
     async def warm(self, digest: str) -> None:
-        """Read an image into the page cache, once while it is used."""
-        if digest not in self._warm:
+        """Read an image that Pods mount into the page cache, once while it is used.
+
+        Raises:
+            errors.ApiError, errors.Unavailable: the nodes have not been read yet.
+        """
+        if digest not in self._warm and await self._is_shared():
             self._warm.add(digest)
             await asyncio.to_thread(page_cache.warm, self._store.tree(digest), self._warm_share)
+
+    async def _is_shared(self) -> bool:
+        return retention.is_store_shared(await self._cluster.read())
+
+    async def _unpin(self, version: Object) -> None:
+        """Remove the pin of a version that has its image; evict what it has kept beyond the limit."""
+        # Versions with the same digest see this one only once the watch has shown its digest.
+        watched = self._versions.get(*Key.of(version))
+        if watched is None or is_deleting(watched) or not _digest(watched):
+            return
+        digest, owner = _digest(version), pin_owner(version)
+        if owner in await asyncio.to_thread(self._store.pins, digest):
+            await asyncio.to_thread(self._store.unpin, digest, owner)
+            await self.evict()
 
     def _pin(self, digest: str, owner: str) -> bool:
         try:

@@ -7,6 +7,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import NamedTuple
 
 from serving import clock, errors
 from serving.controllers.models.build_queues import LOCAL, BuildQueues, queue_of
@@ -35,6 +37,14 @@ _MODEL = "model-of-version"
 _NAMESPACE = "namespace-of-version"
 
 
+class _BuiltImage(NamedTuple):
+    """An image that a version has, and what its status says of it."""
+
+    uid: str
+    """Of the version."""
+    described: Object
+
+
 class ModelVersionController:
     """One per process."""
 
@@ -53,6 +63,8 @@ class ModelVersionController:
         self._cache = Cache(self._versions)
         self._decisions = Reconciler("modelversion", self.reconcile, self._settings)
         self._builds = BuildQueues(self._work, self._queue_of, self._settings)
+        self._built: dict[Key, _BuiltImage] = {}
+        """Images whose status the API has not stored yet."""
         self._busy: set[Key] = set()
         """Versions that are being built or fetched; they are released only afterwards."""
         self._due: dict[Key, float] = {}
@@ -76,8 +88,10 @@ class ModelVersionController:
         if version is None:
             self._due.pop(key, None)
             self._examinations.pop(key, None)
+            self._built.pop(key, None)
             return None
         if is_deleting(version):
+            self._built.pop(key, None)
             if key not in self._busy:
                 return await self._retention.release(version)
             self._builder.stop(version)
@@ -99,10 +113,13 @@ class ModelVersionController:
             case planner.ApplyPolicies():
                 await self._judge(version, planner.image_status(version))
             case planner.VersionFinished():
+                self._built.pop(Key.of(version), None)
                 phase = version["status"]["phase"]
                 # The Pods of a failed capture say why, and end with its Job.
                 await self._captures.discard(version, keep_ended=phase == "Failed")
-                if phase == "Ready" and not await self._retention.update_pin(version):
+                if phase == "Blocked":
+                    await self._retention.unpin_blocked(version)
+                elif phase == "Ready" and not await self._retention.update_pin(version):
                     self._builds.add(Key.of(version))
             case _:
                 return await self._capture(version, step)
@@ -192,6 +209,9 @@ class ModelVersionController:
 
     async def _build(self, version: Object, job: TrainingJob | None, captured: str) -> Result | None:
         meta = version["metadata"]
+        kept = self._built.get(Key.of(version))
+        if kept is not None and kept.uid == meta["uid"]:
+            return await self._finish(version, kept.described)
         model = self._models.get(meta["namespace"], version["spec"]["modelName"])
         assert model is not None
         if (version.get("status") or {}).get("phase") != "Building":
@@ -210,7 +230,26 @@ class ModelVersionController:
         except errors.Temporary as error:
             return await self._failed(version, error)
         self._examinations[Key.of(version)] = Examination(frozenset(trusted))
-        await self._judge(version, built)
+        self._built[Key.of(version)] = _BuiltImage(meta["uid"], built)
+        return await self._finish(version, built)
+
+    async def _finish(self, version: Object, built: Object) -> Result | None:
+        """Report a built image. A report that fails is repeated without another build.
+
+        One that the API refuses counts as a failed attempt.
+        """
+        try:
+            await self._judge(version, built)
+        except (errors.NotFound, errors.Conflict):
+            raise
+        except errors.ApiError as error:
+            if not _is_too_large(error):
+                return await self._failed(version, errors.Temporary("StatusRefused", str(error)))
+            count = len(built["files"])
+            message = f"the API cannot store the list of {count} files: pack small ones together ({error})"
+            await self._report(version, "Failed", "TooManyFiles", message)
+            await self._retention.discard_attempts(version)
+        self._built.pop(Key.of(version), None)
         await self._retention.evict()
         return None
 
@@ -258,6 +297,7 @@ class ModelVersionController:
         match step:
             case planner.FailVersion(reason, message):
                 await self._report(version, "Failed", reason, message, attempts=attempts)
+                self._built.pop(Key.of(version), None)
                 await self._retention.discard_attempts(version)
                 return None
             case planner.RetryBuild(reason, message, seconds):
@@ -376,6 +416,11 @@ class ModelVersionController:
             return
         for version in self._versions.by_index(_NAMESPACE, meta["name"]):
             self._decisions.add(Key.of(version))
+
+
+def _is_too_large(error: errors.ApiError) -> bool:
+    """Whether an API server, or the etcd behind it (code 500), refuses an object for its size."""
+    return error.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or "too large" in error.message
 
 
 def _job_of(version: Object) -> list[str]:

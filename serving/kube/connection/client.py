@@ -221,6 +221,11 @@ class Kube:
             kind, {"metadata": meta, "status": status}, subresource="status", manager=manager
         )
 
+    async def withdraw_status(self, kind: Kind, namespace: str, name: str, *, manager: str) -> None:
+        """Remove what the manager alone has applied to the status, and the manager from managedFields."""
+        meta = {"namespace": namespace, "name": name}
+        await self.apply(kind, {"metadata": meta}, subresource="status", manager=manager)
+
     async def delete(
         self,
         kind: Kind,

@@ -1,5 +1,6 @@
 """Turns a finished job into a ModelVersion, once; a finalizer holds the job until its output is captured."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,36 @@ def version_name(job: Mapping[str, Any]) -> str:
     explicit = (meta.get("annotations") or {}).get(names.MODEL_VERSION_ANNOTATION)
     if explicit:
         return str(explicit)
-    return f"{meta['name'][:57].rstrip('-.')}-{meta['uid'].replace('-', '')[:5]}"
+    return f"{meta['name'][:57].replace('.', '-').rstrip('-')}-{_short_uid(meta)}"
+
+
+def version_names(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the name of the job's ModelVersion, then the one by which an earlier release created it, if any.
+
+    Earlier releases kept the dots of the job's name, and no predictor could name such a version.
+    """
+    name, meta = version_name(job), job["metadata"]
+    if names.MODEL_VERSION_ANNOTATION in (meta.get("annotations") or {}) or "." not in meta["name"]:
+        return (name,)
+    return (name, f"{meta['name'][:57].rstrip('-.')}-{_short_uid(meta)}")
+
+
+def _short_uid(meta: Mapping[str, Any]) -> str:
+    return str(meta["uid"]).replace("-", "")[:5]
+
+
+def problem(job: Mapping[str, Any]) -> str:
+    """Return why no Model or version can have the names in the job's annotations; empty if they can."""
+    for annotation, name in (
+        (names.MODEL_ANNOTATION, model_of(job)),
+        (names.MODEL_VERSION_ANNOTATION, version_name(job)),
+    ):
+        if not re.fullmatch(names.LABEL_PATTERN, name):
+            return (
+                f"metadata.annotations: {annotation} must be lowercase letters, digits and '-', at most 63"
+                f" characters, got {name!r}"
+            )
+    return ""
 
 
 def is_part_of_another(job: Object, owner_of: Callable[[Object], Object | None]) -> bool:
@@ -74,7 +104,7 @@ def next_step(job: TrainingJob, version: Mapping[str, Any] | None, *, is_part: b
 
     Args:
         job: any job.
-        version: the ModelVersion named `version_name(job.object)`, or None.
+        version: the ModelVersion with the first of `version_names(job.object)` that exists, or None.
         is_part: whether it belongs to another job that makes a version.
     """
     meta = job.object["metadata"]

@@ -5,13 +5,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from serving.objects import Object
+from serving.planning.models import volume
 from serving.planning.models.version import is_ready
 from serving.resources import conditions, names
+from serving.resources.cluster_versions import ClusterVersions
 from serving.resources.conditions import Condition
 
 RELEASED = "Released"
 """Condition of a ModelVersion that is being deleted: False, with its users, as long as it is used."""
 _NAMED_USERS = 3
+
+
+def is_store_shared(versions: ClusterVersions) -> bool:
+    """Whether Pods mount the images of the controllers' store: those of one machine do, no cluster's.
+
+    A node that has not registered yet is that of one machine, as the controllers of a cluster run on nodes.
+    """
+    return not versions.problem and (not versions.nodes or volume.is_one_machine(versions))
 
 
 def versions_of_inference(inference: Mapping[str, Any]) -> frozenset[str]:

@@ -4,6 +4,7 @@ Failed is final. A Ready version becomes Blocked while it violates a policy, and
 `serving.planning.models.retention` decides what happens when it is deleted.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,8 @@ VersionStep = (
 )
 CORRECTABLE = frozenset({"Unauthorized", "InvalidCredentials", "InvalidKey", "UntrustedCertificate"})
 """Reasons that an administrator of the Secret or the registry can correct: another attempt may succeed."""
+_MAX_TAG = 118
+"""Characters of a tag, to which a push adds `-modelpack`: a registry allows 128."""
 _OWN_STATUS = frozenset({"phase", "attempts", "observedGeneration", "conditions", "finishTime"})
 """Fields of the status that describe the version's life, not its image."""
 
@@ -252,6 +255,14 @@ def lineage(version: Mapping[str, Any], job: Object | None) -> dict[str, str]:
 def repository(version: Mapping[str, Any]) -> str:
     """Return the name of the image, without tag or digest."""
     return f"{names.LOCAL_REGISTRY}/{version['metadata']['namespace']}/{version['spec']['modelName']}"
+
+
+def tag(version: Mapping[str, Any]) -> str:
+    """Return the tag of the image in a registry: the version's name, of a long one its begin and a hash."""
+    name = str(version["metadata"]["name"])
+    if len(name) <= _MAX_TAG:
+        return name
+    return f"{name[: _MAX_TAG - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def status(

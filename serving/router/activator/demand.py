@@ -12,6 +12,7 @@ from typing import Any
 from serving import clock, errors
 from serving.kube import Key, Kube, Reconciler, Result
 from serving.resources import kinds, names
+from serving.router.status_withdrawal import withdraw
 from serving.settings import Settings
 
 _REPORT_SECONDS = 1.0
@@ -49,6 +50,8 @@ class DemandReporter:
         self._reporter = f"{names.ACTIVATOR_REPORTER}{settings.gateway.name}"
         self._manager = f"{names.FIELD_MANAGER_PREFIX}{self._reporter}"
         self._reported: dict[Key, WaitingRequests] = {}
+        self._written: dict[Key, int] = {}
+        """Waiting requests of each report that the API may have."""
         self._loop = Reconciler(
             "demand",
             self._write,
@@ -62,6 +65,11 @@ class DemandReporter:
     async def run(self) -> None:
         """Report until cancelled."""
         await self._loop.run()
+
+    async def withdraw(self) -> None:
+        """Remove the reports, those of waiting requests first, after `run`: this activator holds none."""
+        keys = sorted(self._written, key=lambda key: not self._written[key])
+        await withdraw(self._kube, kinds.AUTOSCALER, keys, self._manager)
 
     def changed(self, key: Key) -> None:
         """Report at once if the first request waits, none waits any more, or a wake has ended."""
@@ -88,12 +96,16 @@ class DemandReporter:
         if waiting.last_wake:
             entry["lastWake"] = waiting.last_wake
         autoscaler = {"metadata": {"namespace": key.namespace, "name": key.name}}
+        self._written[key] = max(waiting.count, self._written.get(key, 0))
         try:
             await self._kube.apply_status(
                 kinds.AUTOSCALER, autoscaler, {"demand": [entry]}, manager=self._manager
             )
         except errors.NotFound:  # deleted, or not there yet
             waiting = NONE_WAITING
+            del self._written[key]
+        else:
+            self._written[key] = waiting.count
         if waiting == NONE_WAITING:
             self._reported.pop(key, None)
         else:

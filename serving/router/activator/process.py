@@ -192,7 +192,9 @@ class Activator:
         return "" if is_synced else "Routes and EndpointSlices are not listed yet"
 
     async def run(self) -> None:
-        """Follow the API until cancelled; then refuse waiting requests, and finish those in flight."""
+        """Follow the API until cancelled; then refuse waiting requests, remove their reports, and finish the
+        requests in flight.
+        """
         try:
             async with self._tasks as group:
                 for work in (self._routes, self._slices, self._demand):
@@ -205,7 +207,8 @@ class Activator:
         finally:
             for backend in self._entries:
                 backend.end(None, STOPPING)
-            await asyncio.gather(*(entry.listener.close() for entry in self._entries.values()))
+            closed = (entry.listener.close() for entry in self._entries.values())
+            await asyncio.gather(self._demand.withdraw(), *closed)
 
     async def _update_route(self, key: Key) -> None:
         """Listen for one Route's backends on demand, and update their replicas."""

@@ -110,6 +110,16 @@ async def test_an_import_is_refused_when_the_version_exists_or_the_directory_is_
     assert (code, "EmptyOutput" in err) == (1, True)
 
 
+async def test_an_import_is_refused_before_anything_is_copied_when_no_model_has_the_name(
+    life: Life, slipway: Slipway, tmp_path: Path
+) -> None:
+    run = run_directory(tmp_path)
+    for name in ("my.model", "m" * 64):
+        code, _, err = await slipway("model", "import", str(run), "--model", name, "--version", "v1")
+        assert (code, "--model must be lowercase letters, digits and '-'" in err) == (2, True), err
+        assert "copying" not in err
+
+
 async def test_a_version_is_listed_compared_verified_pushed_and_pulled(
     life: Life, slipway: Slipway, registry: RegistryServer, files: Callable[..., str]
 ) -> None:

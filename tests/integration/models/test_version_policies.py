@@ -1,5 +1,6 @@
 """Policies for the contents of model versions, with the real API, controllers, store and registry."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -173,12 +174,24 @@ async def test_a_file_of_keys_that_is_missing_blocks_every_version_and_is_named(
     assert (reason, "/nowhere/absent.pub" in message) == ("PolicyInvalid", True)
 
 
-async def test_a_version_of_an_older_release_is_examined(life: Life, files: Files) -> None:
+@pytest.mark.parametrize("evicted", [False, True])
+async def test_a_version_of_an_older_release_is_examined(
+    life: Life, files: Files, registry: RegistryServer, *, evicted: bool
+) -> None:
+    """Also if another leader, or a full store, has its image in the registry only."""
+    await life.with_registry(registry.host)
     await life.version("v1", path=files())
     status = await life.ready("v1")
+    if evicted:
+        async with asyncio.timeout(20):
+            while not life.store.remove(status["digest"]):
+                await asyncio.sleep(0.03)
     older = {name: value for name, value in status.items() if name not in ("contents", "signedBy")}
     stored = await life.get(kinds.MODEL_VERSION, "v1")
     await life.kube.update(kinds.MODEL_VERSION, {**stored, "status": older}, subresource="status")
     version = await life.until("v1", lambda v: "contents" in v["status"])
     assert version["status"]["contents"] == status["contents"]
     assert version["status"]["phase"] == "Ready"
+    async with asyncio.timeout(20):
+        while life.store.owners():  # nothing uses it
+            await asyncio.sleep(0.03)

@@ -222,3 +222,4 @@ async def test_held_requests_are_answered_when_the_activator_stops(tmp_path: Pat
         await until(lambda: rig.demand().get("inFlight") == 1)
     status, body = await request
     assert (status, body["reason"]) == (503, "ActivatorStopping")
+    assert rig.demand() == {}, "its report would hold replicas for ever"

@@ -21,7 +21,7 @@ import pytest
 
 from autoscaler.signals.board import Reading
 from autoscaler.signals.pages import Pages
-from serving import clock, errors
+from serving import errors
 from serving.data_dir import DataDir
 from serving.kube import Kube
 from serving.resources import kinds, leases
@@ -211,7 +211,7 @@ async def test_gateway_is_live_and_ready_and_its_lease_names_its_pages(kube: Kub
         assert (await pod.page("gateway", "/metrics"))[0] == 404
         lease = await lease_of(kube, pod)
         assert lease is not None
-        pages = Pages(lambda: leases.pages([lease], clock.now()))
+        pages = Pages(lambda: leases.pages([lease], frozenset({pod.name})))
         read = await pages.read()
         await pages.close()
         assert read.problems == {}
@@ -264,6 +264,8 @@ async def test_no_request_fails_when_a_gateway_gets_sigterm_twice(kube: Kube, po
         assert await idle.status() == 200
         assert await in_flight == 200
         assert await pod.code("gateway") == 0
+        route = await kube.get(kinds.ROUTE, pod.namespace, "quick")
+        assert pod.name not in {entry["name"] for entry in (route.get("status") or {}).get("gateways") or []}
     assert not pod.has_envoy()
 
 

@@ -89,7 +89,7 @@ async def controlled(
 
 
 async def test_held_request_at_zero_starts_one_replica() -> None:
-    demand = [demand_of("gateway-local"), demand_of("activator-local", 300)]
+    demand = [demand_of("gateway-local"), demand_of("activator-local", 300, last=1)]
     async with controlled((kinds.DEPLOYMENT, deployment(0)), (kinds.AUTOSCALER, autoscaler(*demand))) as api:
         await until(lambda: replicas(api) == 1, "one replica")
         await until(lambda: reason(api) != "", "a reason")

@@ -1,5 +1,6 @@
-"""The users of a version, and the release of an unused image, from caches that the test fills."""
+"""The users of a version, and the pin and release of its image, from caches that the test fills."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from serving.resources import kinds, names
 from serving.settings import DEFAULTS
 from tests.fakes.kube import FakeKube
 
+CLUSTER, ONE_MACHINE = "containerd://2.1.4", "slipway://0.1.0"
 V1, V2 = Key("default", "v1"), Key("default", "v2")
 
 
@@ -65,6 +67,74 @@ def version(name: str, digest: str, *, deleting: bool) -> Object:
     }
 
 
+def captured(files: Path, store: ModelStore) -> str:
+    """Put an image into the store; return its digest."""
+    files.mkdir()
+    (files / "model.joblib").write_text("weights")
+    return capture(files, store, repository="slipway.local/default/digits", lineage={}).digest
+
+
+class Kept:
+    """A pushed image of version v1, pinned since its build, in a store that is too small for it."""
+
+    def __init__(self, root: Path, runtime: str = "", *, used: bool) -> None:
+        kube, data = FakeKube(), DataDir(root / "data")
+        kube.unchecked.add(kinds.NODE)
+        if runtime:
+            info = {"nodeInfo": {"containerRuntimeVersion": runtime}}
+            kube.add(kinds.NODE, {"metadata": {"name": "node"}, "status": info})
+        settings = dataclasses.replace(DEFAULTS, store=dataclasses.replace(DEFAULTS.store, max_bytes=1))
+        self.kube, self.store, watches = kube, ModelStore(data.models), Watches(kube)
+        digest = captured(root / "files", self.store)
+        self.store.set_origin(digest, "registry.example/models/digits")
+        self.version = version("v1", digest, deleting=False)
+        self.store.pin(digest, pin_owner(self.version))
+        usage = VersionUsage(watches, lambda key: None)
+        self.versions = watches.of(kinds.MODEL_VERSION)
+        builder = ImageBuilder(kube, self.store, data, settings)
+        self.images = ImageRetention(kube, builder, usage, self.versions, settings)
+        show(self.versions, self.version)
+        if used:
+            show(watches.of(kinds.INFERENCE), inference("a", "v1"))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "used", "kept"),
+    [(CLUSTER, True, False), (ONE_MACHINE, True, True), ("", True, True), (ONE_MACHINE, False, False)],
+    ids=["cluster", "one machine", "before its node", "unused"],
+)
+async def test_the_pin_of_a_build_stays_only_when_pods_mount_the_image_of_this_store(
+    tmp_path: Path, runtime: str, *, used: bool, kept: bool
+) -> None:
+    kept_image = Kept(tmp_path, runtime, used=used)
+    assert await kept_image.images.update_pin(kept_image.version)
+    assert (kept_image.store.images() != [], kept_image.store.owners() != set()) == (kept, kept)
+    assert await kept_image.images.update_pin(kept_image.version), "it is not fetched again"
+
+
+async def test_an_image_in_use_is_not_fetched_when_the_nodes_may_not_be_listed(tmp_path: Path) -> None:
+    kept_image = Kept(tmp_path, used=True)
+    kept_image.kube.unreadable.add(kinds.NODE.plural)
+    assert await kept_image.images.update_pin(kept_image.version)
+    assert kept_image.store.images() == []
+
+
+@pytest.mark.parametrize(("runtime", "kept"), [(CLUSTER, False), (ONE_MACHINE, True)])
+async def test_the_image_of_a_blocked_version_in_use_is_evicted_only_on_a_cluster(
+    tmp_path: Path, runtime: str, *, kept: bool
+) -> None:
+    kept_image = Kept(tmp_path, runtime, used=True)
+    await kept_image.images.unpin_blocked(kept_image.version)
+    assert (kept_image.store.images() != []) == kept
+
+
+async def test_an_image_keeps_its_pin_when_the_watch_lacks_its_digest(tmp_path: Path) -> None:
+    kept_image = Kept(tmp_path, CLUSTER, used=True)
+    show(kept_image.versions, {**kept_image.version, "status": {"phase": "Building"}})
+    assert await kept_image.images.update_pin(kept_image.version)
+    assert kept_image.store.owners() == {pin_owner(kept_image.version)}
+
+
 @pytest.mark.parametrize(
     ("deleting", "used", "kept"), [(False, False, True), (True, False, False), (True, True, True)]
 )
@@ -74,9 +144,7 @@ async def test_image_is_released_unless_another_version_keeps_its_digest(
     """An unused version that is being deleted does not keep the image."""
     kube, data = FakeKube(), DataDir(tmp_path / "data")
     store, watches, files = ModelStore(data.models), Watches(kube), tmp_path / "files"
-    files.mkdir()
-    (files / "model.joblib").write_text("weights")
-    digest = capture(files, store, repository="slipway.local/default/digits", lineage={}).digest
+    digest = captured(files, store)
     usage = VersionUsage(watches, lambda key: None)
     versions = watches.of(kinds.MODEL_VERSION)
     images = ImageRetention(kube, ImageBuilder(kube, store, data, DEFAULTS), usage, versions, DEFAULTS)

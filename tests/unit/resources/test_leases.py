@@ -1,4 +1,4 @@
-"""The metrics pages that gateways' Leases name."""
+"""Which gateways are live by their Leases, and the metrics pages that these name."""
 
 import datetime as dt
 from typing import Any
@@ -9,6 +9,7 @@ from serving import clock
 from serving.resources import leases
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+LIVE = frozenset({"a"})
 URL = "http://10.0.0.7:9090/metrics"
 
 
@@ -27,7 +28,8 @@ def test_pages_are_those_of_live_gateways() -> None:
         lease("slipway-gateway-dead", age=16.0, pages=URL),
         lease("slipway-controllers", pages=URL),
     ]
-    assert leases.pages(named, NOW) == {
+    live = leases.Renewals().live(named, NOW, 0.0)
+    assert leases.pages(named, live) == {
         "a": leases.GatewayPages(URL, "http://[fd00::7]:9091/metrics", ""),
     }
 
@@ -50,14 +52,56 @@ def test_pages_are_those_of_live_gateways() -> None:
     ],
 )
 def test_url_is_not_used_and_the_reason_is_given_when_it_is_no_http_url(url: str) -> None:
-    read = leases.pages([lease(pages=url, activator_pages=URL)], NOW)["a"]
+    read = leases.pages([lease(pages=url, activator_pages=URL)], LIVE)["a"]
     assert (read.gateway, read.activator) == ("", URL)
     assert read.problem.startswith("slipway.dev/pages of its Lease is not an http URL: ")
     assert "secret" not in read.problem
-    read = leases.pages([lease(pages=URL, activator_pages=url)], NOW)["a"]
+    read = leases.pages([lease(pages=URL, activator_pages=url)], LIVE)["a"]
     assert (read.gateway, read.activator) == (URL, "")
     assert read.problem.startswith("slipway.dev/activator-pages of its Lease is not an http URL: ")
 
 
 def test_lease_of_a_gateway_without_an_annotation_is_a_problem() -> None:
-    assert leases.pages([lease()], NOW)["a"].problem == "its Lease has no annotation slipway.dev/pages"
+    assert leases.pages([lease()], LIVE)["a"].problem == "its Lease has no annotation slipway.dev/pages"
+
+
+class Observed:
+    """A process that sees the Lease of a gateway whose clock is so many seconds behind, or ahead."""
+
+    def __init__(self, behind: float) -> None:
+        self._behind = behind
+        self._renewals = leases.Renewals()
+        self._renewed = 0.0
+
+    def renewed_at(self, seconds: float) -> None:
+        self._renewed = seconds
+
+    def is_live_at(self, seconds: float) -> bool:
+        now = NOW + dt.timedelta(seconds=seconds)
+        renewed = NOW + dt.timedelta(seconds=self._renewed - self._behind)
+        spec = {"renewTime": clock.rfc3339_micro(renewed), "leaseDurationSeconds": 15}
+        stored = {"metadata": {"name": "slipway-gateway-a"}, "spec": spec}
+        return self._renewals.live([stored], now, 1000.0 + seconds) == {"a"}
+
+
+@pytest.mark.parametrize("behind", [-3600.0, 0.0, 15.0, 3600.0])
+def test_a_gateway_is_live_for_the_duration_of_its_lease_when_its_clock_is_wrong(behind: float) -> None:
+    observed = Observed(behind)
+    observed.is_live_at(0)
+    observed.renewed_at(5)
+    assert observed.is_live_at(5)
+    assert observed.is_live_at(19)
+    assert not observed.is_live_at(21)
+    observed.renewed_at(40)
+    assert observed.is_live_at(40)
+
+
+@pytest.mark.parametrize(("age", "live"), [(1.0, True), (16.0, False), (3600.0, False)])
+def test_the_time_of_a_lease_decides_when_no_renewal_was_seen(age: float, *, live: bool) -> None:
+    """A gateway that died before this process started is not live again."""
+    assert (leases.Renewals().live([lease(age=age)], NOW, 0.0) == {"a"}) == live
+
+
+def test_a_lease_that_was_never_renewed_is_not_valid() -> None:
+    unused = {"metadata": {"name": "slipway-gateway-a"}, "spec": {}}
+    assert leases.Renewals().live([unused], NOW, 0.0) == frozenset()

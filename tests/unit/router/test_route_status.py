@@ -83,6 +83,22 @@ def replace(kube: FakeKube) -> None:
     assert not entries(kube)
 
 
+async def test_entry_and_manager_are_removed_when_the_gateway_leaves() -> None:
+    async with refused_route() as (kube, writer):
+        await kube.apply_status(
+            kinds.ROUTE,
+            {"metadata": {"name": "digits", "namespace": "default"}},
+            {"gateways": [{"name": "other", "message": ""}]},
+            manager="slipway-gateway-other",
+        )
+        await writer.withdraw()
+        assert [entry["name"] for entry in entries(kube)] == ["other"]
+        [stored] = kube.find(kinds.ROUTE)
+        managers = {entry["manager"] for entry in stored["metadata"]["managedFields"]}
+        assert "slipway-gateway-other" in managers
+        assert "slipway-gateway-local" not in managers
+
+
 WRITE = "apply routes/digits/status"
 
 

@@ -8,6 +8,7 @@ from serving.planning.models import handoff
 from serving.planning.models.handoff import CreateVersion, HoldJob, ReleaseJob
 from serving.planning.models.job_kind import TrainingJob
 from serving.resources import names
+from serving.resources.inference import Predictor
 
 HELD = [names.HANDOFF_FINALIZER]
 
@@ -61,6 +62,49 @@ def test_a_complete_job_becomes_a_version_named_by_job_and_uid() -> None:
     assert step.version["metadata"]["name"] == "train-abcde"
     named = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "abcde-123"}
     assert step.version["spec"]["source"]["job"] == named
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("train-v1.2", "train-v1-2-abcde"),
+        ("a" * 56 + ".b", "a" * 56 + "-abcde"),
+        ("t" * 63, "t" * 57 + "-abcde"),
+    ],
+)
+def test_a_version_has_a_name_for_predictors_when_that_of_its_job_has_dots(name: str, expected: str) -> None:
+    step = handoff.next_step(job(name=name, finalizers=HELD, condition="Complete"), None)
+    assert isinstance(step, CreateVersion)
+    assert step.version["metadata"]["name"] == expected
+    assert Predictor(name="a", model_version=expected)
+
+
+def test_a_version_of_an_earlier_release_is_found_by_its_name_with_dots() -> None:
+    dotted = job(name="train-v1.2").object
+    assert handoff.version_names(dotted) == ("train-v1-2-abcde", "train-v1.2-abcde")
+    assert handoff.version_names(job().object) == ("train-abcde",)
+    dotted["metadata"]["annotations"][names.MODEL_VERSION_ANNOTATION] = "v1"
+    assert handoff.version_names(dotted) == ("v1",)
+
+
+@pytest.mark.parametrize(
+    ("model", "version_name", "value"),
+    [
+        ("digits", "", ""),
+        ("d" * 63, "v1", ""),
+        ("d" * 64, "", "d" * 64),
+        ("my.model", "", "my.model"),
+        ("digits", "v1.2", "v1.2"),
+        ("Digits", "", "Digits"),
+    ],
+)
+def test_names_that_no_version_can_have_are_a_problem(model: str, version_name: str, value: str) -> None:
+    annotations = {names.MODEL_ANNOTATION: model}
+    if version_name:
+        annotations[names.MODEL_VERSION_ANNOTATION] = version_name
+    problem = handoff.problem(job(annotations=annotations).object)
+    assert bool(problem) == bool(value)
+    assert repr(value) in problem if value else problem == ""
 
 
 def test_deleted_job_is_held_until_its_version_is_finished() -> None:

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import job_kinds
+from serving.images.registry import Reference
+from serving.images.registry.push import MODELPACK_SUFFIX
 from serving.objects import Object
 from serving.planning.models import version as planner
 from serving.planning.models.job_kind import TrainingJob, UnknownJob
@@ -119,6 +121,20 @@ def test_ready_is_true_only_in_phase_ready_and_finish_time_only_at_the_end(phase
     assert (condition["status"] == "True") == (phase == "Ready")
     assert ("finishTime" in status) == (phase in ("Ready", "Blocked", "Failed"))
     assert status["phase"] == phase
+
+
+@pytest.mark.parametrize("length", [1, 118, 119, 128, 253])
+def test_the_tag_of_an_image_is_the_name_of_its_version_when_a_registry_allows_it(length: int) -> None:
+    named = {"metadata": {"name": "v" * length}}
+    tag = planner.tag(named)
+    assert (tag == "v" * length) == (length <= 118)
+    pushed = Reference.parse(f"registry.example/m:{tag}{MODELPACK_SUFFIX}")
+    assert pushed.tag.startswith("v" * min(length, 109))
+
+
+def test_long_names_of_two_versions_have_two_tags() -> None:
+    tags = {planner.tag({"metadata": {"name": "v" * 130 + end}}) for end in "ab"}
+    assert len(tags) == 2
 
 
 def test_status_lists_the_built_image_and_its_lineage() -> None:

@@ -1,0 +1,35 @@
+"""Removes what a gateway, or the activator beside it, has written into statuses, as it ends."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from serving import errors
+from serving.kube import Key, Kube
+from serving.resources.kinds import Kind
+
+log = logging.getLogger(__name__)
+
+WITHDRAWAL_SECONDS = 5.0
+"""Longest wait: the controllers remove what is left, later."""
+_WRITERS = 8
+"""Requests at once: each mostly waits for the API."""
+
+
+async def withdraw(kube: Kube, kind: Kind, keys: Iterable[Key], manager: str) -> None:
+    """Remove the manager's part of these objects' statuses, in their order, as far as the API answers."""
+    left = iter(keys)
+    try:
+        async with asyncio.timeout(WITHDRAWAL_SECONDS), asyncio.TaskGroup() as group:
+            for _ in range(_WRITERS):
+                group.create_task(_withdraw(kube, kind, left, manager))
+    except* (errors.ApiError, errors.Unavailable, TimeoutError) as failed:
+        problem = str(failed.exceptions[0]) or "no answer"
+        log.info("statuses of %s keep what %s has written: %s", kind.plural, manager, problem)
+
+
+async def _withdraw(kube: Kube, kind: Kind, left: Iterator[Key], manager: str) -> None:
+    for namespace, name in left:
+        with suppress(errors.NotFound):
+            await kube.withdraw_status(kind, namespace, name, manager=manager)

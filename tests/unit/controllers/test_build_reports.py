@@ -1,0 +1,121 @@
+"""The report of a built image, which the API may not take."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from serving import errors, job_kinds
+from serving.controllers.models.image_builder import ImageBuilder
+from serving.controllers.models.modelversion import ModelVersionController
+from serving.controllers.models.training_jobs import TrainingJobs
+from serving.data_dir import DataDir
+from serving.images.store.model_store import ModelStore
+from serving.kube import Watches
+from serving.objects import Object
+from serving.resources import conditions, kinds
+from serving.settings import DEFAULTS, ModelsSettings
+from tests.fakes.kube import FakeKube
+from tests.rig.control_plane.convergence import QUICK, running, until
+
+NS = "default"
+SETTINGS = dataclasses.replace(
+    DEFAULTS,
+    controllers=dataclasses.replace(
+        QUICK, build_attempts=3, build_backoff_base_seconds=0.01, build_backoff_cap_seconds=0.01
+    ),
+    models=ModelsSettings(capture="local"),
+)
+AWAY = errors.Unavailable("away")
+REFUSED = errors.Forbidden(403, "Forbidden", "modelversions/status cannot be patched")
+TOO_LARGE = errors.Internal(500, "InternalError", "etcdserver: request is too large")
+
+
+class Machine:
+    """An API that fails reports of a ready version, and the controller of versions."""
+
+    def __init__(self, root: Path, failures: Iterator[Exception]) -> None:
+        self.api, self.data = FakeKube(), DataDir(root / "data")
+        self.builds = 0
+        self._failures = failures
+        files = root / "files"
+        files.mkdir()
+        (files / "model.joblib").write_text("weights")
+        self.api.add(kinds.MODEL, {"metadata": {"name": "digits", "namespace": NS}, "spec": {}})
+        spec = {"modelName": "digits", "source": {"path": str(files)}}
+        self.api.add(kinds.MODEL_VERSION, {"metadata": {"name": "v1", "namespace": NS}, "spec": spec})
+
+    def spy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Count the builds, and fail reports."""
+        build, apply = ImageBuilder.build, FakeKube.apply_status
+
+        async def counted(builder: ImageBuilder, *given: Any, **named: Any) -> Object:
+            self.builds += 1
+            return await build(builder, *given, **named)
+
+        async def failing(
+            kube: FakeKube, kind: kinds.Kind, obj: Object, status: Object, **named: Any
+        ) -> Object:
+            if status.get("phase") == "Ready" and (failure := next(self._failures, None)) is not None:
+                raise failure
+            return await apply(kube, kind, obj, status, **named)
+
+        monkeypatch.setattr(ImageBuilder, "build", counted)
+        monkeypatch.setattr(FakeKube, "apply_status", failing)
+
+    async def finished(self) -> Object:
+        """Return the status of the version once it is Ready or Failed."""
+        watches = Watches(self.api.client("watches"))
+        jobs = TrainingJobs(watches, job_kinds.shipped())
+        kube = self.api.client("modelversion")
+        controller = ModelVersionController(kube, SETTINGS, self.data, watches, jobs)
+        async with running(controller.run(), watches.run()):
+            await until(lambda: self._status().get("phase") in ("Ready", "Failed"))
+            await until(lambda: not controller._busy and not controller._built)
+        return self._status()
+
+    def _status(self) -> Object:
+        [version] = self.api.find(kinds.MODEL_VERSION)
+        return dict(version.get("status") or {})
+
+
+@pytest.mark.parametrize(
+    ("failures", "phase", "reason", "attempts"),
+    [
+        ([AWAY, AWAY], "Ready", "Built", 0),
+        ([REFUSED, AWAY, REFUSED], "Ready", "Built", 2),
+        (repeat(REFUSED), "Failed", "StatusRefused", 3),
+        (repeat(TOO_LARGE), "Failed", "TooManyFiles", 0),
+    ],
+    ids=["away", "refused", "refused for good", "too large"],
+)
+async def test_an_image_is_built_once_when_its_report_fails(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failures: Sequence[Exception],
+    phase: str,
+    reason: str,
+    attempts: int,
+) -> None:
+    machine = Machine(tmp_path, chain(failures))
+    machine.spy(monkeypatch)
+    status = await machine.finished()
+    ready = conditions.find(status["conditions"], "Ready") or {}
+    assert (status["phase"], ready["reason"], status["attempts"]) == (phase, reason, attempts)
+    assert machine.builds == 1
+    assert bool(ModelStore(machine.data.models).images()) == (phase == "Ready")
+
+
+async def test_managed_fields_do_not_grow_with_the_files_of_a_version(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, iter(()))
+    files = [{"path": f"{number}.bin", "digest": "sha256:0", "size": 1} for number in range(1000)]
+    contents = {"containsCode": True, "files": [{"path": f["path"], "format": "Pickle"} for f in files]}
+    [version] = machine.api.find(kinds.MODEL_VERSION)
+    await machine.api.apply_status(kinds.MODEL_VERSION, version, {"files": files, "contents": contents})
+    [stored] = machine.api.find(kinds.MODEL_VERSION)
+    assert len(stored["status"]["files"]) == len(stored["status"]["contents"]["files"]) == 1000
+    assert len(orjson.dumps(stored["metadata"]["managedFields"])) < 2000
