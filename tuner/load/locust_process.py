@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,15 @@ _TAIL = 2000
 """Bytes of standard error to keep for the message of a failure."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 """Inherited variables; none gives access to the API."""
+
+
+@dataclass(frozen=True)
+class OpenRequests:
+    """The intended times of the requests of a process that have not ended, on the monotonic clock."""
+
+    unanswered: Sequence[float]
+    silent: Sequence[float]
+    """Of these, those of the streams without a token."""
 
 
 class LocustProcess:
@@ -109,8 +119,8 @@ class LocustProcess:
         if "wrong" in reply:
             raise Permanent(LOAD_FAILED, reply["wrong"])
 
-    async def command(self, *, patience: float = 0.0, **content: float) -> list[float]:
-        """Send a command, and return the intended times of the unanswered requests.
+    async def command(self, *, patience: float = 0.0, **content: float) -> OpenRequests:
+        """Send a command, and return the requests that were open after it.
 
         Raises:
             Temporary: the process died, or did not answer in time.
@@ -122,7 +132,7 @@ class LocustProcess:
         while True:
             reply = await self._reply(deadline - asyncio.get_running_loop().time())
             if reply.get("done") == self._commands:
-                return list(reply["unanswered"])
+                return OpenRequests(reply["unanswered"], reply["silent"])
 
     async def _reply(self, timeout: float) -> dict[str, Any]:
         try:

@@ -171,6 +171,17 @@ async def test_streamed_completions_have_tokens_and_the_times_between_them(targe
     assert 0.019 < samples.ttft.min() < 0.026
     assert 0.019 < np.percentile(samples.itl, 10) < 0.026
     assert samples.latency.sum() == pytest.approx(samples.ttft.sum() + samples.itl.sum(), rel=0.1)
+async def test_streams_are_silent_until_their_first_token(target: LoadTarget) -> None:
+    settings = dataclasses.replace(SETTINGS, drain_timeout=0.05)
+    request = LoadRequest("POST", "/stream/1500/completions", {}, b'{"stream": true}', stream=True)
+    async with Generator.start(
+        target.url, LoadPlan("closed", (request,)), settings, user_ids=user_ids()
+    ) as generator:
+        before = await generator.window(3, 0.3)
+        assert (len(before.unfinished), len(before.silent)) == (3, 3)
+        assert before.silent == pytest.approx(before.unfinished)
+        after = await generator.window(3, 2.0)
+        assert (len(after.unfinished), len(after.silent)) == (3, 0)
 
 
 HOSTILE = {

@@ -78,7 +78,13 @@ class Session:
         """Carry out one command and reply."""
         if "level" in command:
             self._level(command["level"], time.monotonic() + command["patience"])
-        self.reply(lambda: {"done": command["number"], "unanswered": list(self._log.unanswered.values())})
+        self.reply(
+            lambda: {
+                "done": command["number"],
+                "unanswered": list(self._log.unanswered.values()),
+                "silent": list(self._log.silent.values()),
+            }
+        )
 
     def _level(self, level: float, deadline: float) -> None:
         if self._load.mode == "closed":
