@@ -237,7 +237,11 @@ class TrialRun:
         self._parts.append(samples)
         samples_of_level = joined(self._parts)
         window = await asyncio.to_thread(
-            window_summary.summary, samples_of_level, self._spec.constraints, self._settings.load
+            window_summary.summary,
+            samples_of_level,
+            self._spec.constraints,
+            self._settings.load,
+            self._spec.objective_percentile,
         )
         replica_usage = self._usage(before, after)
         return window.model_copy(

@@ -13,6 +13,7 @@ from serving import errors
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.tuning.experiment import Objective
 from serving.resources.tuning.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
 from tests.fakes.instruments import NS, FakeInstruments, died, trial
@@ -20,7 +21,9 @@ from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import blocked_version, ready_version
 from tests.objects.deployments import deployment
 from tests.rig.control_plane.convergence import QUICK, running, until
-from tuner.settings import TrialSettings, TunerSettings
+from tuner import trial_record
+from tuner.objective import objective_value
+from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
 from tuner.trials import trial_deployment
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
@@ -138,6 +141,18 @@ async def test_errors_of_failed_requests_are_noted() -> None:
         f"RequestsFailed: {failed} of {failed}; most often, {failed} times: status 503: busy"
         in status["notes"]
     )
+
+
+async def test_result_has_the_percentile_of_the_objective() -> None:
+    trials = Trials()
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1", objectivePercentile=75))
+        status = TrialStatus.model_validate(await trials.end_of())
+    assert status.result is not None
+    objective = Objective(type="minimize", objective_metric_name="latency", percentile=75)
+    value = objective_value(objective, status.result, 1.0, 1)
+    assert value is not None
+    assert value.value == pytest.approx(1 / 200, rel=0.05)
 
 
 async def test_dead_generator_is_restarted_and_continues() -> None:

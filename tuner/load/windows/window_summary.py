@@ -24,12 +24,18 @@ _STUCK = 20.0
 differ by less in length, and one without an answer at all fails by the timeout, mostly after the trial."""
 
 
-def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadSettings) -> Window:
+def summary(
+    samples: Samples,
+    constraints: Sequence[Constraint],
+    settings: LoadSettings,
+    objective_percentile: int | None = None,
+) -> Window:
     """Return the summary of a window, without its beginning if that differs from the rest.
 
     An interval without an upper bound in the samples ends at that of an exponential tail, or at
     `samples.longest`; `meets` ignores that end. Percentiles are of answered requests; for the constraints, a
-    failed request is above every limit. The caller sets `start_time` and the replica's usage.
+    failed request is above every limit. `objective_percentile` is that of a latency as the objective. The
+    caller sets `start_time` and the replica's usage.
     """
     start = steadiness.beginning(samples)
     kept = _after(samples, start)
@@ -40,7 +46,7 @@ def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadS
         requests=len(kept.ok),
         errors=int(failed.sum()),
         throughput=_throughput(kept),
-        latencies=_latencies(kept, constraints),
+        latencies=_latencies(kept, constraints, objective_percentile),
         tokens_per_second=float(kept.tokens[kept.ok].sum()) / kept.seconds,
         error_rate=estimates.share(failed.astype(np.float64), more=_stuck(kept)),
         usage=Usage(generator_cpu=kept.generator_cpu),
@@ -129,21 +135,21 @@ def _slow(values: Floats, ages: Floats, percent: float, *, beyond: int = 0, long
     return Estimate(value=least.value, low=least.low, high=max(most.high, least.value))
 
 
-def _latencies(samples: Samples, constraints: Sequence[Constraint]) -> list[LatencyAt]:
-    by_metric: dict[Literal["latency", "ttft", "itl"], Floats] = {
-        "latency": samples.latency[samples.ok],
-        "ttft": samples.ttft[samples.ttft >= 0],
-        "itl": samples.itl,
+def _latencies(
+    samples: Samples, constraints: Sequence[Constraint], objective_percentile: int | None
+) -> list[LatencyAt]:
+    by_metric: dict[Literal["latency", "ttft", "itl"], tuple[Floats, Floats]] = {
+        "latency": (samples.latency[samples.ok], samples.unfinished),
+        "ttft": (samples.ttft[samples.ttft >= 0], samples.silent),
+        "itl": (samples.itl, np.empty(0)),
     }
     latencies = []
-    for metric, values in by_metric.items():
-        constrained = {constraint.percentile for constraint in constraints if constraint.metric == metric}
-        for percent in sorted(constrained.union(_SHOWN)) if len(values) else ():
-            estimate = (
-                _slow(values, samples, percent)
-                if metric == "latency"
-                else estimates.percentile(values, percent, longest=samples.longest)
-            )
+    for metric, (values, ages) in by_metric.items():
+        wanted = {constraint.percentile for constraint in constraints if constraint.metric == metric}
+        if metric == "latency" and objective_percentile is not None:
+            wanted.add(objective_percentile)
+        for percent in sorted(wanted.union(_SHOWN)) if len(values) else ():
+            estimate = _slow(values, ages, percent, longest=samples.longest)
             if estimate.high >= samples.longest > estimate.value:
                 end = estimates.tail_end(values, percent, longest=samples.longest)
                 estimate = estimate.model_copy(update={"high": max(end, estimate.value)})

@@ -235,6 +235,14 @@ def test_trial_of_a_latency_objective_does_not_stop_by_throughput() -> None:
     assert "stopBelowThroughput" not in plan.trials[0]["spec"]
 
 
+def test_trial_has_the_percentile_of_a_latency_objective() -> None:
+    latency = {"type": "minimize", "objectiveMetricName": "latency", "percentile": 75}
+    for objective, percentile in ((latency, 75), ({"objectiveMetricName": "throughput"}, None)):
+        snapshot = world((0, measured()), objective=objective)
+        spec = planning.plan(snapshot, Explore((3,), 0.1), NOW).trials[0]["spec"]
+        assert spec.get("objectivePercentile") == percentile
+
+
 def test_confirmations_are_measured_to_their_end() -> None:
     snapshot = world((0, measured(100.0)), (1, measured(90.0)))
     plan = planning.plan(snapshot, Confirm((0, 1), 0.05), NOW)
