@@ -44,7 +44,12 @@ class RealInstruments:
         self._user_ids = user_ids
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
-        """Return the requests by the trial's load and the model's metadata."""
+        """Return the requests by the trial's load and the model's metadata.
+
+        Raises:
+            errors.Permanent: `LoadFailed`, they cannot be made.
+            errors.Temporary: `LoadFailed`, the replica gives no metadata now.
+        """
         namespace = trial["metadata"]["namespace"]
         load = spec.load
         description = None
@@ -90,15 +95,23 @@ class RealInstruments:
             return ""
 
     async def _description(self, url: str) -> Object | None:
-        """Return the model's metadata by the Open Inference Protocol; None if it has none."""
+        """Return the model's metadata by the Open Inference Protocol; None if it has none.
+
+        Raises:
+            errors.Temporary: `LoadFailed`, there is no answer, or one of status 429 or 500 to 599.
+        """
         seconds = self._settings.request_timeout
         try:
             async with http_reading.session() as session:
                 page = await http_reading.get(session, url, limit=METADATA_BYTES, seconds=seconds)
             metadata = orjson.loads(page.body) if page.status == 200 else None
-        except (errors.Unavailable, ValueError) as error:
+        except (http_reading.Unreadable, ValueError) as error:
             log.info("GET %s: %s", url, error)
             return None
+        except errors.Unavailable as error:
+            raise errors.Temporary("LoadFailed", f"GET {url}: {error}") from error
+        if page.status == 429 or page.status >= 500:
+            raise errors.Temporary("LoadFailed", f"GET {url}: status {page.status}")
         return metadata if isinstance(metadata, dict) else None
 
     async def _text(self, namespace: str, reference: KeyOf | None) -> str | None:

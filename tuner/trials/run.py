@@ -24,6 +24,7 @@ from tuner.load.plan import LoadPlan
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import Samples, joined
 from tuner.settings import TunerSettings
+from tuner.trial_record import LOAD_FAILED, LOAD_RESTARTED, LOAD_RETRIED, UNEXPECTED_ERROR
 from tuner.trials import replica_state, trial_deployment, trial_status, usage
 from tuner.trials.cores import Cores
 from tuner.trials.replica_state import TrialReplicaState
@@ -54,6 +55,7 @@ class TrialInstruments(Protocol):
 
         Raises:
             errors.Permanent: `LoadFailed`, they cannot be made.
+            errors.Temporary: `LoadFailed`, the replica gives no metadata now.
         """
 
     def generator(
@@ -162,8 +164,22 @@ class TrialRun:
         )
         port = self._spec.template["spec"]["containers"][0]["ports"][0]["containerPort"]
         url = f"http://{addresses.authority(replica.address, port)}"
-        plan = await self._while_alive(self._instruments.plan(self._trial, self._spec, url), replica)
-        return await self._drive(url, plan, replica, pod)
+        return await self._drive(url, await self._plan(url, replica), replica, pod)
+
+    async def _plan(self, url: str, replica: TrialReplicaState) -> LoadPlan:
+        """Return the requests; a replica that does not describe its model is asked again, unless it ends."""
+        tries = self._settings.trials.load_tries
+        for failures in range(tries + 1):
+            try:
+                return await self._while_alive(self._instruments.plan(self._trial, self._spec, url), replica)
+            except errors.Temporary as error:
+                if error.reason != LOAD_FAILED:
+                    raise
+                await self._await_end(replica)
+                self._notes.append(f"{LOAD_RETRIED}: {error}")
+                if failures == tries:
+                    raise errors.Permanent(LOAD_FAILED, str(error)) from error
+        raise AssertionError("the last try returns or raises")
 
     async def _start(self) -> TrialReplicaState:
         await self._replicas.start(self._trial, self._spec, self._cores)
@@ -190,13 +206,13 @@ class TrialRun:
                 async with self._instruments.generator(url, plan, self._cores.generator) as generator:
                     return await self._windows(generator, replica, pod, restarted=failures > 0)
             except errors.Temporary as error:
-                if error.reason != "LoadFailed":
+                if error.reason != LOAD_FAILED:
                     raise
                 self._raise_if_ended(self._replicas.state(self._trial, replica.pod))
                 log.info("trial %s: %s", self._trial["metadata"]["name"], error)
                 if failures == tries:
-                    raise errors.Permanent("LoadFailed", str(error)) from error
-                self._notes.append(f"LoadRestarted: {error}")
+                    raise errors.Permanent(LOAD_FAILED, str(error)) from error
+                self._notes.append(f"{LOAD_RESTARTED}: {error}")
         raise AssertionError("the last try returns or raises")
 
     async def _windows(

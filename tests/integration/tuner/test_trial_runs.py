@@ -173,6 +173,57 @@ async def test_trial_fails_with_load_failed_when_the_generator_always_dies() -> 
         status = await trials.end_of()
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "LoadFailed", "locust died")
     assert len(trials.instruments.generators) == QUICKLY.load_tries + 1
+def not_described(count: int) -> None:
+    raise errors.Temporary("LoadFailed", "GET http://replica/v2/models/m: status 503")
+
+
+async def test_replica_without_metadata_is_asked_again() -> None:
+    trials = Trials()
+    trials.instruments.before_plan = lambda count: not_described(count) if count == 1 else None
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert status["reason"] == "Measured"
+    assert status["notes"] == ["LoadRetried: GET http://replica/v2/models/m: status 503"]
+
+
+async def test_trial_fails_with_load_failed_when_the_replica_never_gives_metadata() -> None:
+    trials = Trials()
+    trials.instruments.before_plan = not_described
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert (status["reason"], status["message"]) == (
+        "LoadFailed",
+        "GET http://replica/v2/models/m: status 503",
+    )
+    assert trials.instruments.plans == QUICKLY.load_tries + 1
+    record = trial_record.parse(next(iter(trials.api.find(kinds.TRIAL))))
+    assert record.failed_to_load
+    assert not record.load_is_invalid
+
+
+async def test_trial_fails_by_the_replicas_end_when_it_gave_no_metadata_before() -> None:
+    """The node reports the end of a replica that ran out of memory a moment after its last answer."""
+
+    async def crash_later() -> None:
+        await asyncio.sleep(0.05)
+        trials.break_container(**ended("OOMKilled"))
+
+    later: list[asyncio.Task[None]] = []
+
+    def ends(count: int) -> None:
+        later.append(asyncio.create_task(crash_later()))
+        not_described(count)
+
+    trials = Trials()
+    trials.instruments.before_plan = ends
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert status["reason"] == "OutOfMemory"
+
+
 
 
 async def test_not_ready_replica_fails_the_trial_with_the_cause_of_the_delay() -> None:

@@ -90,6 +90,8 @@ def test_plan_creates_trials_while_no_budget_is_used_up() -> None:
     assert len(planned_trials(snapshot, Explore((2,), 0.1))) == 1
 
 
+
+
 def test_spending_is_the_sum_over_trials_of_seconds_and_cost() -> None:
     body = status(world((3, measured()), (0, failed("Crashed"))), Explore((1,), 0.1))
     assert body["spentSeconds"] == 41.0
@@ -194,6 +196,13 @@ def test_invalid_load_is_not_repeated() -> None:
     snapshot = world((2, failed("LoadFailed", "there is no ConfigMap requests")))
     assert planned_trials(snapshot, EXPLORE) == []
     assert condition(status(snapshot, None), "Ready") == ("False", "LoadFailed")
+
+
+@pytest.mark.parametrize("note", ["LoadRetried: status 503", "UnexpectedError: ZeroDivisionError: x"])
+def test_spec_is_repeated_when_its_load_failed_by_what_may_pass(note: str) -> None:
+    lost = failed("LoadFailed", "x", notes=[note])
+    assert planned_trials(world((2, lost)), None) == [("pe-2", "Explore", "1 256Mi")]
+    assert condition(status(world(*[(2, lost)] * 3), None), "Ready") == ("False", "LoadFailed")
 
 
 def test_spec_whose_load_succeeded_the_second_time_is_not_repeated() -> None:
