@@ -65,9 +65,9 @@ class LoadSettings(Section):
     reply_timeout: Interval = 10.0
     """Longest wait for locust's answer to a command: a millisecond, unless another process takes its core."""
     drain_timeout: Seconds = 5.0
-    """Longest wait for the requests of a higher load to be answered before a lower load begins, and for the
-    first answers of new users: of hundreds that connect at once some wait a second, and never again that
-    long."""
+    """Longest wait for the first answers of new users: of hundreds that connect at once some wait a second,
+    and never again that long. A lower load begins once the requests of the higher one have ended, which takes
+    `request_timeout` at most."""
     most_unanswered: Count = 10_000
     """Unanswered requests of an open loop at which the target has failed; each costs a file descriptor."""
     pids_limit: Pids = 4096

@@ -85,7 +85,7 @@ class Generator:
         Args:
             level: users, a whole number; in an open loop, requests per second.
             seconds: of the window, from when the level was reached. Reaching it takes at most
-                `drain_timeout`, the replies after it at most `reply_timeout`.
+                `request_timeout` and `drain_timeout`, the replies after it at most `reply_timeout`.
 
         Raises:
             Temporary: `LoadFailed`, a locust process died or does not answer.
@@ -103,9 +103,10 @@ class Generator:
     async def _reach(self, level: float) -> None:
         shares = self._shares(level)
         patience = self._settings.drain_timeout
+        longest = self._settings.request_timeout + 2 * patience
         await asyncio.gather(
             *(
-                locust.command(level=share, patience=patience)
+                locust.command(longest=longest, level=share, patience=patience)
                 for locust, share in zip(self._locusts, shares, strict=True)
             )
         )

@@ -119,16 +119,16 @@ class LocustProcess:
         if "wrong" in reply:
             raise Permanent(LOAD_FAILED, reply["wrong"])
 
-    async def command(self, *, patience: float = 0.0, **content: float) -> OpenRequests:
-        """Send a command, and return the requests that were open after it.
+    async def command(self, *, longest: float = 0.0, **content: float) -> OpenRequests:
+        """Send a command, which may take the `longest` seconds; return the requests that were open after it.
 
         Raises:
             Temporary: the process died, or did not answer in time.
         """
         assert self._writer is not None
         self._commands += 1
-        self._writer.write(wire.line({**content, "number": self._commands, "patience": patience}))
-        deadline = asyncio.get_running_loop().time() + patience + self._settings.reply_timeout
+        self._writer.write(wire.line({**content, "number": self._commands}))
+        deadline = asyncio.get_running_loop().time() + longest + self._settings.reply_timeout
         while True:
             reply = await self._reply(deadline - asyncio.get_running_loop().time())
             if reply.get("done") == self._commands:

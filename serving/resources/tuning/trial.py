@@ -119,6 +119,10 @@ class Window(Base):
     meets: Annotated[
         Literal["Yes", "No", "Unsure"], Field(description="Whether the constraints are met.")
     ] = "Unsure"
+    kept_up: Annotated[
+        bool | None,
+        Field(description="At a rate of requests: whether the answers kept up with them."),
+    ] = None
     scatter: Annotated[
         float | None,
         Field(

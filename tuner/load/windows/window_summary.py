@@ -10,7 +10,7 @@ import numpy as np
 from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.trial import Estimate, LatencyAt, Usage, Window
 from tuner.constraints import bound_of, measured_value
-from tuner.load.windows import estimates, steadiness
+from tuner.load.windows import backlog, estimates, steadiness
 from tuner.load.windows.samples import Floats, Samples
 from tuner.settings import LoadSettings
 
@@ -53,6 +53,7 @@ def summary(
         steady=steadiness.steady(samples, start),
         generator_limited=kept.generator_cpu >= settings.generator_busy or kept.late >= settings.late_share,
         meets=meets(kept, constraints),
+        kept_up=backlog.keeps_up(samples) if samples.mode == "open" else None,
     )
 
 
