@@ -149,7 +149,8 @@ class TrialSettings(Section):
     """terminationGracePeriodSeconds of a measured replica: nobody waits for its answers, and an idle runtime
     stops within a second."""
     most_seconds: Interval = 3600.0
-    """Longest trial: ten times the search for its highest load with the defaults."""
+    """Longest load of a trial, from when its replica is ready: ten times the search for its highest load with
+    the defaults. More or longer windows have more in proportion."""
     retry_seconds: Interval = 1.0
     """Between attempts to write a result while the API is away; it restarts within a second."""
     removal_poll_seconds: Interval = 0.1

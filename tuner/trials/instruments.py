@@ -118,7 +118,7 @@ class RealInstruments:
         """Return a key of a ConfigMap.
 
         Raises:
-            errors.Permanent: `LoadFailed`, the ConfigMap or the key is missing.
+            errors.Permanent: `LoadFailed`, the ConfigMap or the key is missing, or it is no text.
         """
         if reference is None:
             return None
@@ -131,7 +131,11 @@ class RealInstruments:
         if reference.key in (config_map.get("data") or {}):
             return str(config_map["data"][reference.key])
         if reference.key in (config_map.get("binaryData") or {}):
-            return base64.b64decode(config_map["binaryData"][reference.key]).decode()
+            try:
+                return base64.b64decode(config_map["binaryData"][reference.key]).decode()
+            except UnicodeDecodeError as error:
+                message = f"ConfigMap {reference.name}: {reference.key} must be UTF-8 ({error})"
+                raise errors.Permanent("LoadFailed", message) from error
         raise errors.Permanent("LoadFailed", f"ConfigMap {reference.name} has no key {reference.key}")
 
 

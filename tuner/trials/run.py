@@ -16,6 +16,7 @@ from serving import clock, errors
 from serving.objects import Object
 from serving.resources.formats import duration
 from serving.resources.formats.cadvisor import ContainerUsage
+from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import Reason, TrialSpec, TrialStatus, Usage, Window
 from serving.system.network import addresses
 from tuner.load.level_search import highest_load
@@ -34,6 +35,9 @@ from tuner.trials.trial_status import Report
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+_MESSAGE = 300
+"""Characters of an unexpected error's message to keep."""
 
 
 class LoadGenerator(Protocol):
@@ -83,6 +87,12 @@ class _Counters:
     at: float = 0.0
 
 
+def longest(load: Load, settings: TunerSettings) -> float:
+    """Return the most seconds from a ready replica to the end of its trial, in proportion to the load's."""
+    more = highest_load.most_seconds(load, settings.load) / highest_load.most_seconds(Load(), settings.load)
+    return settings.trials.most_seconds * max(1.0, more)
+
+
 class TrialRun:
     """One attempt to measure a trial."""
 
@@ -118,20 +128,30 @@ class TrialRun:
         """Errors of the failed requests of all windows."""
 
     async def measure(self) -> TrialStatus:
-        """Start the replica, drive it, report, and return the last status; the caller removes the replica."""
-        limit = asyncio.timeout(self._settings.trials.most_seconds)
+        """Start the replica, drive it, report, and return the last status; the caller removes the replica.
+
+        Raises:
+            errors.SlipwayError: the API failed; any other error ends the trial.
+        """
+        limit = asyncio.timeout(None)
         result: Window | None = None
         try:
             async with limit:
-                finished = await self._measure()
+                finished = await self._measure(limit)
             reason, message, result = finished.reason, finished.message, finished.result
             self._notes += finished.notes
         except errors.Permanent as error:
             reason, message = cast("Reason", error.reason), str(error)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            reason, message = "TimedOut", f"not done after {self._settings.trials.most_seconds:g} s"
+        except errors.SlipwayError:
+            raise
+        except Exception as error:
+            if limit.expired():
+                seconds = longest(self._spec.load, self._settings)
+                reason, message = "TimedOut", f"not done after {seconds:.3g} s of load"
+            else:
+                log.exception("trial %s", self._trial["metadata"]["name"])
+                reason, message = "LoadFailed", f"{type(error).__name__}: {error}"[:_MESSAGE]
+                self._notes.append(f"{UNEXPECTED_ERROR}: {message}")
         self._notes += trial_deployment.after(self._spec, self._state.windows)
         self._notes += trial_deployment.failures(self._requests, self._errors)
         self._notes += trial_deployment.disturbed(self._disturbances, self._settings.trials.busy_share)
@@ -151,9 +171,11 @@ class TrialRun:
         self._status = self._status.model_copy(update=changed)
         await self._write_status(self._trial, self._status)
 
-    async def _measure(self) -> Finished:
+    async def _measure(self, limit: asyncio.Timeout) -> Finished:
+        """Start the replica, which has a limit of its own, and drive it until `limit`, which is set here."""
         await self._report()
         replica = await self._start()
+        limit.reschedule(asyncio.get_running_loop().time() + longest(self._spec.load, self._settings))
         pod = self._replicas.pod(self._trial, replica.pod) or {}
         if not_enforced := replica_state.not_enforced(pod):
             self._notes.append(f"LimitNotEnforced: {not_enforced}")

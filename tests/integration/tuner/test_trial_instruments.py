@@ -6,6 +6,7 @@ import json
 import pytest
 
 from serving import errors
+from serving.resources import kinds
 from serving.resources.tuning.load import Load, RequestTemplate
 from serving.resources.tuning.trial import TrialSpec
 from tests.fakes import instruments
@@ -68,6 +69,20 @@ async def test_load_is_invalid_when_there_is_no_metadata() -> None:
     async with tcp_server(replica) as port:
         with pytest.raises(errors.Permanent, match="has no inputs of the model"):
             await real.plan(trial, spec, f"http://127.0.0.1:{port}")
+
+
+async def test_load_is_invalid_when_its_config_map_is_no_text() -> None:
+    api = FakeKube()
+    api.add(
+        kinds.CONFIG_MAP,
+        {"metadata": {"name": "recorded", "namespace": instruments.NS}, "binaryData": {"lines": "/w=="}},
+    )
+    real = RealInstruments(api, LoadSettings(), None)  # type: ignore[arg-type]
+    trial = instruments.trial("pe-1", load={"requests": {"name": "recorded", "key": "lines"}})
+    spec = TrialSpec.model_validate(trial["spec"])
+    with pytest.raises(errors.Permanent, match="ConfigMap recorded: lines must be UTF-8") as raised:
+        await real.plan(trial, spec, "http://127.0.0.1:9")
+    assert raised.value.reason == "LoadFailed"
 
 
 @pytest.mark.parametrize("answer", ["endless", "redirect", "deep"])

@@ -14,6 +14,7 @@ from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
 from serving.resources.tuning.experiment import Objective
+from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
 from tests.fakes.instruments import NS, FakeInstruments, died, trial
@@ -28,7 +29,7 @@ from tuner.trials import trial_deployment
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import TrialReplicas
-from tuner.trials.run import TrialRun
+from tuner.trials.run import TrialRun, longest
 from tuner.trials.trial_status import Report
 
 QUICKLY = TrialSettings(
@@ -173,6 +174,8 @@ async def test_trial_fails_with_load_failed_when_the_generator_always_dies() -> 
         status = await trials.end_of()
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "LoadFailed", "locust died")
     assert len(trials.instruments.generators) == QUICKLY.load_tries + 1
+
+
 def not_described(count: int) -> None:
     raise errors.Temporary("LoadFailed", "GET http://replica/v2/models/m: status 503")
 
@@ -224,6 +227,35 @@ async def test_trial_fails_by_the_replicas_end_when_it_gave_no_metadata_before()
     assert status["reason"] == "OutOfMemory"
 
 
+async def test_trial_ends_once_with_load_failed_when_its_measurement_has_a_defect() -> None:
+    def fails(count: int) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    trials = Trials(fails)
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert (status["reason"], status["message"]) == ("LoadFailed", "ZeroDivisionError: division by zero")
+    assert status["notes"] == ["UnexpectedError: ZeroDivisionError: division by zero"]
+    assert trials.instruments.windows == 1
+    assert not trial_record.parse(next(iter(trials.api.find(kinds.TRIAL)))).load_is_invalid
+
+
+async def test_replica_is_removed_before_its_cores_are_free_when_the_measurement_fails() -> None:
+    seen: list[list[str]] = []
+
+    def fails_once(count: int) -> None:
+        seen.append([existing["metadata"]["name"] for existing in trials.api.find(kinds.DEPLOYMENT)])
+        if count == 1:
+            trials.api.add(kinds.TRIAL, trial("pe-2", number=2))
+            raise errors.Internal(500, "InternalError", "the database has failed")
+
+    trials = Trials(fails_once)
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        for name in ("pe-1", "pe-2"):
+            assert (await trials.end_of(name))["reason"] == "Measured"
+    assert [len(names) for names in seen] == [1, 1, 1]
 
 
 async def test_not_ready_replica_fails_the_trial_with_the_cause_of_the_delay() -> None:
@@ -298,6 +330,21 @@ async def test_trial_times_out() -> None:
     assert (status["phase"], status["reason"]) == ("Failed", "TimedOut")
 
 
+async def test_trial_of_long_windows_has_more_time() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    trials = Trials(lambda count: forever())
+    trials.settings = replace(QUICKLY, most_seconds=0.01)
+    load = {**instruments.LOAD, "levels": [str(users) for users in range(1, 9)], "windowSeconds": 3600}
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1", load=load))
+        status = await trials.end_of()
+    assert status["reason"] == "TimedOut"
+    assert status["message"] == "not done after 0.117 s of load"
+    assert longest(Load(window_seconds=600, levels=["1"] * 8), DEFAULTS) > 8 * 600
+
+
 async def test_deleted_trial_frees_its_cores_for_the_next() -> None:
     async def forever() -> None:
         await asyncio.Event().wait()
@@ -366,10 +413,20 @@ async def test_other_processes_on_the_replicas_cores_are_noted() -> None:
     ]
 
 
-async def test_result_is_written_after_the_api_was_away() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.Unavailable("away"),
+        errors.Internal(500, "InternalError", "the database has failed"),
+        errors.Conflict(409, "Conflict", "the object has changed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("written", [3, 5], ids=["before the window", "with the result"])
+async def test_result_is_written_after_the_api_was_away(error: Exception, written: int) -> None:
     trials = Trials()
-    trials.api.fail_next(errors.Unavailable("away"), skip=3)
-    trials.api.fail_next(errors.Unavailable("away"), skip=4)
+    trials.api.fail_next(error, skip=written)
+    trials.api.fail_next(error, skip=written + 1)
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
         status = await trials.end_of()

@@ -64,6 +64,11 @@ def begin(
     return State(load, settings, tuple(constraints), float(stop_below_throughput or 0))
 
 
+def most_seconds(load: Load, settings: LoadSettings) -> float:
+    """Return an upper limit of the seconds of a search: its windows, and the waits before them."""
+    windows = len(load.levels) or 2 * settings.most_levels
+    waits = load.warmup_seconds + 2 * settings.request_timeout + settings.drain_timeout
+    return windows * (waits + load.window_seconds)
 
 
 def after(state: State, window: Window, *, extends: bool) -> State:

@@ -376,6 +376,18 @@ def test_windows_of_earlier_releases_are_behind_when_fewer_were_answered_than_th
         assert verdict.kept_up is kept_up
 
 
+@pytest.mark.parametrize(
+    ("load", "least"),
+    [
+        (Load(), 20 * 10),
+        (Load(window_seconds=600, levels=[str(users) for users in range(1, 9)]), 8 * 600),
+        (Load(window_seconds=3600, warmup_seconds=3600), 20 * 3600),
+    ],
+)
+def test_limit_of_a_search_is_more_than_the_time_of_its_windows(load: Load, least: float) -> None:
+    assert highest_load.most_seconds(load, SETTINGS) > least
+
+
 def test_given_levels_are_measured_in_turn() -> None:
     load = Load(levels=["1", "2", "8"], window_seconds=4)
     outcome = search(QueueingTarget(steady_service(0.01)), load, p99("50ms"))
