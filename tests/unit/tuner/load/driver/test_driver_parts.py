@@ -43,6 +43,16 @@ def test_recorded_arrivals_keep_their_shape_in_any_number_of_processes(processes
     assert gaps == pytest.approx(np.tile(recording, 6)[:23])
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_burst_of_all_recorded_requests_keeps_the_rate(processes: int) -> None:
+    """The next burst comes after the time of as many requests at the given rate."""
+    requests = [LoadRequest("GET", "/", at=5.0)] * 4
+    each = [
+        np.cumsum(take(arrivals.recorded(requests, number, processes), 12 // processes))
+        for number in range(processes)
+    ]
+    moments = np.sort(np.concatenate(each)) * processes
+    assert list(moments) == [0.0] * 4 + [4.0] * 4 + [8.0] * 4
 
 
 def test_single_recorded_request_is_sent_evenly() -> None:
