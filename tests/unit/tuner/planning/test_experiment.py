@@ -1,5 +1,6 @@
 """The next trials of an experiment, from its trials, its budget and the decision of the search."""
 
+import datetime as dt
 from dataclasses import replace
 
 import pytest
@@ -90,6 +91,23 @@ def test_plan_creates_trials_while_no_budget_is_used_up() -> None:
     assert len(planned_trials(snapshot, Explore((2,), 0.1))) == 1
 
 
+def test_time_while_suspended_does_not_count_in_max_duration() -> None:
+    began: Object = {"startTime": "2025-12-31T18:00:00Z"}
+    stopped = world((0, measured()), status=began, suspend=True, maxDuration="10m")
+    evening = NOW - dt.timedelta(hours=6, minutes=5)
+    held = dict(planning.plan(stopped, None, evening).status or {})
+    assert (held["phase"], held["suspendTime"]) == ("Suspended", "2025-12-31T18:05:00Z")
+    again = world((0, measured()), status=held, suspend=True, maxDuration="10m")
+    assert planning.plan(again, None, NOW).status is None, "nothing changes while it is suspended"
+    resumed = world((0, measured()), status=held, maxDuration="10m")
+    assert planned_trials(resumed, EXPLORE) == [("pe-2", "Explore", "500m 256Mi")]
+    body = status(resumed, EXPLORE)
+    assert body["suspendedSeconds"] == 6 * 3600 + 5 * 60
+    assert "suspendTime" not in body
+    later = world((0, measured()), status=body, maxDuration="10m")
+    used_up = NOW + dt.timedelta(minutes=5)
+    assert planning.search_budget(later, used_up - dt.timedelta(seconds=1)) == Budget(10, 1)
+    assert planning.search_budget(later, used_up) == Budget(1, 1)
 
 
 def test_spending_is_the_sum_over_trials_of_seconds_and_cost() -> None:
