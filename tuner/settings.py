@@ -145,6 +145,9 @@ class TrialSettings(Section):
     busy_share: Share = 0.2
     """Time of a replica's cores that other processes may use before the trial notes it: a desktop uses
     less."""
+    refusal_seconds: Seconds = 10.0
+    """Time for which the API must refuse a replica's Pod before the spec counts as refused: a webhook that
+    restarts, or a quota whose Pods end, refuses it for a moment."""
     grace_seconds: WholeSeconds = 5
     """terminationGracePeriodSeconds of a measured replica: nobody waits for its answers, and an idle runtime
     stops within a second."""

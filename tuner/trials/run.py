@@ -207,12 +207,25 @@ class TrialRun:
         await self._replicas.start(self._trial, self._spec, self._cores)
         try:
             async with asyncio.timeout(duration.seconds(self._spec.progress_deadline)):
-                replica = await self._replicas.until(self._trial, "ready", "ended")
+                replica = await self._ready_or_ended()
         except TimeoutError as error:
-            delay = self._replicas.state(self._trial).message
-            message = f"not ready after {self._spec.progress_deadline}: {delay}"
-            raise errors.Permanent("NotReady", message) from error
+            replica = self._replicas.state(self._trial)
+            if replica.state == "starting":
+                message = f"not ready after {self._spec.progress_deadline}: {replica.message}"
+                raise errors.Permanent("NotReady", message) from error
         return self._raise_if_ended(replica)
+
+    async def _ready_or_ended(self) -> TrialReplicaState:
+        """Return the replica once it is ready or has ended; a refusal of its Pod counts only if it lasts."""
+        while True:
+            replica = await self._replicas.until(self._trial, "ready", "ended")
+            if replica.reason != "Refused":
+                return replica
+            try:
+                async with asyncio.timeout(self._settings.trials.refusal_seconds):
+                    await self._replicas.until(self._trial, "starting", "ready")
+            except TimeoutError:
+                return self._replicas.state(self._trial)
 
     def _raise_if_ended(self, replica: TrialReplicaState) -> TrialReplicaState:
         if replica.state == "ended":

@@ -294,6 +294,29 @@ async def test_trial_is_refused_when_the_api_refuses_its_deployment() -> None:
     assert (status["reason"], status["message"]) == ("Refused", "spec.template: no such field")
 
 
+@pytest.mark.parametrize(("lasts", "reason"), [(False, "Measured"), (True, "Refused")])
+async def test_refusal_of_the_pod_counts_when_it_lasts(*, lasts: bool, reason: str) -> None:
+    refused: list[str] = []
+
+    async def refusing(api: FakeKube) -> None:
+        """Refuse the Pod of each Deployment, for ever or once."""
+        while not refused:
+            for existing in api.find(kinds.DEPLOYMENT):
+                refused.append(existing["metadata"]["name"])
+                failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+                api.change(kinds.DEPLOYMENT, NS, refused[-1], {"status": {"conditions": [failure]}})
+            await asyncio.sleep(0.001)
+        await (asyncio.Event().wait() if lasts else instruments.node(api))
+
+    trials = Trials()
+    trials.settings = replace(QUICKLY, refusal_seconds=0.05 if lasts else 30.0)
+    async with trials.controlled(refusing) as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert status["reason"] == reason
+    assert status["message"] == "exceeded quota" or not lasts
+
+
 async def test_deployment_of_another_owner_is_unchanged() -> None:
     trials = Trials()
     trials.api.add(kinds.DEPLOYMENT, deployment("pe-1"))
