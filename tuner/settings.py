@@ -65,9 +65,9 @@ class LoadSettings(Section):
     reply_timeout: Interval = 10.0
     """Longest wait for locust's answer to a command: a millisecond, unless another process takes its core."""
     drain_timeout: Seconds = 5.0
-    """Longest wait for the requests of a higher load to be answered before a lower load begins, and for the
-    first answers of new users: of hundreds that connect at once some wait a second, and never again that
-    long."""
+    """Longest wait for the first answers of new users: of hundreds that connect at once some wait a second,
+    and never again that long. A lower load begins once the requests of the higher one have ended, which takes
+    `request_timeout` at most."""
     most_unanswered: Count = 10_000
     """Unanswered requests of an open loop at which the target has failed; each costs a file descriptor."""
     pids_limit: Pids = 4096
@@ -145,11 +145,15 @@ class TrialSettings(Section):
     busy_share: Share = 0.2
     """Time of a replica's cores that other processes may use before the trial notes it: a desktop uses
     less."""
+    refusal_seconds: Seconds = 10.0
+    """Time for which the API must refuse a replica's Pod before the spec counts as refused: a webhook that
+    restarts, or a quota whose Pods end, refuses it for a moment."""
     grace_seconds: WholeSeconds = 5
     """terminationGracePeriodSeconds of a measured replica: nobody waits for its answers, and an idle runtime
     stops within a second."""
     most_seconds: Interval = 3600.0
-    """Longest trial: ten times the search for its highest load with the defaults."""
+    """Longest load of a trial, from when its replica is ready: ten times the search for its highest load with
+    the defaults. More or longer windows have more in proportion."""
     retry_seconds: Interval = 1.0
     """Between attempts to write a result while the API is away; it restarts within a second."""
     removal_poll_seconds: Interval = 0.1

@@ -26,6 +26,12 @@ LOAD_FAILED = "LoadFailed"
 """The reason of a trial whose load could not be generated."""
 LOAD_RESTARTED = "LoadRestarted"
 """Prefix of a trial's note that its load generator died and was started again."""
+LOAD_RETRIED = "LoadRetried"
+"""Prefix of a trial's note that the replica did not describe its model, and was asked again."""
+UNEXPECTED_ERROR = "UnexpectedError"
+"""Prefix of a trial's note that its measurement ended with an error that no code expects."""
+_MAY_SUCCEED = (LOAD_RESTARTED, LOAD_RETRIED, UNEXPECTED_ERROR)
+"""Notes of a trial whose load failed, and may succeed in another."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,8 @@ class TrialRecord:
 
     @property
     def load_is_invalid(self) -> bool:
-        """Whether its load can never be generated: a generator that died is restarted, which is noted."""
-        return self.failed_to_load and not any(note.startswith(LOAD_RESTARTED) for note in self.status.notes)
+        """Whether its load can never be generated: what may pass was tried again, which is noted."""
+        return self.failed_to_load and not any(note.startswith(_MAY_SUCCEED) for note in self.status.notes)
 
     @property
     def throughput(self) -> float | None:

@@ -93,12 +93,19 @@ class FakeInstruments:
         self.at_once = 0
         self.failing = False
         """Whether every request fails."""
+        self.plans = 0
+        """Number of times that the requests were planned."""
+        self.before_plan: Callable[[int], Any] | None = None
+        """Called with that number; may raise."""
         self.cores_busy: Callable[[], float] | None = None
         """Seconds for which the replica's cores have worked."""
         self._before_window = before_window
         self._throughput = 0.0
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
+        self.plans += 1
+        if self.before_plan is not None:
+            self.before_plan(self.plans)
         limits = spec.template["spec"]["containers"][0]["resources"]["limits"]
         self._throughput = 200 * float(quantity.parse(limits["cpu"]))
         return LoadPlan("closed", (LoadRequest("POST", "/v2/models/m/infer"),))

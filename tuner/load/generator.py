@@ -16,7 +16,7 @@ from serving import clock
 from serving.errors import Temporary
 from serving.system.isolation.user_ids import UserIds
 from tuner.load import cgroups, wire
-from tuner.load.locust_process import LOAD_FAILED, LocustProcess
+from tuner.load.locust_process import LOAD_FAILED, LocustProcess, OpenRequests
 from tuner.load.plan import LoadPlan
 from tuner.load.windows.samples import Samples
 from tuner.settings import LoadSettings
@@ -85,7 +85,7 @@ class Generator:
         Args:
             level: users, a whole number; in an open loop, requests per second.
             seconds: of the window, from when the level was reached. Reaching it takes at most
-                `drain_timeout`, the replies after it at most `reply_timeout`.
+                `request_timeout` and `drain_timeout`, the replies after it at most `reply_timeout`.
 
         Raises:
             Temporary: `LoadFailed`, a locust process died or does not answer.
@@ -97,16 +97,16 @@ class Generator:
         begin, used = clock.monotonic(), self._busy_seconds()
         await self._wait(seconds)
         used = self._busy_seconds() - used
-        replies = await asyncio.gather(*(locust.command() for locust in self._locusts))
-        unanswered = np.array([moment for reply in replies for moment in reply], dtype=np.float64)
-        return self._samples(level, begin, seconds, unanswered, used / (seconds * len(self._locusts)))
+        still_open = await asyncio.gather(*(locust.command() for locust in self._locusts))
+        return self._samples(level, begin, seconds, still_open, used / (seconds * len(self._locusts)))
 
     async def _reach(self, level: float) -> None:
         shares = self._shares(level)
         patience = self._settings.drain_timeout
+        longest = self._settings.request_timeout + 2 * patience
         await asyncio.gather(
             *(
-                locust.command(level=share, patience=patience)
+                locust.command(longest=longest, level=share, patience=patience)
                 for locust, share in zip(self._locusts, shares, strict=True)
             )
         )
@@ -139,7 +139,7 @@ class Generator:
         return sum(locust.busy_seconds() for locust in self._locusts)
 
     def _samples(
-        self, level: float, begin: float, seconds: float, unanswered: np.ndarray, cpu: float
+        self, level: float, begin: float, seconds: float, still_open: Sequence[OpenRequests], cpu: float
     ) -> Samples:
         """Merge the requests that ended within the window; later ones were unanswered at its end."""
         end = begin + seconds
@@ -150,9 +150,12 @@ class Generator:
             numbers, counts = np.unique(rows["error"][_within(rows["done"], begin, end)], return_counts=True)
             errors.update({locust.errors[n]: int(c) for n, c in zip(numbers, counts, strict=True) if n})
         rows = np.concatenate(parts)
-        after = rows["intended"][rows["done"] >= end]
+        later = rows[rows["done"] >= end]
         rows = np.sort(rows[_within(rows["done"], begin, end)], order="done")
-        open_at_end = np.union1d(unanswered, after)  # some were answered after the drivers had listed them
+        # Some were answered, or had their first token, between the end and the drivers' lists.
+        spoke_later = later[later["intended"] + later["ttft"] >= end]
+        unanswered = _moments([*(each.unanswered for each in still_open), later["intended"]])
+        silent = _moments([*(each.silent for each in still_open), spoke_later["intended"]])
         gaps = sorted(gap for locust in self._locusts for gap in locust.gaps if begin <= gap[0] < end)
         itl = np.frombuffer(b"".join(content for _, content in gaps), dtype=np.float64)
         itl_done = np.repeat(
@@ -169,12 +172,18 @@ class Generator:
             ttft=rows["ttft"],
             itl=itl,
             itl_done=itl_done,
-            unfinished=end - open_at_end[open_at_end < end],
+            unfinished=end - unanswered[unanswered < end],
+            silent=end - silent[silent < end],
             longest=self._settings.request_timeout,
             generator_cpu=cpu,
             late=float(np.mean(rows["behind"] > _LATE_SECONDS)) if len(rows) else 0.0,
             errors=tuple(errors.most_common()),
         )
+
+
+def _moments(parts: Sequence[Sequence[float] | np.ndarray]) -> np.ndarray:
+    """Return all moments in order; those of a recorded burst are equal."""
+    return np.sort(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
 
 
 def _within(moments: np.ndarray, begin: float, end: float) -> np.ndarray:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,15 @@ _TAIL = 2000
 """Bytes of standard error to keep for the message of a failure."""
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 """Inherited variables; none gives access to the API."""
+
+
+@dataclass(frozen=True)
+class OpenRequests:
+    """The intended times of the requests of a process that have not ended, on the monotonic clock."""
+
+    unanswered: Sequence[float]
+    silent: Sequence[float]
+    """Of these, those of the streams without a token."""
 
 
 class LocustProcess:
@@ -109,20 +119,20 @@ class LocustProcess:
         if "wrong" in reply:
             raise Permanent(LOAD_FAILED, reply["wrong"])
 
-    async def command(self, *, patience: float = 0.0, **content: float) -> list[float]:
-        """Send a command, and return the intended times of the unanswered requests.
+    async def command(self, *, longest: float = 0.0, **content: float) -> OpenRequests:
+        """Send a command, which may take the `longest` seconds; return the requests that were open after it.
 
         Raises:
             Temporary: the process died, or did not answer in time.
         """
         assert self._writer is not None
         self._commands += 1
-        self._writer.write(wire.line({**content, "number": self._commands, "patience": patience}))
-        deadline = asyncio.get_running_loop().time() + patience + self._settings.reply_timeout
+        self._writer.write(wire.line({**content, "number": self._commands}))
+        deadline = asyncio.get_running_loop().time() + longest + self._settings.reply_timeout
         while True:
             reply = await self._reply(deadline - asyncio.get_running_loop().time())
             if reply.get("done") == self._commands:
-                return list(reply["unanswered"])
+                return OpenRequests(reply["unanswered"], reply["silent"])
 
     async def _reply(self, timeout: float) -> dict[str, Any]:
         try:

@@ -119,7 +119,7 @@ def read_recorded(text: str) -> tuple[LoadRequest, ...]:
 def _recorded(where: str, line: str) -> LoadRequest:
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _invalid(where, f"must be JSON ({error})", line) from error
     if not isinstance(fields, dict):
         raise _invalid(where, "must be a JSON object", line)
@@ -131,9 +131,12 @@ def _recorded(where: str, line: str) -> LoadRequest:
         raise _invalid(f"{where}: headers", "must be an object of strings", headers)
     if at is not None and (isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < 1e12):
         raise _invalid(f"{where}: at", "must be seconds, 0 or more", at)
-    content = body if isinstance(body, str) else json.dumps(body)
+    try:
+        content = (body if isinstance(body, str) else json.dumps(body)).encode()
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise _invalid(f"{where}: body", f"must be text in Unicode, or JSON ({error})", line) from error
     method, path = fields.get("method", "POST"), fields.get("path")
-    return _request(where, method, path, headers=headers, body=content.encode(), at=at)
+    return _request(where, method, path, headers=headers, body=content, at=at)
 
 
 def _check_order(where: str, before: list[LoadRequest], request: LoadRequest) -> None:
@@ -186,7 +189,7 @@ def _request(
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body) if body else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -1,10 +1,11 @@
 """The protocol on the socket between a locust process and its parent. Pure.
 
 To locust: JSON lines. First the plan, then numbered commands: {"level": ..., "number": n, "patience":
-seconds} sets a level within so many seconds; {"number": n, "patience": 0} sets none. Each reply has the
-number and the intended times of the unanswered requests. From locust: frames of type, length and content:
-records as in `RECORD`, gaps between tokens, error texts, and JSON. Times are seconds on the monotonic clock,
-which all processes of a machine share.
+seconds} sets a level, and waits for so many seconds for the first answers of new users; {"number": n} sets
+none. Each reply has the number and the intended times of the unanswered requests and, of these, of the
+streams without a token. From locust: frames of type, length and content: records as in `RECORD`, gaps between
+tokens, error texts, and JSON. Times are seconds on the monotonic clock, which all processes of a machine
+share.
 """
 
 import base64

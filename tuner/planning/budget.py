@@ -9,6 +9,7 @@ from typing import Literal
 from serving.objects import Object
 from serving.resources.formats import duration, quantity
 from serving.resources.tuning.experiment import Setting
+from serving.resources.tuning.experiment_status import ProfilingExperimentStatus
 from tuner.planning.snapshot import ExperimentSnapshot, SpecPoint
 from tuner.search.problem import Budget
 from tuner.trial_record import TrialRecord
@@ -48,13 +49,21 @@ def exhausted(snapshot: ExperimentSnapshot, now: dt.datetime) -> str:
         return "maxNumTrials"
     if snapshot.experiment_spec.max_duration is not None and snapshot.status.start_time:
         elapsed = now - dt.datetime.fromisoformat(snapshot.status.start_time)
-        if elapsed.total_seconds() >= duration.seconds(snapshot.experiment_spec.max_duration):
+        active = elapsed.total_seconds() - suspended_seconds(snapshot.status, now)
+        if active >= duration.seconds(snapshot.experiment_spec.max_duration):
             return "maxDuration"
     if snapshot.experiment_spec.max_cost is not None and spent(snapshot.trials).cost >= float(
         snapshot.experiment_spec.max_cost
     ):
         return "maxCost"
     return ""
+
+
+def suspended_seconds(status: ProfilingExperimentStatus, now: dt.datetime) -> float:
+    """Return the seconds for which the experiment was suspended, this time included."""
+    if not status.suspend_time:
+        return status.suspended_seconds
+    return status.suspended_seconds + (now - dt.datetime.fromisoformat(status.suspend_time)).total_seconds()
 
 
 def owed(snapshot: ExperimentSnapshot) -> list[PlannedTrial]:

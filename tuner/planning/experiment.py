@@ -78,7 +78,8 @@ def plan(snapshot: ExperimentSnapshot, decision: Decision | None, now: dt.dateti
         cost=used.cost,
         now=now,
     )
-    winner = _measured(snapshot, decision.index) if isinstance(decision, Recommend) else None
+    # The last trial of the winner may have met its constraints at no load; its complete ones count.
+    winner = best.measured(snapshot, decision.index)[-1] if isinstance(decision, Recommend) else None
     return ExperimentPlan(
         trials=trials,
         profile=trial_objects.profile(snapshot, winner) if winner is not None else None,

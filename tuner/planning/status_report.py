@@ -21,6 +21,7 @@ from serving.resources.tuning.experiment_status import (
     TrialCounts,
 )
 from serving.resources.tuning.trial import FINISHED, TrialStatus
+from tuner.planning import budget
 from tuner.planning.snapshot import Phase
 
 _EARLY = ("CannotBeatBest", "BreaksConstraint")
@@ -76,6 +77,8 @@ def finished(
         ready = replace(ready, message=verdict.conditions[-1].message)
     current = [*verdict.conditions, ready]
     stored = (experiment.get("status") or {}).get("conditions")
+    is_suspended = bool(before.start_time) and bool(experiment["spec"].get("suspend"))
+    suspended = before.suspended_seconds if is_suspended else budget.suspended_seconds(before, now)
     merged = conditions.merge(stored, current, generation=generation, now=stamp)
     status = ProfilingExperimentStatus(
         phase=verdict.phase,
@@ -89,6 +92,8 @@ def finished(
         spent_seconds=round(seconds, 3),
         spent_cost=round(cost, 9),
         start_time=before.start_time or (stamp if counted.total else ""),
+        suspend_time=(before.suspend_time or stamp) if is_suspended else "",
+        suspended_seconds=round(suspended, 3),
         completion_time=(before.completion_time or stamp) if verdict.phase in FINISHED else "",
         observed_generation=generation,
         conditions=[ConditionStatus.model_validate(condition) for condition in merged],

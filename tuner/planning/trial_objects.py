@@ -71,6 +71,7 @@ def _spec(
         if prices.unlimited(rendered.template["spec"]["containers"], tuned):
             cost = 0.0  # unknown: a container without limits has no price
     below = best.to_beat(snapshot, decision, rendered) if planned.purpose == "Explore" and decision else None
+    objective = snapshot.experiment_spec.objective
     return TrialSpec(
         experiment=snapshot.name,
         number=number,
@@ -84,6 +85,7 @@ def _spec(
         batch=rendered.batch,
         load=snapshot.experiment_spec.load,
         constraints=list(snapshot.experiment_spec.constraints),
+        objective_percentile=(objective.percentile if objective.objective_metric_name == "latency" else None),
         progress_deadline=snapshot.experiment_spec.service_progress_deadline,
         # Another seed for each trial: repeated measurements are independent.
         seed=(snapshot.experiment_spec.algorithm.seed + number) % 2**31,

@@ -102,7 +102,9 @@ def question(read: Evidence) -> Question:
             "levels": [float(level) for level in load.levels],
             "maxLevel": _number(load.max_level),
             "windowSeconds": load.window_seconds,
+            "probeSeconds": load.window_seconds * read.settings.load.probe_share,
             "warmupSeconds": load.warmup_seconds,
+            "settleSeconds": load.warmup_seconds * read.settings.load.settle_share,
             "prices": sensitivity.given(read),
             "gpuMemory": spec.prices.gpu_memory or "",
             "trials": spec.max_num_trials,
@@ -123,6 +125,8 @@ def _requests(load: Load) -> str:
         return "template"
     if load.requests:
         return "recorded"
+    if load.chat:
+        return "chat"
     return "locustfile" if load.locustfile else "model"
 
 

@@ -59,11 +59,17 @@ class Question(ReportPart):
     axes: list[Axis]
     specs: int
     mode: Literal["closed", "open"]
-    requests: Literal["model", "template", "recorded", "locustfile"]
+    requests: Literal["model", "template", "recorded", "locustfile", "chat"]
     levels: list[float]
     max_level: float | None = None
     window_seconds: float
+    probe_seconds: Annotated[
+        float, Field(description="Length of a window of the search for the highest load; 0 if unknown.")
+    ] = 0
     warmup_seconds: float
+    settle_seconds: Annotated[
+        float, Field(description="Warm-up of each load after the first; 0 if there is none.")
+    ] = 0
     prices: dict[Literal["cpu", "memory", "gpu"], float]
     gpu_memory: str = ""
     trials: Annotated[int, Field(description="The budget.")]

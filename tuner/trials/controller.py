@@ -27,6 +27,8 @@ from tuner.trials.replicas import TrialReplicas
 from tuner.trials.trial_status import Report
 
 _VERSION = "version"
+_PASSING = (errors.Unavailable, errors.Internal, errors.Conflict)
+"""Errors of the API after which the same request may succeed."""
 MeasureTrial = Callable[[Object, Cores, TrialReplicas, Report], Awaitable[TrialStatus]]
 """Measures one trial and reports each step; its caller removes the replica."""
 
@@ -105,7 +107,7 @@ class TrialController:
             await self._report(trial, TrialStatus(phase="Pending", message=message))
 
     async def _run_trial(self, key: Key, trial: Object, allotted: Cores) -> None:
-        await self._replicas.remove(trial)  # of an attempt that was killed
+        await self._remove(trial)  # of an attempt that was killed
         work = asyncio.ensure_future(self._measure(trial, allotted, self._replicas, self._report))
         self._work[key] = work
         try:
@@ -114,22 +116,35 @@ class TrialController:
             del self._work[key]
             work.cancel()
         if work.cancelled():  # the trial was deleted, or its version blocked
-            await self._replicas.remove(trial)
+            await self._remove(trial)
             return
+        if (failure := work.exception()) is not None:
+            await self._remove(trial)
+            raise failure
         status = work.result()
         await self._recorder.emit(
             trial, status.reason, status.message, "Normal" if status.phase == "Succeeded" else "Warning"
         )
-        await self._replicas.remove(trial)
+        await self._remove(trial)
         self._cleared[key] = trial["metadata"]["uid"]
 
+    async def _remove(self, trial: Object) -> None:
+        """Remove the replica; retried while the API fails, as another trial gets its cores afterwards."""
+        while True:
+            try:
+                await self._replicas.remove(trial)
+            except _PASSING:
+                await asyncio.sleep(self._settings.retry_seconds)
+            else:
+                return
+
     async def _report(self, trial: Object, status: TrialStatus) -> None:
-        """Write the status; retried while the API is away, as the measurement must not be lost."""
+        """Write the status; retried while the API fails, as the measurement must not be lost."""
         while True:
             body = trial_status.as_written(self._trials.get(*Key.of(trial)) or trial, status, clock.now())
             try:
                 await self._kube.apply_status(kinds.TRIAL, trial, body)
-            except errors.Unavailable:
+            except _PASSING:
                 await asyncio.sleep(self._settings.retry_seconds)
             else:
                 return

@@ -44,7 +44,12 @@ class RealInstruments:
         self._user_ids = user_ids
 
     async def plan(self, trial: Object, spec: TrialSpec, url: str) -> LoadPlan:
-        """Return the requests by the trial's load and the model's metadata."""
+        """Return the requests by the trial's load and the model's metadata.
+
+        Raises:
+            errors.Permanent: `LoadFailed`, they cannot be made.
+            errors.Temporary: `LoadFailed`, the replica gives no metadata now.
+        """
         namespace = trial["metadata"]["namespace"]
         load = spec.load
         description = None
@@ -90,22 +95,30 @@ class RealInstruments:
             return ""
 
     async def _description(self, url: str) -> Object | None:
-        """Return the model's metadata by the Open Inference Protocol; None if it has none."""
+        """Return the model's metadata by the Open Inference Protocol; None if it has none.
+
+        Raises:
+            errors.Temporary: `LoadFailed`, there is no answer, or one of status 429 or 500 to 599.
+        """
         seconds = self._settings.request_timeout
         try:
             async with http_reading.session() as session:
                 page = await http_reading.get(session, url, limit=METADATA_BYTES, seconds=seconds)
             metadata = orjson.loads(page.body) if page.status == 200 else None
-        except (errors.Unavailable, ValueError) as error:
+        except (http_reading.Unreadable, ValueError) as error:
             log.info("GET %s: %s", url, error)
             return None
+        except errors.Unavailable as error:
+            raise errors.Temporary("LoadFailed", f"GET {url}: {error}") from error
+        if page.status == 429 or page.status >= 500:
+            raise errors.Temporary("LoadFailed", f"GET {url}: status {page.status}")
         return metadata if isinstance(metadata, dict) else None
 
     async def _text(self, namespace: str, reference: KeyOf | None) -> str | None:
         """Return a key of a ConfigMap.
 
         Raises:
-            errors.Permanent: `LoadFailed`, the ConfigMap or the key is missing.
+            errors.Permanent: `LoadFailed`, the ConfigMap or the key is missing, or it is no text.
         """
         if reference is None:
             return None
@@ -118,7 +131,11 @@ class RealInstruments:
         if reference.key in (config_map.get("data") or {}):
             return str(config_map["data"][reference.key])
         if reference.key in (config_map.get("binaryData") or {}):
-            return base64.b64decode(config_map["binaryData"][reference.key]).decode()
+            try:
+                return base64.b64decode(config_map["binaryData"][reference.key]).decode()
+            except UnicodeDecodeError as error:
+                message = f"ConfigMap {reference.name}: {reference.key} must be UTF-8 ({error})"
+                raise errors.Permanent("LoadFailed", message) from error
         raise errors.Permanent("LoadFailed", f"ConfigMap {reference.name} has no key {reference.key}")
 
 

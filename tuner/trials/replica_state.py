@@ -36,14 +36,15 @@ def state_of(deployment: Object | None, pods: Sequence[Object], uid: str = "") -
         pods: of the trial.
         uid: of the Pod that was ready; another Pod in its place is an interruption.
     """
-    failure = conditions.find(((deployment or {}).get("status") or {}).get("conditions"), "ReplicaFailure")
-    if failure is not None and failure.get("status") == "True":
-        return TrialReplicaState("ended", "Refused", str(failure.get("message", "")))
     ours = [pod for pod in pods if not uid or pod["metadata"]["uid"] == uid]
     ours = [pod for pod in ours if not is_deleting(pod)]
     if not ours:
         if uid:
             return TrialReplicaState("ended", "Interrupted", "the Pod was deleted")
+        of_deployment = ((deployment or {}).get("status") or {}).get("conditions")
+        failure = conditions.find(of_deployment, "ReplicaFailure") or {}
+        if failure.get("status") == "True":  # with a Pod it is of an earlier attempt
+            return TrialReplicaState("ended", "Refused", str(failure.get("message", "")))
         return TrialReplicaState("starting", message="there is no Pod yet")
     return _state_of_pod(ours[0])
 

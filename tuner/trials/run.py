@@ -16,6 +16,7 @@ from serving import clock, errors
 from serving.objects import Object
 from serving.resources.formats import duration
 from serving.resources.formats.cadvisor import ContainerUsage
+from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import Reason, TrialSpec, TrialStatus, Usage, Window
 from serving.system.network import addresses
 from tuner.load.level_search import highest_load
@@ -24,6 +25,7 @@ from tuner.load.plan import LoadPlan
 from tuner.load.windows import window_summary
 from tuner.load.windows.samples import Samples, joined
 from tuner.settings import TunerSettings
+from tuner.trial_record import LOAD_FAILED, LOAD_RESTARTED, LOAD_RETRIED, UNEXPECTED_ERROR
 from tuner.trials import replica_state, trial_deployment, trial_status, usage
 from tuner.trials.cores import Cores
 from tuner.trials.replica_state import TrialReplicaState
@@ -33,6 +35,9 @@ from tuner.trials.trial_status import Report
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+_MESSAGE = 300
+"""Characters of an unexpected error's message to keep."""
 
 
 class LoadGenerator(Protocol):
@@ -54,6 +59,7 @@ class TrialInstruments(Protocol):
 
         Raises:
             errors.Permanent: `LoadFailed`, they cannot be made.
+            errors.Temporary: `LoadFailed`, the replica gives no metadata now.
         """
 
     def generator(
@@ -79,6 +85,12 @@ class _Counters:
     busy_seconds: float | None = None
     """Seconds that the replica's cores have worked for all processes."""
     at: float = 0.0
+
+
+def longest(load: Load, settings: TunerSettings) -> float:
+    """Return the most seconds from a ready replica to the end of its trial, in proportion to the load's."""
+    more = highest_load.most_seconds(load, settings.load) / highest_load.most_seconds(Load(), settings.load)
+    return settings.trials.most_seconds * max(1.0, more)
 
 
 class TrialRun:
@@ -116,20 +128,30 @@ class TrialRun:
         """Errors of the failed requests of all windows."""
 
     async def measure(self) -> TrialStatus:
-        """Start the replica, drive it, report, and return the last status; the caller removes the replica."""
-        limit = asyncio.timeout(self._settings.trials.most_seconds)
+        """Start the replica, drive it, report, and return the last status; the caller removes the replica.
+
+        Raises:
+            errors.SlipwayError: the API failed; any other error ends the trial.
+        """
+        limit = asyncio.timeout(None)
         result: Window | None = None
         try:
             async with limit:
-                finished = await self._measure()
+                finished = await self._measure(limit)
             reason, message, result = finished.reason, finished.message, finished.result
             self._notes += finished.notes
         except errors.Permanent as error:
             reason, message = cast("Reason", error.reason), str(error)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            reason, message = "TimedOut", f"not done after {self._settings.trials.most_seconds:g} s"
+        except errors.SlipwayError:
+            raise
+        except Exception as error:
+            if limit.expired():
+                seconds = longest(self._spec.load, self._settings)
+                reason, message = "TimedOut", f"not done after {seconds:.3g} s of load"
+            else:
+                log.exception("trial %s", self._trial["metadata"]["name"])
+                reason, message = "LoadFailed", f"{type(error).__name__}: {error}"[:_MESSAGE]
+                self._notes.append(f"{UNEXPECTED_ERROR}: {message}")
         self._notes += trial_deployment.after(self._spec, self._state.windows)
         self._notes += trial_deployment.failures(self._requests, self._errors)
         self._notes += trial_deployment.disturbed(self._disturbances, self._settings.trials.busy_share)
@@ -149,9 +171,11 @@ class TrialRun:
         self._status = self._status.model_copy(update=changed)
         await self._write_status(self._trial, self._status)
 
-    async def _measure(self) -> Finished:
+    async def _measure(self, limit: asyncio.Timeout) -> Finished:
+        """Start the replica, which has a limit of its own, and drive it until `limit`, which is set here."""
         await self._report()
         replica = await self._start()
+        limit.reschedule(asyncio.get_running_loop().time() + longest(self._spec.load, self._settings))
         pod = self._replicas.pod(self._trial, replica.pod) or {}
         if not_enforced := replica_state.not_enforced(pod):
             self._notes.append(f"LimitNotEnforced: {not_enforced}")
@@ -162,19 +186,46 @@ class TrialRun:
         )
         port = self._spec.template["spec"]["containers"][0]["ports"][0]["containerPort"]
         url = f"http://{addresses.authority(replica.address, port)}"
-        plan = await self._while_alive(self._instruments.plan(self._trial, self._spec, url), replica)
-        return await self._drive(url, plan, replica, pod)
+        return await self._drive(url, await self._plan(url, replica), replica, pod)
+
+    async def _plan(self, url: str, replica: TrialReplicaState) -> LoadPlan:
+        """Return the requests; a replica that does not describe its model is asked again, unless it ends."""
+        tries = self._settings.trials.load_tries
+        for failures in range(tries + 1):
+            try:
+                return await self._while_alive(self._instruments.plan(self._trial, self._spec, url), replica)
+            except errors.Temporary as error:
+                if error.reason != LOAD_FAILED:
+                    raise
+                await self._await_end(replica)
+                self._notes.append(f"{LOAD_RETRIED}: {error}")
+                if failures == tries:
+                    raise errors.Permanent(LOAD_FAILED, str(error)) from error
+        raise AssertionError("the last try returns or raises")
 
     async def _start(self) -> TrialReplicaState:
         await self._replicas.start(self._trial, self._spec, self._cores)
         try:
             async with asyncio.timeout(duration.seconds(self._spec.progress_deadline)):
-                replica = await self._replicas.until(self._trial, "ready", "ended")
+                replica = await self._ready_or_ended()
         except TimeoutError as error:
-            delay = self._replicas.state(self._trial).message
-            message = f"not ready after {self._spec.progress_deadline}: {delay}"
-            raise errors.Permanent("NotReady", message) from error
+            replica = self._replicas.state(self._trial)
+            if replica.state == "starting":
+                message = f"not ready after {self._spec.progress_deadline}: {replica.message}"
+                raise errors.Permanent("NotReady", message) from error
         return self._raise_if_ended(replica)
+
+    async def _ready_or_ended(self) -> TrialReplicaState:
+        """Return the replica once it is ready or has ended; a refusal of its Pod counts only if it lasts."""
+        while True:
+            replica = await self._replicas.until(self._trial, "ready", "ended")
+            if replica.reason != "Refused":
+                return replica
+            try:
+                async with asyncio.timeout(self._settings.trials.refusal_seconds):
+                    await self._replicas.until(self._trial, "starting", "ready")
+            except TimeoutError:
+                return self._replicas.state(self._trial)
 
     def _raise_if_ended(self, replica: TrialReplicaState) -> TrialReplicaState:
         if replica.state == "ended":
@@ -190,13 +241,13 @@ class TrialRun:
                 async with self._instruments.generator(url, plan, self._cores.generator) as generator:
                     return await self._windows(generator, replica, pod, restarted=failures > 0)
             except errors.Temporary as error:
-                if error.reason != "LoadFailed":
+                if error.reason != LOAD_FAILED:
                     raise
                 self._raise_if_ended(self._replicas.state(self._trial, replica.pod))
                 log.info("trial %s: %s", self._trial["metadata"]["name"], error)
                 if failures == tries:
-                    raise errors.Permanent("LoadFailed", str(error)) from error
-                self._notes.append(f"LoadRestarted: {error}")
+                    raise errors.Permanent(LOAD_FAILED, str(error)) from error
+                self._notes.append(f"{LOAD_RESTARTED}: {error}")
         raise AssertionError("the last try returns or raises")
 
     async def _windows(
@@ -237,7 +288,11 @@ class TrialRun:
         self._parts.append(samples)
         samples_of_level = joined(self._parts)
         window = await asyncio.to_thread(
-            window_summary.summary, samples_of_level, self._spec.constraints, self._settings.load
+            window_summary.summary,
+            samples_of_level,
+            self._spec.constraints,
+            self._settings.load,
+            self._spec.objective_percentile,
         )
         replica_usage = self._usage(before, after)
         return window.model_copy(

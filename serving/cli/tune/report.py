@@ -10,7 +10,7 @@ import typer
 
 from serving import clock
 from serving.cli.options import with_target
-from serving.cli.output import files
+from serving.cli.output import files, tables
 from serving.cli.session import with_kube
 from serving.cli.target import Target
 from serving.cli.tune import status
@@ -98,6 +98,7 @@ def plain(sections: Mapping[str, Sequence[str]], width: int | None = None) -> st
 
 
 def _line(sentence: str, indent: str, width: int | None) -> str:
+    sentence = tables.printable(sentence)  # a replica's error may have escape sequences
     if width is None:
         return indent + sentence
     return textwrap.fill(sentence, width, initial_indent=indent, subsequent_indent=2 * indent)

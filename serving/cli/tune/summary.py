@@ -224,12 +224,18 @@ def _plain(text: str) -> str:
 
 
 def elapsed(experiment: Object, now: datetime) -> float | None:
-    """Return the seconds from the experiment's start to its end, or to now; None before its start."""
+    """Return the seconds from the experiment's start to its end, or to now; None before its start.
+
+    The time in which it was suspended does not count.
+    """
     status = experiment.get("status") or {}
     if not status.get("startTime"):
         return None
     end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else now
-    return (end - datetime.fromisoformat(status["startTime"])).total_seconds()
+    suspended = float(status.get("suspendedSeconds") or 0)
+    if status.get("suspendTime"):
+        suspended += (now - datetime.fromisoformat(status["suspendTime"])).total_seconds()
+    return (end - datetime.fromisoformat(status["startTime"])).total_seconds() - suspended
 
 
 def is_over(trial: Object) -> bool:

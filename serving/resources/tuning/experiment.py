@@ -338,9 +338,10 @@ class ProfilingExperimentSpec(Base):
     max_num_trials: Annotated[
         int, Field(ge=1, le=10_000, description="Maximum number of trials, including failed ones.")
     ] = 20
-    max_duration: Annotated[Duration | None, Field(description="Time after which no trial is started.")] = (
-        None
-    )
+    max_duration: Annotated[
+        Duration | None,
+        Field(description="Time after which no trial is started; time while suspended does not count."),
+    ] = None
     max_cost: Annotated[Amount | None, Field(description="Maximum cost of the trials, by the prices.")] = None
     parallelism: Annotated[int, Field(ge=1, le=64)] = 1
     service_progress_deadline: Annotated[

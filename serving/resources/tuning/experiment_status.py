@@ -110,6 +110,16 @@ class ProfilingExperimentStatus(Base):
     spent_seconds: float = 0
     spent_cost: float = 0
     start_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
+    suspend_time: Annotated[
+        str,
+        Field(
+            description="Since when the experiment is suspended, if its trials have begun.",
+            json_schema_extra={"format": "date-time"},
+        ),
+    ] = ""
+    suspended_seconds: Annotated[
+        float, Field(description="Time of earlier suspensions, which maxDuration does not count.")
+    ] = 0
     completion_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] = ""
     observed_generation: int = 0
     conditions: Conditions = []

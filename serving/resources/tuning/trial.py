@@ -59,6 +59,10 @@ class TrialSpec(Base):
     batch: Annotated[int, Field(ge=1, description="Rows in one request.")] = 1
     load: Load = Load()
     constraints: Annotated[list[Constraint], Field(max_length=8, json_schema_extra=ATOMIC)] = []
+    objective_percentile: Annotated[
+        int | None,
+        Field(ge=1, le=99, description="If the experiment's objective is a latency: its percentile."),
+    ] = None
     progress_deadline: Duration = "120s"
     seed: int = 0
     stop_below_throughput: Annotated[
@@ -115,6 +119,10 @@ class Window(Base):
     meets: Annotated[
         Literal["Yes", "No", "Unsure"], Field(description="Whether the constraints are met.")
     ] = "Unsure"
+    kept_up: Annotated[
+        bool | None,
+        Field(description="At a rate of requests: whether the answers kept up with them."),
+    ] = None
     scatter: Annotated[
         float | None,
         Field(

@@ -16,6 +16,10 @@ _ENCODING = "Content-Encoding"
 _PLAIN = {"Accept-Encoding": "identity"}
 
 
+class Unreadable(errors.Unavailable):
+    """An answer that is too long, or compressed: the next one is hardly another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """An answer that was read to its end; a redirect is an answer like any other."""
@@ -59,8 +63,9 @@ async def get(
         query: parameters to add to the address.
 
     Raises:
-        errors.Unavailable: no answer in time, a longer one, or a compressed one; or the address is invalid.
-            The message has no credentials of the address.
+        Unreadable: a longer answer, or a compressed one.
+        errors.Unavailable: no answer in time, or the address is invalid. The message has no credentials of
+            the address.
     """
     timeout = aiohttp.ClientTimeout(total=seconds)
     try:
@@ -68,12 +73,12 @@ async def get(
             url, params=query, headers=_PLAIN, timeout=timeout, allow_redirects=False
         ) as response:
             if (encoding := response.headers.get(_ENCODING, "identity").lower()) != "identity":
-                raise errors.Unavailable(f"{_ENCODING}: must be identity, got {encoding[:40]!r}")
+                raise Unreadable(f"{_ENCODING}: must be identity, got {encoding[:40]!r}")
             body = bytearray()
             async for part in response.content.iter_any():
                 body += part
                 if len(body) > limit:
-                    raise errors.Unavailable(f"an answer of more than {limit} bytes")
+                    raise Unreadable(f"an answer of more than {limit} bytes")
             return Page(response.status, bytes(body))
     except TimeoutError as error:
         raise errors.Unavailable(f"no answer within {seconds:g} s") from error

@@ -80,6 +80,23 @@ async def test_wait_for_first_responses_is_bounded(target: LoadTarget) -> None:
         assert len(samples.unfinished) == 3
 
 
+@pytest.mark.parametrize(
+    ("mode", "higher", "lower", "most", "oldest"), [("open", 30, 5, 5, 0.8), ("closed", 6, 1, 1, 1.8)]
+)
+async def test_lower_load_begins_without_the_requests_of_the_higher_one(
+    target: LoadTarget, mode: Mode, higher: float, lower: float, most: int, oldest: float
+) -> None:
+    settings = dataclasses.replace(SETTINGS, drain_timeout=0.1)
+    async with Generator.start(
+        target.url, plan("/wait/1200", mode), settings, user_ids=user_ids()
+    ) as generator:
+        before = await generator.window(higher, 0.5)
+        assert len(before.unfinished) > 5
+        after = await generator.window(lower, 0.2)
+    assert len(after.unfinished) <= most
+    assert after.unfinished.max(initial=0.0) < oldest
+
+
 async def test_latencies_agree_with_the_target_within_two_milliseconds(target: LoadTarget) -> None:
     """In the best of several windows, as a busy machine delays either process."""
     apart = []
@@ -171,6 +188,19 @@ async def test_streamed_completions_have_tokens_and_the_times_between_them(targe
     assert 0.019 < samples.ttft.min() < 0.026
     assert 0.019 < np.percentile(samples.itl, 10) < 0.026
     assert samples.latency.sum() == pytest.approx(samples.ttft.sum() + samples.itl.sum(), rel=0.1)
+
+
+async def test_streams_are_silent_until_their_first_token(target: LoadTarget) -> None:
+    settings = dataclasses.replace(SETTINGS, drain_timeout=0.05)
+    request = LoadRequest("POST", "/stream/1500/completions", {}, b'{"stream": true}', stream=True)
+    async with Generator.start(
+        target.url, LoadPlan("closed", (request,)), settings, user_ids=user_ids()
+    ) as generator:
+        before = await generator.window(3, 0.3)
+        assert (len(before.unfinished), len(before.silent)) == (3, 3)
+        assert before.silent == pytest.approx(before.unfinished)
+        after = await generator.window(3, 2.0)
+        assert (len(after.unfinished), len(after.silent)) == (3, 0)
 
 
 HOSTILE = {

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from serving import errors
+from serving.resources import kinds
 from serving.resources.tuning.load import Load, RequestTemplate
 from serving.resources.tuning.trial import TrialSpec
 from tests.fakes import instruments
@@ -40,6 +42,47 @@ async def test_metadata_is_read_when_the_load_has_no_requests(load: Load, expect
         plan = await real.plan(trial, spec, f"http://127.0.0.1:{port}")
     assert received == expected
     assert plan.requests[0].path == ("/v2/models/m/infer" if expected else "/mine")
+
+
+@pytest.mark.parametrize("answer", ["503 Service Unavailable", "429 Too Many Requests", ""])
+async def test_metadata_is_asked_for_again_when_the_replica_does_not_give_it_now(answer: str) -> None:
+    async def replica(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if answer:
+            writer.write(f"HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n".encode())
+
+    real = RealInstruments(FakeKube(), LoadSettings(), None)  # type: ignore[arg-type]
+    async with tcp_server(replica) as port:
+        with pytest.raises(errors.Temporary, match=r"GET http://.*/v2/models/m: ") as raised:
+            await real._description(f"http://127.0.0.1:{port}/v2/models/m")
+    assert raised.value.reason == "LoadFailed"
+
+
+async def test_load_is_invalid_when_there_is_no_metadata() -> None:
+    async def replica(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+
+    real = RealInstruments(FakeKube(), LoadSettings(), None)  # type: ignore[arg-type]
+    trial = instruments.trial("pe-1", load={"mode": "closed"})
+    spec = TrialSpec.model_validate(trial["spec"])
+    async with tcp_server(replica) as port:
+        with pytest.raises(errors.Permanent, match="has no inputs of the model"):
+            await real.plan(trial, spec, f"http://127.0.0.1:{port}")
+
+
+async def test_load_is_invalid_when_its_config_map_is_no_text() -> None:
+    api = FakeKube()
+    api.add(
+        kinds.CONFIG_MAP,
+        {"metadata": {"name": "recorded", "namespace": instruments.NS}, "binaryData": {"lines": "/w=="}},
+    )
+    real = RealInstruments(api, LoadSettings(), None)  # type: ignore[arg-type]
+    trial = instruments.trial("pe-1", load={"requests": {"name": "recorded", "key": "lines"}})
+    spec = TrialSpec.model_validate(trial["spec"])
+    with pytest.raises(errors.Permanent, match="ConfigMap recorded: lines must be UTF-8") as raised:
+        await real.plan(trial, spec, "http://127.0.0.1:9")
+    assert raised.value.reason == "LoadFailed"
 
 
 @pytest.mark.parametrize("answer", ["endless", "redirect", "deep"])

@@ -13,6 +13,8 @@ from serving import errors
 from serving.kube import Watches
 from serving.objects import Object
 from serving.resources import kinds
+from serving.resources.tuning.experiment import Objective
+from serving.resources.tuning.load import Load
 from serving.resources.tuning.trial import TrialSpec, TrialStatus
 from tests.fakes import instruments
 from tests.fakes.instruments import NS, FakeInstruments, died, trial
@@ -20,12 +22,14 @@ from tests.fakes.kube import FakeKube
 from tests.fakes.surroundings import blocked_version, ready_version
 from tests.objects.deployments import deployment
 from tests.rig.control_plane.convergence import QUICK, running, until
-from tuner.settings import TrialSettings, TunerSettings
+from tuner import trial_record
+from tuner.objective import objective_value
+from tuner.settings import DEFAULTS, TrialSettings, TunerSettings
 from tuner.trials import trial_deployment
 from tuner.trials.controller import TrialController
 from tuner.trials.cores import Cores
 from tuner.trials.replicas import TrialReplicas
-from tuner.trials.run import TrialRun
+from tuner.trials.run import TrialRun, longest
 from tuner.trials.trial_status import Report
 
 QUICKLY = TrialSettings(
@@ -140,6 +144,18 @@ async def test_errors_of_failed_requests_are_noted() -> None:
     )
 
 
+async def test_result_has_the_percentile_of_the_objective() -> None:
+    trials = Trials()
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1", objectivePercentile=75))
+        status = TrialStatus.model_validate(await trials.end_of())
+    assert status.result is not None
+    objective = Objective(type="minimize", objective_metric_name="latency", percentile=75)
+    value = objective_value(objective, status.result, 1.0, 1)
+    assert value is not None
+    assert value.value == pytest.approx(1 / 200, rel=0.05)
+
+
 async def test_dead_generator_is_restarted_and_continues() -> None:
     trials = Trials(lambda count: died() if count == 2 else None)
     async with trials.controlled() as api:
@@ -158,6 +174,88 @@ async def test_trial_fails_with_load_failed_when_the_generator_always_dies() -> 
         status = await trials.end_of()
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "LoadFailed", "locust died")
     assert len(trials.instruments.generators) == QUICKLY.load_tries + 1
+
+
+def not_described(count: int) -> None:
+    raise errors.Temporary("LoadFailed", "GET http://replica/v2/models/m: status 503")
+
+
+async def test_replica_without_metadata_is_asked_again() -> None:
+    trials = Trials()
+    trials.instruments.before_plan = lambda count: not_described(count) if count == 1 else None
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert status["reason"] == "Measured"
+    assert status["notes"] == ["LoadRetried: GET http://replica/v2/models/m: status 503"]
+
+
+async def test_trial_fails_with_load_failed_when_the_replica_never_gives_metadata() -> None:
+    trials = Trials()
+    trials.instruments.before_plan = not_described
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert (status["reason"], status["message"]) == (
+        "LoadFailed",
+        "GET http://replica/v2/models/m: status 503",
+    )
+    assert trials.instruments.plans == QUICKLY.load_tries + 1
+    record = trial_record.parse(next(iter(trials.api.find(kinds.TRIAL))))
+    assert record.failed_to_load
+    assert not record.load_is_invalid
+
+
+async def test_trial_fails_by_the_replicas_end_when_it_gave_no_metadata_before() -> None:
+    """The node reports the end of a replica that ran out of memory a moment after its last answer."""
+
+    async def crash_later() -> None:
+        await asyncio.sleep(0.05)
+        trials.break_container(**ended("OOMKilled"))
+
+    later: list[asyncio.Task[None]] = []
+
+    def ends(count: int) -> None:
+        later.append(asyncio.create_task(crash_later()))
+        not_described(count)
+
+    trials = Trials()
+    trials.instruments.before_plan = ends
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert status["reason"] == "OutOfMemory"
+
+
+async def test_trial_ends_once_with_load_failed_when_its_measurement_has_a_defect() -> None:
+    def fails(count: int) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    trials = Trials(fails)
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert (status["reason"], status["message"]) == ("LoadFailed", "ZeroDivisionError: division by zero")
+    assert status["notes"] == ["UnexpectedError: ZeroDivisionError: division by zero"]
+    assert trials.instruments.windows == 1
+    assert not trial_record.parse(next(iter(trials.api.find(kinds.TRIAL)))).load_is_invalid
+
+
+async def test_replica_is_removed_before_its_cores_are_free_when_the_measurement_fails() -> None:
+    seen: list[list[str]] = []
+
+    def fails_once(count: int) -> None:
+        seen.append([existing["metadata"]["name"] for existing in trials.api.find(kinds.DEPLOYMENT)])
+        if count == 1:
+            trials.api.add(kinds.TRIAL, trial("pe-2", number=2))
+            raise errors.Internal(500, "InternalError", "the database has failed")
+
+    trials = Trials(fails_once)
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        for name in ("pe-1", "pe-2"):
+            assert (await trials.end_of(name))["reason"] == "Measured"
+    assert [len(names) for names in seen] == [1, 1, 1]
 
 
 async def test_not_ready_replica_fails_the_trial_with_the_cause_of_the_delay() -> None:
@@ -196,6 +294,29 @@ async def test_trial_is_refused_when_the_api_refuses_its_deployment() -> None:
     assert (status["reason"], status["message"]) == ("Refused", "spec.template: no such field")
 
 
+@pytest.mark.parametrize(("lasts", "reason"), [(False, "Measured"), (True, "Refused")])
+async def test_refusal_of_the_pod_counts_when_it_lasts(*, lasts: bool, reason: str) -> None:
+    refused: list[str] = []
+
+    async def refusing(api: FakeKube) -> None:
+        """Refuse the Pod of each Deployment, for ever or once."""
+        while not refused:
+            for existing in api.find(kinds.DEPLOYMENT):
+                refused.append(existing["metadata"]["name"])
+                failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+                api.change(kinds.DEPLOYMENT, NS, refused[-1], {"status": {"conditions": [failure]}})
+            await asyncio.sleep(0.001)
+        await (asyncio.Event().wait() if lasts else instruments.node(api))
+
+    trials = Trials()
+    trials.settings = replace(QUICKLY, refusal_seconds=0.05 if lasts else 30.0)
+    async with trials.controlled(refusing) as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+    assert status["reason"] == reason
+    assert status["message"] == "exceeded quota" or not lasts
+
+
 async def test_deployment_of_another_owner_is_unchanged() -> None:
     trials = Trials()
     trials.api.add(kinds.DEPLOYMENT, deployment("pe-1"))
@@ -230,6 +351,21 @@ async def test_trial_times_out() -> None:
         api.add(kinds.TRIAL, trial("pe-1"))
         status = await trials.end_of()
     assert (status["phase"], status["reason"]) == ("Failed", "TimedOut")
+
+
+async def test_trial_of_long_windows_has_more_time() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    trials = Trials(lambda count: forever())
+    trials.settings = replace(QUICKLY, most_seconds=0.01)
+    load = {**instruments.LOAD, "levels": [str(users) for users in range(1, 9)], "windowSeconds": 3600}
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1", load=load))
+        status = await trials.end_of()
+    assert status["reason"] == "TimedOut"
+    assert status["message"] == "not done after 0.117 s of load"
+    assert longest(Load(window_seconds=600, levels=["1"] * 8), DEFAULTS) > 8 * 600
 
 
 async def test_deleted_trial_frees_its_cores_for_the_next() -> None:
@@ -300,10 +436,20 @@ async def test_other_processes_on_the_replicas_cores_are_noted() -> None:
     ]
 
 
-async def test_result_is_written_after_the_api_was_away() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.Unavailable("away"),
+        errors.Internal(500, "InternalError", "the database has failed"),
+        errors.Conflict(409, "Conflict", "the object has changed"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("written", [3, 5], ids=["before the window", "with the result"])
+async def test_result_is_written_after_the_api_was_away(error: Exception, written: int) -> None:
     trials = Trials()
-    trials.api.fail_next(errors.Unavailable("away"), skip=3)
-    trials.api.fail_next(errors.Unavailable("away"), skip=4)
+    trials.api.fail_next(error, skip=written)
+    trials.api.fail_next(error, skip=written + 1)
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
         status = await trials.end_of()

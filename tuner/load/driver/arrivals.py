@@ -20,8 +20,9 @@ def recorded(requests: Sequence[LoadRequest], number: int, processes: int) -> It
     The recording repeats, a mean gap after its last request.
     """
     moments = [request.at or 0.0 for request in requests]
-    mean = (moments[-1] - moments[0]) / max(1, len(moments) - 1) or 1.0
-    length = moments[-1] - moments[0] + mean
+    span = moments[-1] - moments[0]
+    mean = span / max(1, len(moments) - 1) or 1.0
+    length = len(moments) * mean  # also of a single burst, which has no span
     before = moments[0]
     for turn in itertools.count(number, processes):
         again, index = divmod(turn, len(moments))

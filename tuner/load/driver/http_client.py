@@ -63,8 +63,8 @@ class RecordingClient:
         """Send a request now, wait for its complete response, and record it."""
         begun = time.monotonic()
         intended = begun if intended is None else intended
-        key = self._log.begins(intended)
-        tokens = TokenStream() if request.stream else None
+        key = self._log.begins(intended, stream=request.stream)
+        tokens = TokenStream(lambda: self._log.speaks(key)) if request.stream else None
         error = "stopped"
         try:
             with gevent.Timeout(max(0.001, intended + self._timeout - begun), TimeoutError):

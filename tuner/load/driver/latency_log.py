@@ -23,12 +23,20 @@ class LatencyLog:
         self._keys = itertools.count()
         self.unanswered: dict[int, float] = {}
         """Intended times of the unanswered requests."""
+        self.silent: dict[int, float] = {}
+        """Intended times of the unanswered streams that have no token yet."""
 
-    def begins(self, intended: float) -> int:
-        """Record that a request is being sent; returns its key for `ends`."""
+    def begins(self, intended: float, *, stream: bool = False) -> int:
+        """Record that a request is being sent; returns its key for `speaks` and `ends`."""
         key = next(self._keys)
         self.unanswered[key] = intended
+        if stream:
+            self.silent[key] = intended
         return key
+
+    def speaks(self, key: int) -> None:
+        """Record that a stream has its first token."""
+        self.silent.pop(key, None)
 
     def ends(
         self,
@@ -43,6 +51,7 @@ class LatencyLog:
     ) -> None:
         """Record the end of a request; `error` is empty if it was answered."""
         intended = self.unanswered.pop(key)
+        self.silent.pop(key, None)
         self.record(intended, done, error, behind=behind, ttft=ttft, tokens=tokens)
         if gaps:
             content = wire.GAPS.pack(done, len(gaps)) + struct.pack(f"<{len(gaps)}d", *gaps)

@@ -77,29 +77,39 @@ class Session:
     def obey(self, command: dict[str, Any]) -> None:
         """Carry out one command and reply."""
         if "level" in command:
-            self._level(command["level"], time.monotonic() + command["patience"])
-        self.reply(lambda: {"done": command["number"], "unanswered": list(self._log.unanswered.values())})
+            self._level(command["level"], command["patience"])
+        self.reply(
+            lambda: {
+                "done": command["number"],
+                "unanswered": list(self._log.unanswered.values()),
+                "silent": list(self._log.silent.values()),
+            }
+        )
 
-    def _level(self, level: float, deadline: float) -> None:
+    def _level(self, level: float, patience: float) -> None:
+        """Set a level, a lower one without the requests of the higher one, which end by their timeout."""
         if self._load.mode == "closed":
-            self._users(int(level), deadline)
+            self._users(int(level), patience)
             return
-        if level < self._load.rate:  # a lower rate must begin without the queue of the higher one
+        if level < self._load.rate:
             self._rate(0.0)
-            _until(lambda: not self._log.unanswered, deadline)
+            _until(lambda: not self._log.unanswered, self._load.timeout)
         self._rate(level)
-        self._users(1, deadline)
+        self._users(1, patience)
 
     def _rate(self, rate: float) -> None:
         self._load.rate = rate
         self._load.timer.wake()
 
-    def _users(self, count: int, deadline: float) -> None:
-        if count != self._runner.user_count:
-            self._runner.start(count, max(1, count, self._runner.user_count))
-            _until(lambda: self._runner.user_count == count, deadline)
+    def _users(self, count: int, patience: float) -> None:
+        before = self._runner.user_count
+        if count != before:
+            self._runner.start(count, max(1, count, before))
+            _until(
+                lambda: self._runner.user_count == count, self._load.timeout if count < before else patience
+            )
             # Of hundreds of users that connect at once, some wait a second for their first response only.
-            _until(lambda: not self._load.new, deadline)
+            _until(lambda: not self._load.new, patience)
 
     def reply(self, content: Callable[[], dict[str, Any]]) -> None:
         """Send the records so far with `content` of the same moment, so that no request is in both."""
@@ -121,6 +131,7 @@ class Session:
         self._runner.quit()
 
 
-def _until(condition: Callable[[], bool], deadline: float) -> None:
+def _until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         gevent.sleep(_POLL_SECONDS)

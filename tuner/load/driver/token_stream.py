@@ -4,14 +4,16 @@ https://platform.openai.com/docs/api-reference/chat/streaming
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 
 class TokenStream:
     """The tokens of one stream and their times."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_first_token: Callable[[], None] = lambda: None) -> None:
         """Begin before the first line."""
+        self._on_first_token = on_first_token
         self.moments: list[float] = []
         """Arrival of each chunk with text."""
         self.counted = 0
@@ -44,6 +46,8 @@ class TokenStream:
         choices = chunk.get("choices")
         if isinstance(choices, list) and any(_text(choice) for choice in choices):
             self.moments.append(now)
+            if len(self.moments) == 1:
+                self._on_first_token()
         usage = chunk.get("usage")
         if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
             self.counted = usage["completion_tokens"]

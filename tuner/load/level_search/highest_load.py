@@ -41,6 +41,8 @@ from tuner.load.level_search.verdicts import (
 )
 from tuner.settings import LoadSettings
 
+_SLOW = ("latency", 99)
+"""The latency after which nearly all answers follow a new rate."""
 _FEW = 5
 """Answers below which a short window is extended in any case."""
 _NEAR = 2.0
@@ -60,6 +62,13 @@ def begin(
 ) -> State:
     """Return the state before the first window."""
     return State(load, settings, tuple(constraints), float(stop_below_throughput or 0))
+
+
+def most_seconds(load: Load, settings: LoadSettings) -> float:
+    """Return an upper limit of the seconds of a search: its windows, and the waits before them."""
+    windows = len(load.levels) or 2 * settings.most_levels
+    waits = load.warmup_seconds + 2 * settings.request_timeout + settings.drain_timeout
+    return windows * (waits + load.window_seconds)
 
 
 def after(state: State, window: Window, *, extends: bool) -> State:
@@ -137,8 +146,9 @@ def _listed_level(state: State) -> MeasureLevel | Finished:
     levels = [state.drivable(float(level)) for level in state.load.levels]
     count = len(state.windows)
     if count < len(levels):
-        warmup = float(state.load.warmup_seconds) * (1 if count == 0 else state.settings.settle_share)
-        return MeasureLevel(levels[count], warmup, float(state.load.window_seconds), extends=False)
+        return MeasureLevel(
+            levels[count], _warmup(state, levels[count]), float(state.load.window_seconds), extends=False
+        )
     verdicts = level_verdicts(state)
     if verdicts[0].window.meets == "No":
         return ended(state, verdicts[0].window, "BreaksConstraint")
@@ -158,11 +168,21 @@ def _rest_of_window(state: State, verdict: LevelVerdict) -> MeasureLevel | None:
 
 
 def _new_window(state: State, level: float, *, full_length: bool = False) -> MeasureLevel:
-    load, settings = state.load, state.settings
-    warmup = load.warmup_seconds * (settings.settle_share if state.windows else 1.0)
-    return MeasureLevel(
-        level, warmup, load.window_seconds * (1.0 if full_length else settings.probe_share), extends=False
-    )
+    share = 1.0 if full_length else state.settings.probe_share
+    return MeasureLevel(level, _warmup(state, level), state.load.window_seconds * share, extends=False)
+
+
+def _warmup(state: State, level: float) -> float:
+    """Return the seconds before a window; at a new rate, answers follow the old one while they take."""
+    if not state.windows:
+        return float(state.load.warmup_seconds)
+    settled = state.load.warmup_seconds * state.settings.settle_share
+    lower = [window for window in state.windows if window.level <= level]
+    if state.load.mode == "closed" or not lower:
+        return settled
+    nearest = max(reversed(lower), key=lambda window: window.level)
+    slow = next((at.value for at in nearest.latencies if (at.metric, at.percentile) == _SLOW), 0.0)
+    return max(settled, min(slow, state.settings.request_timeout))
 
 
 def _longer_window(state: State, verdicts: Sequence[LevelVerdict]) -> MeasureLevel | None:

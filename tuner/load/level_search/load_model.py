@@ -278,7 +278,7 @@ class LoadModel:
         rows = []
         for window in self.windows:
             if window.level <= level:
-                # A request that waited for the whole window counts as failed, but has not ended.
+                # Waiting requests may count as failed, but have not ended.
                 failed = max(window.errors, round(window.error_rate.value * window.requests))
                 rows.append(np.repeat([0.0, 1.0], [window.requests - failed, failed]))
         return estimates.share(np.concatenate(rows))

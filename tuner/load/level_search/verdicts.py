@@ -8,12 +8,8 @@ from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.trial import Window
 from tuner.constraints import bound_of, measured_value
 from tuner.load.level_search.state import State
+from tuner.load.windows.backlog import ANSWERED, CHANCE
 from tuner.load.windows.window_summary import worst_ratio
-
-_KEPT_UP = 0.97
-"""Share of an open loop's rate that must be answered; below it the queue grows without end."""
-_CHANCE = 2.0
-"""Standard deviations of a Poisson count by which fewer requests may have arrived."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +62,8 @@ def level_verdicts(state: State) -> list[LevelVerdict]:
 
 def _verdict(state: State, index: int) -> LevelVerdict:
     window = state.windows[index]
-    arrived = window.level - _CHANCE * math.sqrt(window.level / max(window.seconds, 1e-9))
     closed = state.load.mode == "closed"
-    kept_up = closed or window.throughput.high >= _KEPT_UP * arrived
+    kept_up = closed or (_answers_rate(window) if window.kept_up is None else window.kept_up)
     full_length = state.planned[index] >= state.load.window_seconds
     fails = (full_length or window.meets == "No") and any(
         _fails(window, constraint) for constraint in state.constraints
@@ -76,6 +71,12 @@ def _verdict(state: State, index: int) -> LevelVerdict:
     return LevelVerdict(
         index, window, worst_ratio(window, state.constraints), full_length, kept_up, closed, fails
     )
+
+
+def _answers_rate(window: Window) -> bool:
+    """Return whether a window of an earlier release, which lacks `kept_up`, answered as many as its rate."""
+    arrived = window.level - CHANCE * math.sqrt(window.level / max(window.seconds, 1e-9))
+    return window.throughput.high >= ANSWERED * arrived
 
 
 def _fails(window: Window, constraint: Constraint) -> bool:

@@ -1,7 +1,7 @@
 """The samples of one window of load, as arrays with an entry for each request. Nothing is computed here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ class Samples:
     """Ages of the unanswered requests at the window's end: lower bounds of their latencies."""
     longest: float
     """Timeout of requests, and so the greatest latency."""
+    silent: Floats = field(default_factory=lambda: np.empty(0))
+    """Ages, likewise, of those that are streams without a token: lower bounds of their times to it."""
     generator_cpu: float = 0.0
     """Share of its cores that the generator used or waited for."""
     late: float = 0.0

@@ -10,7 +10,7 @@ import numpy as np
 from serving.resources.tuning.experiment import Constraint
 from serving.resources.tuning.trial import Estimate, LatencyAt, Usage, Window
 from tuner.constraints import bound_of, measured_value
-from tuner.load.windows import estimates, steadiness
+from tuner.load.windows import backlog, estimates, steadiness
 from tuner.load.windows.samples import Floats, Samples
 from tuner.settings import LoadSettings
 
@@ -19,14 +19,23 @@ _SHOWN = (50, 90, 95, 99)
 """Percentiles of every window."""
 _SLICES = 128
 """Intervals of a window in which answers are counted for the confidence interval of throughput."""
+_STUCK = 20.0
+"""Multiple of the slowest answer of a window from which a waiting request counts as failed: generated chats
+differ by less in length, and one without an answer at all fails by the timeout, mostly after the trial."""
 
 
-def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadSettings) -> Window:
+def summary(
+    samples: Samples,
+    constraints: Sequence[Constraint],
+    settings: LoadSettings,
+    objective_percentile: int | None = None,
+) -> Window:
     """Return the summary of a window, without its beginning if that differs from the rest.
 
     An interval without an upper bound in the samples ends at that of an exponential tail, or at
     `samples.longest`; `meets` ignores that end. Percentiles are of answered requests; for the constraints, a
-    failed request is above every limit. The caller sets `start_time` and the replica's usage.
+    failed request is above every limit. `objective_percentile` is that of a latency as the objective. The
+    caller sets `start_time` and the replica's usage.
     """
     start = steadiness.beginning(samples)
     kept = _after(samples, start)
@@ -37,13 +46,14 @@ def summary(samples: Samples, constraints: Sequence[Constraint], settings: LoadS
         requests=len(kept.ok),
         errors=int(failed.sum()),
         throughput=_throughput(kept),
-        latencies=_latencies(kept, constraints),
+        latencies=_latencies(kept, constraints, objective_percentile),
         tokens_per_second=float(kept.tokens[kept.ok].sum()) / kept.seconds,
         error_rate=estimates.share(failed.astype(np.float64), more=_stuck(kept)),
         usage=Usage(generator_cpu=kept.generator_cpu),
         steady=steadiness.steady(samples, start),
         generator_limited=kept.generator_cpu >= settings.generator_busy or kept.late >= settings.late_share,
         meets=meets(kept, constraints),
+        kept_up=backlog.keeps_up(samples) if samples.mode == "open" else None,
     )
 
 
@@ -89,46 +99,58 @@ def _constrained(samples: Samples, constraint: Constraint) -> Estimate | None:
     """Estimate a constraint's value, with failures above every limit; None if nothing is known."""
     if constraint.metric == "errorRate":
         return estimates.share((~samples.ok).astype(np.float64), more=_stuck(samples))
+    percent = constraint.percentile
     if constraint.metric == "latency":
         values = np.where(samples.ok, samples.latency, samples.longest)
-        return _slow(values, samples, constraint.percentile)
-    values = samples.ttft[samples.ttft >= 0] if constraint.metric == "ttft" else samples.itl
-    if len(values) == 0:
+        return _slow(values, samples.unfinished, percent, longest=samples.longest)
+    if constraint.metric == "ttft":
+        values = samples.ttft[samples.ttft >= 0]
+        if len(values) + len(samples.silent) == 0:
+            return None
+        failed = int((~samples.ok).sum())
+        return _slow(values, samples.silent, percent, beyond=failed, longest=samples.longest)
+    if len(samples.itl) == 0:
         return None
-    failed = int((~samples.ok).sum()) if constraint.metric == "ttft" else 0
-    return estimates.percentile(values, constraint.percentile, beyond=failed, longest=samples.longest)
+    return estimates.percentile(samples.itl, percent, longest=samples.longest)
 
 
-def _slow(values: Floats, samples: Samples, percent: float) -> Estimate:
-    """Estimate a percentile of latencies, including the unanswered requests that have waited longer than it.
+def _slow(values: Floats, ages: Floats, percent: float, *, beyond: int = 0, longest: float) -> Estimate:
+    """Estimate a percentile of times, including the requests that have waited longer than it.
 
     Value and lower end count their ages so far, so that a window that ends during a batch has a finite
     percentile. For the upper end they wait for ever.
+
+    Args:
+        values: known times, in the order of time.
+        ages: of the requests that still wait.
+        percent: 0 to 100.
+        beyond: number of requests that wait for ever.
+        longest: greatest possible time.
     """
-    answered = estimates.percentile(values, percent, longest=samples.longest)
-    waiting = samples.unfinished[samples.unfinished > answered.value] if len(values) else samples.unfinished
+    known = estimates.percentile(values, percent, beyond=beyond, longest=longest)
+    waiting = ages[ages > known.value] if len(values) + beyond else ages
     if len(waiting) == 0:
-        return answered
-    least = estimates.percentile(np.append(values, waiting), percent, longest=samples.longest)
-    most = estimates.percentile(values, percent, beyond=len(waiting), longest=samples.longest)
+        return known
+    least = estimates.percentile(np.append(values, waiting), percent, beyond=beyond, longest=longest)
+    most = estimates.percentile(values, percent, beyond=beyond + len(waiting), longest=longest)
     return Estimate(value=least.value, low=least.low, high=max(most.high, least.value))
 
 
-def _latencies(samples: Samples, constraints: Sequence[Constraint]) -> list[LatencyAt]:
-    by_metric: dict[Literal["latency", "ttft", "itl"], Floats] = {
-        "latency": samples.latency[samples.ok],
-        "ttft": samples.ttft[samples.ttft >= 0],
-        "itl": samples.itl,
+def _latencies(
+    samples: Samples, constraints: Sequence[Constraint], objective_percentile: int | None
+) -> list[LatencyAt]:
+    by_metric: dict[Literal["latency", "ttft", "itl"], tuple[Floats, Floats]] = {
+        "latency": (samples.latency[samples.ok], samples.unfinished),
+        "ttft": (samples.ttft[samples.ttft >= 0], samples.silent),
+        "itl": (samples.itl, np.empty(0)),
     }
     latencies = []
-    for metric, values in by_metric.items():
-        constrained = {constraint.percentile for constraint in constraints if constraint.metric == metric}
-        for percent in sorted(constrained.union(_SHOWN)) if len(values) else ():
-            estimate = (
-                _slow(values, samples, percent)
-                if metric == "latency"
-                else estimates.percentile(values, percent, longest=samples.longest)
-            )
+    for metric, (values, ages) in by_metric.items():
+        wanted = {constraint.percentile for constraint in constraints if constraint.metric == metric}
+        if metric == "latency" and objective_percentile is not None:
+            wanted.add(objective_percentile)
+        for percent in sorted(wanted.union(_SHOWN)) if len(values) else ():
+            estimate = _slow(values, ages, percent, longest=samples.longest)
             if estimate.high >= samples.longest > estimate.value:
                 end = estimates.tail_end(values, percent, longest=samples.longest)
                 estimate = estimate.model_copy(update={"high": max(end, estimate.value)})
@@ -145,8 +167,13 @@ def _throughput(samples: Samples) -> Estimate:
 
 
 def _stuck(samples: Samples) -> int:
-    """Return the number of requests that were unanswered for the whole window; they count as failures."""
-    return int((samples.unfinished >= samples.seconds).sum())
+    """Return the number of waiting requests that count as failed.
+
+    They have waited for the whole window, in which nothing was answered, or in which all answers took a small
+    part of their age. Others may be answered yet, as answers of language models take longer than windows.
+    """
+    slowest = float(samples.latency[samples.ok].max(initial=0.0))
+    return int((samples.unfinished >= max(samples.seconds, _STUCK * slowest)).sum())
 
 
 def _after(samples: Samples, start: float) -> Samples:

@@ -51,16 +51,28 @@ def _load(report: Report) -> str:
         "template": "generated from the given template",
         "recorded": "recorded ones",
         "locustfile": "those of the given locustfile",
+        "chat": "streamed chats of generated lengths",
     }
     mode = (
         "each user waits for an answer before its next request"
         if question.mode == "closed"
         else "they are sent on schedule, without waiting for answers"
     )
-    windows = f"Each level of load was held for {figures.duration(question.window_seconds)}"
-    seconds = question.warmup_seconds
-    warm_up = f" after {figures.duration(seconds)} of warm-up" if seconds else ""
-    return f"The requests are {sources[question.requests]}; {mode}. {windows}{warm_up}."
+    whole = figures.duration(question.window_seconds)
+    if question.levels or not question.probe_seconds:
+        windows = f"Each level of load was held for {whole}"
+    else:
+        short = figures.duration(question.probe_seconds)
+        windows = f"A level of load was held for {short} in the search, and that of the result for {whole}"
+    return f"The requests are {sources[question.requests]}; {mode}. {windows}{_warm_up(report)}."
+
+
+def _warm_up(report: Report) -> str:
+    first, others = report.question.warmup_seconds, report.question.settle_seconds
+    if not first:
+        return ""
+    more = f", and {figures.duration(others)} before each other level" if others else ""
+    return f"; {figures.duration(first)} of warm-up came before the first{more}"
 
 
 def _prices(report: Report) -> str:

@@ -16,6 +16,12 @@ def test_each_sentence_has_a_line_without_a_terminal() -> None:
     )
 
 
+def test_escape_sequences_of_a_replicas_error_are_shown_as_text() -> None:
+    noted = {**SECTIONS, "cautions": ["Trial 1: RequestsFailed: status 500: \x1b]0;mine\x07\u202e"]}
+    for width in (None, 80):
+        assert "status 500: \\x1b]0;mine\\x07\\u202e" in report.plain(noted, width)
+
+
 def test_sentences_are_wrapped_and_indented_on_a_terminal() -> None:
     assert report.plain(SECTIONS, 24).splitlines()[3:6] == [
         "  4 trials were made,",

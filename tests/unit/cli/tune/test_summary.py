@@ -39,6 +39,13 @@ def test_an_experiment_is_pending_without_a_status() -> None:
     ]
 
 
+def test_time_of_an_experiment_excludes_its_suspensions() -> None:
+    began = {"startTime": "2026-01-01T00:00:12Z", "suspendedSeconds": 60.0}
+    row = cells(summary.status(experiment(phase="Running", **began), [], NOW))[1]
+    held = experiment(phase="Suspended", suspendTime="2026-01-01T00:02:32Z", **began)
+    assert (row[4], cells(summary.status(held, [], NOW))[1][4]) == ("2m of 30m", "80s of 30m")
+
+
 def test_a_running_experiment_shows_best_spec_and_stages_of_trials() -> None:
     running = experiment(
         phase="Running",

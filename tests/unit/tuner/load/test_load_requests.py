@@ -57,6 +57,11 @@ def test_stream_is_detected_by_path_and_body(path: str, body: str, *, stream: bo
     assert requests.templated(template, {}).stream is stream
 
 
+def test_body_of_a_template_may_be_nested_too_deeply_to_read() -> None:
+    body = "[" * 100_000
+    assert requests.templated(RequestTemplate(path="/", body=body), {}).body == body.encode()
+
+
 def test_recorded_requests_keep_their_order_and_times() -> None:
     sent = recorded(
         '{"path": "/a", "method": "GET", "at": 1}',
@@ -90,6 +95,8 @@ def test_recorded_requests_keep_their_order_and_times() -> None:
         (['{"path": "/", "at": -1}'], "line 1: at: must be seconds"),
         (['{"path": "/", "at": true}'], "line 1: at: must be seconds"),
         (['{"path": "/", "at": NaN}'], "line 1: at: must be seconds"),
+        (['{"path": "/", "body": ' + "[" * 100_000], "line 1: must be JSON"),
+        (['{"path": "/", "body": "\\ud800"}'], "line 1: body: must be text in Unicode"),
         (['{"path": "/", "at": 1}', '{"path": "/"}'], "line 2: at: must be in every line or in none"),
         (['{"path": "/", "at": 1}', '{"path": "/", "at": 0}'], "line 2: at: must not be before"),
         ([""], "must have a request"),

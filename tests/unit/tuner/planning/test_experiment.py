@@ -1,5 +1,6 @@
 """The next trials of an experiment, from its trials, its budget and the decision of the search."""
 
+import datetime as dt
 from dataclasses import replace
 
 import pytest
@@ -88,6 +89,25 @@ def test_plan_creates_trials_while_no_budget_is_used_up() -> None:
     )
     assert planning.search_budget(snapshot, NOW) == Budget(3, 1)
     assert len(planned_trials(snapshot, Explore((2,), 0.1))) == 1
+
+
+def test_time_while_suspended_does_not_count_in_max_duration() -> None:
+    began: Object = {"startTime": "2025-12-31T18:00:00Z"}
+    stopped = world((0, measured()), status=began, suspend=True, maxDuration="10m")
+    evening = NOW - dt.timedelta(hours=6, minutes=5)
+    held = dict(planning.plan(stopped, None, evening).status or {})
+    assert (held["phase"], held["suspendTime"]) == ("Suspended", "2025-12-31T18:05:00Z")
+    again = world((0, measured()), status=held, suspend=True, maxDuration="10m")
+    assert planning.plan(again, None, NOW).status is None, "nothing changes while it is suspended"
+    resumed = world((0, measured()), status=held, maxDuration="10m")
+    assert planned_trials(resumed, EXPLORE) == [("pe-2", "Explore", "500m 256Mi")]
+    body = status(resumed, EXPLORE)
+    assert body["suspendedSeconds"] == 6 * 3600 + 5 * 60
+    assert "suspendTime" not in body
+    later = world((0, measured()), status=body, maxDuration="10m")
+    used_up = NOW + dt.timedelta(minutes=5)
+    assert planning.search_budget(later, used_up - dt.timedelta(seconds=1)) == Budget(10, 1)
+    assert planning.search_budget(later, used_up) == Budget(1, 1)
 
 
 def test_spending_is_the_sum_over_trials_of_seconds_and_cost() -> None:
@@ -196,6 +216,13 @@ def test_invalid_load_is_not_repeated() -> None:
     assert condition(status(snapshot, None), "Ready") == ("False", "LoadFailed")
 
 
+@pytest.mark.parametrize("note", ["LoadRetried: status 503", "UnexpectedError: ZeroDivisionError: x"])
+def test_spec_is_repeated_when_its_load_failed_by_what_may_pass(note: str) -> None:
+    lost = failed("LoadFailed", "x", notes=[note])
+    assert planned_trials(world((2, lost)), None) == [("pe-2", "Explore", "1 256Mi")]
+    assert condition(status(world(*[(2, lost)] * 3), None), "Ready") == ("False", "LoadFailed")
+
+
 def test_spec_whose_load_succeeded_the_second_time_is_not_repeated() -> None:
     snapshot = world((2, failed("LoadFailed", notes=["LoadRestarted: locust died"])), (2, measured()))
     assert planned_trials(snapshot, Explore((3,), 0.1)) == [("pe-3", "Explore", "1 512Mi")]
@@ -233,6 +260,14 @@ def test_trial_of_a_latency_objective_does_not_stop_by_throughput() -> None:
     snapshot = world((0, measured()), objective={"type": "minimize", "objectiveMetricName": "latency"})
     plan = planning.plan(snapshot, Explore((3,), 0.1, best=0), NOW)
     assert "stopBelowThroughput" not in plan.trials[0]["spec"]
+
+
+def test_trial_has_the_percentile_of_a_latency_objective() -> None:
+    latency = {"type": "minimize", "objectiveMetricName": "latency", "percentile": 75}
+    for objective, percentile in ((latency, 75), ({"objectiveMetricName": "throughput"}, None)):
+        snapshot = world((0, measured()), objective=objective)
+        spec = planning.plan(snapshot, Explore((3,), 0.1), NOW).trials[0]["spec"]
+        assert spec.get("objectivePercentile") == percentile
 
 
 def test_confirmations_are_measured_to_their_end() -> None:

@@ -103,6 +103,14 @@ def test_search_does_not_end_while_a_spec_is_to_be_repeated(decision: Decision) 
     assert (used_up.status or {})["phase"] in {"Succeeded", "Failed"}
 
 
+def test_capacity_profile_is_that_of_the_winners_last_complete_trial() -> None:
+    broken = measured(5.0, reason="BreaksConstraint")
+    snapshot = world((0, measured(100.0)), (1, measured(90.0)), (0, broken), purposes={3: "Confirm"})
+    plan = planning.plan(snapshot, RECOMMEND, NOW)
+    assert plan.profile is not None
+    assert (plan.profile["spec"]["trial"], plan.profile["spec"]["capacity"]) == ("pe-1", 100.0)
+
+
 def test_winner_becomes_a_capacity_profile_without_an_owner() -> None:
     snapshot = world((0, measured(100.0)))
     profile = planning.plan(snapshot, RECOMMEND, NOW).profile

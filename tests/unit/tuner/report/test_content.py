@@ -49,6 +49,22 @@ def test_report_has_every_trial_with_its_windows_and_reason(report: Object):
         assert len(row["windows"]) == len(trial["status"].get("windows", []))
 
 
+@pytest.mark.parametrize(
+    ("source", "requests"),
+    [
+        ({}, "model"),
+        ({"chat": {}}, "chat"),
+        ({"requestTemplate": {"path": "/"}}, "template"),
+        ({"requests": {"name": "a", "key": "b"}}, "recorded"),
+        ({"locustfile": {"name": "a", "key": "b"}}, "locustfile"),
+    ],
+)
+def test_question_has_the_source_of_the_requests(source: Object, requests: str):
+    experiment, trials = measured_experiments.story(count=4)
+    experiment["spec"]["load"] = source
+    assert content.of(experiment, trials, NOW, DEFAULTS)["question"]["requests"] == requests
+
+
 def by_name(report: Object) -> dict[str, Object]:
     return {row["name"]: row for row in report["trials"]}
 

@@ -95,6 +95,14 @@ def test_replica_is_refused_when_the_api_refuses_its_pod() -> None:
     assert "spec.containers[0]" in replica.message
 
 
+@pytest.mark.parametrize("uid", ["", "u1"])
+def test_refusal_of_an_earlier_attempt_is_ignored_when_there_is_a_pod(uid: str) -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    refused = {"status": {"conditions": [failure]}}
+    assert replica_state.state_of(refused, [pod(RUNS, ready=True)], uid).state == "ready"
+    assert replica_state.state_of(refused, [], "u1").reason == "Interrupted"
+
+
 def test_starting_replica_has_the_cause_of_the_delay() -> None:
     assert replica_state.state_of(None, []).message == "there is no Pod yet"
     waiting = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}

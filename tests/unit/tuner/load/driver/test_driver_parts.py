@@ -43,6 +43,18 @@ def test_recorded_arrivals_keep_their_shape_in_any_number_of_processes(processes
     assert gaps == pytest.approx(np.tile(recording, 6)[:23])
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_burst_of_all_recorded_requests_keeps_the_rate(processes: int) -> None:
+    """The next burst comes after the time of as many requests at the given rate."""
+    requests = [LoadRequest("GET", "/", at=5.0)] * 4
+    each = [
+        np.cumsum(take(arrivals.recorded(requests, number, processes), 12 // processes))
+        for number in range(processes)
+    ]
+    moments = np.sort(np.concatenate(each)) * processes
+    assert list(moments) == [0.0] * 4 + [4.0] * 4 + [8.0] * 4
+
+
 def test_single_recorded_request_is_sent_evenly() -> None:
     gaps = take(arrivals.recorded([LoadRequest("GET", "/", at=3.0)], 0, 1), 4)
     assert list(gaps) == [0.0, 1.0, 1.0, 1.0]
@@ -99,6 +111,22 @@ def test_records_are_taken_once_and_follow_their_error_texts() -> None:
     assert list(rows["error"]) == [0, 1]
     assert list(log.unanswered.values()) == [4.0]
     assert log.take() == b""
+
+
+def test_stream_is_silent_until_its_first_token_or_its_end() -> None:
+    log = LatencyLog()
+    log.begins(1.0)
+    first, second, third = (log.begins(moment, stream=True) for moment in (2.0, 3.0, 4.0))
+    assert list(log.silent.values()) == [2.0, 3.0, 4.0]
+    tokens = TokenStream(lambda: log.speaks(first))
+    for line in (b'data: {"choices":[{"delta":{"role":"assistant"}}]}', b'data: {"choices":[{"text":"a"}]}'):
+        assert first in log.silent
+        tokens.read(line, 5.0)
+    log.ends(second, done=6.0, behind=0.0, error="the stream broke off")
+    assert list(log.silent) == [third]
+    tokens.read(b'data: {"choices":[{"text":"b"}]}', 7.0)
+    log.ends(first, done=8.0, behind=0.0, error="")
+    assert list(log.unanswered.values()) == [1.0, 4.0]
 
 
 def test_log_keeps_few_texts_when_errors_vary() -> None:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ from serving.resources.tuning.trial import Estimate, LatencyAt, Window
 from tests.reference.queueing import BatchingTarget, QueueingTarget, exponential, steady_service
 from tuner.load.level_search import highest_load, messages
 from tuner.load.level_search.state import Finished, MeasureLevel, State
-from tuner.load.windows import window_summary
+from tuner.load.level_search.verdicts import level_verdicts
+from tuner.load.windows import backlog, window_summary
 from tuner.load.windows.samples import Samples, joined
 from tuner.settings import LoadSettings
 
@@ -287,6 +289,103 @@ def test_open_loop_ends_where_answers_fall_behind_without_constraints() -> None:
     assert 320 < outcome.result.level <= 430
     assert "fell behind" in outcome.end.message
     assert outcome.seconds < MOST_SECONDS
+
+
+@pytest.mark.parametrize(("mode", "levels"), [("open", []), ("open", ["5", "50", "100"]), ("closed", [])])
+def test_load_settles_for_the_duration_of_an_answer_when_the_rate_changes(
+    mode: str, levels: list[str]
+) -> None:
+    """Answers of 2 s: for as long after a change, as many come as at the rate before it."""
+    load = Load(mode=mode, levels=levels, window_seconds=20, warmup_seconds=1, max_level="100")
+    state = highest_load.begin(load, [], SETTINGS)
+    target = QueueingTarget(steady_service(2.0, 0.01), 1000)
+    warmups = []
+    while isinstance(step := highest_load.next_step(state), MeasureLevel):
+        samples = target.window(load.mode, step.level, step.seconds)
+        warmups += [] if step.extends else [step.warmup]
+        state = highest_load.after(state, window_summary.summary(samples, [], SETTINGS), extends=step.extends)
+    assert warmups[0] == 1
+    assert all(2.0 < each < 2.2 if mode == "open" else each == 0.25 for each in warmups[1:])
+    assert len(warmups) > 2
+
+
+def open_window(due: np.ndarray, latency: np.ndarray | float) -> Samples:
+    """Return a window of 2.5 s at 400 requests/s of these requests."""
+    done = due + latency
+    kept = (done >= 0) & (done < 2.5)
+    return Samples(
+        mode="open",
+        level=400.0,
+        seconds=2.5,
+        intended=due[kept],
+        latency=(done - due)[kept],
+        ok=np.ones(int(kept.sum()), dtype=bool),
+        tokens=np.zeros(int(kept.sum()), dtype=np.int64),
+        ttft=np.full(int(kept.sum()), -1.0),
+        itl=np.empty(0),
+        itl_done=np.empty(0),
+        unfinished=2.5 - due[done >= 2.5],
+        longest=30.0,
+    )
+
+
+def queued(due: np.ndarray, service: float) -> np.ndarray:
+    """Return the latencies at one server."""
+    number = np.arange(len(due))
+    return np.asarray(np.maximum.accumulate(due - service * number) + service * (number + 1) - due)
+
+
+BURSTS = np.repeat(np.arange(0.45, 2.5, 0.5), 200)
+
+
+@pytest.mark.parametrize(
+    ("samples", "kept_up"),
+    [
+        pytest.param(open_window(np.empty(0), 0.0), True, id="silence of a recording"),
+        pytest.param(open_window(np.arange(-2.0, 2.5, 0.0025), 2.0), True, id="answers of 2 s"),
+        pytest.param(open_window(BURSTS, queued(BURSTS, 0.001)), True, id="bursts, one at the end"),
+        pytest.param(open_window(BURSTS, queued(BURSTS, 0.004)), False, id="bursts that wait for the last"),
+        pytest.param(open_window(np.arange(0.0, 2.5, 0.0025), 5.0), False, id="no answer"),
+    ],
+)
+def test_rate_is_behind_when_the_waiting_requests_grow(samples: Samples, *, kept_up: bool) -> None:
+    state = replace(highest_load.begin(Load(mode="open"), [], SETTINGS), planned=(2.5,))
+    window = window_summary.summary(samples, [], SETTINGS)
+    (verdict,) = level_verdicts(replace(state, windows=(window,)))
+    assert verdict.kept_up is kept_up
+
+
+def test_failed_requests_of_a_rate_are_not_answered() -> None:
+    quick = open_window(np.arange(0.0, 2.49, 0.0025), 0.005)
+    for failing, kept_up in ((0.02, True), (0.5, False)):
+        ok = np.arange(len(quick.ok)) % 100 >= 100 * failing
+        assert backlog.keeps_up(replace(quick, ok=ok)) is kept_up
+
+
+def test_windows_of_earlier_releases_are_behind_when_fewer_were_answered_than_their_rate() -> None:
+    state = highest_load.begin(Load(mode="open"), [], SETTINGS)
+    for rate, kept_up in ((100.0, True), (50.0, False)):
+        window = Window(
+            level=100.0,
+            seconds=10.0,
+            requests=1000,
+            throughput=Estimate(value=rate, low=rate, high=rate),
+            error_rate=Estimate(value=0, low=0, high=0),
+        )
+        (verdict,) = level_verdicts(replace(state, windows=(window,), planned=(10.0,)))
+        assert verdict.kept_up is kept_up
+
+
+@pytest.mark.parametrize(
+    ("load", "least"),
+    [
+        (Load(), 20 * 10),
+        (Load(window_seconds=600, levels=[str(users) for users in range(1, 9)]), 8 * 600),
+        (Load(window_seconds=3600, warmup_seconds=3600), 20 * 3600),
+    ],
+)
+def test_limit_of_a_search_is_more_than_the_time_of_its_windows(load: Load, least: float) -> None:
+    assert highest_load.most_seconds(load, SETTINGS) > least
 
 
 def test_given_levels_are_measured_in_turn() -> None:

@@ -105,6 +105,38 @@ def test_dead_target_breaks_every_constraint() -> None:
     assert window_summary.meets(dead, [Constraint(metric="errorRate", at_most="1%")]) == "No"
 
 
+def test_answers_longer_than_the_window_are_no_failures() -> None:
+    """Users of a language model: answers of 0.8 to 12.8 s, in a window of 7.5 s."""
+    answers = np.geomspace(0.8, 12.8, 40)
+    chats = samples(answers, seconds=7.5, unfinished=np.geomspace(0.5, 12.5, 12), ttft=np.full(40, 0.2))
+    limits = [Constraint(metric="ttft", at_most="500ms"), Constraint(metric="errorRate", at_most="5%")]
+    window = window_summary.summary(chats, limits, SETTINGS)
+    assert window.error_rate.value == 0
+    assert window_summary.worst_ratio(window, limits) == pytest.approx(0.4)
+    assert window.meets == "Unsure", "40 requests have no p99"
+    assert window_summary.meets(chats, limits[1:]) != "No"
+
+
+@pytest.mark.parametrize(("age", "failed"), [(10.0, 5), (9.9, 0)])
+def test_request_without_an_answer_for_the_whole_window_failed_when_others_are_quick(
+    age: float, failed: int
+) -> None:
+    hung = samples(np.full(995, 0.01), unfinished=np.full(5, age))
+    assert window_summary.summary(hung, (), SETTINGS).error_rate.value == pytest.approx(failed / 1000)
+
+
+def test_streams_without_a_token_count_as_slow_when_older_than_the_percentile() -> None:
+    """Nothing begins any more: the streams that have begun are quick."""
+    limit = Constraint(metric="ttft", at_most="500ms")
+    chats = samples(np.full(1000, 0.5), ttft=np.full(1000, 0.2), unfinished=np.full(50, 3.0))
+    assert window_summary.meets(chats, [limit]) == "Yes"
+    stalled = dataclasses.replace(chats, silent=np.full(50, 3.0))
+    assert window_summary.meets(stalled, [limit]) == "No"
+    window = window_summary.summary(stalled, [limit], SETTINGS)
+    assert window_summary.worst_ratio(window, [limit]) == pytest.approx(6)
+    assert window_summary.meets(samples([], silent=np.full(4, 3.0)), [limit]) != "Yes"
+
+
 def test_ttft_is_unsure_without_a_stream() -> None:
     constraint = Constraint(metric="ttft", percentile=90, at_most="1s")
     measured = samples(np.full(100, 0.01))

@@ -91,6 +91,24 @@ def test_headline_does_not_advise_to_keep_the_current_spec_when_it_is_not_settle
     assert ", which runs today; expected regret 46 %; " in headline
 
 
+def load_of(report: Object, **question: object) -> str:
+    changed = copy.deepcopy(report)
+    changed["question"] |= question
+    return next(words for words in sentences_of(changed)["question"] if words.startswith("The requests are"))
+
+
+def test_load_is_described_with_the_length_of_its_windows(report: Object):
+    seconds = {"windowSeconds": 10, "probeSeconds": 2.5, "warmupSeconds": 3, "settleSeconds": 0.75}
+    assert load_of(report, **seconds, requests="chat", levels=[]) == (
+        "The requests are streamed chats of generated lengths; each user waits for an answer before its next"
+        " request. A level of load was held for 2.5 s in the search, and that of the result for 10 s; 3 s of"
+        " warm-up came before the first, and 750 ms before each other level."
+    )
+    listed = load_of(report, **seconds, levels=[1, 2])
+    assert "Each level of load was held for 10 s; 3 s of warm-up came before the first" in listed
+    assert load_of(report, **seconds | {"warmupSeconds": 0}, levels=[1]).endswith(" was held for 10 s.")
+
+
 RULES = {
     "OnlySafe": "Only the recommended spec keeps the constraints with the allowance for noise",
     "HigherProbability": "Neither keeps the constraints with the allowance for noise, so the higher",
