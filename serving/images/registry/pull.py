@@ -5,6 +5,7 @@ that was killed starts again.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,6 +20,8 @@ from serving.images.registry import blobs, descriptors, manifests, referrers, si
 from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore
+
+_log = logging.getLogger(__name__)
 
 _KEPT = frozenset({oci.MODELPACK_TYPE, oci.LINEAGE_TYPE, SIGNATURE_ARTIFACT})
 """Referrers that are pulled too, so that the image can be pushed elsewhere and verified offline."""
@@ -123,11 +126,19 @@ async def _pull_referrers(
         manifest = await manifests.find(registry, reference.at(fields["digest"]))
         if manifest is None or descriptors.mapping(manifest.document, "subject").get("digest") != digest:
             continue  # a stale or false entry
+        if _is_signature_of_layers(manifest, parsed):
+            _log.warning("%s: ignored, as its payloads are layers of the image", reference.at(manifest.digest))
+            continue
         own = [blob for blob in descriptors.blobs_of(manifest.document) if blob.digest not in parsed.blobs]
         for blob in own:
             data = await blobs.read(registry, reference, _checked_size(blob))
             await asyncio.to_thread(staged.add_blob, blob.digest, data)
         await asyncio.to_thread(staged.add_blob, manifest.digest, manifest.data)
+
+
+def _is_signature_of_layers(manifest: manifests.StoredManifest, parsed: image.Image) -> bool:
+    kind = oci.referrer(manifest.document, manifest.data).get("artifactType")
+    return kind == SIGNATURE_ARTIFACT and not parsed.blobs.isdisjoint(image.referred(manifest.data))
 
 
 def _checked_size(blob: Blob) -> Blob:
