@@ -233,8 +233,8 @@ class ActivatorSettings(Section):
     """Requests that one replica works on before the next is released: the replica never idles between two,
     and the rest goes to the replica that is ready next."""
     attempts: Count = 3
-    """Attempts at a request that a replica took and did not answer; a request that could not be handed over
-    is tried until its deadline."""
+    """Attempts at a request that a replica took and did not answer, if its Route has `Lost` in `retries.on`
+    and no `retries.attempts`; a request that could not be handed over is tried until its deadline."""
     retry_seconds: Interval = 0.05
     """Between attempts when no other replica is ready."""
     idle_seconds: Interval = 0.5
