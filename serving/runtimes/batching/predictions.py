@@ -55,7 +55,7 @@ class SinglePredictions:
         """Return the requested outputs."""
         if self._model.expected_seconds(request) <= self._settings.inline_seconds:
             return self._model.infer(request)
-        return await asyncio.get_running_loop().run_in_executor(self._worker, self._model.infer, request)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, _inferred, self._model, request)
 
     def hurry(self) -> None:
         """Do nothing: no request waits for others."""
@@ -152,6 +152,13 @@ class BatchedPredictions:
         running.add_done_callback(lambda future: self._finish(batch, future.result()))
 
     def _finish(self, batch: Sequence[_Entry], outcome: "_Outcome") -> None:
+        try:
+            self._answer(batch, outcome)
+        finally:
+            self._queue.done()
+            self._look_soon()
+
+    def _answer(self, batch: Sequence[_Entry], outcome: "_Outcome") -> None:
         for entry, answer in zip(batch, outcome.answers, strict=True):
             if entry.answer.done():
                 continue
@@ -171,8 +178,6 @@ class BatchedPredictions:
             )
         self._requests_answered += len(batch)
         self._predictions_made += outcome.predictions
-        self._queue.done()
-        self._look_soon()
 
     async def _leave_when_gone(self, entry: _Entry, ticket: int) -> None:
         while (await entry.receive())["type"] != "http.disconnect":
@@ -207,6 +212,14 @@ def _predict(model: Model, requests: Sequence[InferenceRequest]) -> _Outcome:
 
 def _alone(model: Model, request: InferenceRequest) -> Answer | Exception:
     try:
-        return model.infer(request)
+        return _inferred(model, request)
     except Exception as error:  # noqa: BLE001 raised again where the request is answered
         return error
+
+
+def _inferred(model: Model, request: InferenceRequest) -> Answer:
+    """Return the model's answer, for a future, which would take no StopIteration as its error (PEP 479)."""
+    try:
+        return model.infer(request)
+    except StopIteration as error:
+        raise RuntimeError(f"the model raised {error!r}") from error
