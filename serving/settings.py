@@ -401,8 +401,8 @@ class RuntimeSettings(Section):
     """A prediction that is expected to take less runs on the event loop: a thread costs 0.5 ms at the median,
     and health checks can wait this long."""
     waiting: Count = BACKLOG
-    """Requests that wait for a batch: as many as connections that wait for accept, and more than a replica
-    that keeps up ever has. Further requests get 503 with Retry-After."""
+    """Requests that wait for a prediction: as many as connections that wait for accept, and more than a
+    replica that keeps up ever has. Further requests get 503 with Retry-After."""
     sequences: Count = 64
     """Sequences that a language model generates together, where `batching.batchSize` is not set: throughput
     of a small model on a CPU hardly rises beyond. Fewer if half of the free memory does not hold them."""

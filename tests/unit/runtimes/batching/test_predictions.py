@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -191,6 +191,49 @@ async def test_a_single_request_fails_when_the_model_raises_stop_iteration(secon
         stopped, doubled = await answers(single, ask(STOPPED), ask(1))
     assert isinstance(stopped, RuntimeError)
     assert doubled == [2]
+
+
+async def test_a_single_request_is_refused_when_too_many_wait() -> None:
+    model = Doubling(seconds=1.0)
+    with ThreadPoolExecutor(1) as worker:
+        single = SinglePredictions(model, replace(SETTINGS, waiting=2), worker)
+        held = [asyncio.create_task(answers(single, ask(value))) for value in (1, 2, 3)]
+        await until(lambda: single._unanswered == 3)
+        with pytest.raises(errors.Temporary, match="2 requests already wait") as raised:
+            await single.infer(ask(4), stays)
+        assert raised.value.retry_after == SETTINGS.retry_after_seconds
+        model.may_go_on.set()
+        assert [await task for task in held] == [[[2]], [[4]], [[6]]]
+        assert await answers(single, ask(5)) == [[10]]
+    assert model.calls == [[1], [2], [3], [5]]
+
+
+@pytest.mark.parametrize("ending", ["disconnected", "cancelled"])
+async def test_a_single_request_is_not_predicted_when_its_client_has_left(ending: str) -> None:
+    model = Doubling(seconds=1.0)
+    disconnect = asyncio.Event()
+
+    async def leaves() -> dict[str, Any]:
+        await disconnect.wait()
+        return {"type": "http.disconnect"}
+
+    with ThreadPoolExecutor(1) as worker:
+        single = SinglePredictions(model, SETTINGS, worker)
+        first = asyncio.create_task(answers(single, ask(1)))
+        await until(lambda: model.calls == [[1]])
+        leaving = asyncio.create_task(single.infer(ask(2), leaves))
+        await until(lambda: single._unanswered == 2)
+        if ending == "disconnected":
+            disconnect.set()
+            with pytest.raises(errors.ApiError, match="the client disconnected"):
+                await leaving
+        else:
+            leaving.cancel()
+            await asyncio.wait([leaving])
+        model.may_go_on.set()
+        assert await first == [[2]]
+        assert await answers(single, ask(3)) == [[6]]
+    assert model.calls == [[1], [3]]
 
 
 async def test_refused_values_fail_only_their_own_request(make: Make) -> None:
