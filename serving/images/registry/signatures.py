@@ -80,10 +80,11 @@ async def signers(
         errors.Temporary, errors.Permanent: those of a pull.
     """
     names: frozenset[str] = frozenset()
-    async for present in _attached(registry, target, digest):
-        names |= signing.signers(present, digest, keys)
-        if len(names) == len(keys):
-            break
+    with referrers.unreadable_ignored(target.at(digest)):
+        async for present in _attached(registry, target, digest):
+            names |= signing.signers(present, digest, keys)
+            if len(names) == len(keys):
+                break
     return names
 
 
@@ -106,18 +107,32 @@ def signers_in_store(store: ModelStore, digest: str, keys: Mapping[str, PublicKe
 
 
 async def _attached(registry: Registry, target: Reference, digest: str) -> AsyncIterator[list[Signature]]:
-    """Yield the signatures of an image, for each place that has some."""
-    for place in await _places(registry, target, digest):
-        manifest = await manifests.find(registry, place)
-        if manifest is not None:
-            yield await _signatures(registry, target, manifest.data)
+    """Yield the signatures of an image, for each place that has some; those that are malformed are ignored.
+
+    Raises:
+        errors.Temporary: `DigestMismatch`, after all places: a broken link may cause it, and pass.
+    """
+    mismatch: errors.Temporary | None = None
+    async for place in _places(registry, target, digest):
+        present: list[Signature] = []
+        with referrers.unreadable_ignored(place):
+            try:
+                manifest = await manifests.find(registry, place)
+                present = await _signatures(registry, target, manifest.data) if manifest is not None else []
+            except errors.Temporary as error:
+                mismatch = error
+                raise
+        yield present
+    if mismatch is not None:
+        raise mismatch
 
 
-async def _places(registry: Registry, target: Reference, digest: str) -> list[Reference]:
+async def _places(registry: Registry, target: Reference, digest: str) -> AsyncIterator[Reference]:
+    yield target.tagged(tag(digest))
     listed = await referrers.find(registry, target, digest)
     signatures = [entry for entry in listed if entry.get("artifactType") == SIGNATURE_ARTIFACT]
-    listed_at = [target.at(entry["digest"]) for entry in signatures[:_MAX_SIGNATURES]]
-    return [target.tagged(tag(digest)), *listed_at]
+    for entry in signatures[:_MAX_SIGNATURES]:
+        yield target.at(entry["digest"])
 
 
 async def _signatures(registry: Registry, target: Reference, manifest: bytes) -> list[Signature]:

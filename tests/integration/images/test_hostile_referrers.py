@@ -1,6 +1,9 @@
 """Documents about an image that someone else has added to its registry: whoever may push can add any."""
 
+import importlib
+import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +11,17 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from serving import errors
 from serving.images.capture.build import Built
 from serving.images.documents import image, oci, signing
-from serving.images.registry import Reference, Registry, pull, push, signatures
+from serving.images.registry import Credentials, Reference, Registry, pull, push, referrers, signatures
 from serving.images.store.model_store import CountedStore, ModelStore
+from serving.settings import DEFAULTS
 from tests.fakes.registry import FakeRegistry
+
+SHORT = b"a blob of the registry"
+OTHER = ec.generate_private_key(ec.SECP256R1())
+PULL = importlib.import_module("serving.images.registry.pull")  # the package has the function of this name
 
 
 @pytest.fixture
@@ -39,7 +48,7 @@ def key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def about(store: ModelStore, built: Built, kind: str, layers: list[dict[str, Any]]) -> bytes:
+def about(store: ModelStore, built: Built, kind: str, layers: Any, **others: Any) -> bytes:
     """Return a document of this kind that refers to the image."""
     return oci.encode(
         {
@@ -49,6 +58,7 @@ def about(store: ModelStore, built: Built, kind: str, layers: list[dict[str, Any
             "config": oci.descriptor(oci.EMPTY_TYPE, oci.EMPTY),
             "layers": layers,
             "subject": oci.descriptor(oci.MANIFEST_TYPE, store.read_manifest(built.digest)),
+            **others,
         }
     )
 
@@ -63,6 +73,15 @@ def signature_of_layers(store: ModelStore, built: Built) -> bytes:
         "annotations": {signing.SIGNATURE_ANNOTATION: "x"},
     }
     return about(store, built, signing.SIGNATURE_ARTIFACT, [payload] * 64)
+
+
+def add(fake: FakeRegistry, *documents: bytes) -> None:
+    """Add manifests to the registry."""
+    fake.manifests.update((oci.digest_of(document), document) for document in documents)
+
+
+def referrers_in(store: ModelStore, built: Built) -> set[str]:
+    return {described["digest"] for described, _ in store.referrers(built.digest)}
 
 
 def record(store: ModelStore, built: Built, *documents: bytes) -> None:
@@ -111,10 +130,154 @@ async def test_a_pull_leaves_out_a_signature_of_which_payloads_are_layers_of_the
     second_store: ModelStore,
 ) -> None:
     await push(registry, store, built.digest, target)
-    hostile = signature_of_layers(store, built)
-    fake.manifests[oci.digest_of(hostile)] = hostile
+    add(fake, signature_of_layers(store, built))
     assert await pull(registry, second_store, target) == built.digest
-    assert {described["digest"] for described, _ in second_store.referrers(built.digest)} == {
-        built.modelpack,
-        built.lineage,
-    }
+    assert referrers_in(second_store, built) == {built.modelpack, built.lineage}
+
+
+@pytest.mark.parametrize("kind", [signing.SIGNATURE_ARTIFACT, oci.LINEAGE_TYPE, oci.MODELPACK_TYPE])
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [{"mediaType": "x", "digest": "no", "size": 1}],
+        [oci.descriptor("x", b"absent")],
+        [oci.descriptor("x", SHORT) | {"size": 1}],
+        [oci.descriptor("x", SHORT) | {"size": 100}],
+        [oci.descriptor("x", SHORT) | {"size": oci.MAX_MANIFEST + 1}],
+    ],
+    ids=["no digest", "no blob", "a longer blob", "a shorter blob", "too large"],
+)
+async def test_a_signed_image_is_pulled_without_a_document_about_it_that_is_malformed(
+    fake: FakeRegistry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    second_store: ModelStore,
+    key: ec.EllipticCurvePrivateKey,
+    kind: str,
+    layers: list[dict[str, Any]],
+) -> None:
+    fake.blobs[oci.digest_of(SHORT)] = SHORT
+    signature = {"annotations": {signing.SIGNATURE_ANNOTATION: "x"}, "mediaType": signing.PAYLOAD_TYPE}
+    malformed = about(store, built, kind, [layer | signature for layer in layers])
+    add(fake, malformed)
+    async with Registry(Credentials.none(), replace(DEFAULTS.registry, attempts=1)) as registry:
+        await push(registry, store, built.digest, target, signing_key=key)
+        fake.manifests[signatures.tag(built.digest)] = malformed
+        pulled = await pull(registry, second_store, target, trusted_keys=[key.public_key()])
+        signers = await signatures.signers(
+            registry, target, built.digest, signing.by_fingerprint([key.public_key(), OTHER.public_key()])
+        )
+    assert pulled == built.digest
+    assert signers == {signing.fingerprint(key.public_key())}
+    assert referrers_in(second_store, built) > {built.modelpack, built.lineage}
+    assert oci.digest_of(malformed) not in referrers_in(second_store, built)
+    keys = signing.by_fingerprint([key.public_key()])
+    assert signatures.signers_in_store(second_store, built.digest, keys) == frozenset(keys)
+
+
+async def test_a_wrong_payload_stays_a_temporary_error_when_no_other_signature_is_right(
+    fake: FakeRegistry, target: Reference, store: ModelStore, built: Built, key: ec.EllipticCurvePrivateKey
+) -> None:
+    async with Registry(Credentials.none(), replace(DEFAULTS.registry, attempts=1)) as registry:
+        await push(registry, store, built.digest, target, signing_key=key)
+        payload = signing.payload(target.name, built.digest)
+        fake.blobs[oci.digest_of(payload)] = bytes(len(payload))
+        with pytest.raises(errors.Temporary) as raised:
+            await signatures.require(registry, target, built.digest, [key.public_key()])
+    assert raised.value.reason == "DigestMismatch"
+
+
+async def test_a_document_is_left_out_when_a_blob_of_it_refers_to_the_image_too(
+    registry: Registry,
+    fake: FakeRegistry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    second_store: ModelStore,
+) -> None:
+    hidden = signature_of_layers(store, built)
+    fake.blobs[oci.digest_of(hidden)] = hidden
+    add(fake, about(store, built, oci.LINEAGE_TYPE, [oci.descriptor("x", hidden)]))
+    await push(registry, store, built.digest, target)
+    await pull(registry, second_store, target)
+    assert referrers_in(second_store, built) == {built.modelpack, built.lineage}
+
+
+async def test_documents_of_one_kind_are_pulled_up_to_a_number(
+    registry: Registry,
+    fake: FakeRegistry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    second_store: ModelStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PULL, "_MAX_REFERRERS", 3)
+    add(fake, *(about(store, built, oci.LINEAGE_TYPE, [], annotations={"n": str(n)}) for n in range(5)))
+    await push(registry, store, built.digest, target)
+    await pull(registry, second_store, target)
+    assert built.modelpack in referrers_in(second_store, built)
+    assert len(referrers_in(second_store, built)) == 1 + 3
+
+
+async def test_documents_are_pulled_up_to_a_number_of_bytes(
+    registry: Registry,
+    fake: FakeRegistry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    second_store: ModelStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PULL, "_MAX_REFERRER_BYTES", 50_000)
+    large = [bytes([n]) * 20_000 for n in range(5)]
+    fake.blobs.update((oci.digest_of(blob), blob) for blob in large)
+    add(fake, *(about(store, built, oci.LINEAGE_TYPE, [oci.descriptor("x", blob)]) for blob in large))
+    await push(registry, store, built.digest, target)
+    await pull(registry, second_store, target)
+    assert built.modelpack in referrers_in(second_store, built)
+    assert 0 < len(referrers_in(second_store, built) - {built.modelpack, built.lineage}) <= 2
+
+
+async def test_no_further_page_of_referrers_is_read_when_there_are_too_many_bytes(
+    registry: Registry,
+    fake: FakeRegistry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(referrers, "_MAX_LISTED_BYTES", 500)
+    fake.page = 1
+    add(fake, *(about(store, built, oci.LINEAGE_TYPE, [], annotations={"n": str(n)}) for n in range(20)))
+    listed = await referrers.find(registry, target, built.digest)
+    assert 0 < len(listed) <= 3
+    assert len(fake.log) == len(listed)
+
+
+@pytest.mark.parametrize(
+    "blob", [None, b"[]", b"no JSON", b"[" * 100_000], ids=["no layers", "a list", "no JSON", "deep"]
+)
+def test_names_of_an_image_are_read_when_a_lineage_document_has_none(
+    store: ModelStore, built: Built, blob: bytes | None
+) -> None:
+    layers = None if blob is None else [oci.descriptor(oci.LINEAGE_TYPE, blob)]
+    documents = [] if blob is None else [blob]
+    record(store, built, *documents, about(store, built, oci.LINEAGE_TYPE, layers))
+    assert "slipway.local/default/digits" in store.repositories(built.digest)
+
+
+async def test_no_lineage_is_pulled_when_it_names_a_layer_of_the_image(
+    registry: Registry,
+    fake: FakeRegistry,
+    target: Reference,
+    store: ModelStore,
+    built: Built,
+    second_store: ModelStore,
+) -> None:
+    layer = json.loads(store.read_manifest(built.digest))["layers"][0]
+    add(fake, about(store, built, oci.LINEAGE_TYPE, [layer]))
+    await push(registry, store, built.digest, target)
+    await pull(registry, second_store, target)
+    assert referrers_in(second_store, built) == {built.modelpack, built.lineage}
