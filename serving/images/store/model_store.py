@@ -126,10 +126,11 @@ class ModelStore:
 
         Raises:
             errors.Permanent: `InvalidImage`.
-            errors.Temporary: `DiskFull`.
+            errors.Temporary: `DiskFull`, also before the block if the disk has no room for the layers.
         """
         with self.staging() as staging:
             image_import = Import(manifest, staging, self._settings)
+            image_import.require_room()
             yield image_import
             self.commit(staging, image_import.digest, image_import.finish(), origin=origin)
 
