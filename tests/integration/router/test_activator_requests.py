@@ -278,6 +278,16 @@ async def test_unreachable_replica_is_retried_until_the_deadline(tmp_path: Path)
     assert (status, body["reason"]) == (503, "NoReplicaInTime")
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions?a=b", "/default/chat/v1/completions", "/v1/models"])
+async def test_a_refusal_has_openais_form_for_a_request_of_its_api(tmp_path: Path, path: str) -> None:
+    async with backends_rig(tmp_path, deadline_seconds=0.05) as rig:
+        await rig.backend()
+        status, _, body = await rig.ask(path=path)
+    message = "default/digits-a/8080: no replica was ready in time"
+    error = {"message": message, "type": "server_error", "param": None, "code": "NoReplicaInTime"}
+    assert (status, body) == (503, {"error": error})
+
+
 async def test_requests_of_a_removed_backend_move_to_its_successor_or_are_refused(tmp_path: Path) -> None:
     async with backends_rig(tmp_path) as rig:
         old, new = await rig.backend("default/old/8080"), await rig.backend("default/new/8080")
