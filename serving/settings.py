@@ -233,8 +233,8 @@ class ActivatorSettings(Section):
     """Requests that one replica works on before the next is released: the replica never idles between two,
     and the rest goes to the replica that is ready next."""
     attempts: Count = 3
-    """Attempts at a request that a replica took and did not answer; a request that could not be handed over
-    is tried until its deadline."""
+    """Attempts at a request that a replica took and did not answer, if its Route has `Lost` in `retries.on`
+    and no `retries.attempts`; a request that could not be handed over is tried until its deadline."""
     retry_seconds: Interval = 0.05
     """Between attempts when no other replica is ready."""
     idle_seconds: Interval = 0.5
@@ -404,8 +404,8 @@ class RuntimeSettings(Section):
     """A prediction that is expected to take less runs on the event loop: a thread costs 0.5 ms at the median,
     and health checks can wait this long."""
     waiting: Count = BACKLOG
-    """Requests that wait for a batch: as many as connections that wait for accept, and more than a replica
-    that keeps up ever has. Further requests get 503 with Retry-After."""
+    """Requests that wait for a prediction: as many as connections that wait for accept, and more than a
+    replica that keeps up ever has. Further requests get 503 with Retry-After."""
     sequences: Count = 64
     """Sequences that a language model generates together, where `batching.batchSize` is not set: throughput
     of a small model on a CPU hardly rises beyond. Fewer if half of the free memory does not hold them."""

@@ -19,6 +19,7 @@ from serving import protobuf
 
 YES = protobuf.varint(1, 1)
 """`ready: true` of a ServerReadyResponse; `status: SERVING` of a HealthCheckResponse."""
+LARGE_METADATA = [("grpc.max_metadata_size", 65_536), ("grpc.absolute_max_metadata_size", 65_536)]
 UNHEALTHY = "tests.Unhealthy"
 """A service of which the health service says that it is not serving."""
 REFUSED = "weight: must be positive, got -1 ü"
@@ -66,7 +67,8 @@ SERVICES = {
 
 async def serve(address: str) -> grpc.aio.Server:
     """Return a server that listens on HOST:PORT."""
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
+    options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1), *LARGE_METADATA]
+    server = grpc.aio.server(options=options)
     for service, methods in SERVICES.items():
         handlers = {name: grpc.stream_stream_rpc_method_handler(method) for name, method in methods.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))

@@ -7,7 +7,7 @@ from serving import errors
 from serving.images.capture import source
 from serving.images.documents import image, layers, oci
 from serving.images.documents.image import invalid
-from serving.images.imports.unpacking import FileBudget, Unpacked, most_bytes, unpack
+from serving.images.imports.unpacking import FileBudget, Unpacked, least_bytes, most_bytes, unpack
 from serving.images.store import disk
 from serving.images.store.staging import Staging
 from serving.resources.formats import file_list
@@ -27,6 +27,15 @@ class Import:
         self._layers = {layer.digest: layer for layer in self.image.layers}
         self._unpacked: dict[str, Unpacked] = {}
         self._budget = FileBudget(source.MAX_FILES)
+
+    def require_room(self) -> None:
+        """Check that the disk has room for the layers, as far as the manifest says their sizes.
+
+        Raises:
+            errors.Temporary: `DiskFull`.
+        """
+        needed = sum(least_bytes(layer, self._staging) for layer in self._layers.values())
+        disk.require_room(self._staging.path, needed)
 
     def add_blob(self, digest: str, data: bytes) -> None:
         """Add the config, a document that refers to the image, or a blob of such a document.

@@ -50,6 +50,15 @@ def most_bytes(layer: Layer, layers: Iterable[Layer], settings: StoreSettings) -
     return max(int(layer.size * settings.unpack_ratio), settings.unpack_free_bytes // compressed)
 
 
+def least_bytes(layer: Layer, destination: Destination) -> int:
+    """Return how many bytes a layer takes at the destination at least.
+
+    These are its blob if that is kept, and its files if the manifest lists them.
+    """
+    kept = 0 if destination.kept_blob(layer) is None else layer.size
+    return kept + sum(file.size for file in layer.files or ())
+
+
 class FileBudget:
     """Bounds the files of all layers of an image together, while several threads unpack them."""
 

@@ -121,6 +121,8 @@ async def _from(
                 raise wrong_bytes(target, blob.digest)
             if fresh:
                 yield fresh
+        if response.status == 200 and response.content_length == offset < blob.size:
+            raise wrong_bytes(target, blob.digest)
         if offset < blob.size:
             raise errors.Temporary(
                 responses.UNAVAILABLE, f"{target.host} ended {blob.digest} after {offset} bytes"

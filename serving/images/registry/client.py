@@ -5,7 +5,6 @@ streamed, or have a limit.
 """
 
 import asyncio
-import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from yarl import URL
 
 from serving import errors
 from serving.images.documents import oci
-from serving.images.registry import responses, retries
+from serving.images.registry import proxies, responses, retries
 from serving.images.registry.auth.credentials import Credentials
 from serving.images.registry.auth.tokens import Tokens
 from serving.images.registry.reference import Reference, is_loopback
@@ -229,7 +228,7 @@ class Registry:
                         headers=headers,
                         data=body.chunks() if request.body else None,
                         allow_redirects=False,
-                        proxy=_proxy_of(url),
+                        proxy=proxies.proxy_of(url),
                     )
                 finally:
                     body.is_answered = True
@@ -279,10 +278,3 @@ def refused(request: RegistryRequest, response: RegistryResponse) -> errors.Perm
         f"{request.target.host}: {request.method} {response.url.path} answered {response.status}: "
         f"{responses.explain(response.body)}",
     )
-
-
-def _proxy_of(url: URL) -> str | None:
-    """Return the environment's proxy for a URL (`HTTPS_PROXY`, `NO_PROXY`), None for loopback addresses."""
-    if is_loopback(url.host or "") or urllib.request.proxy_bypass(url.host or ""):
-        return None
-    return urllib.request.getproxies().get(url.scheme)

@@ -5,10 +5,12 @@ that was killed starts again.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 from serving import errors
 from serving.images.documents import image, oci
@@ -20,8 +22,14 @@ from serving.images.registry.client import Registry
 from serving.images.registry.reference import Reference
 from serving.images.store.model_store import ModelStore
 
-_KEPT = frozenset({oci.MODELPACK_TYPE, oci.LINEAGE_TYPE, SIGNATURE_ARTIFACT})
+_log = logging.getLogger(__name__)
+
+_KEPT = (SIGNATURE_ARTIFACT, oci.MODELPACK_TYPE, oci.LINEAGE_TYPE)
 """Referrers that are pulled too, so that the image can be pushed elsewhere and verified offline."""
+_MAX_REFERRERS = 64
+"""Most of each kind that are pulled: anyone with the right to push could add any number."""
+_MAX_REFERRER_BYTES = 16 * oci.MAX_MANIFEST
+"""Of all of them with their blobs: a ModelPack is as large as the image's manifest, others have kilobytes."""
 
 
 async def pull(
@@ -117,17 +125,51 @@ async def _from_store(store: ModelStore, staged: Import, threads: ThreadPoolExec
 async def _pull_referrers(
     registry: Registry, reference: Reference, digest: str, parsed: image.Image, staged: Import
 ) -> None:
-    for fields in await referrers.find(registry, reference, digest):
-        if fields.get("artifactType") not in _KEPT:
-            continue
-        manifest = await manifests.find(registry, reference.at(fields["digest"]))
-        if manifest is None or descriptors.mapping(manifest.document, "subject").get("digest") != digest:
-            continue  # a stale or false entry
-        own = [blob for blob in descriptors.blobs_of(manifest.document) if blob.digest not in parsed.blobs]
-        for blob in own:
-            data = await blobs.read(registry, reference, _checked_size(blob))
-            await asyncio.to_thread(staged.add_blob, blob.digest, data)
-        await asyncio.to_thread(staged.add_blob, manifest.digest, manifest.data)
+    """Pull the documents about an image. It is complete without them, so unreadable ones are ignored."""
+    listed: Sequence[Mapping[str, Any]] = ()
+    with referrers.unreadable_ignored(reference):
+        listed = await referrers.find(registry, reference, digest)
+    room = _MAX_REFERRER_BYTES
+    for kind in _KEPT:
+        places = [reference.at(entry["digest"]) for entry in listed if entry.get("artifactType") == kind]
+        if len(places) > _MAX_REFERRERS:
+            _log.warning("%s: only %d of %d %s are pulled", reference, _MAX_REFERRERS, len(places), kind)
+        for place in places[:_MAX_REFERRERS]:
+            with referrers.unreadable_ignored(place):
+                manifest = await manifests.find(registry, place)
+                if manifest is None or image.subject(manifest.data) != digest:
+                    continue  # a stale or false entry
+                own = _own_blobs(manifest, kind, parsed)
+                room -= len(manifest.data) + sum(blob.size for blob in own)
+                if room < 0:
+                    _log.warning(
+                        "%s: the documents about it have too many bytes: no more are pulled", reference
+                    )
+                    return
+                for blob in own:
+                    data = await blobs.read(registry, reference, blob)
+                    if image.subject(data) is not None:
+                        raise image.invalid(f"its blob {blob.digest} refers to an image")
+                    await asyncio.to_thread(staged.add_blob, blob.digest, data)
+                await asyncio.to_thread(staged.add_blob, manifest.digest, manifest.data)
+
+
+def _own_blobs(manifest: manifests.StoredManifest, kind: str, parsed: image.Image) -> Sequence[Blob]:
+    """Return the blobs of a document about an image that are not the image's.
+
+    Raises:
+        errors.Permanent: `InvalidImage`, of another kind, too large, or with a blob of the image as its own.
+    """
+    actual = oci.referrer(manifest.document, manifest.data).get("artifactType")
+    if actual != kind:
+        raise image.invalid(f"it is listed as {kind}, and is {actual}")
+    sizes = {parsed.config.digest: parsed.config.size} | {layer.digest: layer.size for layer in parsed.layers}
+    described = descriptors.blobs_of(manifest.document)
+    for blob in described:
+        # Whoever reads the document takes its blobs for small, except a ModelPack's.
+        if blob.digest in sizes and (kind != oci.MODELPACK_TYPE or blob.size != sizes[blob.digest]):
+            raise image.invalid(f"its blob {blob.digest} with {blob.size} bytes is one of the image")
+    return tuple({_checked_size(blob) for blob in described if blob.digest not in sizes})
 
 
 def _checked_size(blob: Blob) -> Blob:

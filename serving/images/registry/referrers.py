@@ -6,8 +6,10 @@ if not.
 """
 
 import asyncio
+import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from serving import errors
@@ -16,22 +18,29 @@ from serving.images.registry import descriptors, manifests, responses
 from serving.images.registry.client import Registry, RegistryRequest, refused
 from serving.images.registry.reference import Reference
 
+_log = logging.getLogger(__name__)
+
 _WITHOUT_API = frozenset({400, 404, 405})
 """404 by the specification; older registries answer an unknown path in other ways."""
 _MAX_PAGES = 100
+_MAX_LISTED_BYTES = oci.MAX_MANIFEST
+"""Of the pages after which no further one is read, as there may be any number: 10,000 referrers."""
+UNREADABLE = frozenset({"InvalidImage", "ImageNotFound", "RegistryRefused", "DigestMismatch"})
+"""Reasons of a document that is malformed or incomplete."""
 _WRITES = 5
 """Tries to add an entry while others write the same index."""
 
 
 async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the descriptors of all manifests that refer to a digest.
+    """Return the descriptors of the manifests that refer to a digest.
 
     Raises:
         errors.Temporary: `RegistryUnavailable`.
-        errors.Permanent: `Unauthorized`.
+        errors.Permanent: `Unauthorized`, `RegistryRefused`.
     """
     request = RegistryRequest("GET", target, f"referrers/{digest}", headers={"Accept": oci.INDEX_TYPE})
     entries: list[Mapping[str, Any]] = []
+    listed_bytes = 0
     for _ in range(_MAX_PAGES):
         response = await registry.send(request)
         if response.status in _WITHOUT_API:
@@ -39,10 +48,25 @@ async def find(registry: Registry, target: Reference, digest: str) -> tuple[Mapp
         if response.status != 200:
             raise refused(request, response)
         entries += descriptors.entries_of(responses.json_object(response.body))
+        listed_bytes += len(response.body)
         if response.next_page is None:
+            break
+        if listed_bytes >= _MAX_LISTED_BYTES:
+            _log.warning("%s: only the first %d referrers are read", target.at(digest), len(entries))
             break
         request = RegistryRequest("GET", target, url=response.next_page, headers={"Accept": oci.INDEX_TYPE})
     return tuple(entries)
+
+
+@contextmanager
+def unreadable_ignored(document: Reference) -> Iterator[None]:
+    """Log and ignore a malformed or incomplete document about an image: whoever may push can add one."""
+    try:
+        yield
+    except (errors.Permanent, errors.Temporary) as error:
+        if error.reason not in UNREADABLE:
+            raise
+        _log.warning("%s: ignored: %s", document, error)
 
 
 async def add(registry: Registry, target: Reference, subject: str, manifest: bytes) -> None:

@@ -4,7 +4,7 @@ referrer.
 Both are one manifest, which is replaced by one with a further layer for each signer.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from serving import errors
 from serving.images.documents import oci, signing
@@ -80,64 +80,88 @@ async def signers(
         errors.Temporary, errors.Permanent: those of a pull.
     """
     names: frozenset[str] = frozenset()
-    async for present in _attached(registry, target, digest):
-        names |= signing.signers(present, digest, keys)
-        if len(names) == len(keys):
-            break
+    with referrers.unreadable_ignored(target.at(digest)):
+        async for present in _attached(registry, target, digest):
+            names |= signing.signers(present, digest, keys)
+            if len(names) == len(keys):
+                break
     return names
 
 
 def signers_in_store(store: ModelStore, digest: str, keys: Mapping[str, PublicKey]) -> frozenset[str]:
     """Return the names of the keys that have signed a stored image; blocking."""
-
-    def read(blob: Blob) -> bytes:
-        return b"".join(store.read_blob(blob.digest))
-
-    return frozenset().union(
-        *(
-            signing.signers(signatures_in(document, read), digest, keys)
-            for fields, document in store.referrers(digest)
-            if fields.get("artifactType") == SIGNATURE_ARTIFACT
-        )
-    )
+    names: frozenset[str] = frozenset()
+    if not keys:
+        return names
+    for fields, document in store.referrers(digest):
+        if fields.get("artifactType") == SIGNATURE_ARTIFACT:
+            listed = _listed(document)
+            payloads = {
+                blob.digest: b"".join(store.read_blob(blob.digest))
+                for blob in {blob for blob, _ in listed}
+                # A descriptor can name any blob of the store with any size: a layer of gigabytes too.
+                if store.blob_size(blob.digest) == blob.size
+            }
+            names |= signing.signers(_signatures_of(listed, payloads), digest, keys)
+    return names
 
 
 async def _attached(registry: Registry, target: Reference, digest: str) -> AsyncIterator[list[Signature]]:
-    """Yield the signatures of an image, for each place that has some."""
-    for place in await _places(registry, target, digest):
-        manifest = await manifests.find(registry, place)
-        if manifest is not None:
-            yield await _signatures(registry, target, manifest.data)
+    """Yield the signatures of an image, for each place that has some; those that are malformed are ignored.
+
+    Raises:
+        errors.Temporary: `DigestMismatch`, after all places: a broken link may cause it, and pass.
+    """
+    mismatch: errors.Temporary | None = None
+    async for place in _places(registry, target, digest):
+        present: list[Signature] = []
+        with referrers.unreadable_ignored(place):
+            try:
+                manifest = await manifests.find(registry, place)
+                present = await _signatures(registry, target, manifest.data) if manifest is not None else []
+            except errors.Temporary as error:
+                mismatch = error
+                raise
+        yield present
+    if mismatch is not None:
+        raise mismatch
 
 
-async def _places(registry: Registry, target: Reference, digest: str) -> list[Reference]:
+async def _places(registry: Registry, target: Reference, digest: str) -> AsyncIterator[Reference]:
+    yield target.tagged(tag(digest))
     listed = await referrers.find(registry, target, digest)
     signatures = [entry for entry in listed if entry.get("artifactType") == SIGNATURE_ARTIFACT]
-    listed_at = [target.at(entry["digest"]) for entry in signatures[:_MAX_SIGNATURES]]
-    return [target.tagged(tag(digest)), *listed_at]
+    for entry in signatures[:_MAX_SIGNATURES]:
+        yield target.at(entry["digest"])
 
 
 async def _signatures(registry: Registry, target: Reference, manifest: bytes) -> list[Signature]:
+    listed = _listed(manifest)
     payloads: dict[str, bytes] = {}
-    for blob, _ in _listed(manifest):
+    for blob in {blob for blob, _ in listed}:
         payloads[blob.digest] = await blobs.read(registry, target, blob)
-    return signatures_in(manifest, lambda blob: payloads[blob.digest])
+    return _signatures_of(listed, payloads)
 
 
-def signatures_in(manifest: bytes, read: Callable[[Blob], bytes]) -> list[Signature]:
-    """Return the signatures of a signature manifest, given a way to read the payloads."""
-    return [Signature(read(blob), signature) for blob, signature in _listed(manifest)]
+def _signatures_of(listed: Iterable[tuple[Blob, str]], payloads: Mapping[str, bytes]) -> list[Signature]:
+    """Return the signatures whose payloads are known, by digest."""
+    return [
+        Signature(payloads[blob.digest], signature) for blob, signature in listed if blob.digest in payloads
+    ]
 
 
 def _listed(manifest: bytes) -> list[tuple[Blob, str]]:
+    """Return the payloads and signatures of a signature manifest, of which all payloads fit into memory."""
     signatures: list[tuple[Blob, str]] = []
+    room = oci.MAX_MANIFEST
     for layer in descriptors.layers_of(responses.json_object(manifest))[:_MAX_SIGNATURES]:
         if not isinstance(layer, dict) or layer.get("mediaType") != signing.PAYLOAD_TYPE:
             continue
         signature = descriptors.mapping(layer, "annotations").get(signing.SIGNATURE_ANNOTATION)
         payload = descriptors.blob(layer)
-        if isinstance(signature, str) and payload.size <= oci.MAX_MANIFEST:
+        if isinstance(signature, str) and payload.size <= room:
             signatures.append((payload, signature))
+            room -= payload.size
     return signatures
 
 

@@ -97,17 +97,24 @@ class ModelStore:
 
     def repositories(self, digest: str) -> set[str]:
         """Return the names under which an image was built, as its lineage documents have them."""
-        blobs = [
-            layer["digest"]
+        return {
+            self._repository(blob)
             for fields, document in self.referrers(digest)
             if fields.get("artifactType") == oci.LINEAGE_TYPE
-            for layer in json.loads(document)["layers"]
-        ]
-        names = set()
-        for blob in blobs:
-            with suppress(FileNotFoundError):
-                names.add(str(json.loads(self._contents.blob(blob).read_bytes()).get("repository", "")))
-        return names
+            for blob in image.referred(document)
+        }
+
+    def _repository(self, blob: str) -> str:
+        """Return the repository that a blob of a lineage document names, '' if it names none.
+
+        The blobs of a document that came from a registry can be anything, layers of gigabytes too.
+        """
+        path = self._contents.blob(blob)
+        try:
+            lineage = json.loads(path.read_bytes()) if path.stat().st_size <= oci.MAX_MANIFEST else {}
+        except (FileNotFoundError, ValueError, RecursionError):
+            return ""
+        return str(lineage.get("repository", "")) if isinstance(lineage, dict) else ""
 
     @contextmanager
     def importing(self, manifest: bytes, *, origin: str | None = None) -> Iterator[Import]:
@@ -119,10 +126,11 @@ class ModelStore:
 
         Raises:
             errors.Permanent: `InvalidImage`.
-            errors.Temporary: `DiskFull`.
+            errors.Temporary: `DiskFull`, also before the block if the disk has no room for the layers.
         """
         with self.staging() as staging:
             image_import = Import(manifest, staging, self._settings)
+            image_import.require_room()
             yield image_import
             self.commit(staging, image_import.digest, image_import.finish(), origin=origin)
 

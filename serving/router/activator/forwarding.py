@@ -6,6 +6,7 @@ too.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -21,6 +22,7 @@ from serving.router.activator.held_backend import (
     NotConnected,
     Refused,
 )
+from serving.router.plan import openai_errors
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
@@ -129,7 +131,9 @@ class Listener:
         if request.headers.get("Content-Type") == grpc_status.CONTENT_TYPE:
             headers |= {"Content-Type": grpc_status.CONTENT_TYPE, **grpc_status.headers(status, str(refused))}
             return web.Response(status=status, headers=headers)
-        body = {"error": str(refused), "reason": refused.reason}
+        body: dict[str, Any] = {"error": str(refused), "reason": refused.reason}
+        if openai_errors.has_form(request.raw_path):
+            body = openai_errors.document(status, str(refused), refused.reason)
         return web.json_response(body, status=status, headers=headers)
 
 

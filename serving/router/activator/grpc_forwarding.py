@@ -16,8 +16,15 @@ from serving.router.activator.held_backend import DRAIN_SECONDS, HeldBackend, No
 from serving.router.plan.service import Endpoint
 from serving.system.network import addresses, replica_connections
 
-_SIZES = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-"""gRPC's limit of 4 MiB is the replica's to set."""
+_METADATA_BYTES = 64 * 1024
+"""Above Envoy's limit of 60 KiB for the headers of a request and of an answer; gRPC's own is 8 KiB."""
+_SIZES = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", _METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
+]
+"""gRPC's limit of 4 MiB for messages is the replica's to set."""
 _CHANNEL = [*_SIZES, ("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
 """gRPC waits a second, and later minutes, after a failed connection; a replica that starts is up earlier."""
 _RESERVED = ("grpc-", ":")

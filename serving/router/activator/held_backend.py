@@ -1,7 +1,7 @@
 """Holds one backend's requests until a replica is free, whatever their protocol.
 
-A request that no replica accepted is retried until its deadline; a request whose client has hung up is
-dropped.
+A request that no replica accepted is retried until its deadline; one that a replica accepted and did not
+answer, as the Route's retry policy allows. A request whose client has hung up is dropped.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from serving import clock, errors
 from serving.router.activator.request_queue import BODY_TOO_LARGE, QueueTotals, Refusal, RequestQueue
+from serving.router.plan.policy import RetryPolicy
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 
@@ -113,6 +114,7 @@ class HeldBackend:
         """Arrival of the last request, in Unix seconds."""
         self._settings = settings
         self._observer = observer
+        self._retries = RetryPolicy()
         self._tickets = itertools.count()
         self._turns: dict[int, asyncio.Future[Endpoint]] = {}
         self._held_since: dict[int, float] = {}
@@ -126,6 +128,10 @@ class HeldBackend:
         """Replace the ready replicas."""
         self.queue.set_replicas(replicas)
         self._dispatch()
+
+    def set_retries(self, retries: RetryPolicy) -> None:
+        """Replace the policy for requests that a replica accepted and did not answer."""
+        self._retries = retries
 
     def end(self, successor: "HeldBackend | None", refusal: Refusal = GONE) -> None:
         """Move waiting requests to the successor, or refuse them; a request that has a replica keeps it."""
@@ -212,7 +218,7 @@ class HeldBackend:
     async def _send_until_answered(
         self, request: HeldRequest[Answer], ticket: int, deadline: asyncio.Timeout
     ) -> Answer:
-        attempts, when = 0, deadline.when()
+        lost, when = 0, deadline.when()
         while True:
             replica = await self._wait_for_replica(ticket)
             deadline.reschedule(None)
@@ -221,15 +227,20 @@ class HeldBackend:
             except NotConnected as error:
                 log.info("%s: %s", self.name, error)
             except NotAnswered as error:
-                attempts += 1
+                lost += 1
                 log.info("%s: %s did not answer: %s", self.name, replica, error)
-                if attempts >= self._settings.attempts:
+                if not self._may_repeat(lost):
                     raise Refused(self.name, REPLICA_FAILED) from error
             deadline.reschedule(when)
             self.queue.mark_failed(ticket)
             if self._end is not None:
                 raise self._end()
             await asyncio.sleep(self._settings.retry_seconds)
+
+    def _may_repeat(self, lost: int) -> bool:
+        """Whether a request is sent again after it was lost so many times."""
+        attempts = self._settings.attempts - 1 if self._retries.attempts is None else self._retries.attempts
+        return "Lost" in self._retries.causes and lost <= attempts
 
     async def _wait_for_replica(self, ticket: int) -> Endpoint:
         if self._end is not None and not self.queue.replicas:

@@ -1,12 +1,14 @@
 """Envoy's local replies: the answers to requests that no replica answers, as JSON or as a gRPC status.
 
-Each kind of failure has one HTTP status and one reason.
+Each kind of failure has one HTTP status and one reason. JSON has OpenAI's form for requests of its API.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from serving import grpc_status
 from serving.router.envoy import token_accounting
+from serving.router.plan import openai_errors
 from serving.settings import GatewaySettings
 
 _OWN_GRPC_STATUS = (404, 408, 413, 429, 504)
@@ -42,33 +44,61 @@ _UNAVAILABLE = _GatewayError((), 503, "Unavailable", "%LOCAL_REPLY_BODY%")
 
 def config(settings: GatewaySettings) -> Json:
     """Return the `local_reply_config` of a connection manager."""
+    # A retry that the budget refuses adds UO to the flag of its failure, so UO is the last one.
+    errors = [(_has_flag(error), error) for error in _ERRORS]
+    errors.append((_status("EQ", _UNAVAILABLE.status), _UNAVAILABLE))
     return {
-        # A retry that the budget refuses adds UO to the flag of its failure, so UO is the last one.
         "mappers": [
             *token_accounting.local_replies(settings),
             *_grpc_errors(),
-            *(_mapper(_has_flag(error), error, settings) for error in _ERRORS),
-            _mapper(_status_is(_UNAVAILABLE.status), _UNAVAILABLE, settings),
+            *_openai_errors(errors, settings),
+            *(
+                _mapper(condition, error, {"error": error.message, "reason": error.reason}, settings)
+                for condition, error in errors
+            ),
         ],
-        "body_format": _json(error="%LOCAL_REPLY_BODY%"),
+        "body_format": _json({"error": "%LOCAL_REPLY_BODY%"}),
     }
 
 
-def _mapper(condition: Json, error: _GatewayError, settings: GatewaySettings) -> Json:
+def _openai_errors(errors: Sequence[tuple[Json, _GatewayError]], settings: GatewaySettings) -> list[Json]:
+    """Return the rules for local replies to requests of OpenAI's API."""
+    has_path = token_accounting.has_openai_path()
+    others = [
+        (_all_of(has_path, _status("GE", openai_errors.SERVER_ERROR)), openai_errors.SERVER_ERROR),
+        (has_path, 400),
+    ]
+    return [
+        *(
+            _mapper(
+                _all_of(has_path, condition),
+                error,
+                openai_errors.document(error.status, error.message, error.reason),
+                settings,
+            )
+            for condition, error in errors
+        ),
+        *(
+            {
+                "filter": condition,
+                "body_format_override": _json(openai_errors.document(status, "%LOCAL_REPLY_BODY%", None)),
+            }
+            for condition, status in others
+        ),
+    ]
+
+
+def _mapper(condition: Json, error: _GatewayError, body: Json, settings: GatewaySettings) -> Json:
     """Return the rule for the local replies that a filter selects."""
-    mapper = {
-        "filter": condition,
-        "status_code": error.status,
-        "body_format_override": _json(error=error.message, reason=error.reason),
-    }
+    mapper = {"filter": condition, "status_code": error.status, "body_format_override": _json(body)}
     if error.status in (429, 503):
         header = {"key": "retry-after", "value": str(settings.retry_after_seconds)}
         mapper["headers_to_add"] = [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
     return mapper
 
 
-def _json(**fields: str) -> Json:
-    return {"json_format": fields, "content_type": "application/json"}
+def _json(body: Json) -> Json:
+    return {"json_format": body, "content_type": "application/json"}
 
 
 def _grpc_errors() -> list[Json]:
@@ -79,7 +109,7 @@ def _grpc_errors() -> list[Json]:
         }
     }
     specific = [
-        _grpc_error([is_grpc, _status_is(http_status)], grpc_status.STATUS_OF[http_status])
+        _grpc_error([is_grpc, _status("EQ", http_status)], grpc_status.STATUS_OF[http_status])
         for http_status in _OWN_GRPC_STATUS
     ]
     by_flag = [
@@ -91,15 +121,19 @@ def _grpc_errors() -> list[Json]:
 
 def _grpc_error(filters: list[Json], status: int, message: str = "%LOCAL_REPLY_BODY%") -> Json:
     return {
-        "filter": {"and_filter": {"filters": filters}},
+        "filter": _all_of(*filters),
         "headers_to_add": [{"header": {"key": "grpc-status", "value": str(status)}}],
         "body_format_override": _text(message),
     }
 
 
-def _status_is(http_status: int) -> Json:
+def _all_of(*filters: Json) -> Json:
+    return {"and_filter": {"filters": list(filters)}}
+
+
+def _status(comparison: str, http_status: int) -> Json:
     value = {"default_value": http_status, "runtime_key": "unused"}
-    return {"status_code_filter": {"comparison": {"op": "EQ", "value": value}}}
+    return {"status_code_filter": {"comparison": {"op": comparison, "value": value}}}
 
 
 def _has_flag(error: _GatewayError) -> Json:

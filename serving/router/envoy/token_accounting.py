@@ -15,6 +15,7 @@ from google.protobuf.wrappers_pb2 import UInt32Value
 from serving.router.envoy import messages_pb2 as envoy
 from serving.router.envoy import module
 from serving.router.envoy.resource import pack
+from serving.router.plan import openai_errors
 from serving.router.plan.service import GatewayService
 from serving.settings import GatewaySettings
 
@@ -53,30 +54,24 @@ def filters(assign_caller: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def local_replies(settings: GatewaySettings) -> list[dict[str, Any]]:
-    """Return the rules for replies to requests of OpenAI's API: all have its form, the module's already."""
-    path = {
-        "name": ":path",
-        "string_match": {"safe_regex": {"regex": r"[^?]*/v1/(chat/)?completions(\?.*)?"}},
-    }
+    """Return the rules for the module's replies, which have OpenAI's form already, and for large requests."""
     too_large = {"comparison": {"op": "EQ", "value": {"default_value": 413, "runtime_key": "unused"}}}
-    error = {
-        "message": f"the request must be at most {settings.language_request_bytes} bytes",
-        "type": "invalid_request_error",
-        "param": None,
-        "code": "request_too_large",
-    }
+    message = f"the request must be at most {settings.language_request_bytes} bytes"
+    error = openai_errors.document(413, message, "request_too_large")
     text = {"text_format_source": {"inline_string": "%LOCAL_REPLY_BODY%"}, "content_type": "application/json"}
     return [
         {"filter": _replied(), "body_format_override": text},
         {
-            "filter": {
-                "and_filter": {
-                    "filters": [{"header_filter": {"header": path}}, {"status_code_filter": too_large}]
-                }
-            },
-            "body_format_override": {"json_format": {"error": error}, "content_type": "application/json"},
+            "filter": {"and_filter": {"filters": [has_openai_path(), {"status_code_filter": too_large}]}},
+            "body_format_override": {"json_format": error, "content_type": "application/json"},
         },
     ]
+
+
+def has_openai_path() -> dict[str, Any]:
+    """Return the filter of requests of OpenAI's API."""
+    path = {"name": ":path", "string_match": {"safe_regex": {"regex": openai_errors.PATH}}}
+    return {"header_filter": {"header": path}}
 
 
 def of_models(base: str, names: Iterable[str], settings: GatewaySettings) -> RouteAdditions:

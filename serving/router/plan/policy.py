@@ -85,6 +85,11 @@ def cluster_policy(spec: Object, backend: Object) -> ClusterPolicy:
     )
 
 
+def effective_retries(spec: Object, backend: Object) -> RetryPolicy:
+    """Return the retry policy of requests whose first try is at this backend of a Route's spec."""
+    return cluster_policy(spec, backend).retries or route_policy(spec).retries
+
+
 def _retries(retries: Object, *, is_sticky: bool) -> RetryPolicy:
     across = retries.get("acrossPredictors")
     return RetryPolicy(

@@ -50,12 +50,28 @@ class SinglePredictions:
         self._model = model
         self._settings = settings
         self._worker = worker
+        self._unanswered = 0
+        """Requests that wait for the worker, and the one that it predicts."""
 
-    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:  # noqa: ARG002 no waiting
+    async def infer(self, request: InferenceRequest, receive: Receive) -> Answer:
         """Return the requested outputs."""
         if self._model.expected_seconds(request) <= self._settings.inline_seconds:
             return self._model.infer(request)
-        return await asyncio.get_running_loop().run_in_executor(self._worker, self._model.infer, request)
+        if self._unanswered > self._settings.waiting:
+            raise _too_many(self._unanswered - 1, self._settings)
+        loop = asyncio.get_running_loop()
+        self._unanswered += 1
+        running = loop.run_in_executor(self._worker, _inferred, self._model, request)
+        leaving = loop.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait((running, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                raise _left()
+            return running.result()
+        finally:
+            self._unanswered -= 1
+            running.cancel()  # the worker then skips it
+            leaving.cancel()
 
     def hurry(self) -> None:
         """Do nothing: no request waits for others."""
@@ -93,11 +109,7 @@ class BatchedPredictions:
         rows, form = batches.form(request, self._model)
         ticket = next(self._tickets)
         if not self._queue.enter(ticket, rows, ticket if form is None else form, clock.monotonic()):
-            raise errors.Temporary(
-                "TooManyWaiting",
-                f"{len(self._queue)} requests already wait",
-                self._settings.retry_after_seconds,
-            )
+            raise _too_many(len(self._queue), self._settings)
         entry = _Entry(request, rows, receive, asyncio.get_running_loop().create_future())
         self._entries[ticket] = entry
         self._new.append(ticket)
@@ -152,6 +164,13 @@ class BatchedPredictions:
         running.add_done_callback(lambda future: self._finish(batch, future.result()))
 
     def _finish(self, batch: Sequence[_Entry], outcome: "_Outcome") -> None:
+        try:
+            self._answer(batch, outcome)
+        finally:
+            self._queue.done()
+            self._look_soon()
+
+    def _answer(self, batch: Sequence[_Entry], outcome: "_Outcome") -> None:
         for entry, answer in zip(batch, outcome.answers, strict=True):
             if entry.answer.done():
                 continue
@@ -171,17 +190,28 @@ class BatchedPredictions:
             )
         self._requests_answered += len(batch)
         self._predictions_made += outcome.predictions
-        self._queue.done()
-        self._look_soon()
 
     async def _leave_when_gone(self, entry: _Entry, ticket: int) -> None:
-        while (await entry.receive())["type"] != "http.disconnect":
-            pass
+        await _disconnected(entry.receive)
         self._queue.leave(ticket)
         if not entry.answer.done():
-            entry.answer.set_exception(
-                errors.ApiError(400, "BadRequest", "the client disconnected before its turn")
-            )
+            entry.answer.set_exception(_left())
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _left() -> errors.ApiError:
+    return errors.ApiError(400, "BadRequest", "the client disconnected before its turn")
+
+
+def _too_many(waiting: int, settings: RuntimeSettings) -> errors.Temporary:
+    return errors.Temporary(
+        "TooManyWaiting", f"{waiting} requests already wait", settings.retry_after_seconds
+    )
 
 
 @dataclass(frozen=True)
@@ -207,6 +237,14 @@ def _predict(model: Model, requests: Sequence[InferenceRequest]) -> _Outcome:
 
 def _alone(model: Model, request: InferenceRequest) -> Answer | Exception:
     try:
-        return model.infer(request)
+        return _inferred(model, request)
     except Exception as error:  # noqa: BLE001 raised again where the request is answered
         return error
+
+
+def _inferred(model: Model, request: InferenceRequest) -> Answer:
+    """Return the model's answer, for a future, which would take no StopIteration as its error (PEP 479)."""
+    try:
+        return model.infer(request)
+    except StopIteration as error:
+        raise RuntimeError(f"the model raised {error!r}") from error

@@ -33,6 +33,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(object),
 }
 _LENGTH = struct.Struct("<I")
+_MAX_RANK = 8
+"""Dimensions of a tensor, as of a model's inputs in `slipway.json`."""
 
 
 TOO_LARGE = 413
@@ -70,11 +72,25 @@ def check_shape(field: str, shape: object) -> tuple[int, ...]:
     """Return the shape as a tuple.
 
     Raises:
-        errors.ApiError: 400, it is not a list of non-negative integers.
+        errors.ApiError: 400, it is not a list of at most 8 non-negative integers.
     """
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         raise bad(field, "must be a list of integers that are 0 or more", shape)
+    if len(shape) > _MAX_RANK:
+        raise bad(field, f"must have at most {_MAX_RANK} dimensions", len(shape))
     return tuple(shape)
+
+
+def _shaped(field: str, array: Array, shape: Sequence[int]) -> Array:
+    """Return a flat array in a shape with as many elements.
+
+    Raises:
+        errors.ApiError: 400, NumPy has no such array: without elements, a dimension can be of any size.
+    """
+    try:
+        return array.reshape(tuple(shape))
+    except (ValueError, OverflowError) as error:
+        raise bad(field, "must have a shape that an array can have", list(shape)) from error
 
 
 def from_json(field: str, datatype: str, shape: Sequence[int], data: object) -> Array:
@@ -115,7 +131,7 @@ def from_values(field: str, datatype: str, shape: Sequence[int], values: Sequenc
                 array = np.array(values, dtype=DTYPES[datatype])
     except (OverflowError, FloatingPointError) as error:
         raise bad(field, f"must be in the range of {datatype}", str(error)) from error
-    return array.reshape(tuple(shape))
+    return _shaped(field, array, shape)
 
 
 def _check_count(field: str, shape: Sequence[int], values: Sequence[Any]) -> None:
@@ -148,14 +164,14 @@ def from_binary(field: str, datatype: str, shape: Sequence[int], raw: memoryview
     """
     count = math.prod(shape)
     if datatype == "BYTES":
-        return _from_bytes(field, count, raw).reshape(tuple(shape))
+        return _shaped(field, _from_bytes(field, count, raw), shape)
     dtype = DTYPES[datatype]
     if len(raw) != count * dtype.itemsize:
         rule = f"must be the {count * dtype.itemsize} bytes of {datatype} with shape {list(shape)}"
         raise bad(field, rule, len(raw))
     if datatype == "BOOL" and count and int(np.frombuffer(raw, np.uint8).max()) > 1:
         raise bad(field, "must be bytes 0 and 1", "another byte")
-    return np.frombuffer(raw, dtype).reshape(tuple(shape))
+    return _shaped(field, np.frombuffer(raw, dtype), shape)
 
 
 def _from_bytes(field: str, count: int, raw: memoryview) -> Array:

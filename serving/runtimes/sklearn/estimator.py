@@ -70,7 +70,7 @@ class Estimator:
             arrays = [self._call(output.name, rows) for output in requested]
         except ValueError as error:
             # scikit-learn refuses NaN, infinity and unknown categories by a ValueError.
-            first_line = str(error).splitlines()[0]
+            first_line = str(error).partition("\n")[0] or repr(error)
             message = f"inputs[0]: the model refuses it: {first_line}"
             raise errors.ApiError(400, "BadRequest", message) from error
         return [

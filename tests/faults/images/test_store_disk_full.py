@@ -1,18 +1,20 @@
 """A disk that fills up during a change: the error has the reason, and no partial image remains."""
 
 import contextlib
+import random
 import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from serving import errors
 from serving.images.capture.build import capture
 from serving.images.store.model_store import ModelStore
-from tests.objects.model_images import carry, write_trained
+from tests.objects.model_images import carry, foreign, member, tar_of, write_trained
 from tests.rig.machine.full_disk import fill, small_file_system
 
 ROOT = Path(__file__).parents[3]
@@ -63,6 +65,30 @@ def test_full_disk_at_any_point_leaves_no_partial_image(operation: str, small: P
     assert fits == sorted(fits)
     assert set(fits) == {False, True}
     assert reasons == {"DiskFull"}
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "gzip"])
+def test_no_layer_is_unpacked_when_the_disk_has_no_room_for_all(
+    compression: Literal["none", "zstd", "gzip"], small: Path, tmp_path: Path
+) -> None:
+    """The layers of the others' image are listed with the sizes of their blobs alone."""
+    registry = ModelStore(tmp_path / "registry")
+    if compression == "gzip":
+        data = random.Random(1).randbytes(2_500_000)
+        foreign_image = foreign(tar_of([member("models/w", data)]), compression=compression)
+        foreign_image.bring(registry)
+        manifest, needed = registry.read_manifest(foreign_image.digest), len(data)
+    else:
+        out = write_trained(tmp_path / "out", big=2_500_000)
+        built = capture(out, registry, repository="r", lineage={}, compression=compression)
+        manifest, needed = registry.read_manifest(built.digest), 2_500_000
+    store = ModelStore(small / "store")
+    fill(small, needed)
+    entered = False
+    with pytest.raises(errors.Temporary, match="bytes are needed") as raised, store.importing(manifest):
+        entered = True
+    assert raised.value.reason == "DiskFull"
+    assert not entered
 
 
 def test_image_with_an_origin_is_evicted_from_a_full_disk(small: Path, tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from aiohttp import web
 
 from serving import errors
 from serving.images.capture.build import Built
-from serving.images.registry import Credentials, Pushed, Reference, Registry, pull, push
+from serving.images.registry import Credentials, Pushed, Reference, Registry, manifests, pull, push
 from serving.images.registry.auth.docker_config import DockerConfig
 from serving.images.store.model_store import ModelStore
 from serving.settings import DEFAULTS
+from tests.fakes.registry import FakeRegistry
 from tests.fakes.token_server import TokenServer
+from tests.rig.machine.tcp_server import tcp_server
 from tests.rig.servers.registry_server import PASSWORD, USER, RegistryServer
 
 QUICK = replace(DEFAULTS.registry, backoff_base_seconds=0.01, chunk_bytes=200_000)
@@ -179,6 +181,42 @@ async def test_request_to_a_busy_token_server_is_retried(tokens: TokenServer, se
     tokens.failures[:] = [503, 429]
     await send()
     assert not tokens.failures
+
+
+@pytest.mark.parametrize("login", ["password", "identity token"])
+async def test_a_token_server_is_asked_by_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, login: str
+) -> None:
+    lines: list[str] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lines.append((await reader.readuntil(b"\r\n\r\n")).decode().splitlines()[0])
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+    fake = FakeRegistry()
+    challenge = {"WWW-Authenticate": 'Bearer realm="https://tokens.example/token",service="s"'}
+    fake.statuses[:] = [(401, challenge)] * 2
+    runner = web.AppRunner(fake.app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host = f"127.0.0.1:{runner.addresses[0][1]}"
+    credentials = secret(host)
+    if login == "identity token":
+        auths = {host: {"auth": base64.b64encode(b"<token>:").decode(), "identitytoken": "refresh"}}
+        credentials = Credentials.from_secret(json.dumps({"auths": auths}).encode(), "pull")
+    for name in ("no_proxy", "NO_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    try:
+        async with (
+            tcp_server(refuse) as port,
+            Registry(credentials, replace(QUICK, attempts=1)) as registry,
+        ):
+            monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+            with pytest.raises(errors.Temporary):
+                await manifests.get(registry, Reference.parse(f"{host}/a:v1"))
+    finally:
+        await runner.cleanup()
+    assert set(lines) == {"CONNECT tokens.example:443 HTTP/1.1"}
 
 
 @pytest.fixture

@@ -11,12 +11,16 @@ import pytest
 
 from serving import errors
 from serving.data_dir import DataDir
+from serving.embedded.kubelet.container import image_volumes
+from serving.embedded.kubelet.container.image_volumes import ImageVolumes, MountedImage
 from serving.images.capture.build import capture
 from serving.images.registry import Credentials, Reference, Registry, push
 from serving.images.store.model_store import ModelStore
 from serving.kube import Kube
 from serving.resources import kinds
-from tests.objects.model_images import write_trained
+from serving.settings import RegistrySettings
+from tests.fakes.kube import FakeKube
+from tests.objects.model_images import carry, write_trained
 from tests.rig.servers.node_process import (
     NodeProcess,
     agent,
@@ -120,6 +124,38 @@ async def test_image_is_fetched_with_the_pods_secret_and_pinned_until_the_pod_is
     await kube.delete(kinds.POD, NAMESPACE, "fetches")
     await until_gone(kube, NAMESPACE, "fetches")
     assert store.pins(digest) == set()
+
+
+async def test_a_slow_registry_keeps_no_pod_waiting_that_names_the_image_at_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = ModelStore(tmp_path / "elsewhere")
+    digest = built(source, tmp_path / "trained", 7)
+    pulls: list[str] = []
+    answers = asyncio.Event()
+
+    async def pull(_registry: Registry, store: ModelStore, reference: Reference) -> str:
+        pulls.append(reference.host)
+        if reference.host == "slow.example":
+            await answers.wait()
+        await asyncio.to_thread(carry, source, store, digest, origin=str(reference))
+        return digest
+
+    monkeypatch.setattr(image_volumes, "pull", pull)
+    volumes = ImageVolumes(FakeKube(), ModelStore(tmp_path / "store"), RegistrySettings())
+
+    async def mount(uid: str, host: str) -> MountedImage:
+        mounting = {"metadata": {"uid": uid, "namespace": NAMESPACE}, "spec": {}}
+        return await volumes.mount(mounting, {"image": {"reference": f"{host}/models/m@{digest}"}})
+
+    slow = [asyncio.create_task(mount(uid, "slow.example")) for uid in ("a", "b")]
+    async with asyncio.timeout(20):
+        while not pulls:
+            await asyncio.sleep(0.001)
+        assert (await mount("c", "quick.example")).digest == digest
+        answers.set()
+        assert [(await task).digest for task in slow] == [digest, digest]
+    assert pulls == ["slow.example", "quick.example"]
 
 
 async def test_changed_image_is_not_mounted(

@@ -13,6 +13,7 @@ import pytest
 from serving.router.activator.forwarding import Listener
 from serving.router.activator.held_backend import HeldBackend, RequestObserver
 from serving.router.activator.request_queue import QueueTotals, Refusal
+from serving.router.plan.policy import RetryPolicy
 from serving.router.plan.service import Endpoint
 from serving.settings import ActivatorSettings
 from tests.rig.control_plane.convergence import until
@@ -163,8 +164,18 @@ async def test_undelivered_request_is_retried_on_another_replica(tmp_path: Path)
             }
 
 
-async def test_request_fails_after_a_few_attempts_when_no_replica_answers(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("retries", "tries"),
+    [
+        (RetryPolicy(), 1),
+        (RetryPolicy(frozenset({"Unsent", "Unavailable"}), attempts=2), 1),
+        (RetryPolicy(frozenset({"Unsent", "Lost"})), 3),
+        (RetryPolicy(frozenset({"Unsent", "Lost"}), attempts=1), 2),
+        (RetryPolicy(frozenset({"Unsent", "Lost"}), attempts=0), 1),
+    ],
+)
+async def test_request_is_repeated_as_its_route_allows_when_a_replica_accepted_it_and_does_not_answer(
+    tmp_path: Path, retries: RetryPolicy, tries: int
 ) -> None:
     received = []
 
@@ -175,9 +186,11 @@ async def test_request_fails_after_a_few_attempts_when_no_replica_answers(
         backends_rig(tmp_path, attempts=3) as rig,
         tcp_server(hang_up, FIRST.address, PORT),
     ):
-        (await rig.backend()).set_replicas([FIRST])
+        backend = await rig.backend()
+        backend.set_retries(retries)
+        backend.set_replicas([FIRST])
         status, _, body = await rig.ask(data=b"x")
-    assert (status, body["reason"], len(received)) == (502, "ReplicaFailed", 3)
+    assert (status, body["reason"], len(received)) == (502, "ReplicaFailed", tries)
     assert rig.totals.count == 0
 
 
@@ -263,6 +276,16 @@ async def test_unreachable_replica_is_retried_until_the_deadline(tmp_path: Path)
         (await rig.backend()).set_replicas([FIRST])
         status, _, body = await rig.ask()
     assert (status, body["reason"]) == (503, "NoReplicaInTime")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions?a=b", "/default/chat/v1/completions", "/v1/models"])
+async def test_a_refusal_has_openais_form_for_a_request_of_its_api(tmp_path: Path, path: str) -> None:
+    async with backends_rig(tmp_path, deadline_seconds=0.05) as rig:
+        await rig.backend()
+        status, _, body = await rig.ask(path=path)
+    message = "default/digits-a/8080: no replica was ready in time"
+    error = {"message": message, "type": "server_error", "param": None, "code": "NoReplicaInTime"}
+    assert (status, body) == (503, {"error": error})
 
 
 async def test_requests_of_a_removed_backend_move_to_its_successor_or_are_refused(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ async def channel(gateway: GatewayRig) -> AsyncIterator[Any]:
     options = [
         ("grpc.default_authority", "echo.default.slipway.local"),
         ("grpc.max_receive_message_length", -1),
+        *grpc_replica.LARGE_METADATA,
     ]
     async with grpc.aio.insecure_channel(gateway.url.removeprefix("http://"), options=options) as opened:
         yield opened
@@ -83,6 +84,21 @@ async def test_streams_metadata_and_status_pass_unchanged(tmp_path: Path, *, is_
         assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert caught.value.details() == grpc_replica.REFUSED
         assert ("x-why", "weight") in list(caught.value.trailing_metadata())
+
+
+async def test_metadata_of_a_held_call_may_be_as_large_as_envoy_takes(tmp_path: Path) -> None:
+    async with (
+        gateway_rig(tmp_path) as gateway,
+        channel(gateway) as opened,
+        activator(gateway, CLUSTER) as held_backend,
+        replica(),
+    ):
+        held_backend.set_replicas([Endpoint(REPLICA, PORT)])
+        await gateway.serve([ON_DEMAND], [])
+        large = ("x-a", "y" * 50_000)
+        answers, call = await echo(opened, [b"x"], metadata=(large,))
+        assert answers == [b"x"]
+        assert large in list(await call.initial_metadata())
 
 
 async def test_calls_at_zero_wait_for_the_replica(tmp_path: Path) -> None:

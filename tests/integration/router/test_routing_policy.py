@@ -308,6 +308,25 @@ async def test_requests_above_the_limit_are_429_with_retry_after_and_reason(tmp_
     assert (body["reason"], refused.headers["retry-after"]) == ("TooManyRequests", "1")
 
 
+async def test_errors_of_the_gateway_have_openais_form_for_requests_of_its_api(tmp_path: Path) -> None:
+    async def refused(path: str) -> tuple[int, Any, Any]:
+        async with session.post(f"{rig.url}/default/{path}") as response:
+            return response.status, response.headers.get("retry-after"), await response.json()
+
+    async with serving(tmp_path, digits({}), {}) as (rig, session):
+        for path in ("v1/chat/completions", "v1/completions?a=/b", "v1/models", "v1/models/org/m"):
+            status, retry_after, body = await refused(f"digits/{path}")
+            assert (status, retry_after) == (503, "1")
+            assert body.keys() == {"error"}
+            assert body["error"].pop("message")
+            assert body["error"] == {"type": "server_error", "param": None, "code": "Unavailable"}
+        for path in ("v1/models/m:predict", "v2/models/m/infer?a=/v1/completions"):
+            _, _, body = await refused(f"digits/{path}")
+            assert (type(body["error"]), body["reason"]) == (str, "Unavailable")
+        status, _, body = await refused("absent/v1/chat/completions")
+        assert (status, body["error"]["type"], body["error"]["code"]) == (404, "invalid_request_error", None)
+
+
 async def test_a_replica_that_keeps_failing_is_ejected_and_a_sole_one_is_not(tmp_path: Path) -> None:
     spec = digits(
         {"retries": {"on": ["Unsent", "Lost"]}}, {"ejection": {"consecutiveFailures": 3, "duration": "60s"}}

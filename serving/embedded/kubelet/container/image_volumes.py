@@ -1,8 +1,8 @@
 """Image volumes: trees of the model store, pinned while a Pod uses them, and pulled where missing.
 
 An image is pinned before it is read, and its seal is verified before it is mounted. Concurrent pulls of an
-image are one pull. As with a cluster's pull policy IfNotPresent, namespaces share pulled images, but not
-those that were only built here, even if a Pod knows the digest.
+image from one place are one pull. As with a cluster's pull policy IfNotPresent, namespaces share pulled
+images, but not those that were only built here, even if a Pod knows the digest.
 """
 
 import asyncio
@@ -46,7 +46,8 @@ class ImageVolumes:
         self._kube = kube
         self._store = store
         self._settings = settings
-        self._fetching: dict[str, asyncio.Task[str]] = {}
+        self._fetching: dict[tuple[str, str], asyncio.Task[str]] = {}
+        """By source and digest: a slow registry keeps no Pod waiting that names the image at another one."""
 
     async def mount(self, pod: Object, volume: Object) -> MountedImage:
         """Pin an image for the Pod, fetch it where it is missing, verify its seal, and return its tree.
@@ -123,11 +124,12 @@ class ImageVolumes:
 
     async def _fetch(self, pod: Object, digest: str, source: str) -> None:
         credentials = await self._credentials(pod)
-        task = self._fetching.get(digest)
+        key = (source, digest)
+        task = self._fetching.get(key)
         if task is None:
             task = asyncio.create_task(self._pull(credentials, source))
-            self._fetching[digest] = task
-            task.add_done_callback(lambda _: self._fetching.pop(digest, None))
+            self._fetching[key] = task
+            task.add_done_callback(lambda _: self._fetching.pop(key, None))
         try:
             await asyncio.shield(task)
         except (errors.Permanent, errors.Temporary) as error:

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from serving import clock, errors
-from serving.images.registry import responses
+from serving.images.registry import proxies, responses
 from serving.images.registry.auth import challenge as challenges
 from serving.images.registry.auth.challenge import Challenge
 from serving.images.registry.auth.credentials import Credentials
@@ -110,17 +110,18 @@ class Tokens:
             )
         fields = [("service", challenge.parameters["service"])] if "service" in challenge.parameters else []
         ordered = sorted(scopes)
+        proxy = proxies.proxy_of(realm)
         with responses.mapped(str(realm.host), self._settings.stall_seconds):
             async with asyncio.timeout(self._settings.stall_seconds):
                 if login is not None and login.identity_token:
                     form = [*fields, ("scope", " ".join(ordered)), ("client_id", "slipway")]
                     form += [("grant_type", "refresh_token"), ("refresh_token", login.identity_token)]
-                    request = self._session.post(realm, data=dict(form), allow_redirects=False)
+                    request = self._session.post(realm, data=dict(form), allow_redirects=False, proxy=proxy)
                 else:
                     headers = {"Authorization": _basic(login)} if login else {}
                     query = [*realm.query.items(), *fields, *(("scope", scope) for scope in ordered)]
                     request = self._session.get(
-                        realm.with_query(query), headers=headers, allow_redirects=False
+                        realm.with_query(query), headers=headers, allow_redirects=False, proxy=proxy
                     )
                 async with request as response:
                     body = await responses.read_limited(response, _MAX_ANSWER)

@@ -10,6 +10,7 @@ from serving.router.plan.policy import (
     RetryPolicy,
     RoutePolicy,
     cluster_policy,
+    effective_retries,
     route_policy,
 )
 from serving.router.plan.service import Cluster, gateway_service
@@ -52,6 +53,13 @@ def test_every_field_of_a_backend_is_read() -> None:
         retry_budget_percent=7,
         ejection=EjectionPolicy(1, 2, 4.0, 8),
     )
+
+
+def test_a_backend_without_retries_has_those_of_its_route() -> None:
+    spec = {"retries": {"on": ["Unsent", "Lost"], "attempts": 4}}
+    assert effective_retries(spec, {}) == RetryPolicy(frozenset({"Unsent", "Lost"}), 4)
+    assert effective_retries(spec, {"retries": {"on": ["Unsent"]}}) == RetryPolicy(frozenset({"Unsent"}))
+    assert effective_retries({}, {}) == RetryPolicy()
 
 
 def test_sticky_callers_change_their_predictor_only_by_a_rule_of_the_route() -> None:

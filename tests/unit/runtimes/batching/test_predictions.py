@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from serving import errors
 from serving.images.documents.output_manifest import Input, OutputManifest
 from serving.runtimes.batching.batch_queue import BatchQueue
 from serving.runtimes.batching.batches import Answer
-from serving.runtimes.batching.predictions import BatchedPredictions
+from serving.runtimes.batching.predictions import BatchedPredictions, Predictions, SinglePredictions
 from serving.runtimes.large_requests import LargeRequests
 from serving.runtimes.model import Model, Output
 from serving.runtimes.open_inference.app import InferenceApp
@@ -31,7 +31,7 @@ SETTINGS = RuntimeSettings()
 LARGE = LargeRequests(RequestMemory(1 << 20, 1 << 20), ThreadPoolExecutor(1))
 PATIENT = 1000.0
 """Seconds that no test waits."""
-REFUSED, BROKEN = -1.0, -2.0
+REFUSED, BROKEN, STOPPED = -1.0, -2.0, -3.0
 
 
 @dataclass
@@ -57,6 +57,8 @@ class Doubling:
             raise errors.ApiError(400, "BadRequest", "refused")
         if BROKEN in rows or len(rows) > self.most:
             raise RuntimeError("broken")
+        if STOPPED in rows:
+            raise StopIteration("stopped")
         return [(Tensor("y", "FP64", 2 * rows), False)]
 
 
@@ -87,8 +89,8 @@ async def make() -> AsyncIterator[Callable[..., BatchedPredictions]]:
 Make = Callable[..., BatchedPredictions]
 
 
-async def answers(gathered: BatchedPredictions, *requests: InferenceRequest) -> list[list[float] | Exception]:
-    tasks = (gathered.infer(request, stays) for request in requests)
+async def answers(predictions: Predictions, *requests: InferenceRequest) -> list[list[float] | Exception]:
+    tasks = (predictions.infer(request, stays) for request in requests)
     async with asyncio.timeout(20):
         results = await asyncio.gather(*tasks, return_exceptions=True)
     return [
@@ -162,7 +164,9 @@ async def test_an_invalid_request_is_refused_without_waiting(make: Make) -> None
     assert model.calls == []
 
 
-@pytest.mark.parametrize(("value", "error"), [(REFUSED, errors.ApiError), (BROKEN, RuntimeError)])
+@pytest.mark.parametrize(
+    ("value", "error"), [(REFUSED, errors.ApiError), (BROKEN, RuntimeError), (STOPPED, RuntimeError)]
+)
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 async def test_a_failing_request_does_not_fail_its_batch(
     make: Make, value: float, error: type[Exception], seconds: float
@@ -176,6 +180,60 @@ async def test_a_failing_request_does_not_fail_its_batch(
     assert model.calls == [[1, value, 3], [1], [value], [3]]
     await answers(gathered, ask(1), ask(2), ask(3))
     assert model.calls[-1] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+async def test_a_single_request_fails_when_the_model_raises_stop_iteration(seconds: float) -> None:
+    model = Doubling(seconds)
+    model.may_go_on.set()
+    with ThreadPoolExecutor(1) as worker:
+        single = SinglePredictions(model, SETTINGS, worker)
+        stopped, doubled = await answers(single, ask(STOPPED), ask(1))
+    assert isinstance(stopped, RuntimeError)
+    assert doubled == [2]
+
+
+async def test_a_single_request_is_refused_when_too_many_wait() -> None:
+    model = Doubling(seconds=1.0)
+    with ThreadPoolExecutor(1) as worker:
+        single = SinglePredictions(model, replace(SETTINGS, waiting=2), worker)
+        held = [asyncio.create_task(answers(single, ask(value))) for value in (1, 2, 3)]
+        await until(lambda: single._unanswered == 3)
+        with pytest.raises(errors.Temporary, match="2 requests already wait") as raised:
+            await single.infer(ask(4), stays)
+        assert raised.value.retry_after == SETTINGS.retry_after_seconds
+        model.may_go_on.set()
+        assert [await task for task in held] == [[[2]], [[4]], [[6]]]
+        assert await answers(single, ask(5)) == [[10]]
+    assert model.calls == [[1], [2], [3], [5]]
+
+
+@pytest.mark.parametrize("ending", ["disconnected", "cancelled"])
+async def test_a_single_request_is_not_predicted_when_its_client_has_left(ending: str) -> None:
+    model = Doubling(seconds=1.0)
+    disconnect = asyncio.Event()
+
+    async def leaves() -> dict[str, Any]:
+        await disconnect.wait()
+        return {"type": "http.disconnect"}
+
+    with ThreadPoolExecutor(1) as worker:
+        single = SinglePredictions(model, SETTINGS, worker)
+        first = asyncio.create_task(answers(single, ask(1)))
+        await until(lambda: model.calls == [[1]])
+        leaving = asyncio.create_task(single.infer(ask(2), leaves))
+        await until(lambda: single._unanswered == 2)
+        if ending == "disconnected":
+            disconnect.set()
+            with pytest.raises(errors.ApiError, match="the client disconnected"):
+                await leaving
+        else:
+            leaving.cancel()
+            await asyncio.wait([leaving])
+        model.may_go_on.set()
+        assert await first == [[2]]
+        assert await answers(single, ask(3)) == [[6]]
+    assert model.calls == [[1], [3]]
 
 
 async def test_refused_values_fail_only_their_own_request(make: Make) -> None:

@@ -256,6 +256,27 @@ def test_a_huge_shape_is_refused_before_memory_is_allocated() -> None:
         protocol.decode(head, str(len(head)))
 
 
+@pytest.mark.parametrize("datatype", ["FP64", "BYTES"])
+@pytest.mark.parametrize("shape", [[1] * 65, [0, 2**62, 2**62], [0, 2**63]], ids=["rank", "strides", "size"])
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_shape_that_no_array_has_is_refused_with_400(
+    datatype: str, shape: list[int], *, binary: bool
+) -> None:
+    item: dict = {"name": "x", "datatype": datatype, "shape": shape}
+    values = [1.0] if datatype == "FP64" else ["1"]
+    blob = b""
+    if binary:
+        blob = np.ones(1).tobytes() if datatype == "FP64" else b"\1\0\0\0x"
+        blob = blob if 0 not in shape else b""
+        item["parameters"] = {"binary_data_size": len(blob)}
+    else:
+        item["data"] = values if 0 not in shape else []
+    head = json.dumps({"inputs": [item]}).encode()
+    with pytest.raises(errors.ApiError, match=r"inputs\[0\]") as caught:
+        protocol.decode(head + blob, str(len(head)) if binary else None)
+    assert caught.value.code == 400
+
+
 def test_a_value_that_json_cannot_represent_is_refused_with_a_remedy() -> None:
     tensor = Tensor("p", "FP64", np.array([np.nan]))
     with pytest.raises(errors.ApiError, match="ask for it with binary_data"):

@@ -82,3 +82,18 @@ def test_values_that_the_model_refuses_are_answered_with_400() -> None:
     ) as caught:
         estimator.infer(ask(np.full((1, 2), np.nan)))
     assert caught.value.code == 400
+
+
+@pytest.mark.parametrize(("text", "shown"), [("", "ValueError"), ("too small\nby 2", "too small$")])
+def test_values_are_refused_with_400_when_the_error_of_the_model_has_no_text(text: str, shown: str) -> None:
+    class Picky(BaseEstimator):
+        n_features_in_ = 2
+
+        def predict(self, rows: np.ndarray) -> np.ndarray:
+            if rows.any():
+                raise ValueError(text)
+            return rows[:, 0]
+
+    with pytest.raises(errors.ApiError, match=f"the model refuses it: {shown}") as caught:
+        Estimator(Picky(), OutputManifest()).infer(ask(ROWS))
+    assert caught.value.code == 400

@@ -1,0 +1,14 @@
+"""The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, as curl and Docker read them."""
+
+import urllib.request
+
+from yarl import URL
+
+from serving.images.registry.reference import is_loopback
+
+
+def proxy_of(url: URL) -> str | None:
+    """Return the environment's proxy for a URL, None for loopback addresses."""
+    if is_loopback(url.host or "") or urllib.request.proxy_bypass(url.host or ""):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
