@@ -13,7 +13,7 @@ from typing import Any
 
 from serving.embedded.workloads import naming
 from serving.embedded.workloads.job import index_ranges
-from serving.embedded.workloads.pods import PodFacts, moment
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, moment
 from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.events import EventToEmit
@@ -73,7 +73,9 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """The progress to report, attempts to start, Pods to delete, and the time until the next plan."""
+    """The progress to report, attempts to start, at most `BURST_REPLICAS`, Pods to delete, and the time until
+    the next plan.
+    """
 
     progress: JobProgress
     start: tuple[int, ...] = ()
@@ -237,6 +239,9 @@ def _next(
     if missing and delay > dt.timedelta(0):
         due.append(delay)
         missing = 0
+    if missing > BURST_REPLICAS:
+        due.append(dt.timedelta(0))
+        missing = BURST_REPLICAS
     used = known.succeeded | known.failed | {p.attempt for p in attempts}
     start: list[int] = []
     number = 0

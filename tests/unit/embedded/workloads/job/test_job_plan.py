@@ -11,7 +11,7 @@ from serving.embedded.workloads.job import index_ranges
 from serving.embedded.workloads.job import plan as job_plan
 from serving.embedded.workloads.job import status as job_status
 from serving.embedded.workloads.job.plan import Backoff, JobProgress, JobSpec
-from serving.embedded.workloads.pods import PodFacts
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 BACKOFF = Backoff(1.0, 300.0)
@@ -33,6 +33,15 @@ def test_attempts_start_up_to_parallelism_and_remaining_completions() -> None:
     spec = replace(WANT, parallelism=3, completions=5)
     assert plan(spec, JobProgress()).start == (0, 1, 2)
     assert plan(spec, RUNNING, *(pod(n, "Succeeded") for n in range(4))).start == (4,)
+
+
+def test_starts_are_limited_and_planned_again_at_once_when_parallelism_is_mistyped() -> None:
+    spec = replace(WANT, parallelism=1_000_000_000, completions=None)
+    planned = plan(spec, RUNNING)
+    assert (planned.start, planned.requeue_after) == (tuple(range(BURST_REPLICAS)), dt.timedelta(0))
+    again = plan(spec, RUNNING, *(pod(n) for n in planned.start))
+    assert again.start == tuple(range(BURST_REPLICAS, 2 * BURST_REPLICAS))
+    assert plan(replace(spec, parallelism=BURST_REPLICAS), RUNNING).requeue_after is None
 
 
 def test_job_completes_once_and_stays_complete_when_pods_are_deleted() -> None:
@@ -140,3 +149,9 @@ def test_intervals_are_read_back_as_written(numbers: frozenset[int]) -> None:
 
 def test_intervals_are_short() -> None:
     assert index_ranges.render([5, 0, 1, 2, 3]) == "0-3,5"
+
+
+def test_intervals_are_refused_when_they_have_too_many_numbers() -> None:
+    for text in ("0-9999999999", f"0-{index_ranges.MOST - 1},{index_ranges.MOST}"):
+        with pytest.raises(ValueError, match="too many numbers"):
+            index_ranges.parse(text)
