@@ -71,10 +71,13 @@ def open_pidfd(identity: ProcessIdentity) -> int | None:
         pidfd = os.pidfd_open(identity.pid)
     except ProcessLookupError:
         return None
-    if is_alive(identity):
-        return pidfd
-    os.close(pidfd)
-    return None
+    is_same = False
+    try:
+        is_same = is_alive(identity)
+    finally:
+        if not is_same:
+            os.close(pidfd)
+    return pidfd if is_same else None
 
 
 def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:

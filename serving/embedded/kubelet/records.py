@@ -151,9 +151,11 @@ class RunDirectory:
         lock = locks.try_lock(self.path / "lock")
         if lock is None:
             return False
-        if not (self.path / "started.json").exists():
-            (self.path / "launch.json").unlink(missing_ok=True)
-        os.close(lock)
+        try:
+            if not (self.path / "started.json").exists():
+                (self.path / "launch.json").unlink(missing_ok=True)
+        finally:
+            os.close(lock)
         return True
 
 

@@ -40,6 +40,22 @@ def test_process_is_not_taken_for_ended_when_no_descriptor_is_left(monkeypatch: 
         processes.open_pidfd(processes.own_identity())
 
 
+def test_no_descriptor_is_kept_when_the_process_cannot_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    real = os.pidfd_open
+
+    def full(_: processes.ProcessIdentity) -> bool:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", lambda pid: opened.append(real(pid)) or opened[-1])
+    monkeypatch.setattr(processes, "is_alive", full)
+    with pytest.raises(OSError, match="Too many open files"):
+        processes.open_pidfd(processes.own_identity())
+    [pidfd] = opened
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(pidfd)
+
+
 def test_zombie_is_not_alive() -> None:
     child = subprocess.Popen(["sleep", "60"])
     identity = processes.identity_of(child.pid)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -12,11 +13,13 @@ from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod import probe_client, probes
 from serving.embedded.kubelet.pod.containers import Containers
-from serving.embedded.kubelet.pod.lifecycle import Container
+from serving.embedded.kubelet.pod.lifecycle import Container, ContainerRun
 from serving.embedded.kubelet.pod.probe_client import ProbeAnswer
 from serving.embedded.kubelet.pod.probes import ContainerProbe, ProbeVerdict
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.pod_spec.pod_identity import PodIdentity
+
+log = logging.getLogger(__name__)
 
 OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
 
@@ -79,27 +82,42 @@ class ContainerMonitor:
             await _start_recorded(started)
         end = asyncio.ensure_future(stopping.ended(self._run, started.pidfd if started else None))
         try:
-            while not end.done() and self._run.identities() is None:
+            while not end.done() and not self._has_noted_running():
                 await asyncio.wait({end}, timeout=stopping.POLL_SECONDS)
-            if not end.done():
-                self._note_running()
             has_run = await end
         finally:
             end.cancel()
         if not has_run:
             self._containers.update(self._name, run=self._state.before, before=None)
             return
-        await asyncio.to_thread(self._node.cgroups.remove, self._run.pod_uid, self._name)
-        run = await asyncio.to_thread(
-            termination_message.read_run,
-            self._run,
-            self._containers.specs[self._name],
-            self._node.data_dir.pod_log(self._run.pod_uid, self._name, self._run.index),
-        )
+        run = await self._read_ended()
         self._containers.update(self._name, run=run, started=False, ready=False)
         if run.exit is not None and run.exit.code != 0:
             detail = run.exit.message or f"exit code {run.exit.code}"
             self._emit(run.exit.reason, f"container {self._name}: {detail}", warning=True)
+
+    def _has_noted_running(self) -> bool:
+        """Update the state if the start is recorded, which is unknown while no descriptor is left."""
+        with contextlib.suppress(OSError):
+            if self._run.identities() is not None:
+                self._note_running()
+                return True
+        return False
+
+    async def _read_ended(self) -> ContainerRun:
+        """Remove the cgroups of the ended run and read it, once there are a thread and a descriptor."""
+        while True:
+            try:
+                await asyncio.to_thread(self._node.cgroups.remove, self._run.pod_uid, self._name)
+                return await asyncio.to_thread(
+                    termination_message.read_run,
+                    self._run,
+                    self._containers.specs[self._name],
+                    self._node.data_dir.pod_log(self._run.pod_uid, self._name, self._run.index),
+                )
+            except (OSError, RuntimeError) as error:
+                log.info("the end of %s cannot be read yet: %s", self._run.path, error)
+                await asyncio.sleep(stopping.RETRY_SECONDS)
 
     def _note_running(self) -> None:
         state = self._state
@@ -126,7 +144,11 @@ class ContainerMonitor:
         ran_for, begun = probes.ran_for(started_at, clock.now()), clock.monotonic()
         await asyncio.sleep(max(probe.initial_delay - ran_for, 0))
         while self._is_probed():
-            identities = self._run.identities()
+            try:
+                identities = self._run.identities()
+            except OSError:  # no descriptor is left, which says nothing about the container
+                await asyncio.sleep(probe.period)
+                continue
             if identities is None:
                 return
             target = RunningContainer(

@@ -1,0 +1,67 @@
+"""What a container's monitor makes of the record of its run."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from serving.data_dir import DataDir
+from serving.embedded.kubelet.container import stopping, termination_message
+from serving.embedded.kubelet.node import Node
+from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
+from serving.embedded.kubelet.pod.containers import Containers
+from serving.embedded.kubelet.pod.lifecycle import ContainerRun
+from serving.embedded.kubelet.records import RunDirectory, write_json
+from serving.embedded.kubelet.resources.cgroups import Cgroups
+from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.system.isolation.cgroup_layout import CgroupLayout
+
+
+def run_directory(tmp_path: Path) -> RunDirectory:
+    """Return the directory of a run that has begun."""
+    run = RunDirectory(DataDir(tmp_path).pods / "u" / "containers" / "c" / "0")
+    run.begin()
+    return run
+
+
+def monitored(tmp_path: Path, run: RunDirectory) -> tuple[ContainerMonitor, Containers]:
+    containers = Containers({"containers": [{"name": "c", "image": "i"}]})
+    containers.update("c", run=ContainerRun(0))
+    node = cast("Node", SimpleNamespace(cgroups=Cgroups(CgroupLayout()), data_dir=DataDir(tmp_path)))
+    monitor = ContainerMonitor(
+        run,
+        containers,
+        node,
+        PodIdentity("127.0.0.1", None),
+        emit=lambda reason, message, *, warning=False: None,
+        on_ready=lambda run, headers: None,
+        grace_seconds=lambda: 0.0,
+    )
+    return monitor, containers
+
+
+async def test_exit_is_noticed_when_no_descriptor_was_left_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "RETRY_SECONDS", 0.0)
+    run = run_directory(tmp_path)
+    write_json(run.path / "exit.json", {"code": 3, "signal": 0, "oom": False, "error": ""})
+    real, calls = termination_message.read_run, []
+
+    def full_at_first(*args: object) -> ContainerRun:
+        calls.append(args)
+        if len(calls) == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(*args)
+
+    monkeypatch.setattr(termination_message, "read_run", full_at_first)
+    monitor, containers = monitored(tmp_path, run)
+    await asyncio.wait_for(monitor.watch(None), 20)
+    state = containers.states["c"].run
+    assert state is not None
+    assert state.exit is not None
+    assert state.exit.code == 3
