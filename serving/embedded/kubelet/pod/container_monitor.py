@@ -22,6 +22,7 @@ from serving.embedded.pod_spec.pod_identity import PodIdentity
 log = logging.getLogger(__name__)
 
 OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
+Block = Callable[[str, str, str], None]
 
 
 class EmitEvent(Protocol):
@@ -42,6 +43,7 @@ class ContainerMonitor:
         *,
         emit: EmitEvent,
         on_ready: OnReady,
+        block: Block,
         grace_seconds: Callable[[], float],
     ) -> None:
         """Start nothing yet.
@@ -53,6 +55,7 @@ class ContainerMonitor:
             identity: the identity of the Pod.
             emit: emits Events of the Pod.
             on_ready: called with the run and the headers of the answer that made the container ready.
+            block: called with the container's name, a reason and a message if the run cannot start.
             grace_seconds: returns the seconds from SIGTERM to SIGKILL after a failed probe.
         """
         self._run = run
@@ -62,6 +65,7 @@ class ContainerMonitor:
         self._identity = identity
         self._emit = emit
         self._on_ready = on_ready
+        self._block = block
         self._grace_seconds = grace_seconds
 
     @property
@@ -89,12 +93,19 @@ class ContainerMonitor:
             end.cancel()
         if not has_run:
             self._containers.update(self._name, run=self._state.before, before=None)
+            if started is not None:  # else an agent was killed while it started the shim
+                self._block(self._name, "CreateContainerError", self._start_failure())
             return
         run = await self._read_ended()
-        self._containers.update(self._name, run=run, started=False, ready=False)
+        self._containers.update(self._name, run=run, blocked=None, started=False, ready=False)
         if run.exit is not None and run.exit.code != 0:
             detail = run.exit.message or f"exit code {run.exit.code}"
             self._emit(run.exit.reason, f"container {self._name}: {detail}", warning=True)
+
+    def _start_failure(self) -> str:
+        """Return why the shim has ended before the container began, as far as it has said it."""
+        said = self._run.shim_error()
+        return "its container shim ended before it had recorded the start" + (said and f": {said}")
 
     def _has_noted_running(self) -> bool:
         """Update the state if the start is recorded, which is unknown while no descriptor is left."""
@@ -126,7 +137,7 @@ class ContainerMonitor:
         started = state.started or "startup" not in kinds
         ready = state.ready or (started and "readiness" not in kinds)
         run = self._run.read()
-        self._containers.update(self._name, run=run, started=started, ready=ready)
+        self._containers.update(self._name, run=run, blocked=None, started=started, ready=ready)
         if is_first_sight:
             self._emit("Started", f"started container {self._name} at {self._identity.address}")
 

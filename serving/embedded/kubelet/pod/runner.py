@@ -206,6 +206,7 @@ class PodRunner:
             self._identity,
             emit=self._emit,
             on_ready=self._note_ready,
+            block=self._block,
             grace_seconds=self._grace_seconds,
         )
         self._spawn(monitor.watch(started))
@@ -242,7 +243,8 @@ class PodRunner:
         except (errors.Unavailable, errors.ApiError, OSError) as error:
             self._block(name, "CreateContainerError", str(error))
             return
-        self._containers.update(name, run=run, before=state.run, blocked=None, started=False, ready=False)
+        # The monitor ends a back-off once the start is recorded: the shim may fail before.
+        self._containers.update(name, run=run, before=state.run, started=False, ready=False)
         method: start_trace.StartMethod = "Zygote" if started.forked else "Cold"
         self._starts[name] = start_trace.NodeStart(seen_at, method, prepared.fetch, prepared.verify, imports)
         if started.remark:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,6 +12,7 @@ import pytest
 
 from serving.data_dir import DataDir
 from serving.embedded.kubelet.container import stopping, termination_message
+from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod.container_monitor import ContainerMonitor
 from serving.embedded.kubelet.pod.containers import Containers
@@ -28,7 +30,9 @@ def run_directory(tmp_path: Path) -> RunDirectory:
     return run
 
 
-def monitored(tmp_path: Path, run: RunDirectory) -> tuple[ContainerMonitor, Containers]:
+def monitored(
+    tmp_path: Path, run: RunDirectory, blocks: list[tuple[str, str, str]]
+) -> tuple[ContainerMonitor, Containers]:
     containers = Containers({"containers": [{"name": "c", "image": "i"}]})
     containers.update("c", run=ContainerRun(0))
     node = cast("Node", SimpleNamespace(cgroups=Cgroups(CgroupLayout()), data_dir=DataDir(tmp_path)))
@@ -39,6 +43,7 @@ def monitored(tmp_path: Path, run: RunDirectory) -> tuple[ContainerMonitor, Cont
         PodIdentity("127.0.0.1", None),
         emit=lambda reason, message, *, warning=False: None,
         on_ready=lambda run, headers: None,
+        block=lambda *failure: blocks.append(failure),
         grace_seconds=lambda: 0.0,
     )
     return monitor, containers
@@ -59,9 +64,40 @@ async def test_exit_is_noticed_when_no_descriptor_was_left_at_first(
         return real(*args)
 
     monkeypatch.setattr(termination_message, "read_run", full_at_first)
-    monitor, containers = monitored(tmp_path, run)
+    monitor, containers = monitored(tmp_path, run, [])
     await asyncio.wait_for(monitor.watch(None), 20)
     state = containers.states["c"].run
     assert state is not None
     assert state.exit is not None
     assert state.exit.code == 3
+
+
+def ended_shim() -> Started:
+    """Return a shim that has ended."""
+    connection, shim_end = socket.socketpair()
+    shim_end.close()
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    return Started(os.pidfd_open(pid), connection, forked=False)
+
+
+async def test_container_waits_with_the_reason_when_its_shim_ended_before_it_had_recorded_the_start(
+    tmp_path: Path,
+) -> None:
+    run, blocks = run_directory(tmp_path), []
+    reason = "OSError: [Errno 28] No space left on device"
+    (run.path / "shim.err").write_text(f"Traceback (most recent call last):\n  ...\n{reason}\n")
+    monitor, containers = monitored(tmp_path, run, blocks)
+    await asyncio.wait_for(monitor.watch(ended_shim()), 20)
+    assert containers.states["c"].run is None
+    message = f"its container shim ended before it had recorded the start: {reason}"
+    assert blocks == [("c", "CreateContainerError", message)]
+
+
+async def test_container_starts_again_at_once_when_an_agent_was_killed_during_its_start(
+    tmp_path: Path,
+) -> None:
+    run, blocks = run_directory(tmp_path), []
+    monitor, containers = monitored(tmp_path, run, blocks)
+    await asyncio.wait_for(monitor.watch(None), 20)
+    assert containers.states["c"].run is None
+    assert blocks == []
