@@ -28,6 +28,10 @@ class ProcessIdentity:
     start_time: int
     """Clock ticks after boot, from proc(5) stat."""
 
+    def is_older_than(self, other: "ProcessIdentity") -> bool:
+        """Whether it was started before another process of the same boot."""
+        return self.boot_id == other.boot_id and self.start_time < other.start_time
+
     def started_at(self) -> float:
         """Return when it was started, in Unix seconds by today's clock: proc(5)."""
         boot = _BOOT_TIME.search(Path("/proc/stat").read_text())
