@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from serving import clock
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
 Block = Callable[[str, str, str], None]
+PreStop = Callable[[str, float], Awaitable[float]]
 
 
 class EmitEvent(Protocol):
@@ -44,6 +45,7 @@ class ContainerMonitor:
         emit: EmitEvent,
         on_ready: OnReady,
         block: Block,
+        pre_stop: PreStop,
         grace_seconds: Callable[[], float],
     ) -> None:
         """Start nothing yet.
@@ -56,7 +58,8 @@ class ContainerMonitor:
             emit: emits Events of the Pod.
             on_ready: called with the run and the headers of the answer that made the container ready.
             block: called with the container's name, a reason and a message if the run cannot start.
-            grace_seconds: returns the seconds from SIGTERM to SIGKILL after a failed probe.
+            pre_stop: runs a container's preStop hook, and returns the seconds left of the grace period.
+            grace_seconds: returns the seconds of the grace period after a failed probe.
         """
         self._run = run
         self._name = run.container
@@ -66,6 +69,7 @@ class ContainerMonitor:
         self._emit = emit
         self._on_ready = on_ready
         self._block = block
+        self._pre_stop = pre_stop
         self._grace_seconds = grace_seconds
 
     @property
@@ -217,7 +221,7 @@ class ContainerMonitor:
         self._emit("Killing", reason)
         self._containers.stopping.add(self._name)
         try:
-            await stopping.stop([self._run], grace)
+            await stopping.stop([self._run], await self._pre_stop(self._name, grace))
         finally:
             self._containers.stopping.discard(self._name)
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -30,8 +31,15 @@ def run_directory(tmp_path: Path) -> RunDirectory:
     return run
 
 
+async def no_hook(_: str, grace: float) -> float:
+    return grace
+
+
 def monitored(
-    tmp_path: Path, run: RunDirectory, blocks: list[tuple[str, str, str]]
+    tmp_path: Path,
+    run: RunDirectory,
+    blocks: list[tuple[str, str, str]],
+    pre_stop: Callable[[str, float], Awaitable[float]] = no_hook,
 ) -> tuple[ContainerMonitor, Containers]:
     containers = Containers({"containers": [{"name": "c", "image": "i"}]})
     containers.update("c", run=ContainerRun(0))
@@ -44,6 +52,7 @@ def monitored(
         emit=lambda reason, message, *, warning=False: None,
         on_ready=lambda run, headers: None,
         block=lambda *failure: blocks.append(failure),
+        pre_stop=pre_stop,
         grace_seconds=lambda: 0.0,
     )
     return monitor, containers
@@ -101,3 +110,22 @@ async def test_container_starts_again_at_once_when_an_agent_was_killed_during_it
     await asyncio.wait_for(monitor.watch(None), 20)
     assert containers.states["c"].run is None
     assert blocks == []
+
+
+async def test_hook_takes_its_time_from_the_grace_period_when_a_probe_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = []
+
+    async def pre_stop(name: str, grace: float) -> float:
+        steps.append(("hook", name, grace))
+        return grace - 10.0
+
+    async def stop(runs: Sequence[RunDirectory], grace: float) -> None:
+        steps.append(("stop", *(run.container for run in runs), grace))
+
+    monkeypatch.setattr(stopping, "stop", stop)
+    monitor, containers = monitored(tmp_path, run_directory(tmp_path), [], pre_stop)
+    await monitor._stop("container c failed its liveness probe", 30.0)
+    assert steps == [("hook", "c", 30.0), ("stop", "c", 20.0)]
+    assert not containers.stopping
