@@ -51,6 +51,28 @@ def identity_of(pid: int) -> ProcessIdentity | None:
     return ProcessIdentity(procfs.boot_id(), pid, int(fields[procfs.START_TIME]))
 
 
+def of_session(leader: ProcessIdentity) -> set[ProcessIdentity]:
+    """Return the processes of the session that this process leads, or led until it ended.
+
+    While one of them runs, the kernel gives the leader's pid to no other process.
+    """
+    boot_id = procfs.boot_id()
+    members = set()
+    for pid in procfs.processes() if leader.boot_id == boot_id else ():
+        try:
+            fields = procfs.stat(pid)
+        except PermissionError:  # of another user, by the option hidepid of proc(5)
+            continue
+        if fields is None or int(fields[procfs.SESSION]) != leader.pid:
+            continue
+        member = ProcessIdentity(boot_id, pid, int(fields[procfs.START_TIME]))
+        if member.start_time < leader.start_time or (pid == leader.pid and member != leader):
+            return set()  # the session of another process, which had the pid before or has it now
+        if is_alive(member):
+            members.add(member)
+    return members
+
+
 def own_identity() -> ProcessIdentity:
     """Return this process's identity."""
     own = identity_of(os.getpid())

@@ -100,6 +100,10 @@ class RunDirectory:
         boot_id = record["boot_id"]
         return ProcessIdentity(boot_id, *record["recorder"]), ProcessIdentity(boot_id, *record["process"])
 
+    def cgroups(self) -> list[str]:
+        """Return the paths of the run's cgroups; none before its start is recorded."""
+        return list((read_json(self.path / "started.json") or {}).get("cgroups", ()))
+
     def read(self) -> ContainerRun:
         """Return the state of the run."""
         launch, started = self.launch, _read_dated(self.path / "started.json")

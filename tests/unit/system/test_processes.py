@@ -89,6 +89,27 @@ def test_process_is_alive_until_its_last_thread_has_ended() -> None:
         assert not processes.is_alive(identity)
 
 
+def test_processes_of_a_session_are_found_when_its_leader_has_ended() -> None:
+    command = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        identity = processes.identity_of(leader.pid)
+        member = processes.identity_of(int(leader.stdout.readline()))
+        assert identity is not None
+        assert member is not None
+        assert processes.of_session(identity) == {identity, member}
+        for stranger in (
+            replace(identity, start_time=identity.start_time - 1),
+            replace(identity, start_time=member.start_time + 1),
+            replace(identity, boot_id=""),
+        ):
+            assert processes.of_session(stranger) == set()
+        leader.kill()
+        leader.wait()
+        assert processes.of_session(identity) == {member}
+        processes.send_signal(member, signal.SIGKILL)
+
+
 def test_identity_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "run" / "api.json"
     own = processes.own_identity()

@@ -5,12 +5,14 @@ import contextlib
 import logging
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 from serving import clock
 from serving.embedded.kubelet.records import PodDirectory, RunDirectory
 from serving.embedded.kubelet.resources.cgroups import Cgroups
 from serving.system import processes, procfs
 from serving.system.process_exit import wait_for_exit
+from serving.system.processes import ProcessIdentity
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +51,11 @@ async def _ended(run: RunDirectory) -> bool:
                 return False
             await asyncio.sleep(POLL_SECONDS)
             continue
-        shim, process = identities
+        shim, _ = identities
         if (pidfd := processes.open_pidfd(shim)) is not None:
             await wait_for_exit(pidfd)
         if run.exit() is None:
-            processes.send_signal(process, signal.SIGKILL)
+            _kill_orphans(run)
             same_boot = shim.boot_id == procfs.boot_id()
             run.declare_lost("its container shim was killed" if same_boot else "the machine was restarted")
     return True
@@ -83,23 +85,15 @@ async def stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event 
 
 
 async def _stop(runs: Sequence[RunDirectory], grace: float, hurry: asyncio.Event | None) -> None:
-    ends = [asyncio.create_task(ended(run)) for run in runs if run.exit() is None]
+    ends = [asyncio.create_task(ended(run)) for run in _unended(runs)]
     if not ends:
         return
     try:
         if grace > 0:
             await _terminate(runs, ends, grace, hurry)
-        while not all(end.done() for end in ends) and not all(map(_is_gone, runs)):
-            for run in runs:
-                if run.exit() is None:
-                    send_signal(run, signal.SIGKILL)
-            await asyncio.wait(ends, timeout=VERDICT_SECONDS)
-            for run in runs:
-                if run.exit() is None:
-                    _kill_shim(run)
-        for end in ends:
-            if end.done():
-                end.result()  # a wait that failed is no end
+        await _kill(runs, ends)
+        for end in filter(asyncio.Task.done, ends):
+            end.result()  # a wait that failed is no end
     finally:
         for end in ends:
             end.cancel()
@@ -122,6 +116,22 @@ async def _terminate(
             task.cancel()
 
 
+async def _kill(runs: Sequence[RunDirectory], ends: Sequence[asyncio.Task[bool]]) -> None:
+    """Send SIGKILL until all have ended, or no process of them is left."""
+    while not all(end.done() for end in ends) and not all(map(_is_gone, runs)):
+        for run in _unended(runs):
+            send_signal(run, signal.SIGKILL)
+        await asyncio.wait(ends, timeout=VERDICT_SECONDS)
+        for run in _unended(runs):
+            _kill_shim(run)
+    for run in _unended(runs):
+        _kill_orphans(run)
+
+
+def _unended(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
+    return [run for run in runs if run.exit() is None]
+
+
 def _is_gone(run: RunDirectory) -> bool:
     """Whether neither the shim nor the process of a recorded start runs."""
     identities = run.identities()
@@ -133,6 +143,35 @@ def _kill_shim(run: RunDirectory) -> None:
     identities = run.identities()
     if identities is not None and not processes.is_alive(identities[1]):
         processes.send_signal(identities[0], signal.SIGKILL)
+
+
+def _kill_orphans(run: RunDirectory) -> None:
+    """SIGKILL what a shim that was killed has left, and what that forks meanwhile.
+
+    As root, the kernel has killed all with the shim. Else there may be the main process, the other processes
+    of its session, and those in the container's cgroups.
+    """
+    killed: set[ProcessIdentity] = set()
+    while orphans := _orphans(run) - killed:
+        for process in orphans:
+            with contextlib.suppress(PermissionError):  # a program that has changed its user
+                processes.send_signal(process, signal.SIGKILL)
+        killed |= orphans
+
+
+def _orphans(run: RunDirectory) -> set[ProcessIdentity]:
+    identities = run.identities()
+    if identities is None or identities[1].boot_id != procfs.boot_id():
+        return set()
+    main = identities[1]
+    found = processes.of_session(main)
+    if processes.is_alive(main):  # it may not have made its session yet
+        found.add(main)
+    for group in run.cgroups():
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            pids = Path(group, "cgroup.procs").read_text().split()
+            found |= {process for pid in pids if (process := processes.identity_of(int(pid))) is not None}
+    return found
 
 
 async def _send_sigterm(run: RunDirectory) -> None:
