@@ -20,6 +20,8 @@ from serving.resources.events import EventToEmit
 
 UNSUPPORTED = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy")
 """Fields of a Job's spec that are not supported, and fail the Job."""
+LONGEST = dt.timedelta(days=36_500)
+"""Of all deadlines and times to live: the API takes up to 2^63 - 1 s, and no time is as far away."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def read_spec(job: Object) -> JobSpec:
 
 
 def _seconds(value: Any) -> dt.timedelta | None:
-    return None if value is None else dt.timedelta(seconds=int(value))
+    return None if value is None else dt.timedelta(seconds=min(int(value), LONGEST.total_seconds()))
 
 
 def progress(job: Object) -> JobProgress:

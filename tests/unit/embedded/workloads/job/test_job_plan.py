@@ -94,6 +94,16 @@ def test_job_fails_when_it_exceeds_its_deadline() -> None:
     assert late.progress.ending.reason == "DeadlineExceeded"
 
 
+def test_job_starts_and_runs_when_its_deadline_is_far_beyond_the_calendar() -> None:
+    template = {"spec": {"containers": []}}
+    far = {"template": template, "activeDeadlineSeconds": 2**63 - 1, "ttlSecondsAfterFinished": 2**31 - 1}
+    spec = job_plan.read_spec({"metadata": {"name": "a", "uid": "u"}, "spec": far})
+    assert plan(spec, JobProgress()).start == (0,)
+    assert plan(spec, RUNNING, pod(0)).progress.ending is None
+    ending = job_plan.JobEnd("Complete", "r", "m")
+    assert not plan(spec, replace(RUNNING, ending=ending, ended_at=NOW)).remove_job
+
+
 def test_job_is_removed_after_its_time_to_live() -> None:
     spec = replace(WANT, ttl=dt.timedelta(seconds=10))
     ending = job_plan.JobEnd("Complete", "r", "m")
