@@ -28,6 +28,10 @@ class ProcessIdentity:
     start_time: int
     """Clock ticks after boot, from proc(5) stat."""
 
+    def is_older_than(self, other: "ProcessIdentity") -> bool:
+        """Whether it was started before another process of the same boot."""
+        return self.boot_id == other.boot_id and self.start_time < other.start_time
+
     def started_at(self) -> float:
         """Return when it was started, in Unix seconds by today's clock: proc(5)."""
         boot = _BOOT_TIME.search(Path("/proc/stat").read_text())
@@ -45,6 +49,28 @@ def identity_of(pid: int) -> ProcessIdentity | None:
     if fields is None or (fields[procfs.STATE] in "ZX" and int(fields[procfs.THREADS]) <= 1):
         return None
     return ProcessIdentity(procfs.boot_id(), pid, int(fields[procfs.START_TIME]))
+
+
+def of_session(leader: ProcessIdentity) -> set[ProcessIdentity]:
+    """Return the processes of the session that this process leads, or led until it ended.
+
+    While one of them runs, the kernel gives the leader's pid to no other process.
+    """
+    boot_id = procfs.boot_id()
+    members = set()
+    for pid in procfs.processes() if leader.boot_id == boot_id else ():
+        try:
+            fields = procfs.stat(pid)
+        except PermissionError:  # of another user, by the option hidepid of proc(5)
+            continue
+        if fields is None or int(fields[procfs.SESSION]) != leader.pid:
+            continue
+        member = ProcessIdentity(boot_id, pid, int(fields[procfs.START_TIME]))
+        if member.start_time < leader.start_time or (pid == leader.pid and member != leader):
+            return set()  # the session of another process, which had the pid before or has it now
+        if is_alive(member):
+            members.add(member)
+    return members
 
 
 def own_identity() -> ProcessIdentity:
@@ -71,10 +97,13 @@ def open_pidfd(identity: ProcessIdentity) -> int | None:
         pidfd = os.pidfd_open(identity.pid)
     except ProcessLookupError:
         return None
-    if is_alive(identity):
-        return pidfd
-    os.close(pidfd)
-    return None
+    is_same = False
+    try:
+        is_same = is_alive(identity)
+    finally:
+        if not is_same:
+            os.close(pidfd)
+    return pidfd if is_same else None
 
 
 def send_signal(identity: ProcessIdentity, number: signal.Signals) -> bool:

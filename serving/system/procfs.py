@@ -7,6 +7,8 @@ import os
 STATE = 0
 """Index in `stat`; proc(5) has it as field 3."""
 PARENT = 1
+SESSION = 3
+"""The id of the process that has made its session."""
 THREADS = 17
 """Number of threads that have not ended; 1 in a zombie."""
 START_TIME = 19

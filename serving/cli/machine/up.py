@@ -30,6 +30,8 @@ from serving.system.network import addresses
 from serving.system.process_exit import has_ended_within
 
 Cleanup = Callable[[DataDir, Settings], Awaitable[None]]
+ENVOY, REPLICAS = "Envoy", "replicas"
+"""What runs beside the components, and outlives them."""
 GATEWAY_SECONDS = 2.0
 """Longest wait for one answer of the gateway, which takes milliseconds."""
 
@@ -191,17 +193,50 @@ async def _foreground(where: DataDir, final: Settings) -> int:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    code = await _stop_or_force(keeper, where, final, forced)
+    left: frozenset[str] = frozenset()
+    if failure is not None and not keeper.proven:
+        left = _adopted(keeper, where, final)
+    code = await _stop_or_force(keeper, where, final, forced, left)
     if failure is not None:
         raise failure
     return code
 
 
+def _adopted(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> frozenset[str]:
+    """Return what runs that an earlier `up` has started: components, `ENVOY` and `REPLICAS`.
+
+    An Envoy that has replaced the earlier one serves the earlier replicas, and counts as adopted with them.
+    """
+    from serving.embedded.kubelet import shutdown  # noqa: PLC0415 not needed by an `up` that starts
+    from serving.router.envoy.process.envoy_process import EnvoyProcess  # noqa: PLC0415 the same
+
+    own = processes.own_identity()
+    adopted = set(keeper.adopted())
+    if any(process.is_older_than(own) for process in shutdown.running(where)):
+        adopted.add(REPLICAS)
+    envoy = EnvoyProcess(where, final.gateway).running()
+    if envoy is not None and (REPLICAS in adopted or envoy.process.is_older_than(own)):
+        adopted.add(ENVOY)
+    return frozenset(adopted)
+
+
 async def _stop_or_force(
-    keeper: supervisor.Supervisor, where: DataDir, final: Settings, forced: asyncio.Event
+    keeper: supervisor.Supervisor,
+    where: DataDir,
+    final: Settings,
+    forced: asyncio.Event,
+    left: frozenset[str],
 ) -> int:
-    print("Stopping: draining the gateway, then replicas and components (again to force) ...", flush=True)
-    stopping = asyncio.ensure_future(_stop(keeper, where, final))
+    """Stop everything except for what is `left` to the next `up`; return the exit code."""
+    if left:
+        print(
+            f"Stopping what this up has started. What it adopted runs on: {', '.join(sorted(left))}. "
+            f"`slipway down --data-dir {where.root}` stops that too.",
+            file=sys.stderr,
+        )
+    else:
+        print("Stopping: draining the gateway, then replicas and components (again to force) ...", flush=True)
+    stopping = asyncio.ensure_future(_stop(keeper, where, final, left))
     force = asyncio.ensure_future(forced.wait())
     await asyncio.wait([stopping, force], return_when=asyncio.FIRST_COMPLETED)
     force.cancel()
@@ -212,20 +247,29 @@ async def _stop_or_force(
     stopping.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await stopping
-    keeper.kill()
-    ScrapeTargets(where).remove()
+    keeper.kill(*(name for name in supervisor.COMPONENTS if name not in left))
+    if not left:
+        ScrapeTargets(where).remove()
     print(f"Forced. What is left is stopped by `slipway down --data-dir {where.root}`.", file=sys.stderr)
     return Exit.FAILED
 
 
-async def _stop(keeper: supervisor.Supervisor, where: DataDir, final: Settings) -> None:
-    """Stop controllers, gateway and activator first, then the node with its Pods, and last the API."""
-    await keeper.stop("controllers", "gateway", "activator")
-    await _cleanup("serving.router.gateway")(where, final)
-    await keeper.stop("node")
-    await _cleanup("serving.embedded.kubelet.shutdown")(where, final)
-    await keeper.stop("api")
-    ScrapeTargets(where).remove()
+async def _stop(
+    keeper: supervisor.Supervisor, where: DataDir, final: Settings, left: frozenset[str] = frozenset()
+) -> None:
+    """Stop controllers, gateway and activator first, then the node with its Pods, and last the API.
+
+    `left` are the components, `ENVOY` and `REPLICAS`, that run on.
+    """
+    await keeper.stop(*{"controllers", "gateway", "activator"} - left)
+    if ENVOY not in left:
+        await _cleanup("serving.router.gateway")(where, final)
+    await keeper.stop(*{"node"} - left)
+    if REPLICAS not in left:
+        await _cleanup("serving.embedded.kubelet.shutdown")(where, final)
+    await keeper.stop(*{"api"} - left)
+    if not left:
+        ScrapeTargets(where).remove()
 
 
 def _cleanup(module: str) -> Cleanup:

@@ -21,10 +21,13 @@ import orjson
 
 from serving.data_dir import POD_RECORD
 from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun, exited, lost
-from serving.system import atomic_file, locks, removal
+from serving.system import atomic_file, locks, regular_file, removal
 from serving.system.processes import ProcessIdentity
 
+SHIM_ERRORS = "shim.err"
 _MESSAGE = "message.json"
+_LINE_BYTES = 1024
+"""The most that is read of a shim's last line."""
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -97,6 +100,10 @@ class RunDirectory:
         boot_id = record["boot_id"]
         return ProcessIdentity(boot_id, *record["recorder"]), ProcessIdentity(boot_id, *record["process"])
 
+    def cgroups(self) -> list[str]:
+        """Return the paths of the run's cgroups; none before its start is recorded."""
+        return list((read_json(self.path / "started.json") or {}).get("cgroups", ()))
+
     def read(self) -> ContainerRun:
         """Return the state of the run."""
         launch, started = self.launch, _read_dated(self.path / "started.json")
@@ -134,6 +141,15 @@ class RunDirectory:
         """Record the message of the ended run; raises OSError if the disk is full."""
         write_json(self.path / _MESSAGE, {"message": message})
 
+    def shim_error(self) -> str:
+        """Return the last line that an executed shim wrote to its standard error; empty if there is none."""
+        try:
+            with regular_file.open_binary(self.path / SHIM_ERRORS) as file:
+                end = regular_file.read_end(file.fileno(), _LINE_BYTES)
+        except OSError:
+            return ""
+        return next(reversed(end.decode(errors="replace").strip().splitlines()), "")
+
     def note_shutdown(self) -> None:
         """Record that a shutdown of the node ends the run; on a full disk it counts as a restart."""
         with contextlib.suppress(OSError):
@@ -151,9 +167,11 @@ class RunDirectory:
         lock = locks.try_lock(self.path / "lock")
         if lock is None:
             return False
-        if not (self.path / "started.json").exists():
-            (self.path / "launch.json").unlink(missing_ok=True)
-        os.close(lock)
+        try:
+            if not (self.path / "started.json").exists():
+                (self.path / "launch.json").unlink(missing_ok=True)
+        finally:
+            os.close(lock)
         return True
 
 

@@ -9,6 +9,14 @@ from serving.embedded.kubelet.records import PodDirectory, pods
 from serving.embedded.kubelet.resources.cgroups import detect
 from serving.embedded.kubelet.zygote import pool
 from serving.settings import Settings
+from serving.system import processes
+from serving.system.processes import ProcessIdentity
+
+
+def running(data_dir: DataDir) -> list[ProcessIdentity]:
+    """Return the main processes of all containers that run."""
+    identities = (run.identities() for pod in pods(data_dir.pods) for run in pod.latest())
+    return [pair[1] for pair in identities if pair is not None and processes.is_alive(pair[1])]
 
 
 async def stop_everything(data_dir: DataDir, settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -73,13 +74,14 @@ def spawn_shim(
             open(errors_path, "wb") as errors_file,  # noqa: PTH123 for its descriptor
             namespaces.NewPidNamespace() if isolated else contextlib.nullcontext(),
         ):
-            pid = _spawn(shim_command("main"), shim_end.fileno(), errors_file.fileno(), {"PATH": os.defpath})
+            env = {"PATH": os.defpath}
+            _, pidfd = _spawn(shim_command("main"), shim_end.fileno(), errors_file.fileno(), env)
     except OSError:
         connection.close()
         raise
     with contextlib.suppress(BrokenPipeError):
         descriptors.send(connection.fileno(), specification, listeners)
-    return os.pidfd_open(pid), connection
+    return pidfd, connection
 
 
 def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequence[str]) -> int:
@@ -89,10 +91,9 @@ def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequen
     devnull = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with open(directory / f"{name}.log", "wb") as output:  # noqa: PTH123 for its descriptor
-            pid = _spawn(argv, devnull, output.fileno(), {**BASE, **ONE_THREAD, **NO_CUDA})
+            pid, pidfd = _spawn(argv, devnull, output.fileno(), {**BASE, **ONE_THREAD, **NO_CUDA})
     finally:
         os.close(devnull)
-    pidfd = os.pidfd_open(pid)
     deadline = clock.monotonic() + IDENTITY_SECONDS
     while clock.monotonic() < deadline and processes.identity_of(pid) is not None:
         record = processes.read_identity(directory / f"{name}.json")
@@ -102,8 +103,12 @@ def spawn_zygote(directory: Path, name: str, module: str, cgroup_parents: Sequen
     return pidfd
 
 
-def _spawn(argv: list[str], stdin: int, stderr: int, env: Mapping[str, str]) -> int:
-    """Start a process that outlives this one; return its pid."""
+def _spawn(argv: list[str], stdin: int, stderr: int, env: Mapping[str, str]) -> tuple[int, int]:
+    """Start a process that outlives this one; return its pid and pidfd.
+
+    Raises:
+        OSError: it has not been started, or, where no descriptor is left, it was killed at once.
+    """
     devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
         actions = [
@@ -111,6 +116,12 @@ def _spawn(argv: list[str], stdin: int, stderr: int, env: Mapping[str, str]) -> 
             (os.POSIX_SPAWN_DUP2, devnull, 1),
             (os.POSIX_SPAWN_DUP2, stderr, 2),
         ]
-        return os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
+        pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True)
     finally:
         os.close(devnull)
+    try:
+        return pid, os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise

@@ -137,6 +137,17 @@ class Supervisor:
                 adopted.append(component.name)
         return adopted
 
+    def adopted(self) -> list[str]:
+        """Return the components that run and that this process has adopted, and not started."""
+        own = processes.own_identity()
+        return [
+            component.name
+            for component in self._components.values()
+            if component.identity is not None
+            and processes.is_alive(component.identity)
+            and component.identity.is_older_than(own)
+        ]
+
     async def run(self) -> None:
         """Start components and restart those that end, until cancelled; that stops none.
 
@@ -287,8 +298,8 @@ class Supervisor:
         self._data_dir.identity(component.name).unlink(missing_ok=True)
         component.identity = None
 
-    def kill(self) -> None:
-        """SIGKILL every component."""
-        for component in self._components.values():
-            if component.identity is not None:
-                processes.send_signal(component.identity, signal.SIGKILL)
+    def kill(self, *names: str) -> None:
+        """SIGKILL these components."""
+        for name in names:
+            if (identity := self._components[name].identity) is not None:
+                processes.send_signal(identity, signal.SIGKILL)

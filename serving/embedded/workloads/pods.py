@@ -10,6 +10,10 @@ from serving.objects import Object, is_deleting
 from serving.resources import conditions, names
 from serving.resources.kinds import Kind
 
+BURST_REPLICAS = 500
+"""The most Pods that an owner creates in one step, which leaves the event loop time for all other work:
+k8s.io/kubernetes/pkg/controller/replicaset."""
+
 
 @dataclass(frozen=True)
 class PodFacts:

@@ -18,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving.data_dir import DataDir
 from serving.embedded.supervisor import zygote
 from serving.embedded.supervisor.supervisor import COMPONENTS
+from serving.router.envoy.process.envoy_process import EnvoyProcess
+from serving.settings import DEFAULTS
 from serving.system import processes
 
 PAGES = {"gateway", "activator", "autoscaler", "node"}
@@ -197,6 +199,30 @@ def test_down_stops_the_components_of_a_killed_up(data_dir: DataDir) -> None:
     assert completed.returncode == 0, completed.stderr
     assert not running(data_dir)
     assert not data_dir.prometheus_targets.exists()
+
+
+def test_up_that_cannot_start_leaves_running_what_it_has_adopted(data_dir: DataDir) -> None:
+    up = Up(data_dir, "--port", "0", "--gateway-port", "0").ready()
+    envoy = EnvoyProcess(data_dir, DEFAULTS.gateway).running()
+    before = running(data_dir)
+    up.process.kill()
+    up.process.wait()
+    for name in ("api", "controllers"):
+        assert processes.send_signal(before.pop(name), signal.SIGKILL)
+    until(lambda: running(data_dir) == before, "both have ended", 10)
+    for database in data_dir.root.glob("state.db*"):
+        database.write_bytes(b"damaged" * 1000)
+
+    failed = slipway("up", "--data-dir", str(data_dir.root))
+    assert failed.returncode == 1
+    assert running(data_dir) == before
+    assert envoy is not None
+    assert EnvoyProcess(data_dir, DEFAULTS.gateway).running() == envoy
+    assert "state.db" in failed.stderr
+    assert f"slipway down --data-dir {data_dir.root}" in failed.stderr
+    assert slipway("down", "--data-dir", str(data_dir.root)).returncode == 0
+    assert not running(data_dir)
+    assert EnvoyProcess(data_dir, DEFAULTS.gateway).running() is None
 
 
 def test_up_under_a_umask_of_0_lets_no_other_user_write(data_dir: DataDir) -> None:

@@ -19,6 +19,7 @@ from tests.rig.servers.node_process import (
 )
 
 NAMESPACE = "default"
+ENDED = ("Succeeded", "Failed")
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
 LINKS = """
@@ -39,6 +40,13 @@ try:
     while terminals < 1000: os.openpty(); terminals += 1
 except OSError: pass
 print(terminals, len(os.listdir('/dev/pts')))
+"""
+
+
+FILES = """
+import os
+print(len(os.listdir('/many')), {open(f'/many/key-{n}').read() for n in range(600)})
+print({open(f'/large/{n}/copy').read() == 'x' * 900_000 for n in range(3)})
 """
 
 
@@ -137,3 +145,30 @@ async def test_container_has_terminals_of_its_own(kube: Kube, node: NodeProcess)
     assert opened == 64
     assert entries == opened + 1, "those of other processes are not shown; `ptmx` makes new ones"
     await remove(kube, "terminals")
+
+
+async def test_every_file_of_a_config_map_is_complete_when_they_are_many_or_map_a_large_key(
+    kube: Kube, node: NodeProcess
+) -> None:
+    maps = {"many": {f"key-{n}": "v" for n in range(600)}, "large": {"key": "x" * 900_000}}
+    for name, data in maps.items():
+        meta = {"name": name, "namespace": NAMESPACE}
+        await kube.create(kinds.CONFIG_MAP, {"metadata": meta, "data": data})
+    items = [{"key": "key", "path": f"{n}/copy"} for n in range(3)]
+    created = pod(
+        NAMESPACE,
+        "files",
+        FILES,
+        spec_restartPolicy="Never",
+        spec_volumes=[
+            {"name": "many", "configMap": {"name": "many"}},
+            {"name": "large", "configMap": {"name": "large", "items": items}},
+        ],
+        volumeMounts=[{"name": name, "mountPath": f"/{name}"} for name in maps],
+    )
+    await kube.create(kinds.POD, created)
+    stored = await until(kube, NAMESPACE, "files", lambda p: p["status"].get("phase") in ENDED)
+    assert log_of(node.data_dir, stored) == "600 {'v'}\n{True}\n"
+    for name in maps:
+        await kube.delete(kinds.CONFIG_MAP, NAMESPACE, name)
+    await remove(kube, "files")

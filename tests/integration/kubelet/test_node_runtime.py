@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,21 @@ async def test_failing_liveness_probe_restarts_the_container(kube: Kube) -> None
     assert main_status(stored)["lastState"]["terminated"]["exitCode"] == 143
     await kube.delete(kinds.POD, NAMESPACE, "sick")
     await until_gone(kube, NAMESPACE, "sick")
+
+
+async def test_hook_runs_before_sigterm_when_a_liveness_probe_fails(kube: Kube) -> None:
+    hooked = f"/tmp/hooked-{uuid.uuid4()}"
+    await run(
+        kube,
+        "hooked",
+        f"import os, sys, time\nwhile not os.path.exists({hooked!r}): time.sleep(0.01)\nsys.exit(9)",
+        livenessProbe={"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1},
+        lifecycle={"preStop": {"exec": {"command": ["sh", "-c", f"touch {hooked}; sleep 60"]}}},
+    )
+    stored = await until(kube, NAMESPACE, "hooked", lambda p: main_status(p).get("restartCount", 0) >= 1)
+    assert main_status(stored)["lastState"]["terminated"]["exitCode"] == 9
+    await kube.delete(kinds.POD, NAMESPACE, "hooked")
+    await until_gone(kube, NAMESPACE, "hooked")
 
 
 async def test_init_containers_run_in_sequence_before_the_others(kube: Kube, node: NodeProcess) -> None:

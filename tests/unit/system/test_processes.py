@@ -40,6 +40,22 @@ def test_process_is_not_taken_for_ended_when_no_descriptor_is_left(monkeypatch: 
         processes.open_pidfd(processes.own_identity())
 
 
+def test_no_descriptor_is_kept_when_the_process_cannot_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    real = os.pidfd_open
+
+    def full(_: processes.ProcessIdentity) -> bool:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", lambda pid: opened.append(real(pid)) or opened[-1])
+    monkeypatch.setattr(processes, "is_alive", full)
+    with pytest.raises(OSError, match="Too many open files"):
+        processes.open_pidfd(processes.own_identity())
+    [pidfd] = opened
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(pidfd)
+
+
 def test_zombie_is_not_alive() -> None:
     child = subprocess.Popen(["sleep", "60"])
     identity = processes.identity_of(child.pid)
@@ -71,6 +87,27 @@ def test_process_is_alive_until_its_last_thread_has_ended() -> None:
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert not processes.is_alive(identity)
+
+
+def test_processes_of_a_session_are_found_when_its_leader_has_ended() -> None:
+    command = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        identity = processes.identity_of(leader.pid)
+        member = processes.identity_of(int(leader.stdout.readline()))
+        assert identity is not None
+        assert member is not None
+        assert processes.of_session(identity) == {identity, member}
+        for stranger in (
+            replace(identity, start_time=identity.start_time - 1),
+            replace(identity, start_time=member.start_time + 1),
+            replace(identity, boot_id=""),
+        ):
+            assert processes.of_session(stranger) == set()
+        leader.kill()
+        leader.wait()
+        assert processes.of_session(identity) == {member}
+        processes.send_signal(member, signal.SIGKILL)
 
 
 def test_identity_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ import time
 
 from serving.system import regular_file
 
+RETRY_SECONDS = 1.0
+"""Between attempts to open a log that cannot be opened."""
+
 
 class ContainerLog:
     """A log file, rotated to `FILE.1` before it and its index of times together exceed the limit.
@@ -26,6 +29,7 @@ class ContainerLog:
     def _open(self) -> None:
         self._fd, self._size, self._indexed, self._times = -1, 0, 0, -1
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._retry_at = time.monotonic() + RETRY_SECONDS
         with contextlib.suppress(OSError):
             self._fd = regular_file.open_fd(self._path, flags)
             status = os.fstat(self._fd)
@@ -38,7 +42,9 @@ class ContainerLog:
             self._indexed += os.write(self._times, b"".join(n.to_bytes(8, "little") for n in numbers))
 
     def write(self, data: bytes) -> None:
-        """Append; on a full disk the output is lost, not the replica."""
+        """Append; on a full disk the output is lost, not the replica, until there is room again."""
+        if self._fd < 0 and time.monotonic() >= self._retry_at:
+            self._open()
         if self._size and self._size + self._indexed + len(data) > self._limit:
             try:
                 os.replace(self._path, self._path + ".1")

@@ -1,6 +1,7 @@
 """Runs a command inside a running container: exec probes and preStop hooks."""
 
 import asyncio
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
     """Run a command in the container's cgroups and namespaces, as its user; return the exit status.
 
     Raises:
-        TimeoutError: the command took longer than `timeout` seconds, and was killed.
+        TimeoutError: the command took longer than `timeout` seconds, and was killed, as by a cancellation.
         OSError: the container is gone.
     """
     spec = {
@@ -64,8 +65,9 @@ async def run(target: RunningContainer, argv: list[str], timeout: float) -> int:
     try:
         async with asyncio.timeout(timeout):
             await process.communicate(orjson.dumps(spec))
-    except TimeoutError:
-        process.kill()
+    except (TimeoutError, asyncio.CancelledError):
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise
     assert process.returncode is not None

@@ -5,7 +5,9 @@ resolved once, the resolved path is checked, and only a file at the resolved pat
 """
 
 import contextlib
+import errno
 import os
+import secrets
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from pathlib import Path
 
 from serving import errors
 from serving.embedded.pod_spec.volume_mounts import within
+from serving.system import renames
 from serving.system.isolation import user_ids
 from serving.system.isolation.user_ids import UserIds
 
@@ -79,17 +82,22 @@ class HostPaths:
                     f"the Pod's user {user} may not write in {parent}, so nothing is made there: make the "
                     f"directory, or add one above it to node.host_path_roots ({', '.join(self.roots)})",
                 )
-            for name in missing:
-                os.mkdir(name, 0o755, dir_fd=nearest)
-                nearest = _opened(os.open(name, _OPEN, dir_fd=nearest), opened)
-                # The owner of the parent can replace the new directory by another one of the same owner.
-                if os.fstat(nearest).st_uid != os.geteuid() or os.listdir(nearest):  # noqa: PTH208 by descriptor
-                    raise _refusal(text, f"{name!r} was replaced while it was made")
-            if user is not None:
-                # A file system without trusted attributes hands no directory on.
-                with contextlib.suppress(OSError):
-                    os.setxattr(nearest, _NAMESPACE, namespace.encode())
-                os.fchown(nearest, user, user)
+            if user is None:
+                _make_all(text, missing, nearest, opened)
+                return
+            # An agent that is killed meanwhile leaves nothing at the path, which no Pod could write.
+            temporary = [f".slipway-{secrets.token_hex(8)}", *missing[1:]]
+            try:
+                _give(_make_all(text, temporary, nearest, opened), namespace, user)
+                renames.rename_new(temporary[0], missing[0], nearest)
+            except OSError as error:
+                _remove_all(temporary, nearest)
+                if error.errno != errno.EINVAL:
+                    raise
+                _give(_make_all(text, missing, nearest, opened), namespace, user)
+            except errors.Temporary:
+                _remove_all(temporary, nearest)
+                raise
 
     def _may_make(self, parent_fd: int, parent: str, user: int) -> bool:
         if any(within(parent, os.path.realpath(root)) for root in self.roots):
@@ -115,6 +123,38 @@ class HostPaths:
                     finally:
                         os.close(file)
             _change_owner(fd, owner, user)
+
+
+def _make_all(text: str, names: Sequence[str], parent: int, opened: contextlib.ExitStack) -> int:
+    """Make nested directories in an open directory; open the last one."""
+    for name in names:
+        os.mkdir(name, 0o755, dir_fd=parent)
+        parent = _opened(os.open(name, _OPEN, dir_fd=parent), opened)
+        # The owner of the parent can replace the new directory by another one of the same owner.
+        if os.fstat(parent).st_uid != os.geteuid() or os.listdir(parent):  # noqa: PTH208 by descriptor
+            raise _refusal(text, "a directory was replaced while it was made")
+    return parent
+
+
+def _give(directory: int, namespace: str, user: int) -> None:
+    """Give a new directory to a Pod's user, and remember the Pod's namespace."""
+    # A file system without trusted attributes hands no directory on.
+    with contextlib.suppress(OSError):
+        os.setxattr(directory, _NAMESPACE, namespace.encode())
+    os.fchown(directory, user, user)
+
+
+def _remove_all(names: Sequence[str], parent: int) -> None:
+    """Remove nested directories in an open directory as far as they exist and are empty."""
+    with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
+        for name in names:
+            opened.callback(_remove, name, parent)
+            parent = _opened(os.open(name, _WALK, dir_fd=parent), opened)
+
+
+def _remove(name: str, parent: int) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(name, dir_fd=parent)
 
 
 def _nearest(path: str, opened: contextlib.ExitStack) -> tuple[int, list[str]]:

@@ -18,7 +18,7 @@ from serving import errors
 from serving.embedded.kubelet.container import port_binding, volumes
 from serving.embedded.kubelet.container.image_volumes import MountedImage
 from serving.embedded.kubelet.node import Node
-from serving.embedded.kubelet.records import RunDirectory
+from serving.embedded.kubelet.records import SHIM_ERRORS, RunDirectory
 from serving.embedded.kubelet.resources import cgroup_limits
 from serving.embedded.kubelet.resources.cgroups import ContainerCgroups
 from serving.embedded.kubelet.resources.machine import this_machine
@@ -252,7 +252,7 @@ def start(launch: Launch, **details: Any) -> Started:
                 node.zygotes.check(launch.zygote)
         specification = _complete(launch, _create_cgroups(launch, limits), nonce, join=True)
         isolated = node.isolation is not None
-        pidfd, connection = spawn_shim(run.path / "shim.err", specification, listeners, isolated=isolated)
+        pidfd, connection = spawn_shim(run.path / SHIM_ERRORS, specification, listeners, isolated=isolated)
         return Started(pidfd, connection, forked=False, remark=remark)
 
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_SPARE_PAGES = 16
+"""Beside those of the files, of which each has whole pages in a tmpfs."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -198,12 +201,16 @@ def _volume(mount: dict[str, Any], opened: dict[str, int], writable: set[int], u
         point = _mount_point(target, writable, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
         _bind(fd, point, read_only=mount["read_only"])
         return
-    tmpfs = _mount_tmpfs(_mount_point(target, writable, directory=True), "mode=755,size=2m")
-    for name, content, mode in mount["files"]:
+    files = [(name, bytes.fromhex(content), mode) for name, content, mode in mount["files"]]
+    pages = _SPARE_PAGES + sum(-(-len(content) // _PAGE) for _, content, _ in files)
+    tmpfs = _mount_tmpfs(_mount_point(target, writable, directory=True), f"mode=755,size={pages * _PAGE}")
+    for name, content, mode in files:
         path = f"{_path(tmpfs)}/{name}"
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120 as above
         fd = os.open(path, _CREATE, 0o400)
-        os.write(fd, bytes.fromhex(content))
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
         os.fchown(fd, user, user)
         os.fchmod(fd, mode)
         os.close(fd)

@@ -8,7 +8,8 @@ beside every replica), and does not need the agent after its start.
 In its run directory:
     lock          held (flock) while it lives; its holder knows that no shim writes here
     launch.json   written by the agent: {"nonce", ...}; a shim with another nonce is stale, and ends
-    started.json  {"boot_id", "recorder": [pid, start time] of the shim, "process": [pid, start time]}
+    started.json  {"boot_id", "recorder": [pid, start time] of the shim, "process": [pid, start time],
+                  "cgroups": paths}
     exit.json     {"code", "signal", "oom", "error"}; written once, never changed
 The mtimes of the last two are the times of the start and of the end. The specification has secrets, so it is
 JSON on a socket and never a file. The shim closes the socket when the start is recorded, which the agent
@@ -285,6 +286,7 @@ def _supervise(spec: dict[str, Any], process: PendingProcess, agent: int, listen
             "boot_id": procfs.boot_id(),
             "recorder": _recorded(namespaces.machine_pid()),
             "process": _recorded(process.machine_pid),
+            "cgroups": spec["cgroups"],
         },
     )
     os.close(agent)

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from serving import clock
@@ -12,13 +13,17 @@ from serving.embedded.kubelet.container.launch import Started
 from serving.embedded.kubelet.node import Node
 from serving.embedded.kubelet.pod import probe_client, probes
 from serving.embedded.kubelet.pod.containers import Containers
-from serving.embedded.kubelet.pod.lifecycle import Container
+from serving.embedded.kubelet.pod.lifecycle import Container, ContainerRun
 from serving.embedded.kubelet.pod.probe_client import ProbeAnswer
 from serving.embedded.kubelet.pod.probes import ContainerProbe, ProbeVerdict
 from serving.embedded.kubelet.records import RunDirectory
 from serving.embedded.pod_spec.pod_identity import PodIdentity
 
+log = logging.getLogger(__name__)
+
 OnReady = Callable[[RunDirectory, Mapping[str, str]], None]
+Block = Callable[[str, str, str], None]
+PreStop = Callable[[str, float], Awaitable[float]]
 
 
 class EmitEvent(Protocol):
@@ -39,6 +44,8 @@ class ContainerMonitor:
         *,
         emit: EmitEvent,
         on_ready: OnReady,
+        block: Block,
+        pre_stop: PreStop,
         grace_seconds: Callable[[], float],
     ) -> None:
         """Start nothing yet.
@@ -50,7 +57,9 @@ class ContainerMonitor:
             identity: the identity of the Pod.
             emit: emits Events of the Pod.
             on_ready: called with the run and the headers of the answer that made the container ready.
-            grace_seconds: returns the seconds from SIGTERM to SIGKILL after a failed probe.
+            block: called with the container's name, a reason and a message if the run cannot start.
+            pre_stop: runs a container's preStop hook, and returns the seconds left of the grace period.
+            grace_seconds: returns the seconds of the grace period after a failed probe.
         """
         self._run = run
         self._name = run.container
@@ -59,6 +68,8 @@ class ContainerMonitor:
         self._identity = identity
         self._emit = emit
         self._on_ready = on_ready
+        self._block = block
+        self._pre_stop = pre_stop
         self._grace_seconds = grace_seconds
 
     @property
@@ -79,27 +90,49 @@ class ContainerMonitor:
             await _start_recorded(started)
         end = asyncio.ensure_future(stopping.ended(self._run, started.pidfd if started else None))
         try:
-            while not end.done() and self._run.identities() is None:
+            while not end.done() and not self._has_noted_running():
                 await asyncio.wait({end}, timeout=stopping.POLL_SECONDS)
-            if not end.done():
-                self._note_running()
             has_run = await end
         finally:
             end.cancel()
         if not has_run:
             self._containers.update(self._name, run=self._state.before, before=None)
+            if started is not None:  # else an agent was killed while it started the shim
+                self._block(self._name, "CreateContainerError", self._start_failure())
             return
-        await asyncio.to_thread(self._node.cgroups.remove, self._run.pod_uid, self._name)
-        run = await asyncio.to_thread(
-            termination_message.read_run,
-            self._run,
-            self._containers.specs[self._name],
-            self._node.data_dir.pod_log(self._run.pod_uid, self._name, self._run.index),
-        )
-        self._containers.update(self._name, run=run, started=False, ready=False)
+        run = await self._read_ended()
+        self._containers.update(self._name, run=run, blocked=None, started=False, ready=False)
         if run.exit is not None and run.exit.code != 0:
             detail = run.exit.message or f"exit code {run.exit.code}"
             self._emit(run.exit.reason, f"container {self._name}: {detail}", warning=True)
+
+    def _start_failure(self) -> str:
+        """Return why the shim has ended before the container began, as far as it has said it."""
+        said = self._run.shim_error()
+        return "its container shim ended before it had recorded the start" + (said and f": {said}")
+
+    def _has_noted_running(self) -> bool:
+        """Update the state if the start is recorded, which is unknown while no descriptor is left."""
+        with contextlib.suppress(OSError):
+            if self._run.identities() is not None:
+                self._note_running()
+                return True
+        return False
+
+    async def _read_ended(self) -> ContainerRun:
+        """Remove the cgroups of the ended run and read it, once there are a thread and a descriptor."""
+        while True:
+            try:
+                await asyncio.to_thread(self._node.cgroups.remove, self._run.pod_uid, self._name)
+                return await asyncio.to_thread(
+                    termination_message.read_run,
+                    self._run,
+                    self._containers.specs[self._name],
+                    self._node.data_dir.pod_log(self._run.pod_uid, self._name, self._run.index),
+                )
+            except (OSError, RuntimeError) as error:
+                log.info("the end of %s cannot be read yet: %s", self._run.path, error)
+                await asyncio.sleep(stopping.RETRY_SECONDS)
 
     def _note_running(self) -> None:
         state = self._state
@@ -108,7 +141,7 @@ class ContainerMonitor:
         started = state.started or "startup" not in kinds
         ready = state.ready or (started and "readiness" not in kinds)
         run = self._run.read()
-        self._containers.update(self._name, run=run, started=started, ready=ready)
+        self._containers.update(self._name, run=run, blocked=None, started=started, ready=ready)
         if is_first_sight:
             self._emit("Started", f"started container {self._name} at {self._identity.address}")
 
@@ -126,7 +159,11 @@ class ContainerMonitor:
         ran_for, begun = probes.ran_for(started_at, clock.now()), clock.monotonic()
         await asyncio.sleep(max(probe.initial_delay - ran_for, 0))
         while self._is_probed():
-            identities = self._run.identities()
+            try:
+                identities = self._run.identities()
+            except OSError:  # no descriptor is left, which says nothing about the container
+                await asyncio.sleep(probe.period)
+                continue
             if identities is None:
                 return
             target = RunningContainer(
@@ -184,7 +221,7 @@ class ContainerMonitor:
         self._emit("Killing", reason)
         self._containers.stopping.add(self._name)
         try:
-            await stopping.stop([self._run], grace)
+            await stopping.stop([self._run], await self._pre_stop(self._name, grace))
         finally:
             self._containers.stopping.discard(self._name)
 

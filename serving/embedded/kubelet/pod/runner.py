@@ -206,6 +206,8 @@ class PodRunner:
             self._identity,
             emit=self._emit,
             on_ready=self._note_ready,
+            block=self._block,
+            pre_stop=self._pre_stop,
             grace_seconds=self._grace_seconds,
         )
         self._spawn(monitor.watch(started))
@@ -242,7 +244,8 @@ class PodRunner:
         except (errors.Unavailable, errors.ApiError, OSError) as error:
             self._block(name, "CreateContainerError", str(error))
             return
-        self._containers.update(name, run=run, before=state.run, blocked=None, started=False, ready=False)
+        # The monitor ends a back-off once the start is recorded: the shim may fail before.
+        self._containers.update(name, run=run, before=state.run, started=False, ready=False)
         method: start_trace.StartMethod = "Zygote" if started.forked else "Cold"
         self._starts[name] = start_trace.NodeStart(seen_at, method, prepared.fetch, prepared.verify, imports)
         if started.remark:
@@ -312,12 +315,10 @@ class PodRunner:
             self._emit("Killing", "stopping the Pod")
             if takes_traffic:
                 await termination.pause(self._node.settings.drain_seconds, self._gone)
-            running = [name for name, state in containers.states.items() if state.running]
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._grace_seconds() or None):
-                    await asyncio.gather(*(self._pre_stop(name) for name in running))
-        grace = 0.0 if self._gone.is_set() else self._grace_seconds()
-        await stopping.remove(self._directory, self._node.cgroups, grace, self._gone)
+            async with asyncio.TaskGroup() as ends:
+                for name in [name for name, state in containers.states.items() if state.running]:
+                    ends.create_task(self._end(name))
+        await stopping.remove(self._directory, self._node.cgroups, 0.0, self._gone)
         if self._identity.socket is not None:
             (self._node.data_dir.pod_sockets / self._identity.socket).unlink(missing_ok=True)
         self._node.ports.release(self._identity, clock.monotonic())
@@ -326,16 +327,46 @@ class PodRunner:
             await self._node.images.release(self._uid)
         await termination.delete_from_api(self._node.kube, self.pod, self._gone)
 
-    async def _pre_stop(self, name: str) -> None:
-        spec, run = self._containers.specs[name], self._containers.states[name].run
-        identities = self._directory.run(name, run.index).identities() if run else None
+    async def _end(self, name: str) -> None:
+        """End a running container: preStop, unless a failed probe has begun it, SIGTERM, SIGKILL."""
+        run = self._containers.states[name].run
+        assert run is not None
+        grace = 0.0 if self._gone.is_set() else self._grace_seconds()
+        if name not in self._containers.stopping:
+            grace = await self._pre_stop(name, grace)
+        await stopping.stop([self._directory.run(name, run.index)], grace, self._gone)
+
+    async def _pre_stop(self, name: str, grace: float) -> float:
+        """Run a container's preStop hook, at most until its end; return the seconds left of `grace`."""
+        hook = (self._containers.specs[name].get("lifecycle") or {}).get("preStop") or {}
+        run = self._containers.states[name].run
+        if not hook or run is None or grace <= 0:
+            return grace
+        directory, begun = self._directory.run(name, run.index), clock.monotonic()
+        running = asyncio.ensure_future(self._run_hook(directory, hook, grace))
+        ended = asyncio.ensure_future(
+            self._containers.until(lambda: not self._containers.is_running(directory))
+        )
+        try:
+            await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+            if running.done() and (problem := running.result()):
+                self._emit("FailedPreStopHook", f"container {name}: {problem}", warning=True)
+        finally:
+            running.cancel()
+            ended.cancel()
+        return max(grace - (clock.monotonic() - begun), termination.LEAST_GRACE_SECONDS)
+
+    async def _run_hook(self, run: RunDirectory, hook: Mapping[str, Any], grace: float) -> str | None:
+        """Run a hook in the container of a run; return its failure, or None."""
+        try:
+            identities = run.identities()
+        except OSError as error:  # no descriptor is left
+            return str(error)
         target = None
         if identities is not None:
+            spec = self._containers.specs[run.container]
             target = RunningContainer(self._node, self._uid, spec, self._identity, identities[1].pid)
-        hook = (spec.get("lifecycle") or {}).get("preStop") or {}
-        problem = await termination.run_pre_stop(hook, target, self._grace_seconds(), self._gone)
-        if problem:
-            self._emit("FailedPreStopHook", f"container {name}: {problem}", warning=True)
+        return await termination.run_pre_stop(hook, target, grace, self._gone)
 
     @property
     def _policy(self) -> lifecycle.Policy:
@@ -343,7 +374,7 @@ class PodRunner:
         return policy
 
     def _grace_seconds(self) -> float:
-        """Return the seconds from SIGTERM to SIGKILL."""
+        """Return the seconds for the preStop hook, and from SIGTERM to SIGKILL."""
         grace = self.pod["metadata"].get("deletionGracePeriodSeconds")
         if grace is None:
             grace = self.pod["spec"].get("terminationGracePeriodSeconds", self._node.settings.grace_seconds)

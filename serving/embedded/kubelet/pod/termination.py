@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 0.1
 RETRY_CAP_SECONDS = 5.0
+LEAST_GRACE_SECONDS = 2.0
+"""From SIGTERM to SIGKILL after a preStop hook, though it took the grace period, as at the kubelet."""
 
 
 async def pause(seconds: float, gone: asyncio.Event) -> None:
@@ -38,7 +40,7 @@ async def run_pre_stop(
         gone: set when the Pod no longer exists in the API.
     """
     if "sleep" in hook:
-        await pause(float(hook["sleep"].get("seconds") or 0), gone)
+        await pause(min(float(hook["sleep"].get("seconds") or 0), grace_seconds), gone)
     elif hook and target is not None:
         return (await probe_client.send(target, hook, grace_seconds)).problem
     return None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from serving.embedded.workloads import naming
-from serving.embedded.workloads.pods import PodFacts
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts
 from serving.objects import Object
 
 REPLACE_FAILED_AFTER = dt.timedelta(seconds=10)
@@ -47,7 +47,9 @@ class DeploymentSpec:
 
 @dataclass(frozen=True)
 class DeploymentPlan:
-    """Names of Pods to create, Pods to delete, and the time until the next plan without a change."""
+    """Names of Pods to create, at most `BURST_REPLICAS`, Pods to delete, and the time until the next plan
+    without a change.
+    """
 
     create: tuple[str, ...] = ()
     delete: tuple[PodFacts, ...] = ()
@@ -106,7 +108,7 @@ def next_pods(
         taken: names of Pods of other owners.
     """
     expired = [p for p in pods if is_expired(p, now)]
-    current = [p for p in pods if not p.terminating and p not in expired]
+    current = [p for p in pods if not p.terminating and not is_expired(p, now)]
     new = [p for p in current if p.template_hash == spec.template_hash]
     old = [p for p in current if p.template_hash != spec.template_hash]
     available = {p.uid for p in current if p.available(spec.min_ready_seconds, now)}
@@ -127,17 +129,16 @@ def next_pods(
         deletions = _surplus(spec, new, old, available, spec.ceiling)
         if not deletions:
             deletions = _replaced(spec, new, old, available, count)
-    created = (
-        ()
-        if frozen
-        else naming.free_names(
-            f"{spec.name}-{spec.template_hash}",
-            f"{spec.uid}/{spec.template_hash}",
-            {p.name for p in pods} | set(taken),
-            count,
-        )
+    if frozen:
+        count = 0
+    created = naming.free_names(
+        f"{spec.name}-{spec.template_hash}",
+        f"{spec.uid}/{spec.template_hash}",
+        {p.name for p in pods} | set(taken),
+        min(count, BURST_REPLICAS),
     )
-    return DeploymentPlan(tuple(created), (*expired, *deletions), next_time(spec, current, now))
+    after = dt.timedelta(0) if count > BURST_REPLICAS else next_time(spec, current, now)
+    return DeploymentPlan(tuple(created), (*expired, *deletions), after)
 
 
 def is_expired(pod: PodFacts, now: dt.datetime) -> bool:
@@ -158,9 +159,9 @@ def _surplus(
     if not excess:
         return []
     must_be_new = max(0, len(new) - spec.replicas)
-    deletions = _ranked(new, available)[:must_be_new]
+    ranked = _ranked(new, available)
+    deletions, remaining = ranked[:must_be_new], ranked[must_be_new:]
     spare = len(available) - sum(p.uid in available for p in deletions) - spec.floor
-    remaining = [p for p in _ranked(new, available) if p not in deletions]
     return deletions + _deletable(
         [*_ranked(old, available), *remaining], available, excess - len(deletions), spare
     )

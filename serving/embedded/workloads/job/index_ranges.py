@@ -2,17 +2,23 @@
 
 from collections.abc import Iterable
 
+MOST = 1_000_000
+"""The most numbers that are read, in a fraction of a second."""
+
 
 def parse(text: str) -> frozenset[int]:
     """Parse `0-3,5`; the empty text is the empty set.
 
     Raises:
-        ValueError: not in this format.
+        ValueError: not in this format, or more than `MOST` numbers.
     """
     numbers: set[int] = set()
     for part in filter(None, text.split(",")):
-        first, dash, last = part.partition("-")
-        numbers.update(range(int(first), int(last if dash else first) + 1))
+        start, dash, end = part.partition("-")
+        first, last = int(start), int(end if dash else start)
+        if last - first >= MOST - len(numbers):
+            raise ValueError(f"{part!r} has too many numbers: more than {MOST} in all")
+        numbers.update(range(first, last + 1))
     return frozenset(numbers)
 
 

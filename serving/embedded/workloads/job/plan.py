@@ -13,13 +13,15 @@ from typing import Any
 
 from serving.embedded.workloads import naming
 from serving.embedded.workloads.job import index_ranges
-from serving.embedded.workloads.pods import PodFacts, moment
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts, moment
 from serving.objects import Object
 from serving.resources import conditions
 from serving.resources.events import EventToEmit
 
 UNSUPPORTED = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "managedBy")
 """Fields of a Job's spec that are not supported, and fail the Job."""
+LONGEST = dt.timedelta(days=36_500)
+"""Of all deadlines and times to live: the API takes up to 2^63 - 1 s, and no time is as far away."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ class JobProgress:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """The progress to report, attempts to start, Pods to delete, and the time until the next plan."""
+    """The progress to report, attempts to start, at most `BURST_REPLICAS`, Pods to delete, and the time until
+    the next plan.
+    """
 
     progress: JobProgress
     start: tuple[int, ...] = ()
@@ -106,7 +110,7 @@ def read_spec(job: Object) -> JobSpec:
 
 
 def _seconds(value: Any) -> dt.timedelta | None:
-    return None if value is None else dt.timedelta(seconds=int(value))
+    return None if value is None else dt.timedelta(seconds=min(int(value), LONGEST.total_seconds()))
 
 
 def progress(job: Object) -> JobProgress:
@@ -237,6 +241,9 @@ def _next(
     if missing and delay > dt.timedelta(0):
         due.append(delay)
         missing = 0
+    if missing > BURST_REPLICAS:
+        due.append(dt.timedelta(0))
+        missing = BURST_REPLICAS
     used = known.succeeded | known.failed | {p.attempt for p in attempts}
     start: list[int] = []
     number = 0

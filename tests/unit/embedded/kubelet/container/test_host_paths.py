@@ -1,6 +1,8 @@
 """hostPath volumes, while another Pod exchanges names on their way: after the moment at which it matters."""
 
+import errno
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from serving import errors
 from serving.embedded.kubelet.container import sandbox
 from serving.embedded.kubelet.container.host_paths import HostPaths
+from serving.system import renames
 from serving.system.isolation.user_ids import UserIds
 
 USER = 1_879_048_192
@@ -34,14 +37,14 @@ def exchange(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-def after_making(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], None]) -> None:
-    """Act when a directory of this name has just been made."""
+def after_making(monkeypatch: pytest.MonkeyPatch, act: Callable[[str], None]) -> None:
+    """Act with its name when the first directory has just been made."""
     make = os.mkdir
 
     def mkdir(path: Any, *arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(os, "mkdir", make)
         make(path, *arguments, **options)
-        if Path(path).name == name:
-            act()
+        act(path)
 
     monkeypatch.setattr(os, "mkdir", mkdir)
 
@@ -54,7 +57,7 @@ def test_no_other_file_is_given_away_when_a_link_replaces_a_directory_that_was_j
 ) -> None:
     target = tmp_path / "target"
     target.mkdir()
-    after_making(monkeypatch, "x", lambda: exchange(tmp_path / "x", target))
+    after_making(monkeypatch, lambda name: exchange(tmp_path / name, target))
     with pytest.raises(errors.Temporary, match=f"hostPath {tmp_path}/x{below}: cannot be made"):
         paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/x{below}", "DirectoryOrCreate", "team", USER)
     assert target.stat().st_uid == 0
@@ -73,14 +76,20 @@ def test_no_other_directory_is_given_away_when_it_replaces_one_that_was_just_mad
     if owner == 0:
         (other / "file").touch()
 
-    def swap() -> None:
-        (tmp_path / "x").rename(tmp_path / "away")
-        other.rename(tmp_path / "x")
+    swapped = []
 
-    after_making(monkeypatch, "x", swap)
-    with pytest.raises(errors.Temporary, match="'x' was replaced while it was made"):
+    def swap(name: str) -> None:
+        swapped.append(tmp_path / name)
+        swapped[0].rename(tmp_path / "away")
+        other.rename(swapped[0])
+        os.link(tmp_path / "kept", swapped[0] / "kept")
+
+    (tmp_path / "kept").touch()
+    after_making(monkeypatch, swap)
+    with pytest.raises(errors.Temporary, match=f"{tmp_path}/x: a directory was replaced while it was made"):
         paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/x", "DirectoryOrCreate", "team", USER)
-    assert (tmp_path / "x").stat().st_uid == owner
+    assert swapped[0].stat().st_uid == owner
+    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.root
@@ -112,6 +121,58 @@ def test_new_directory_is_the_pods_and_those_above_it_stay_roots(tmp_path: Path)
     assert made == f"{tmp_path}/a/b/c"
     owners = [Path(f"{tmp_path}/{path}").stat().st_uid for path in ("a", "a/b", "a/b/c")]
     assert owners == [0, 0, USER]
+
+
+@pytest.mark.root
+@as_root
+@pytest.mark.parametrize("call", ["setxattr", "fchown"])
+@pytest.mark.parametrize("path", ["a", "a/b/c"])
+@pytest.mark.parametrize("allowed", [True, False], ids=["by-root", "by-owner"])
+def test_directory_is_the_pods_when_an_agent_was_killed_while_it_made_it(
+    tmp_path: Path, call: str, path: str, *, allowed: bool
+) -> None:
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    if not allowed:
+        os.chown(parent, USER, USER)
+    known = paths(tmp_path, *([str(parent)] if allowed else []))
+    child = os.fork()
+    if child == 0:
+        setattr(os, call, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        known.resolve(f"{parent}/{path}", "DirectoryOrCreate", "team", USER)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    made = Path(known.resolve(f"{parent}/{path}", "DirectoryOrCreate", "team", USER))
+    assert made.stat().st_uid == USER
+
+
+@pytest.mark.root
+@as_root
+def test_directory_is_made_where_a_file_system_has_no_renames_without_replacement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(old: str, new: str, directory: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(renames, "rename_new", refuse)
+    made = paths(tmp_path, str(tmp_path)).resolve(f"{tmp_path}/a/b", "DirectoryOrCreate", "team", USER)
+    assert Path(made).stat().st_uid == USER
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.root
+@as_root
+def test_directory_that_another_pod_has_made_meanwhile_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parent").mkdir()
+    other = tmp_path / "parent" / "x"
+    after_making(monkeypatch, lambda _: other.mkdir())
+    known = paths(tmp_path, str(tmp_path))
+    with pytest.raises(errors.Temporary, match=r"cannot be made at .*/x: File exists"):
+        known.resolve(str(other), "DirectoryOrCreate", "team", USER)
+    assert other.stat().st_uid == 0
+    assert [path.name for path in other.parent.iterdir()] == ["x"]
 
 
 @pytest.mark.root

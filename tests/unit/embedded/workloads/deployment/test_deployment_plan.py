@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.embedded.workloads.deployment import plan
 from serving.embedded.workloads.deployment.plan import DeploymentSpec
-from serving.embedded.workloads.pods import PodFacts
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -234,3 +234,30 @@ def test_same_names_are_planned_when_a_create_is_not_in_the_cache(gone: int) -> 
     first = plan.next_pods(deployment_spec(3, surge=3), [], START, rolled_out="new").create
     seen = [pod(name) for name in first[:gone]]
     assert plan.next_pods(deployment_spec(3, surge=3), seen, START, rolled_out="new").create == first[gone:]
+
+
+def test_creations_are_limited_and_planned_again_at_once_when_replicas_are_mistyped() -> None:
+    many = deployment_spec(1_000_000_000)
+    step = plan.next_pods(many, [], START, rolled_out="new")
+    assert (len(step.create), step.requeue_after) == (BURST_REPLICAS, dt.timedelta(0))
+    again = plan.next_pods(many, [pod(name) for name in step.create], START, rolled_out="new")
+    assert len(again.create) == BURST_REPLICAS
+    assert not set(again.create) & set(step.create)
+    assert plan.next_pods(deployment_spec(BURST_REPLICAS), [], START, rolled_out="new").requeue_after is None
+
+
+def test_nothing_is_planned_again_at_once_when_a_mistyped_count_is_of_a_paused_template() -> None:
+    paused = replace(deployment_spec(1_000_000_000), paused=True)
+    step = plan.next_pods(paused, [pod("a", "old")], START, rolled_out="old")
+    assert (step.create, step.requeue_after) == ((), None)
+
+
+def test_pods_are_not_compared_pairwise_when_scaled_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = [pod(f"p{number}", age=number) for number in range(5)]
+    failed_at = START - plan.REPLACE_FAILED_AFTER
+    pods += [replace(pod("failed", ready=False), phase="Failed", finished_at=failed_at)]
+    compared: list[PodFacts] = []
+    monkeypatch.setattr(PodFacts, "__eq__", lambda one, other: compared.append(one) or one is other)
+    step = plan.next_pods(deployment_spec(2, surge=0, unavailable=2), pods, START, rolled_out="new")
+    assert [p.name for p in step.delete] == ["failed", "p0", "p1", "p2"]
+    assert compared == []

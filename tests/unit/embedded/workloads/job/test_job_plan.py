@@ -11,7 +11,7 @@ from serving.embedded.workloads.job import index_ranges
 from serving.embedded.workloads.job import plan as job_plan
 from serving.embedded.workloads.job import status as job_status
 from serving.embedded.workloads.job.plan import Backoff, JobProgress, JobSpec
-from serving.embedded.workloads.pods import PodFacts
+from serving.embedded.workloads.pods import BURST_REPLICAS, PodFacts
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 BACKOFF = Backoff(1.0, 300.0)
@@ -33,6 +33,15 @@ def test_attempts_start_up_to_parallelism_and_remaining_completions() -> None:
     spec = replace(WANT, parallelism=3, completions=5)
     assert plan(spec, JobProgress()).start == (0, 1, 2)
     assert plan(spec, RUNNING, *(pod(n, "Succeeded") for n in range(4))).start == (4,)
+
+
+def test_starts_are_limited_and_planned_again_at_once_when_parallelism_is_mistyped() -> None:
+    spec = replace(WANT, parallelism=1_000_000_000, completions=None)
+    planned = plan(spec, RUNNING)
+    assert (planned.start, planned.requeue_after) == (tuple(range(BURST_REPLICAS)), dt.timedelta(0))
+    again = plan(spec, RUNNING, *(pod(n) for n in planned.start))
+    assert again.start == tuple(range(BURST_REPLICAS, 2 * BURST_REPLICAS))
+    assert plan(replace(spec, parallelism=BURST_REPLICAS), RUNNING).requeue_after is None
 
 
 def test_job_completes_once_and_stays_complete_when_pods_are_deleted() -> None:
@@ -83,6 +92,16 @@ def test_job_fails_when_it_exceeds_its_deadline() -> None:
     late = plan(replace(spec, active_deadline=dt.timedelta(seconds=5)), RUNNING, pod(0))
     assert late.progress.ending is not None
     assert late.progress.ending.reason == "DeadlineExceeded"
+
+
+def test_job_starts_and_runs_when_its_deadline_is_far_beyond_the_calendar() -> None:
+    template = {"spec": {"containers": []}}
+    far = {"template": template, "activeDeadlineSeconds": 2**63 - 1, "ttlSecondsAfterFinished": 2**31 - 1}
+    spec = job_plan.read_spec({"metadata": {"name": "a", "uid": "u"}, "spec": far})
+    assert plan(spec, JobProgress()).start == (0,)
+    assert plan(spec, RUNNING, pod(0)).progress.ending is None
+    ending = job_plan.JobEnd("Complete", "r", "m")
+    assert not plan(spec, replace(RUNNING, ending=ending, ended_at=NOW)).remove_job
 
 
 def test_job_is_removed_after_its_time_to_live() -> None:
@@ -140,3 +159,9 @@ def test_intervals_are_read_back_as_written(numbers: frozenset[int]) -> None:
 
 def test_intervals_are_short() -> None:
     assert index_ranges.render([5, 0, 1, 2, 3]) == "0-3,5"
+
+
+def test_intervals_are_refused_when_they_have_too_many_numbers() -> None:
+    for text in ("0-9999999999", f"0-{index_ranges.MOST - 1},{index_ranges.MOST}"):
+        with pytest.raises(ValueError, match="too many numbers"):
+            index_ranges.parse(text)

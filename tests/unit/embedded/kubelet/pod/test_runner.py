@@ -1,0 +1,167 @@
+"""A Pod's runner on a played node: its starts, and the ends of its containers."""
+
+import asyncio
+import datetime as dt
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from serving import clock
+from serving.data_dir import DataDir
+from serving.embedded.kubelet.container import launch, stopping
+from serving.embedded.kubelet.container.launch import Started
+from serving.embedded.kubelet.node import Node
+from serving.embedded.kubelet.pod import lifecycle, termination
+from serving.embedded.kubelet.pod.lifecycle import ContainerExit, ContainerRun
+from serving.embedded.kubelet.pod.runner import PodRunner
+from serving.embedded.kubelet.records import RunDirectory
+from serving.embedded.kubelet.resources.cgroups import Cgroups
+from serving.embedded.pod_spec.pod_identity import PodIdentity
+from serving.objects import Object
+from serving.resources.events import EventToEmit
+from serving.settings import NodeSettings
+from serving.system.isolation.cgroup_layout import CgroupLayout
+from tests.fakes.kube import FakeKube
+from tests.rig.control_plane.convergence import running, until
+
+
+@dataclass
+class PlayedNode:
+    """What a runner needs of a node, and the Events that it has emitted."""
+
+    data_dir: DataDir
+    events: list[EventToEmit] = field(default_factory=list)
+
+    def node(self) -> Node:
+        identities = SimpleNamespace(
+            new=lambda *_, **__: PodIdentity("127.0.0.1", None), take=lambda _: None, release=lambda _: None
+        )
+        node = SimpleNamespace(
+            kube=FakeKube(),
+            data_dir=self.data_dir,
+            settings=NodeSettings(),
+            events=SimpleNamespace(add=lambda _, event: self.events.append(event)),
+            cgroups=Cgroups(CgroupLayout()),
+            identities=identities,
+            ports=SimpleNamespace(release=lambda *_: None),
+            isolation=None,
+            runtimes={},
+            mps=SimpleNamespace(user=None),
+            system_calls=SimpleNamespace(missing="", program=b""),
+            binds_ports=False,
+            launching=asyncio.Semaphore(),
+        )
+        return cast("Node", node)
+
+
+HOOK = {"preStop": {"sleep": {"seconds": 3600}}}
+
+
+def pod(**container: object) -> Object:
+    return {
+        "metadata": {"uid": "u", "name": "p", "namespace": "default"},
+        "spec": {
+            "nodeName": "local",
+            "containers": [{"name": "c", "image": "i", "command": ["run"], **container}],
+        },
+    }
+
+
+async def test_back_off_grows_when_each_shim_ends_before_it_has_recorded_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def prepare(_node: Node, _pod: Object, _container: Object, run: object, _: object) -> object:
+        return SimpleNamespace(run=run, fetch=0.0, verify=0.0)
+
+    async def await_imports(_: object) -> None:
+        return
+
+    def start(prepared: SimpleNamespace, **_: object) -> Started:
+        prepared.run.begin()
+        (prepared.run.path / "shim.err").write_text("OSError: [Errno 28] No space left on device\n")
+        connection, shim_end = socket.socketpair()
+        shim_end.close()
+        return Started(os.pidfd_open(os.posix_spawn("/bin/true", ["true"], {})), connection, forked=False)
+
+    attempts = []
+
+    def blocked_until(attempt: int, now: dt.datetime, settings: NodeSettings) -> dt.datetime:
+        attempts.append(attempt)
+        return now + dt.timedelta(seconds=settings.blocked_cap_seconds if attempt == 3 else 0)
+
+    monkeypatch.setattr(launch, "prepare", prepare)
+    monkeypatch.setattr(launch, "await_imports", await_imports)
+    monkeypatch.setattr(launch, "start", start)
+    monkeypatch.setattr(lifecycle, "blocked_until", blocked_until)
+    played = PlayedNode(DataDir(tmp_path))
+    async with running(PodRunner(played.node(), pod()).run()):
+        await until(lambda: len(attempts) == 3)
+    assert attempts == [1, 2, 3]
+    [reported] = [event for event in played.events if event.reason == "CreateContainerError"]
+    assert reported.message.endswith("No space left on device")
+
+
+@pytest.mark.parametrize(("took", "left"), [(0.0, 30.0), (10.0, 20.0), (29.0, 2.0), (30.0, 2.0)])
+async def test_grace_period_includes_the_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, left: float
+) -> None:
+    now = 100.0
+
+    async def run_pre_stop(_hook: object, _target: object, grace: float, _gone: object) -> None:
+        nonlocal now
+        assert grace == 30.0
+        now += took
+
+    monkeypatch.setattr(termination, "run_pre_stop", run_pre_stop)
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    runner = PodRunner(PlayedNode(DataDir(tmp_path)).node(), pod(lifecycle=HOOK))
+    runner._containers.update("c", run=ContainerRun(0))
+    assert await runner._pre_stop("c", 30.0) == left
+
+
+async def test_hook_ends_with_its_container(tmp_path: Path) -> None:
+    runner = PodRunner(PlayedNode(DataDir(tmp_path)).node(), pod(lifecycle=HOOK))
+    runner._containers.update("c", run=ContainerRun(0))
+    hook = asyncio.create_task(runner._pre_stop("c", 3600.0))
+    await asyncio.sleep(0)
+    assert not hook.done()
+    runner._containers.update("c", run=ContainerRun(0, exit=ContainerExit(0, "Completed")))
+    assert await asyncio.wait_for(hook, 20) > 3000
+
+
+async def test_no_hook_runs_when_there_is_no_grace_period(tmp_path: Path) -> None:
+    runner = PodRunner(PlayedNode(DataDir(tmp_path)).node(), pod(lifecycle=HOOK))
+    runner._containers.update("c", run=ContainerRun(0))
+    assert await asyncio.wait_for(runner._pre_stop("c", 0.0), 20) == 0.0
+
+
+async def test_containers_of_a_deleted_pod_end_after_their_own_hooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    async def pre_stop(name: str, grace: float) -> float:
+        if name == "slow":
+            await asyncio.Event().wait()
+        return grace - 10.0
+
+    async def stop(runs: Sequence[RunDirectory], grace: float, _: asyncio.Event) -> None:
+        ended.extend((run.container, grace) for run in runs)
+
+    monkeypatch.setattr(stopping, "stop", stop)
+    created = pod(name="quick")
+    created["spec"]["containers"].append({"name": "slow", "image": "i", "command": ["run"]})
+    created["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    runner = PodRunner(PlayedNode(DataDir(tmp_path)).node(), created)
+    monkeypatch.setattr(runner, "_pre_stop", pre_stop)
+    for name in ("quick", "slow"):
+        runner._containers.update(name, run=ContainerRun(0))
+    async with running(runner._terminate()):
+        await until(lambda: bool(ended))
+    assert ended == [("quick", 20.0)]
