@@ -26,6 +26,13 @@ from serving.runtimes.transformers.sampler import Sampler, choose
 from serving.runtimes.transformers.stop_texts import StopTexts
 
 _log = logging.getLogger(__name__)
+MOST_FAILURES = 3
+"""Failed steps in a row from which the model is taken for dead. A request that the model cannot answer fails
+one step; an error of a GPU's context, which only a new process has not, fails every one."""
+LONGEST_CALL_SECONDS = 300.0
+"""Longest call of the model, which is taken for hung beyond. The 512 prompt tokens of a step take 7 TFLOP with
+7 billion parameters, and two slow cores (50 GFLOP/s) 140 s. After five minutes the gateway has cut all streams
+(`gateway.stream_idle_seconds`), so nobody waits for a longer call."""
 
 
 class Decoder(Protocol):
@@ -122,6 +129,11 @@ class Engine:
         self._reading: Generation | None = None
         self._rows: list[Generation] = []
         self._stopped = False
+        self._has_ended = False
+        self._failures = 0
+        """Failed steps since the last one that did not fail."""
+        self._advanced_at: float | None = None
+        """When work began or the model last returned, in seconds of the monotonic clock; None without work."""
 
     def submit(self, request: GenerationRequest, deliver: Deliver) -> Generation:
         """Enqueue a request; `deliver` gets its parts until one has `finish`.
@@ -163,20 +175,45 @@ class Engine:
 
     def run(self) -> None:
         """Generate until `stop`."""
-        while True:
-            with self._condition:
-                while not (self._stopped or self._waiting or self._reading or self._rows):
-                    self._condition.wait()
-                if self._stopped:
-                    break
-            try:
-                self._step()
-            except Exception:  # noqa: BLE001 whatever the model raised, other requests may be served
-                _log.exception("the model failed, and all its sequences end")
-                self._fail()
-        self._fail()
-        while self._waiting:
-            self._waiting.popleft().deliver(Part("", finish="error"))
+        try:
+            while self._has_work():
+                self._advanced_at = clock.monotonic()
+                try:
+                    self._step()
+                except Exception:  # noqa: BLE001 whatever the model raised, other requests may be served
+                    _log.exception("the model failed, and all its sequences end")
+                    self._failures += 1
+                    self._fail()
+                else:
+                    self._failures = 0
+            self._fail()
+            while self._waiting:
+                self._waiting.popleft().deliver(Part("", finish="error"))
+        finally:
+            self._has_ended = True
+
+    def obstacle(self, now: float) -> str:
+        """Return why the engine answers nothing more; empty while it works. From any thread.
+
+        Args:
+            now: seconds of the monotonic clock.
+        """
+        advanced_at = self._advanced_at
+        if self._has_ended:
+            return "the engine has ended; see its log"
+        if self._failures >= MOST_FAILURES:
+            return f"the model failed {self._failures} times in a row; see its log"
+        if advanced_at is not None and now - advanced_at > LONGEST_CALL_SECONDS:
+            return f"the model has not returned for {now - advanced_at:.0f} s"
+        return ""
+
+    def _has_work(self) -> bool:
+        """Wait for work; return whether there is some, and no `stop`."""
+        with self._condition:
+            while not (self._stopped or self._waiting or self._reading or self._rows):
+                self._advanced_at = None
+                self._condition.wait()
+            return not self._stopped
 
     def _step(self) -> None:
         self._leave([row for row, generation in enumerate(self._rows) if generation.cancelled], "cancelled")
@@ -222,6 +259,7 @@ class Engine:
             return 0
         part = reading.request.prompt[reading.read : reading.read + budget]
         logits = self._decoder.read_prompt(part, reading.read)
+        self._advanced_at = clock.monotonic()
         reading.read += len(part)
         self._metrics.prompt_tokens(len(part))
         if reading.read == len(reading.request.prompt):
@@ -253,7 +291,7 @@ class Engine:
 
     def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice]]) -> None:
         """Deliver the new tokens; sequences that end with them leave the batch."""
-        now = clock.monotonic()
+        now = self._advanced_at = clock.monotonic()
         ended: dict[FinishReason, list[Generation]] = {}
         for generation, choice in chosen:
             generation.generated += 1
@@ -287,10 +325,10 @@ class Engine:
         """Remove rows from the batch; the last rows take their places."""
         for row in sorted(rows, reverse=True):
             generation, last = self._rows[row], self._rows.pop()
-            if generation is not last:
-                self._decoder.move(len(self._rows), row, last.length)
-                self._rows[row] = last
             self._release(generation, finish)
+            if generation is not last:
+                self._rows[row] = last  # before it is moved, so that it ends if the model fails
+                self._decoder.move(len(self._rows), row, last.length)
 
     def _release(self, generation: Generation, finish: FinishReason) -> None:
         self._metrics.finished(finish, generation.submitted, clock.monotonic())

@@ -1,5 +1,6 @@
 """Chooses the next token of each row from its logits."""
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -12,15 +13,21 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, device: torch.device) -> None:
         self.sampling = sampling
-        self._generator = torch.Generator(device)
-        if sampling.seed is None:
-            self._generator.seed()
+        self._device = device
+
+    @functools.cached_property
+    def _generator(self) -> torch.Generator:
+        """The generator, made in the engine's thread, which counts a failure of the GPU as one of the model."""
+        generator = torch.Generator(self._device)
+        if self.sampling.seed is None:
+            generator.seed()
         else:
-            self._generator.manual_seed(sampling.seed)
+            generator.manual_seed(self.sampling.seed)
+        return generator
 
     def noise(self, size: int) -> torch.Tensor:
         """Return exponential noise [size]: the token with the largest probability / noise is a sample."""
-        drawn = torch.empty(size, device=self._generator.device)
+        drawn = torch.empty(size, device=self._device)
         return drawn.exponential_(generator=self._generator)
 
 

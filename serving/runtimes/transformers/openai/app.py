@@ -92,7 +92,7 @@ class OpenAiApp:
             case ("GET", "/v1/models"):
                 await self._send(send, 200, {"object": "list", "data": [self._model()]})
             case ("GET", "/v2/health/live"):
-                await self._send(send, 200, {"live": True})
+                await self._live(send)
             case ("GET", "/v2/health/ready"):
                 await self._ready(send)
             case ("GET", "/metrics"):
@@ -106,9 +106,16 @@ class OpenAiApp:
             case _:
                 raise errors.ApiError(404, "NotFound", f"no such path: {method} {path}")
 
+    async def _live(self, send: Send) -> None:
+        if obstacle := self._engine.obstacle(clock.monotonic()):
+            await self._send_error(send, 503, obstacle)
+            return
+        await self._send(send, 200, {"live": True})
+
     async def _ready(self, send: Send) -> None:
-        if self._served.draining:
-            await self._send_error(send, 503, "stopping")
+        obstacle = "stopping" if self._served.draining else self._engine.obstacle(clock.monotonic())
+        if obstacle:
+            await self._send_error(send, 503, obstacle)
             return
         document = {"name": self._served.name, "ready": True}
         await self._send(send, 200, document, headers=self._served.startup.headers())
