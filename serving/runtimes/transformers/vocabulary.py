@@ -23,10 +23,17 @@ class StreamedText:
 class Vocabulary:
     """A Hugging Face tokenizer of the fast kind, as `transformers.AutoTokenizer` loads it."""
 
-    def __init__(self, tokenizer: Any, ends: frozenset[int]) -> None:
-        """Args: ends: tokens that end a generation."""
+    def __init__(self, tokenizer: Any, ends: frozenset[int], size: int) -> None:
+        """Take the tokenizer.
+
+        Args:
+            tokenizer: may have tokens that were added without an embedding.
+            ends: tokens that end a generation.
+            size: embeddings of the model.
+        """
         self._tokenizer = tokenizer
         self.ends = ends
+        self._size = size
 
     @property
     def has_chat_template(self) -> bool:
@@ -38,14 +45,19 @@ class Vocabulary:
         return StreamedText(self._tokenizer.backend_tokenizer)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a prompt, with those that the model expects at its beginning."""
-        return tuple(self._tokenizer.backend_tokenizer.encode(text).ids)
+        """Return the tokens of a prompt, with those that the model expects at its beginning.
+
+        Raises:
+            errors.ApiError: 400, the model has no embedding for one of them.
+        """
+        return self._embedded("prompt", self._tokenizer.backend_tokenizer.encode(text).ids)
 
     def encode_chat(self, messages: Sequence[dict[str, Any]]) -> tuple[int, ...]:
         """Return the tokens of a conversation after which the assistant speaks.
 
         Raises:
-            errors.ApiError: 400, the checkpoint has no chat template, or its template refuses the messages.
+            errors.ApiError: 400, the checkpoint has no chat template, its template refuses the messages, or the
+                model has no embedding for one of the tokens.
         """
         if not self.has_chat_template:
             raise errors.ApiError(400, "BadRequest", "messages: the model has no chat template")
@@ -58,7 +70,17 @@ class Vocabulary:
                 400, "BadRequest", f"messages: the chat template refuses: {error}"
             ) from error
         # The template writes the tokens of the beginning itself.
-        return tuple(self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
+        tokens = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
+        return self._embedded("messages", tokens)
+
+    def _embedded(self, field: str, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Return tokens that all have an embedding; another one would end the answers of the whole batch."""
+        highest = max(tokens, default=0)
+        if highest >= self._size:
+            text = self._tokenizer.backend_tokenizer.id_to_token(highest)
+            rule = f"must have tokens below {self._size}, as the model has no further embeddings"
+            raise errors.ApiError(400, "BadRequest", f"{field}: {rule}, got {highest} ({text})")
+        return tuple(tokens)
 
     def piece(self, token: int) -> str:
         """Return the text of one token, for reports of log probabilities."""
@@ -68,12 +90,10 @@ class Vocabulary:
         """Return tokens that a client gave.
 
         Raises:
-            errors.ApiError: 400, one of them is not in the vocabulary.
+            errors.ApiError: 400, the model has no embedding for one of them.
         """
-        size = self._tokenizer.backend_tokenizer.get_vocab_size()
         for place, token in enumerate(tokens):
-            if not 0 <= token < size:
-                raise errors.ApiError(
-                    400, "BadRequest", f"prompt[{place}]: must be a token from 0 to {size - 1}, got {token}"
-                )
+            if not 0 <= token < self._size:
+                rule = f"must be a token from 0 to {self._size - 1}"
+                raise errors.ApiError(400, "BadRequest", f"prompt[{place}]: {rule}, got {token}")
         return tuple(tokens)
