@@ -1,6 +1,6 @@
 """A request for generated text, and the parts of its answer. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +25,7 @@ class Sampling:
 class GenerationRequest:
     """A prompt and its limits."""
 
-    prompt: tuple[int, ...]
+    prompt: Sequence[int]
     """Tokens; at least one."""
     max_tokens: int
     sampling: Sampling = Sampling()

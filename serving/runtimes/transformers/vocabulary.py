@@ -1,11 +1,17 @@
 """The tokenizer of a checkpoint: chat templates, prompts to tokens, tokens to text."""
 
+import functools
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
 from tokenizers.decoders import DecodeStream
 
 from serving import errors
+
+SMALL_TEXT = 8192
+"""Characters of a text that becomes tokens at once, within some milliseconds. A longer one lets other threads
+run meanwhile."""
 
 
 class StreamedText:
@@ -44,20 +50,28 @@ class Vocabulary:
         """Return a decoder for one generation."""
         return StreamedText(self._tokenizer.backend_tokenizer)
 
-    def encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str, context: int) -> Sequence[int]:
         """Return the tokens of a prompt, with those that the model expects at its beginning.
 
-        Raises:
-            errors.ApiError: 400, the model has no embedding for one of them.
-        """
-        return self._embedded("prompt", self._tokenizer.backend_tokenizer.encode(text).ids)
+        Args:
+            text: the prompt.
+            context: tokens of a prompt, at most; longer ones may be refused, or returned.
 
-    def encode_chat(self, messages: Sequence[dict[str, Any]]) -> tuple[int, ...]:
+        Raises:
+            errors.ApiError: 400, the text is too long, or the model has no embedding for one of its tokens.
+        """
+        return self._tokens("prompt", text, context, has_beginning=False)
+
+    def encode_chat(self, messages: Sequence[dict[str, Any]], context: int) -> Sequence[int]:
         """Return the tokens of a conversation after which the assistant speaks.
 
+        Args:
+            messages: the conversation.
+            context: as for `encode`.
+
         Raises:
-            errors.ApiError: 400, the checkpoint has no chat template, its template refuses the messages, or the
-                model has no embedding for one of the tokens.
+            errors.ApiError: 400, as for `encode`, the checkpoint has no chat template, or its template refuses
+                the messages.
         """
         if not self.has_chat_template:
             raise errors.ApiError(400, "BadRequest", "messages: the model has no chat template")
@@ -69,24 +83,36 @@ class Vocabulary:
             raise errors.ApiError(
                 400, "BadRequest", f"messages: the chat template refuses: {error}"
             ) from error
-        # The template writes the tokens of the beginning itself.
-        tokens = self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
-        return self._embedded("messages", tokens)
+        return self._tokens("messages", text, context, has_beginning=True)
 
-    def _embedded(self, field: str, tokens: Sequence[int]) -> tuple[int, ...]:
-        """Return tokens that all have an embedding; another one would end the answers of the whole batch."""
+    def _tokens(self, field: str, text: str, context: int, *, has_beginning: bool) -> Sequence[int]:
+        """Return the tokens of a text, with those of a beginning that it has not."""
+        backend = self._tokenizer.backend_tokenizer
+        if len(text) <= SMALL_TEXT:
+            encoding = backend.encode(text, add_special_tokens=not has_beginning)
+        elif len(text) > context * self._longest_token:
+            rule = f"must be less than {context} tokens"
+            raise errors.ApiError(400, "BadRequest", f"{field}: {rule}, got {len(text)} characters")
+        else:  # only batches let other threads run
+            (encoding,) = backend.encode_batch_fast([text], add_special_tokens=not has_beginning)
+        tokens = encoding.ids
         highest = max(tokens, default=0)
-        if highest >= self._size:
-            text = self._tokenizer.backend_tokenizer.id_to_token(highest)
+        if highest >= self._size:  # it would end the answers of the whole batch
+            shown = backend.id_to_token(highest)
             rule = f"must have tokens below {self._size}, as the model has no further embeddings"
-            raise errors.ApiError(400, "BadRequest", f"{field}: {rule}, got {highest} ({text})")
-        return tuple(tokens)
+            raise errors.ApiError(400, "BadRequest", f"{field}: {rule}, got {highest} ({shown})")
+        return _compact(tokens)
+
+    @functools.cached_property
+    def _longest_token(self) -> int:
+        """Characters of the longest token."""
+        return max(map(len, self._tokenizer.backend_tokenizer.get_vocab()))
 
     def piece(self, token: int) -> str:
         """Return the text of one token, for reports of log probabilities."""
         return str(self._tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False))
 
-    def known(self, tokens: Sequence[int]) -> tuple[int, ...]:
+    def known(self, tokens: Sequence[int]) -> Sequence[int]:
         """Return tokens that a client gave.
 
         Raises:
@@ -96,4 +122,9 @@ class Vocabulary:
             if not 0 <= token < self._size:
                 rule = f"must be a token from 0 to {self._size - 1}"
                 raise errors.ApiError(400, "BadRequest", f"prompt[{place}]: {rule}, got {token}")
-        return tuple(tokens)
+        return _compact(tokens)
+
+
+def _compact(tokens: Sequence[int]) -> Sequence[int]:
+    """Return tokens of four bytes each: those of all requests that wait are kept, and a number takes 36."""
+    return array("i", tokens)

@@ -1,6 +1,8 @@
 """Prompts as tokens that the model knows, and the bytes of tokens."""
 
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,13 +36,13 @@ def bytewise(size: int = 256, *added: str) -> Any:
 @pytest.mark.parametrize(
     ("encode", "message"),
     [
-        (lambda known: known.encode("a" + PAD), r"prompt: .* below 256, .*, got 256 \(\[PAD\]\)"),
+        (lambda known: known.encode("a" + PAD, 10), r"prompt: .* below 256, .*, got 256 \(\[PAD\]\)"),
         (
-            lambda known: known.encode("a" * SMALL + PAD),
+            lambda known: known.encode("a" * SMALL + PAD, 10_000),
             r"prompt: .* below 256, .*, got 256 \(\[PAD\]\)",
         ),
         (
-            lambda known: known.encode_chat([{"role": "user", "content": PAD}]),
+            lambda known: known.encode_chat([{"role": "user", "content": PAD}], 10),
             r"messages: .* below 256, .*, got 256 \(\[PAD\]\)",
         ),
         (lambda known: known.known([7, 256]), r"prompt\[1\]: must be a token from 0 to 255, got 256"),
@@ -57,7 +59,7 @@ def test_token_is_refused_when_the_model_has_no_embedding_for_it(
 
 def test_token_is_known_when_the_model_has_more_embeddings_than_the_tokenizer_tokens() -> None:
     assert list(bytewise(300, PAD).known([256, 299])) == [256, 299]
-    assert list(bytewise(300, PAD).encode(PAD)) == [256]
+    assert list(bytewise(300, PAD).encode(PAD, 10)) == [256]
 
 
 def test_checkpoint_refuses_added_tokens_when_its_embeddings_were_not_resized(tmp_path: Path) -> None:
@@ -69,4 +71,31 @@ def test_checkpoint_refuses_added_tokens_when_its_embeddings_were_not_resized(tm
     size = model.config.vocab_size
     assert list(loaded.known([size - 1])) == [size - 1]
     with pytest.raises(errors.ApiError, match=f"below {size}, .*, got {size} "):
-        loaded.encode(PAD)
+        loaded.encode(PAD, 10)
+
+
+def test_long_text_has_the_tokens_of_its_parts() -> None:
+    text = "häuser " * SMALL
+    expected = [token for word in [text[:7]] * SMALL for token in bytewise().encode(word, 100)]
+    assert list(bytewise().encode(text, len(text))) == expected
+
+
+def test_other_threads_run_while_a_long_text_becomes_tokens() -> None:
+    text = "two words " * 10_000
+    known = bytewise()
+    turns = 0
+    with ThreadPoolExecutor(1) as worker:
+        tokens = worker.submit(known.encode, text, len(text))
+        while not tokens.done():
+            time.sleep(0.001)
+            turns += 1
+    assert turns > 10  # a few where the tokenizer keeps the lock of the interpreter
+
+
+def test_text_is_refused_unread_when_it_cannot_fit() -> None:
+    known = bytewise(300, "[LONG]")
+    context = 2000
+    longest = context * len("[LONG]")
+    with pytest.raises(errors.ApiError, match=f"prompt: must be less than 2000 tokens, got {longest + 1} c"):
+        known.encode("x" * (longest + 1), context)
+    assert len(known.encode("x" * longest, context)) == longest  # the caller refuses it
