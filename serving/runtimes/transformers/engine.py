@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -100,6 +100,8 @@ class Generation:
     read: int = 0
     """Tokens of the prompt that have been read."""
     generated: int = 0
+    characters: int = 0
+    """Length of the text of the generated tokens."""
     last: TokenChoice = field(default_factory=lambda: TokenChoice(0, 0.0))
     """The last generated token, which the next step reads."""
     last_at: float = 0.0
@@ -311,13 +313,16 @@ class Engine:
     def _deliver(self, generation: Generation, choice: TokenChoice) -> FinishReason | None:
         request = generation.request
         is_end = choice.token in self._vocabulary.ends and not request.ignore_end
-        text, is_stopped = ("", False) if is_end else generation.stops.add(generation.text.add(choice.token))
+        decoded = "" if is_end else generation.text.add(choice.token)
+        text, is_stopped = ("", False) if is_end else generation.stops.add(decoded)
         finish: FinishReason | None = "stop" if is_end or is_stopped else None
         if finish is None and generation.generated >= request.max_tokens:
             finish = "length"
         if finish and not is_stopped:
             text += generation.stops.rest()
-        choices = (choice,) if request.sampling.alternatives is not None and not is_end else ()
+        is_reported = request.sampling.alternatives is not None and not is_end
+        choices = (replace(choice, offset=generation.characters),) if is_reported else ()
+        generation.characters += len(decoded)
         generation.deliver(Part(text, choices, generation.generated, finish))
         return finish
 

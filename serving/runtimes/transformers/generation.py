@@ -43,6 +43,8 @@ class TokenChoice:
     logprob: float
     alternatives: tuple[tuple[int, float], ...] = ()
     """The most probable tokens, the most probable first."""
+    offset: int = 0
+    """Characters of the answer before the token, where log probabilities are reported."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers.decoders import DecodeStream
 
 from serving import errors
+from serving.runtimes.transformers.token_bytes import TokenBytes
 
 SMALL_TEXT = 8192
 """Characters of a text that becomes tokens at once, within some milliseconds. A longer one lets other threads
@@ -55,7 +56,7 @@ class Vocabulary:
 
         Args:
             text: the prompt.
-            context: tokens of a prompt, at most; longer ones may be refused, or returned.
+            context: tokens of a prompt, at most; a text that cannot be so short is refused unread.
 
         Raises:
             errors.ApiError: 400, the text is too long, or the model has no embedding for one of its tokens.
@@ -70,8 +71,8 @@ class Vocabulary:
             context: as for `encode`.
 
         Raises:
-            errors.ApiError: 400, as for `encode`, the checkpoint has no chat template, or its template refuses
-                the messages.
+            errors.ApiError: 400, as for `encode`; the checkpoint has no chat template, or its template
+                refuses the messages.
         """
         if not self.has_chat_template:
             raise errors.ApiError(400, "BadRequest", "messages: the model has no chat template")
@@ -86,7 +87,7 @@ class Vocabulary:
         return self._tokens("messages", text, context, has_beginning=True)
 
     def _tokens(self, field: str, text: str, context: int, *, has_beginning: bool) -> Sequence[int]:
-        """Return the tokens of a text, with those of a beginning that it has not."""
+        """Return the tokens of a text, with those of its beginning if it has none."""
         backend = self._tokenizer.backend_tokenizer
         if len(text) <= SMALL_TEXT:
             encoding = backend.encode(text, add_special_tokens=not has_beginning)
@@ -108,9 +109,13 @@ class Vocabulary:
         """Characters of the longest token."""
         return max(map(len, self._tokenizer.backend_tokenizer.get_vocab()))
 
-    def piece(self, token: int) -> str:
-        """Return the text of one token, for reports of log probabilities."""
-        return str(self._tokenizer.backend_tokenizer.decode([token], skip_special_tokens=False))
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes of one token, for reports of log probabilities."""
+        return self._token_bytes.of(token)
+
+    @functools.cached_property
+    def _token_bytes(self) -> TokenBytes:
+        return TokenBytes(self._tokenizer.backend_tokenizer)
 
     def known(self, tokens: Sequence[int]) -> Sequence[int]:
         """Return tokens that a client gave.

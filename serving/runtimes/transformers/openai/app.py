@@ -7,10 +7,10 @@ import contextlib
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -29,6 +29,7 @@ from serving.settings import RuntimeSettings
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
+Kind = TypeVar("Kind", Chat, Completion)
 
 _JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain; version=0.0.4"
 _READY = re.compile(r"/v2/models/([^/]+)/ready")
@@ -179,8 +180,8 @@ class OpenAiApp:
         self._check(body.model)
         messages = [message.for_template() for message in body.messages]
         prompt = self._vocabulary.encode_chat(messages, self._context)
-        answer = Chat(f"chatcmpl-{uuid.uuid4().hex}", body.model, _now(), len(prompt), self._vocabulary.piece)
-        return _Prepared(self._request(body, prompt, "messages"), answer, body.streaming)
+        request = self._request(body, prompt, "messages")
+        return _Prepared(request, self._answer_to(request, Chat, "chatcmpl"), body.streaming)
 
     def _completion(self, data: bytes) -> _Prepared:
         body = requests.parse(CompletionBody, data, self._large.memory.decoding)
@@ -190,13 +191,21 @@ class OpenAiApp:
             prompt = self._vocabulary.encode(given, self._context)
         else:
             prompt = self._vocabulary.known([token for token in body.prompt if isinstance(token, int)])
-        answer = Completion(
-            f"cmpl-{uuid.uuid4().hex}", body.model, _now(), len(prompt), self._vocabulary.piece
+        request = self._request(body, prompt, "prompt")
+        return _Prepared(request, self._answer_to(request, Completion, "cmpl"), body.streaming)
+
+    def _answer_to(self, request: GenerationRequest, kind: type[Kind], prefix: str) -> Kind:
+        return kind(
+            id=f"{prefix}-{uuid.uuid4().hex}",
+            model=self._served.name,
+            created=int(clock.now().timestamp()),
+            prompt_tokens=len(request.prompt),
+            token_bytes=self._vocabulary.token_bytes,
+            has_logprobs=request.sampling.alternatives is not None,
         )
-        return _Prepared(self._request(body, prompt, "prompt"), answer, body.streaming)
 
     def _request(
-        self, body: ChatBody | CompletionBody, prompt: tuple[int, ...], field: str
+        self, body: ChatBody | CompletionBody, prompt: Sequence[int], field: str
     ) -> GenerationRequest:
         if not prompt:
             raise errors.ApiError(400, "BadRequest", f"{field}: must have at least one token")
@@ -331,7 +340,3 @@ async def _disconnected(
             pass
         engine.cancel(generation)
         parts.put_nowait(Part("", finish="cancelled"))
-
-
-def _now() -> int:
-    return int(clock.now().timestamp())

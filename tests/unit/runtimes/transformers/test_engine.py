@@ -98,6 +98,13 @@ class Letters:
         return chr(token + 200)
 
 
+class Pairs:
+    """A decoder for which each second token completes two characters."""
+
+    def add(self, token: int) -> str:
+        return "" if token % 2 else "ab"
+
+
 class Illegible:
     def add(self, token: int) -> str:
         raise ValueError("no text")
@@ -400,6 +407,16 @@ def test_log_probabilities_are_those_of_the_model(make) -> None:
     assert choice.token == 3
     assert choice.logprob == pytest.approx(float(expected[3]))
     assert choice.alternatives[0] == (3, pytest.approx(float(expected[3])))
+
+
+def test_reported_tokens_have_their_place_in_the_text(make) -> None:
+    rig = make()
+    client, generation = rig.submit(3, 4, sampling=Sampling(temperature=0, alternatives=0))
+    generation.text = Pairs()
+    rig.start()
+    choices = [choice for part in client.wait().parts for choice in part.choices]
+    assert [choice.token for choice in choices] == [3, 4, 5, 6]
+    assert [choice.offset for choice in choices] == [0, 0, 2, 2]
 
 
 def test_page_counts_tokens_and_times(make) -> None:

@@ -33,6 +33,21 @@ def bytewise(size: int = 256, *added: str) -> Any:
     return vocabulary.Vocabulary(fast, frozenset(), size)
 
 
+def of_words(*words: str) -> Any:
+    """Return the vocabulary of a tokenizer as SentencePiece's: words with their spaces, else bytes."""
+    tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    model = tokenizers.models.BPE(
+        {token: id_ for id_, token in enumerate(tokens)}, [], unk_token="<unk>", byte_fallback=True
+    )
+    tokenizer = tokenizers.Tokenizer(model)
+    steps = tokenizers.decoders
+    tokenizer.decoder = steps.Sequence(
+        [steps.Replace("▁", " "), steps.ByteFallback(), steps.Fuse(), steps.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens(["<|begin▁of▁sentence|>"])
+    return vocabulary.Vocabulary(SimpleNamespace(backend_tokenizer=tokenizer), frozenset(), 1000)
+
+
 @pytest.mark.parametrize(
     ("encode", "message"),
     [
@@ -99,3 +114,37 @@ def test_text_is_refused_unread_when_it_cannot_fit() -> None:
     with pytest.raises(errors.ApiError, match=f"prompt: must be less than 2000 tokens, got {longest + 1} c"):
         known.encode("x" * (longest + 1), context)
     assert len(known.encode("x" * longest, context)) == longest  # the caller refuses it
+
+
+def test_bytes_of_a_text_s_tokens_are_the_text() -> None:
+    known = bytewise()
+    text = "".join(map(chr, range(0x250))) + " naïve 日本 😀"
+    tokens = known.encode(text, len(text))
+    assert b"".join(known.token_bytes(token) for token in tokens) == text.encode()
+    assert sorted(known.token_bytes(token) for token in range(256)) == [bytes([byte]) for byte in range(256)]
+
+
+def test_bytes_of_a_word_have_its_space() -> None:
+    known = of_words("▁Hello", "Hello", "▁▁", "é")
+    data = [known.token_bytes(257 + place) for place in range(4)]
+    assert data == [b" Hello", b"Hello", b"  ", "é".encode()]
+
+
+def test_bytes_of_a_fallback_are_the_byte() -> None:
+    assert [of_words().token_bytes(1 + byte) for byte in (0x41, 0xE2)] == [b"A", b"\xe2"]
+
+
+def test_bytes_of_an_added_token_are_its_text() -> None:
+    assert of_words("a").token_bytes(258) == "<|begin▁of▁sentence|>".encode()
+    assert bytewise(300, "<a é>").token_bytes(256) == "<a é>".encode()
+
+
+def test_token_without_a_form_has_no_bytes() -> None:
+    assert bytewise(300).token_bytes(299) == b""
+
+
+def test_bytes_are_those_of_the_decoder_when_its_form_is_unknown() -> None:
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0, "##ing": 1}, unk_token="[UNK]"))
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    known = vocabulary.Vocabulary(SimpleNamespace(backend_tokenizer=tokenizer), frozenset(), 2)
+    assert known.token_bytes(1) == tokenizer.decode([1], skip_special_tokens=False).encode()

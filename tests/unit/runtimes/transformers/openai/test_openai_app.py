@@ -71,8 +71,8 @@ class Vocabulary:
     def encode_chat(self, messages: list[dict[str, Any]], context: int) -> tuple[int, ...]:
         return self.encode("".join(message["content"] for message in messages), context)
 
-    def piece(self, token: int) -> str:
-        return ""
+    def token_bytes(self, token: int) -> bytes:
+        return b""
 
 
 class Rig:
