@@ -50,6 +50,9 @@ class Decoder(Protocol):
     def move(self, source: int, target: int, length: int) -> None:
         """Move a sequence to another row."""
 
+    def clear(self, row: int, length: int) -> None:
+        """Remove the first tokens of a sequence from the cache."""
+
     def step(self, tokens: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
         """Return the logits [rows, vocabulary] after each row's next token."""
 
@@ -291,11 +294,17 @@ class Engine:
             is_long = len(self._waiting[0].request.prompt) > self._limits.prompt_tokens_per_step
             return self._waiting.popleft() if is_long else None
 
-    def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice]]) -> None:
+    def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice | None]]) -> None:
         """Deliver the new tokens; sequences that end with them leave the batch."""
         now = self._advanced_at = clock.monotonic()
         ended: dict[FinishReason, list[Generation]] = {}
         for generation, choice in chosen:
+            if choice is None:
+                _log.error("the model's logits are not finite, and the answer ends")
+                # Before any row moves. The last generated token, if any, has been read.
+                self._decoder.clear(self._rows.index(generation), generation.length + 1)
+                ended.setdefault("error", []).append(generation)
+                continue
             generation.generated += 1
             generation.last = choice
             self._metrics.generated(generation.submitted, generation.last_at, now)

@@ -7,6 +7,9 @@ import torch
 
 from serving.runtimes.transformers.generation import Sampling, TokenChoice
 
+_NONE = -1
+"""In place of a token."""
+
 
 class Sampler:
     """The sampling of one request, with its random numbers."""
@@ -31,8 +34,8 @@ class Sampler:
         return drawn.exponential_(generator=self._generator)
 
 
-def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoice]:
-    """Return the next token of each row.
+def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoice | None]:
+    """Return the next token of each row; None where the largest logit is not finite.
 
     A sample of probabilities p is argmax(p / e) for independent exponential e (the exponential races of
     https://en.wikipedia.org/wiki/Exponential_distribution#Distribution_of_the_minimum). Log probabilities are
@@ -42,7 +45,8 @@ def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoic
         logits: [rows, vocabulary].
         samplers: of each row.
     """
-    tokens = logits.argmax(dim=-1)
+    tokens = logits.argmax(dim=-1)  # that of a NaN, if there is one
+    is_finite = logits.gather(-1, tokens[:, None])[:, 0].isfinite()
     drawn = [row for row, sampler in enumerate(samplers) if sampler.sampling.temperature > 0]
     if drawn:
         chosen = [samplers[row] for row in drawn]
@@ -53,12 +57,11 @@ def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoic
             probabilities = _most_probable(probabilities, torch.tensor(limits, device=logits.device))
         noise = torch.stack([one.noise(logits.shape[-1]) for one in chosen])
         tokens[drawn] = (probabilities / noise).argmax(dim=-1)
-    reported = {row for row, sampler in enumerate(samplers) if sampler.sampling.alternatives is not None}
+    # In one tensor, as each transfer waits for a GPU.
+    chosen_tokens = tokens.where(is_finite, _NONE).tolist()
     return [
-        _report(logits[row], token, samplers[row].sampling.alternatives or 0)
-        if row in reported
-        else TokenChoice(token, 0.0)
-        for row, token in enumerate(tokens.tolist())
+        _choice(logits[row], token, samplers[row].sampling.alternatives) if token != _NONE else None
+        for row, token in enumerate(chosen_tokens)
     ]
 
 
@@ -71,7 +74,9 @@ def _most_probable(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Te
     )
 
 
-def _report(logits: torch.Tensor, token: int, alternatives: int) -> TokenChoice:
+def _choice(logits: torch.Tensor, token: int, alternatives: int | None) -> TokenChoice:
+    if alternatives is None:
+        return TokenChoice(token, 0.0)
     logprobs = logits.log_softmax(dim=-1)
     top = logprobs.topk(min(alternatives, logprobs.shape[-1])) if alternatives else None
     pairs = tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True)) if top is not None else ()

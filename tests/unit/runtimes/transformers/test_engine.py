@@ -390,6 +390,34 @@ def test_every_sequence_ends_when_the_model_fails_as_one_is_moved(make) -> None:
     assert moved.wait().finish == "error"
 
 
+def test_sequence_without_numbers_ends_and_its_row_is_cleared_before_others_move(make) -> None:
+    rig = make()
+    rig.decoder.without_numbers = {22}
+    ended, _ = rig.submit(3, 3)
+    failed, _ = rig.submit(20, 9)
+    other, _ = rig.submit(30, 5)
+    rig.start()
+    assert failed.wait().finish == "error"
+    assert failed.lengths == [20, 21]
+    assert ended.wait().lengths == [3, 4, 5]
+    assert other.wait().lengths == [30, 31, 32, 33, 34]
+    assert rig.decoder.changes[0] == ("clear", 1)
+    assert rig.metric('vllm:request_success_total{finished_reason="error"') == 1
+    served, _ = rig.submit(40, 2)
+    assert served.wait().lengths == [40, 41]
+
+
+@pytest.mark.parametrize("prompt", [8, 25], ids=["short", "long"])
+def test_prompt_without_numbers_ends_its_request(make, prompt: int) -> None:
+    rig = make(per_step=10)
+    rig.decoder.without_numbers = {prompt}
+    failed, _ = rig.submit(prompt, 4)
+    rig.start()
+    assert failed.wait().finish == "error"
+    assert failed.lengths == []
+    assert rig.decoder.changes == [("clear", 0)]
+
+
 def test_stopped_engine_ends_what_waits(make) -> None:
     rig = make()
     client, _ = rig.submit(2, 5)
