@@ -30,9 +30,9 @@ MOST_FAILURES = 3
 """Failed steps in a row from which the model is taken for dead. A request that the model cannot answer fails
 one step; an error of a GPU's context, which only a new process has not, fails every one."""
 LONGEST_CALL_SECONDS = 300.0
-"""Longest call of the model, which is taken for hung beyond. The 512 prompt tokens of a step take 7 TFLOP with
-7 billion parameters, and two slow cores (50 GFLOP/s) 140 s. After five minutes the gateway has cut all streams
-(`gateway.stream_idle_seconds`), so nobody waits for a longer call."""
+"""Longest call of the model, which is taken for hung beyond. The 512 prompt tokens of a step take 7 TFLOP
+with 7 billion parameters: 140 s on two slow cores (50 GFLOP/s). After five minutes the gateway has cut all
+streams (`gateway.stream_idle_seconds`), so nobody waits for a longer call."""
 
 
 class Decoder(Protocol):
@@ -138,7 +138,7 @@ class Engine:
         self._failures = 0
         """Failed steps since the last one that did not fail."""
         self._advanced_at: float | None = None
-        """When work began or the model last returned, in seconds of the monotonic clock; None without work."""
+        """Seconds of the monotonic clock when work began, or the model last returned; None without work."""
 
     def submit(self, request: GenerationRequest, deliver: Deliver) -> Generation:
         """Enqueue a request; `deliver` gets its parts until one has `finish`.

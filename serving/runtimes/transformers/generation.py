@@ -12,7 +12,7 @@ class Sampling:
     """How each token is chosen."""
 
     temperature: float = 1.0
-    """0 takes the most probable token."""
+    """0, or nearly 0, takes the most probable token."""
     top_p: float = 1.0
     """The most probable tokens that together have this probability take part."""
     seed: int | None = None

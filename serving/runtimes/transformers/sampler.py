@@ -7,6 +7,8 @@ import torch
 
 from serving.runtimes.transformers.generation import Sampling, TokenChoice
 
+LEAST_TEMPERATURE = 1e-5
+"""A lower temperature counts as 0, as vLLM's does: logits that are divided by it may overflow."""
 _NONE = -1
 """In place of a token."""
 
@@ -20,7 +22,7 @@ class Sampler:
 
     @functools.cached_property
     def _generator(self) -> torch.Generator:
-        """The generator, made in the engine's thread, which counts a failure of the GPU as one of the model."""
+        """The generator, made in the engine's thread: a failure of the GPU is one of the model there."""
         generator = torch.Generator(self._device)
         if self.sampling.seed is None:
             generator.seed()
@@ -47,7 +49,7 @@ def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoic
     """
     tokens = logits.argmax(dim=-1)  # that of a NaN, if there is one
     is_finite = logits.gather(-1, tokens[:, None])[:, 0].isfinite()
-    drawn = [row for row, sampler in enumerate(samplers) if sampler.sampling.temperature > 0]
+    drawn = [row for row, sampler in enumerate(samplers) if sampler.sampling.temperature >= LEAST_TEMPERATURE]
     if drawn:
         chosen = [samplers[row] for row in drawn]
         temperatures = torch.tensor([one.sampling.temperature for one in chosen], device=logits.device)

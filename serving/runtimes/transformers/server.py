@@ -132,7 +132,7 @@ def _application(
     try:
         with ThreadPoolExecutor(1, "codec") as codec:
             large = LargeRequests(bounds, codec)
-            yield OpenAiApp(engine, loaded.vocabulary, served, settings, context, large)
+            yield OpenAiApp(engine, loaded.vocabulary, served, settings, context, large=large)
     finally:
         engine.stop()
         thread.join(_STOP_SECONDS)

@@ -55,6 +55,7 @@ class OpenAiApp:
         served: ServedModel,
         settings: RuntimeSettings,
         context: int,
+        *,
         large: LargeRequests,
     ) -> None:
         """Take the limits of requests.

@@ -26,6 +26,17 @@ def test_row_has_no_token_when_its_largest_logit_is_not_finite(row: list[float],
     assert choose([certain, row, certain], sampling, sampling, sampling) == [0, None, 0]
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-40, 1e-37, 9e-6])
+def test_most_probable_token_is_taken_when_the_temperature_is_nearly_0(temperature: float) -> None:
+    assert choose([[-900.0, 3.0, 3.001, -INFINITE]], Sampling(temperature=temperature)) == [2]
+
+
+def test_small_temperature_is_no_0() -> None:
+    sampling = Sampling(temperature=sampler.LEAST_TEMPERATURE)
+    drawn = {choose([[1.0, 3.0, 3.0]], sampling)[0] for _ in range(100)}
+    assert drawn == {1, 2}
+
+
 def test_equal_seeds_draw_equal_tokens() -> None:
     row = [0.0] * 1000
     tokens = choose([row] * 3, Sampling(seed=4), Sampling(seed=4), Sampling(seed=5))
