@@ -78,7 +78,10 @@ def load_folder(folder: str, device: str) -> Checkpoint:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise errors.Permanent("InvalidCheckpoint", "tokenizer.json: must be in the checkpoint")
-    return Checkpoint(model, Vocabulary(tokenizer, _ends(model, tokenizer)), _context(config))
+    # A tokenizer may have more tokens than the model has embeddings, and the reverse.
+    embeddings = model.get_input_embeddings().num_embeddings
+    vocabulary = Vocabulary(tokenizer, _ends(model, tokenizer), embeddings)
+    return Checkpoint(model, vocabulary, _context(config))
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -62,6 +62,13 @@ class Decoder:
         with torch.inference_mode():
             self._cache.copy(source, target, length)
 
+    def clear(self, row: int, length: int) -> None:
+        """Set a sequence's keys and values to zero: the row's next one reads positions beyond its end too,
+        masked, and NaN there would make its own values NaN.
+        """
+        with torch.inference_mode():
+            self._cache.clear(row, length)
+
     def step(self, tokens: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
         """Return the logits [rows, vocabulary] after each row's next token.
 

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -26,6 +26,13 @@ from serving.runtimes.transformers.sampler import Sampler, choose
 from serving.runtimes.transformers.stop_texts import StopTexts
 
 _log = logging.getLogger(__name__)
+MOST_FAILURES = 3
+"""Failed steps in a row from which the model is taken for dead. A request that the model cannot answer fails
+one step; an error of a GPU's context, which only a new process has not, fails every one."""
+LONGEST_CALL_SECONDS = 300.0
+"""Longest call of the model, which is taken for hung beyond. The 512 prompt tokens of a step take 7 TFLOP
+with 7 billion parameters: 140 s on two slow cores (50 GFLOP/s). After five minutes the gateway has cut all
+streams (`gateway.stream_idle_seconds`), so nobody waits for a longer call."""
 
 
 class Decoder(Protocol):
@@ -42,6 +49,9 @@ class Decoder(Protocol):
 
     def move(self, source: int, target: int, length: int) -> None:
         """Move a sequence to another row."""
+
+    def clear(self, row: int, length: int) -> None:
+        """Remove the first tokens of a sequence from the cache."""
 
     def step(self, tokens: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
         """Return the logits [rows, vocabulary] after each row's next token."""
@@ -93,6 +103,8 @@ class Generation:
     read: int = 0
     """Tokens of the prompt that have been read."""
     generated: int = 0
+    characters: int = 0
+    """Length of the text of the generated tokens."""
     last: TokenChoice = field(default_factory=lambda: TokenChoice(0, 0.0))
     """The last generated token, which the next step reads."""
     last_at: float = 0.0
@@ -122,6 +134,11 @@ class Engine:
         self._reading: Generation | None = None
         self._rows: list[Generation] = []
         self._stopped = False
+        self._has_ended = False
+        self._failures = 0
+        """Failed steps since the last one that did not fail."""
+        self._advanced_at: float | None = None
+        """Seconds of the monotonic clock when work began, or the model last returned; None without work."""
 
     def submit(self, request: GenerationRequest, deliver: Deliver) -> Generation:
         """Enqueue a request; `deliver` gets its parts until one has `finish`.
@@ -163,20 +180,45 @@ class Engine:
 
     def run(self) -> None:
         """Generate until `stop`."""
-        while True:
-            with self._condition:
-                while not (self._stopped or self._waiting or self._reading or self._rows):
-                    self._condition.wait()
-                if self._stopped:
-                    break
-            try:
-                self._step()
-            except Exception:  # noqa: BLE001 whatever the model raised, other requests may be served
-                _log.exception("the model failed, and all its sequences end")
-                self._fail()
-        self._fail()
-        while self._waiting:
-            self._waiting.popleft().deliver(Part("", finish="error"))
+        try:
+            while self._has_work():
+                self._advanced_at = clock.monotonic()
+                try:
+                    self._step()
+                except Exception:  # noqa: BLE001 whatever the model raised, other requests may be served
+                    _log.exception("the model failed, and all its sequences end")
+                    self._failures += 1
+                    self._fail()
+                else:
+                    self._failures = 0
+            self._fail()
+            while self._waiting:
+                self._waiting.popleft().deliver(Part("", finish="error"))
+        finally:
+            self._has_ended = True
+
+    def obstacle(self, now: float) -> str:
+        """Return why the engine answers nothing more; empty while it works. From any thread.
+
+        Args:
+            now: seconds of the monotonic clock.
+        """
+        advanced_at = self._advanced_at
+        if self._has_ended:
+            return "the engine has ended; see its log"
+        if self._failures >= MOST_FAILURES:
+            return f"the model failed {self._failures} times in a row; see its log"
+        if advanced_at is not None and now - advanced_at > LONGEST_CALL_SECONDS:
+            return f"the model has not returned for {now - advanced_at:.0f} s"
+        return ""
+
+    def _has_work(self) -> bool:
+        """Wait for work; return whether there is some, and no `stop`."""
+        with self._condition:
+            while not (self._stopped or self._waiting or self._reading or self._rows):
+                self._advanced_at = None
+                self._condition.wait()
+            return not self._stopped
 
     def _step(self) -> None:
         self._leave([row for row, generation in enumerate(self._rows) if generation.cancelled], "cancelled")
@@ -222,6 +264,7 @@ class Engine:
             return 0
         part = reading.request.prompt[reading.read : reading.read + budget]
         logits = self._decoder.read_prompt(part, reading.read)
+        self._advanced_at = clock.monotonic()
         reading.read += len(part)
         self._metrics.prompt_tokens(len(part))
         if reading.read == len(reading.request.prompt):
@@ -251,11 +294,17 @@ class Engine:
             is_long = len(self._waiting[0].request.prompt) > self._limits.prompt_tokens_per_step
             return self._waiting.popleft() if is_long else None
 
-    def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice]]) -> None:
+    def _advance(self, chosen: Sequence[tuple[Generation, TokenChoice | None]]) -> None:
         """Deliver the new tokens; sequences that end with them leave the batch."""
-        now = clock.monotonic()
+        now = self._advanced_at = clock.monotonic()
         ended: dict[FinishReason, list[Generation]] = {}
         for generation, choice in chosen:
+            if choice is None:
+                _log.error("the model's logits are not finite, and the answer ends")
+                # Before any row moves. The last generated token, if any, has been read.
+                self._decoder.clear(self._rows.index(generation), generation.length + 1)
+                ended.setdefault("error", []).append(generation)
+                continue
             generation.generated += 1
             generation.last = choice
             self._metrics.generated(generation.submitted, generation.last_at, now)
@@ -273,13 +322,16 @@ class Engine:
     def _deliver(self, generation: Generation, choice: TokenChoice) -> FinishReason | None:
         request = generation.request
         is_end = choice.token in self._vocabulary.ends and not request.ignore_end
-        text, is_stopped = ("", False) if is_end else generation.stops.add(generation.text.add(choice.token))
+        decoded = "" if is_end else generation.text.add(choice.token)
+        text, is_stopped = ("", False) if is_end else generation.stops.add(decoded)
         finish: FinishReason | None = "stop" if is_end or is_stopped else None
         if finish is None and generation.generated >= request.max_tokens:
             finish = "length"
         if finish and not is_stopped:
             text += generation.stops.rest()
-        choices = (choice,) if request.sampling.alternatives is not None and not is_end else ()
+        is_reported = request.sampling.alternatives is not None and not is_end
+        choices = (replace(choice, offset=generation.characters),) if is_reported else ()
+        generation.characters += len(decoded)
         generation.deliver(Part(text, choices, generation.generated, finish))
         return finish
 
@@ -287,10 +339,10 @@ class Engine:
         """Remove rows from the batch; the last rows take their places."""
         for row in sorted(rows, reverse=True):
             generation, last = self._rows[row], self._rows.pop()
-            if generation is not last:
-                self._decoder.move(len(self._rows), row, last.length)
-                self._rows[row] = last
             self._release(generation, finish)
+            if generation is not last:
+                self._rows[row] = last  # before it is moved, so that it ends if the model fails
+                self._decoder.move(len(self._rows), row, last.length)
 
     def _release(self, generation: Generation, finish: FinishReason) -> None:
         self._metrics.finished(finish, generation.submitted, clock.monotonic())

@@ -1,6 +1,6 @@
 """A request for generated text, and the parts of its answer. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ class Sampling:
     """How each token is chosen."""
 
     temperature: float = 1.0
-    """0 takes the most probable token."""
+    """0, or nearly 0, takes the most probable token."""
     top_p: float = 1.0
     """The most probable tokens that together have this probability take part."""
     seed: int | None = None
@@ -25,7 +25,7 @@ class Sampling:
 class GenerationRequest:
     """A prompt and its limits."""
 
-    prompt: tuple[int, ...]
+    prompt: Sequence[int]
     """Tokens; at least one."""
     max_tokens: int
     sampling: Sampling = Sampling()
@@ -43,6 +43,8 @@ class TokenChoice:
     logprob: float
     alternatives: tuple[tuple[int, float], ...] = ()
     """The most probable tokens, the most probable first."""
+    offset: int = 0
+    """Characters of the answer before the token, where log probabilities are reported."""
 
 
 @dataclass(frozen=True)

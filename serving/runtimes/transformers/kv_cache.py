@@ -72,6 +72,11 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc] # Transformers has no types
         for whole in (self.keys, self.values):
             whole[target, :, :length] = whole[source, :, :length]
 
+    def clear(self, row: int, length: int) -> None:
+        """Set the first positions of a row to zero."""
+        for whole in (self.keys, self.values):
+            whole[row, :, :length] = 0
+
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002 Transformers' interface
         """Return the positions that attention reads, and the first."""
         return self._span.length, 0
@@ -97,3 +102,8 @@ class KvCache(Cache):  # type: ignore[misc] # as above
         """Copy the first positions of one row to another, in all layers."""
         for layer in self.layers:
             layer.copy(source, target, length)
+
+    def clear(self, row: int, length: int) -> None:
+        """Set the first positions of a row to zero, in all layers."""
+        for layer in self.layers:
+            layer.clear(row, length)

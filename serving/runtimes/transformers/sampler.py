@@ -1,10 +1,16 @@
 """Chooses the next token of each row from its logits."""
 
+import functools
 from collections.abc import Sequence
 
 import torch
 
 from serving.runtimes.transformers.generation import Sampling, TokenChoice
+
+LEAST_TEMPERATURE = 1e-5
+"""A lower temperature counts as 0, as vLLM's does: logits that are divided by it may overflow."""
+_NONE = -1
+"""In place of a token."""
 
 
 class Sampler:
@@ -12,20 +18,26 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, device: torch.device) -> None:
         self.sampling = sampling
-        self._generator = torch.Generator(device)
-        if sampling.seed is None:
-            self._generator.seed()
+        self._device = device
+
+    @functools.cached_property
+    def _generator(self) -> torch.Generator:
+        """The generator, made in the engine's thread: a failure of the GPU is one of the model there."""
+        generator = torch.Generator(self._device)
+        if self.sampling.seed is None:
+            generator.seed()
         else:
-            self._generator.manual_seed(sampling.seed)
+            generator.manual_seed(self.sampling.seed)
+        return generator
 
     def noise(self, size: int) -> torch.Tensor:
         """Return exponential noise [size]: the token with the largest probability / noise is a sample."""
-        drawn = torch.empty(size, device=self._generator.device)
+        drawn = torch.empty(size, device=self._device)
         return drawn.exponential_(generator=self._generator)
 
 
-def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoice]:
-    """Return the next token of each row.
+def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoice | None]:
+    """Return the next token of each row; None where the largest logit is not finite.
 
     A sample of probabilities p is argmax(p / e) for independent exponential e (the exponential races of
     https://en.wikipedia.org/wiki/Exponential_distribution#Distribution_of_the_minimum). Log probabilities are
@@ -35,8 +47,9 @@ def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoic
         logits: [rows, vocabulary].
         samplers: of each row.
     """
-    tokens = logits.argmax(dim=-1)
-    drawn = [row for row, sampler in enumerate(samplers) if sampler.sampling.temperature > 0]
+    tokens = logits.argmax(dim=-1)  # that of a NaN, if there is one
+    is_finite = logits.gather(-1, tokens[:, None])[:, 0].isfinite()
+    drawn = [row for row, sampler in enumerate(samplers) if sampler.sampling.temperature >= LEAST_TEMPERATURE]
     if drawn:
         chosen = [samplers[row] for row in drawn]
         temperatures = torch.tensor([one.sampling.temperature for one in chosen], device=logits.device)
@@ -46,12 +59,11 @@ def choose(logits: torch.Tensor, samplers: Sequence[Sampler]) -> list[TokenChoic
             probabilities = _most_probable(probabilities, torch.tensor(limits, device=logits.device))
         noise = torch.stack([one.noise(logits.shape[-1]) for one in chosen])
         tokens[drawn] = (probabilities / noise).argmax(dim=-1)
-    reported = {row for row, sampler in enumerate(samplers) if sampler.sampling.alternatives is not None}
+    # In one tensor, as each transfer waits for a GPU.
+    chosen_tokens = tokens.where(is_finite, _NONE).tolist()
     return [
-        _report(logits[row], token, samplers[row].sampling.alternatives or 0)
-        if row in reported
-        else TokenChoice(token, 0.0)
-        for row, token in enumerate(tokens.tolist())
+        _choice(logits[row], token, samplers[row].sampling.alternatives) if token != _NONE else None
+        for row, token in enumerate(chosen_tokens)
     ]
 
 
@@ -64,7 +76,9 @@ def _most_probable(probabilities: torch.Tensor, top_p: torch.Tensor) -> torch.Te
     )
 
 
-def _report(logits: torch.Tensor, token: int, alternatives: int) -> TokenChoice:
+def _choice(logits: torch.Tensor, token: int, alternatives: int | None) -> TokenChoice:
+    if alternatives is None:
+        return TokenChoice(token, 0.0)
     logprobs = logits.log_softmax(dim=-1)
     top = logprobs.topk(min(alternatives, logprobs.shape[-1])) if alternatives else None
     pairs = tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True)) if top is not None else ()

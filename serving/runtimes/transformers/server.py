@@ -64,6 +64,8 @@ def main() -> int:
     """Serve until SIGTERM; return the exit status."""
     # Nothing is fetched: a model is what its digest says.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # A prompt is a batch of one text, for which the tokenizer would start a thread for each core.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return process.main(process.Runtime("transformers", FILES, _framework, _application))
 
 
@@ -95,7 +97,10 @@ def _warm(loaded: Checkpoint, _: OutputManifest) -> Checkpoint:
 def _application(
     loaded: Checkpoint, served: ServedModel, options: process.Options, settings: RuntimeSettings
 ) -> Iterator[OpenAiApp]:
-    from serving.runtimes import request_memory  # noqa: PLC0415 with the application
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 with the application
+
+    from serving.runtimes import request_memory  # noqa: PLC0415 as above
+    from serving.runtimes.large_requests import LargeRequests  # noqa: PLC0415 as above
     from serving.runtimes.transformers import memory  # noqa: PLC0415 it imports PyTorch
     from serving.runtimes.transformers.decoder import Decoder  # noqa: PLC0415 as above
     from serving.runtimes.transformers.engine import Engine, Limits  # noqa: PLC0415 as above
@@ -109,7 +114,7 @@ def _application(
     )
     _log.info("%d sequences of at most %d tokens", sequences, context)
     limits = Limits(sequences, context, settings.waiting_sequences, settings.prompt_tokens_per_step)
-    decoding = request_memory.bounds(settings).decoding
+    bounds = request_memory.bounds(settings)
     engine = Engine(
         Decoder(loaded.model, sequences, context),
         loaded.vocabulary,
@@ -125,7 +130,9 @@ def _application(
     thread = threading.Thread(target=generate, name="engine", daemon=True)
     thread.start()
     try:
-        yield OpenAiApp(engine, loaded.vocabulary, served, settings, context, memory=decoding)
+        with ThreadPoolExecutor(1, "codec") as codec:
+            large = LargeRequests(bounds, codec)
+            yield OpenAiApp(engine, loaded.vocabulary, served, settings, context, large=large)
     finally:
         engine.stop()
         thread.join(_STOP_SECONDS)

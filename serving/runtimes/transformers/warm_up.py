@@ -24,7 +24,7 @@ def _run_tiny_checkpoint() -> None:
         LlamaForCausalLM(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         loaded = checkpoint.load_folder(folder, "cpu")
-    prompt = loaded.vocabulary.encode_chat([{"role": "user", "content": "hello"}])
+    prompt = loaded.vocabulary.encode_chat([{"role": "user", "content": "hello"}], 64)
     decoder = Decoder(loaded.model, rows=1, capacity=64)
     decoder.read_prompts([prompt], 0)
     decoder.step([prompt[0]], [len(prompt)])

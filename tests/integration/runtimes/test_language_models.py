@@ -69,6 +69,8 @@ def greedy(model: Any, prompt: list[int], tokens: int) -> list[int]:
 
 
 def test_greedy_tokens_are_those_of_generate_alone_and_in_a_batch(served: tuple[Running, Any]) -> None:
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
     server, model = served
     prompts = {length: [(7 * place + length) % 256 for place in range(length)] for length in (3, 8, 40, 90)}
     lengths = [*prompts] * 4
@@ -91,9 +93,17 @@ def test_greedy_tokens_are_those_of_generate_alone_and_in_a_batch(served: tuple[
 
     expected = {length: greedy(model, prompt, 30) for length, prompt in prompts.items()}
     tokenizer = tokenizers.Tokenizer.from_file(str(server.log.parent / "out" / "tokenizer.json"))
+    byte_of = {letter: byte for byte, letter in bytes_to_unicode().items()}
+
+    def text(token: int) -> str:
+        form = tokenizer.id_to_token(token)
+        return bytes([byte_of[form]]).decode(errors="backslashreplace") if form in byte_of else form
+
     for length, answer in zip(lengths, asyncio.run(ask()), strict=True):
-        texts = [tokenizer.decode([token], skip_special_tokens=False) for token in expected[length]]
-        assert answer.choices[0].logprobs.tokens == texts
+        logprobs = answer.choices[0].logprobs
+        assert logprobs.tokens == [text(token) for token in expected[length]]
+        assert [list(top) for top in logprobs.top_logprobs] == [[token] for token in logprobs.tokens]
+        assert max(logprobs.text_offset) <= len(answer.choices[0].text)
         assert answer.usage.completion_tokens == 30
 
 

@@ -7,29 +7,42 @@ import contextlib
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import orjson
 
 from serving import clock, errors
 from serving.runtimes import request_body
+from serving.runtimes.large_requests import BodyRoom, LargeRequests, too_many
 from serving.runtimes.request_body import Receive
 from serving.runtimes.served_model import ServedModel
 from serving.runtimes.transformers.engine import Engine, Generation
 from serving.runtimes.transformers.generation import GenerationRequest, Part
 from serving.runtimes.transformers.openai import requests, responses
-from serving.runtimes.transformers.openai.requests import ChatBody, CompletionBody
+from serving.runtimes.transformers.openai.requests import ChatBody, CompletionBody, Streaming
 from serving.runtimes.transformers.openai.responses import Chat, Completion
-from serving.runtimes.transformers.vocabulary import Vocabulary
+from serving.runtimes.transformers.vocabulary import SMALL_TEXT, Vocabulary
 from serving.settings import RuntimeSettings
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
+Kind = TypeVar("Kind", Chat, Completion)
 
 _JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain; version=0.0.4"
 _READY = re.compile(r"/v2/models/([^/]+)/ready")
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What is kept of a request's body, which may be much larger."""
+
+    request: GenerationRequest
+    answer: Chat | Completion
+    streaming: Streaming | None
 
 
 class OpenAiApp:
@@ -43,7 +56,7 @@ class OpenAiApp:
         settings: RuntimeSettings,
         context: int,
         *,
-        memory: int,
+        large: LargeRequests,
     ) -> None:
         """Take the limits of requests.
 
@@ -53,9 +66,10 @@ class OpenAiApp:
             served: its name, and the state of its server.
             settings: bounds of bodies.
             context: tokens of a prompt and its answer together, at most.
-            memory: bytes that decoding a body may take.
+            large: the memory and the thread for bodies that are not small.
         """
-        self._memory = memory
+        self._large = large
+        self._body_limit = min(settings.max_body_bytes, large.memory.bodies)
         self._engine, self._vocabulary = engine, vocabulary
         self._served, self._settings, self._context = served, settings, context
         self._created = int(clock.now().timestamp())
@@ -86,13 +100,13 @@ class OpenAiApp:
     async def _answer(self, method: str, path: str, receive: Receive, send: Send) -> None:
         match (method, path):
             case ("POST", "/v1/chat/completions"):
-                await self._chat(await self._body(receive), receive, send)
+                await self._generate(await self._prepared(self._chat, receive), receive, send)
             case ("POST", "/v1/completions"):
-                await self._completion(await self._body(receive), receive, send)
+                await self._generate(await self._prepared(self._completion, receive), receive, send)
             case ("GET", "/v1/models"):
                 await self._send(send, 200, {"object": "list", "data": [self._model()]})
             case ("GET", "/v2/health/live"):
-                await self._send(send, 200, {"live": True})
+                await self._live(send)
             case ("GET", "/v2/health/ready"):
                 await self._ready(send)
             case ("GET", "/metrics"):
@@ -106,9 +120,16 @@ class OpenAiApp:
             case _:
                 raise errors.ApiError(404, "NotFound", f"no such path: {method} {path}")
 
+    async def _live(self, send: Send) -> None:
+        if obstacle := self._engine.obstacle(clock.monotonic()):
+            await self._send_error(send, 503, obstacle)
+            return
+        await self._send(send, 200, {"live": True})
+
     async def _ready(self, send: Send) -> None:
-        if self._served.draining:
-            await self._send_error(send, 503, "stopping")
+        obstacle = "stopping" if self._served.draining else self._engine.obstacle(clock.monotonic())
+        if obstacle:
+            await self._send_error(send, 503, obstacle)
             return
         document = {"name": self._served.name, "ready": True}
         await self._send(send, 200, document, headers=self._served.startup.headers())
@@ -126,40 +147,66 @@ class OpenAiApp:
         if model != self._served.name:
             raise errors.NotFound(404, "NotFound", f"model: must be {self._served.name!r}, got {model!r}")
 
-    async def _body(self, receive: Receive) -> bytes:
+    async def _prepared(self, prepare: Callable[[bytes], _Prepared], receive: Receive) -> _Prepared:
+        """Read a request; a body that is not small becomes tokens beside the event loop, in its turn."""
+        room = BodyRoom(self._large)
+        try:
+            body = await self._body(receive, room)
+            is_small = len(body) <= SMALL_TEXT
+            return prepare(body) if is_small else await self._large.run(partial(prepare, body))
+        finally:
+            room.leave()
+
+    async def _body(self, receive: Receive, room: BodyRoom) -> bytes:
         chunks: list[bytes] = []
-        size, has_more = 0, True
+        size, has_more, has_room = 0, True, True
         while has_more:
             part, has_more = request_body.part(await receive())
-            chunks.append(part)
             size += len(part)
-            if size > self._settings.max_body_bytes:
-                rule = f"body: must be at most {self._settings.max_body_bytes} bytes"
+            if size > self._body_limit:
+                rule = f"body: must be at most {self._body_limit} bytes"
                 raise errors.ApiError(413, "RequestEntityTooLarge", rule)
+            has_room = has_room and (size <= SMALL_TEXT or room.grow(size))
+            if has_room:
+                chunks.append(part)
+            else:  # a client that still sends would see a reset instead of an early answer
+                chunks.clear()
+                room.leave()
+        if not has_room:
+            raise too_many(self._settings.retry_after_seconds)
         return b"".join(chunks)
 
-    async def _chat(self, data: bytes, receive: Receive, send: Send) -> None:
-        body = requests.parse(ChatBody, data, self._memory)
+    def _chat(self, data: bytes) -> _Prepared:
+        body = requests.parse(ChatBody, data, self._large.memory.decoding)
         self._check(body.model)
-        prompt = self._vocabulary.encode_chat([message.for_template() for message in body.messages])
-        answer = Chat(f"chatcmpl-{uuid.uuid4().hex}", body.model, _now(), len(prompt), self._vocabulary.piece)
-        await self._generate(self._request(body, prompt, "messages"), body, answer, receive, send)
+        messages = [message.for_template() for message in body.messages]
+        prompt = self._vocabulary.encode_chat(messages, self._context)
+        request = self._request(body, prompt, "messages")
+        return _Prepared(request, self._answer_to(request, Chat, "chatcmpl"), body.streaming)
 
-    async def _completion(self, data: bytes, receive: Receive, send: Send) -> None:
-        body = requests.parse(CompletionBody, data, self._memory)
+    def _completion(self, data: bytes) -> _Prepared:
+        body = requests.parse(CompletionBody, data, self._large.memory.decoding)
         self._check(body.model)
         given = body.prompt[0] if isinstance(body.prompt, list) and body.prompt else body.prompt
         if isinstance(given, str):
-            prompt = self._vocabulary.encode(given)
+            prompt = self._vocabulary.encode(given, self._context)
         else:
             prompt = self._vocabulary.known([token for token in body.prompt if isinstance(token, int)])
-        answer = Completion(
-            f"cmpl-{uuid.uuid4().hex}", body.model, _now(), len(prompt), self._vocabulary.piece
+        request = self._request(body, prompt, "prompt")
+        return _Prepared(request, self._answer_to(request, Completion, "cmpl"), body.streaming)
+
+    def _answer_to(self, request: GenerationRequest, kind: type[Kind], prefix: str) -> Kind:
+        return kind(
+            id=f"{prefix}-{uuid.uuid4().hex}",
+            model=self._served.name,
+            created=int(clock.now().timestamp()),
+            prompt_tokens=len(request.prompt),
+            token_bytes=self._vocabulary.token_bytes,
+            has_logprobs=request.sampling.alternatives is not None,
         )
-        await self._generate(self._request(body, prompt, "prompt"), body, answer, receive, send)
 
     def _request(
-        self, body: ChatBody | CompletionBody, prompt: tuple[int, ...], field: str
+        self, body: ChatBody | CompletionBody, prompt: Sequence[int], field: str
     ) -> GenerationRequest:
         if not prompt:
             raise errors.ApiError(400, "BadRequest", f"{field}: must have at least one token")
@@ -175,14 +222,7 @@ class OpenAiApp:
             prompt, wanted or room, body.sampling, body.stops, ignore_end=body.ignore_eos
         )
 
-    async def _generate(
-        self,
-        request: GenerationRequest,
-        body: ChatBody | CompletionBody,
-        answer: Chat | Completion,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _generate(self, prepared: _Prepared, receive: Receive, send: Send) -> None:
         parts: asyncio.Queue[Part] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -190,13 +230,13 @@ class OpenAiApp:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and its clients with it
                 loop.call_soon_threadsafe(parts.put_nowait, part)
 
-        generation = self._engine.submit(request, deliver)
+        generation = self._engine.submit(prepared.request, deliver)
         gone = asyncio.create_task(_disconnected(receive, generation, self._engine, parts))
         try:
-            if body.stream:
-                await self._stream(parts, body, answer, send)
+            if prepared.streaming:
+                await self._stream(parts, prepared.streaming, prepared.answer, send)
             else:
-                await self._whole(parts, answer, send)
+                await self._whole(parts, prepared.answer, send)
         finally:
             gone.cancel()
             self._engine.cancel(generation)
@@ -215,7 +255,7 @@ class OpenAiApp:
     async def _stream(
         self,
         parts: asyncio.Queue[Part],
-        body: ChatBody | CompletionBody,
+        streaming: Streaming,
         answer: Chat | Completion,
         send: Send,
     ) -> None:
@@ -231,13 +271,13 @@ class OpenAiApp:
                 await send(_start(200, _EVENTS, ((b"cache-control", b"no-cache"), *self._closing())))
                 begun = True
                 chunks = [*answer.opening(), *chunks]
-            if body.has_continuous_usage:
+            if streaming.has_continuous_usage:
                 chunks = [{**chunk, "usage": answer.usage(part.tokens)} for chunk in chunks]
             data = b"".join(map(responses.event, chunks))
             if part.finish == "error":
                 data = responses.event(requests.error_document(500, "the model failed; see its log"))
             elif part.finish:
-                if body.has_usage:
+                if streaming.has_usage:
                     data += responses.event(answer.usage_chunk(part.tokens))
                 data += responses.DONE
             if data:
@@ -301,7 +341,3 @@ async def _disconnected(
             pass
         engine.cancel(generation)
         parts.put_nowait(Part("", finish="cancelled"))
-
-
-def _now() -> int:
-    return int(clock.now().timestamp())

@@ -6,6 +6,7 @@ are refused where they would change the answer; unknown ones are ignored, as cli
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -28,6 +29,16 @@ Temperature = Annotated[float, Field(ge=0, le=2)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Tokens = Annotated[StrictInt, Field(ge=1)]
 Stop = str | Annotated[list[str], Field(max_length=4)] | None
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """What a client wants of a stream."""
+
+    has_usage: bool
+    """Whether it ends with the numbers of tokens."""
+    has_continuous_usage: bool
+    """Whether every part has the numbers of tokens so far."""
 
 
 class _Body(BaseModel):
@@ -56,14 +67,12 @@ class _Body(BaseModel):
         return tuple(text for text in given if text)
 
     @property
-    def has_usage(self) -> bool:
-        """Whether a stream ends with the numbers of tokens."""
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-    @property
-    def has_continuous_usage(self) -> bool:
-        """Whether every part of a stream has the numbers of tokens so far."""
-        return self.has_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
+    def streaming(self) -> Streaming | None:
+        """The stream that is wanted; None for a whole answer."""
+        if not self.stream:
+            return None
+        options = self.stream_options or StreamOptions()
+        return Streaming(options.include_usage, options.include_usage and options.continuous_usage_stats)
 
 
 class StreamOptions(BaseModel):

@@ -11,8 +11,6 @@ import orjson
 
 from serving.runtimes.transformers.generation import Part, TokenChoice
 
-Piece = Callable[[int], str]
-"""Returns the text of one token."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -30,7 +28,10 @@ class Answer:
     created: int
     """Unix seconds."""
     prompt_tokens: int
-    piece: Piece
+    token_bytes: Callable[[int], bytes]
+    """Returns the bytes of one token."""
+    has_logprobs: bool
+    """Whether log probabilities are asked for."""
 
     def usage(self, generated: int) -> dict[str, Any]:
         """Return the numbers of tokens."""
@@ -39,6 +40,10 @@ class Answer:
             "completion_tokens": generated,
             "total_tokens": self.prompt_tokens + generated,
         }
+
+    def _text(self, token: int) -> str:
+        r"""Return the text of one token; parts of characters as `\xe2\x80`, as OpenAI does."""
+        return self.token_bytes(token).decode(errors="backslashreplace")
 
     def _document(self, kind: str, **fields: Any) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model, **fields}
@@ -52,7 +57,7 @@ class Chat(Answer):
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": text, "refusal": None},
-            "logprobs": self._logprobs(choices),
+            "logprobs": self._logprobs(choices) if self.has_logprobs else None,
             "finish_reason": last.finish,
         }
         return self._document("chat.completion", choices=[choice], usage=self.usage(last.tokens))
@@ -65,7 +70,8 @@ class Chat(Answer):
         """Return the chunks of a part."""
         chunks = []
         if part.text or part.choices:
-            chunks.append(self._chunk({"content": part.text}, None, self._logprobs(part.choices)))
+            logprobs = self._logprobs(part.choices) if part.choices else None
+            chunks.append(self._chunk({"content": part.text}, None, logprobs))
         if part.finish:
             chunks.append(self._chunk({}, part.finish, None))
         return chunks
@@ -78,9 +84,7 @@ class Chat(Answer):
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return self._document("chat.completion.chunk", choices=[choice])
 
-    def _logprobs(self, choices: Sequence[TokenChoice]) -> dict[str, Any] | None:
-        if not choices:
-            return None
+    def _logprobs(self, choices: Sequence[TokenChoice]) -> dict[str, Any]:
         return {
             "content": [
                 {
@@ -92,8 +96,11 @@ class Chat(Answer):
         }
 
     def _token(self, token: int, logprob: float) -> dict[str, Any]:
-        text = self.piece(token)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+        return {
+            "token": self._text(token),
+            "logprob": logprob,
+            "bytes": list(self.token_bytes(token)),
+        }
 
 
 class Completion(Answer):
@@ -103,7 +110,7 @@ class Completion(Answer):
         """Return the answer that is not streamed."""
         return self._document(
             "text_completion",
-            choices=[self._choice(text, last.finish, choices)],
+            choices=[self._choice(text, last.finish, self._logprobs(choices) if self.has_logprobs else None)],
             usage=self.usage(last.tokens),
         )
 
@@ -115,24 +122,27 @@ class Completion(Answer):
         """Return the chunks of a part."""
         if not (part.text or part.choices or part.finish):
             return []
-        return [
-            self._document("text_completion", choices=[self._choice(part.text, part.finish, part.choices)])
-        ]
+        logprobs = self._logprobs(part.choices) if part.choices else None
+        return [self._document("text_completion", choices=[self._choice(part.text, part.finish, logprobs)])]
 
     def usage_chunk(self, generated: int) -> dict[str, Any]:
         """Return the last chunk, for clients that ask for it."""
         return self._document("text_completion", choices=[], usage=self.usage(generated))
 
-    def _choice(self, text: str, finish: str | None, choices: Sequence[TokenChoice]) -> dict[str, Any]:
-        return {"index": 0, "text": text, "logprobs": self._logprobs(choices), "finish_reason": finish}
+    def _choice(self, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
+        return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
-    def _logprobs(self, choices: Sequence[TokenChoice]) -> dict[str, Any] | None:
-        if not choices:
-            return None
+    def _logprobs(self, choices: Sequence[TokenChoice]) -> dict[str, Any]:
         return {
-            "tokens": [self.piece(choice.token) for choice in choices],
+            "tokens": [self._text(choice.token) for choice in choices],
             "token_logprobs": [choice.logprob for choice in choices],
-            "top_logprobs": [
-                {self.piece(token): value for token, value in choice.alternatives} for choice in choices
-            ],
+            "top_logprobs": [self._top(choice) for choice in choices],
+            "text_offset": [choice.offset for choice in choices],
         }
+
+    def _top(self, choice: TokenChoice) -> dict[str, float]:
+        """Return the chosen token and the most probable ones; of several with one text, the first."""
+        named: dict[str, float] = {}
+        for token, value in ((choice.token, choice.logprob), *choice.alternatives):
+            named.setdefault(self._text(token), value)
+        return named

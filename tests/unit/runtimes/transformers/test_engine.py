@@ -1,12 +1,13 @@
 """Continuous batching, with a model whose next token is the number of tokens before it."""
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
-from serving import errors
+from serving import clock, errors
 from serving.runtimes.transformers.generation import GenerationRequest, Part, Sampling
 from serving.runtimes.transformers.metrics import EngineMetrics
 from tests.rig import optional_modules
@@ -32,10 +33,18 @@ class CountingDecoder:
         self.parts: list[int] = []
         self.batches: list[int] = []
         self.fails = False
+        self.move_fails = False
         self.before_step = lambda: None
+        self.without_numbers: set[int] = set()
+        """Lengths of sequences after which the logits are NaN."""
+        self.changes: list[tuple[str, int]] = []
+        """Rows that were cleared, or that others were moved to."""
 
     def _logits(self, rows: Sequence[Sequence[int]]) -> "torch.Tensor":
-        return torch.nn.functional.one_hot(torch.tensor([len(row) for row in rows]), VOCABULARY).float()
+        lengths = [len(row) for row in rows]
+        logits = torch.nn.functional.one_hot(torch.tensor(lengths), VOCABULARY).float()
+        logits[torch.tensor([length in self.without_numbers for length in lengths])] = float("nan")
+        return logits
 
     def read_prompts(self, prompts: Sequence[Sequence[int]], first: int) -> "torch.Tensor":
         if self.fails:
@@ -56,7 +65,14 @@ class CountingDecoder:
     def keep_prompt(self, row: int, length: int) -> None:
         self.rows[row] = self.prompt[:length]
 
+    def clear(self, row: int, length: int) -> None:
+        assert length >= len(self.rows[row])
+        self.changes.append(("clear", row))
+
     def move(self, source: int, target: int, length: int) -> None:
+        if self.move_fails:
+            raise RuntimeError("the model fails")
+        self.changes.append(("move", target))
         self.rows[target] = self.rows.pop(source)
         assert len(self.rows[target]) == length
 
@@ -80,6 +96,13 @@ class Letters:
 
     def add(self, token: int) -> str:
         return chr(token + 200)
+
+
+class Pairs:
+    """A decoder for which each second token completes two characters."""
+
+    def add(self, token: int) -> str:
+        return "" if token % 2 else "ab"
 
 
 class Illegible:
@@ -279,6 +302,122 @@ def test_model_that_fails_for_a_token_ends_its_sequences_and_serves_the_next(mak
     assert served.wait().lengths == [3, 4]
 
 
+def test_engine_whose_steps_all_fail_is_dead_until_one_succeeds(make) -> None:
+    rig = make()
+    rig.decoder.fails = True
+    rig.start()
+    for _ in range(engine.MOST_FAILURES):
+        assert rig.engine.obstacle(clock.monotonic()) == ""
+        assert rig.submit(2, 5)[0].wait().finish == "error"
+    assert rig.engine.obstacle(clock.monotonic()) == "the model failed 3 times in a row; see its log"
+    rig.decoder.fails = False
+    for _ in range(2):  # the first step has ended when the second one begins
+        assert rig.submit(3, 1)[0].wait().lengths == [3]
+    assert rig.engine.obstacle(clock.monotonic()) == ""
+
+
+def test_engine_is_hung_when_the_model_does_not_return(make) -> None:
+    rig = make()
+    began, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        assert may_end.wait(10)
+
+    rig.decoder.before_step = hang
+    client, _ = rig.submit(2, 2)
+    rig.start()
+    assert began.wait(10)
+    now = clock.monotonic()
+    assert rig.engine.obstacle(now + engine.LONGEST_CALL_SECONDS - 10) == ""
+    late = now + engine.LONGEST_CALL_SECONDS + 1
+    assert rig.engine.obstacle(late) == "the model has not returned for 301 s"
+    may_end.set()
+    assert client.wait().lengths == [2, 3]
+
+
+def test_engine_is_not_hung_when_the_calls_of_a_step_are_slow_together(
+    make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make(per_step=10)
+    now = 1000.0
+    obstacles: list[str] = []
+
+    def slow(call: Callable[..., "torch.Tensor"]) -> Callable[..., "torch.Tensor"]:
+        def slowed(*arguments: object) -> "torch.Tensor":
+            nonlocal now
+            now += engine.LONGEST_CALL_SECONDS - 1
+            obstacles.append(rig.engine.obstacle(now))
+            return call(*arguments)
+
+        return slowed
+
+    for name in ("read_prompts", "read_prompt", "step"):
+        monkeypatch.setattr(rig.decoder, name, slow(getattr(rig.decoder, name)))
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    clients = [rig.submit(2, 20)[0], rig.submit(35, 3)[0]]
+    rig.start()
+    for client in clients:
+        client.wait()
+    assert set(obstacles) == {""}
+
+
+def test_engine_without_work_is_not_hung_after_any_time(make) -> None:
+    rig = make()
+    rig.start()
+    rig.submit(2, 3)[0].wait()
+    deadline = time.monotonic() + 10
+    while rig.engine.obstacle(clock.monotonic() + 1e6):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_engine_that_has_ended_is_dead(make) -> None:
+    rig = make()
+    rig.engine.stop()
+    rig.start()
+    rig.thread.join(10)
+    assert rig.engine.obstacle(clock.monotonic()) == "the engine has ended; see its log"
+
+
+def test_every_sequence_ends_when_the_model_fails_as_one_is_moved(make) -> None:
+    rig = make()
+    rig.decoder.move_fails = True
+    ended, _ = rig.submit(5, 2)
+    moved, _ = rig.submit(6, 20)
+    rig.start()
+    assert ended.wait().lengths == [5, 6]
+    assert moved.wait().finish == "error"
+
+
+def test_sequence_without_numbers_ends_and_its_row_is_cleared_before_others_move(make) -> None:
+    rig = make()
+    rig.decoder.without_numbers = {22}
+    ended, _ = rig.submit(3, 3)
+    failed, _ = rig.submit(20, 9)
+    other, _ = rig.submit(30, 5)
+    rig.start()
+    assert failed.wait().finish == "error"
+    assert failed.lengths == [20, 21]
+    assert ended.wait().lengths == [3, 4, 5]
+    assert other.wait().lengths == [30, 31, 32, 33, 34]
+    assert rig.decoder.changes[0] == ("clear", 1)
+    assert rig.metric('vllm:request_success_total{finished_reason="error"') == 1
+    served, _ = rig.submit(40, 2)
+    assert served.wait().lengths == [40, 41]
+
+
+@pytest.mark.parametrize("prompt", [8, 25], ids=["short", "long"])
+def test_prompt_without_numbers_ends_its_request(make, prompt: int) -> None:
+    rig = make(per_step=10)
+    rig.decoder.without_numbers = {prompt}
+    failed, _ = rig.submit(prompt, 4)
+    rig.start()
+    assert failed.wait().finish == "error"
+    assert failed.lengths == []
+    assert rig.decoder.changes == [("clear", 0)]
+
+
 def test_stopped_engine_ends_what_waits(make) -> None:
     rig = make()
     client, _ = rig.submit(2, 5)
@@ -296,6 +435,16 @@ def test_log_probabilities_are_those_of_the_model(make) -> None:
     assert choice.token == 3
     assert choice.logprob == pytest.approx(float(expected[3]))
     assert choice.alternatives[0] == (3, pytest.approx(float(expected[3])))
+
+
+def test_reported_tokens_have_their_place_in_the_text(make) -> None:
+    rig = make()
+    client, generation = rig.submit(3, 4, sampling=Sampling(temperature=0, alternatives=0))
+    generation.text = Pairs()
+    rig.start()
+    choices = [choice for part in client.wait().parts for choice in part.choices]
+    assert [choice.token for choice in choices] == [3, 4, 5, 6]
+    assert [choice.offset for choice in choices] == [0, 0, 2, 2]
 
 
 def test_page_counts_tokens_and_times(make) -> None:

@@ -1,0 +1,193 @@
+"""The server of OpenAI's API beside its engine: health, long prompts and the memory of bodies."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+import pytest
+
+from serving.runtimes.large_requests import LargeRequests
+from serving.runtimes.request_memory import RequestMemory
+from serving.runtimes.served_model import ServedModel
+from serving.runtimes.startup import StartupReport
+from serving.runtimes.transformers.generation import GenerationRequest, Part
+from serving.runtimes.transformers.openai import requests
+from serving.settings import RuntimeSettings
+from tests.rig import optional_modules
+
+optional_modules.torch()
+optional_modules.transformers()
+app = optional_modules.lazy("serving.runtimes.transformers.openai.app")
+
+MIB = 1 << 20
+BODIES = 300_000
+LONGEST = 10.0
+"""Seconds for which a tokenizer waits in vain, so that a test of a blocked event loop ends."""
+COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
+
+
+class Engine:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.submitted: list[tuple[GenerationRequest, Callable[[Part], None]]] = []
+
+    def obstacle(self, now: float) -> str:
+        return self.why
+
+    def submit(self, request: GenerationRequest, deliver: Callable[[Part], None]) -> object:
+        self.submitted.append((request, deliver))
+        return object()
+
+    def cancel(self, generation: object) -> None:
+        pass
+
+    def answer(self) -> None:
+        for _, deliver in self.submitted:
+            deliver(Part("ok", tokens=1, finish="stop"))
+
+
+class Vocabulary:
+    """Has one token for every prompt, in its time."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+        self.began = threading.Event()
+        self.may_end = threading.Event()
+        self.may_end.set()
+
+    def encode(self, text: str, context: int) -> tuple[int, ...]:
+        self.threads.append(threading.current_thread().name)
+        self.began.set()
+        assert self.may_end.wait(LONGEST), "the event loop is blocked"
+        return (len(text),)
+
+    def encode_chat(self, messages: list[dict[str, Any]], context: int) -> tuple[int, ...]:
+        return self.encode("".join(message["content"] for message in messages), context)
+
+    def token_bytes(self, token: int) -> bytes:
+        return b""
+
+
+class Rig:
+    def __init__(self, worker: ThreadPoolExecutor) -> None:
+        self.engine, self.vocabulary = Engine(), Vocabulary()
+        served = ServedModel("tests", "m", "v1", StartupReport(0.0))
+        self.large = LargeRequests(RequestMemory(64 * MIB, BODIES), worker)
+        settings = RuntimeSettings()
+        self.app = app.OpenAiApp(self.engine, self.vocabulary, served, settings, 100, large=self.large)
+
+    async def ask(self, path: str, body: bytes = b"") -> tuple[int, dict[bytes, bytes], Any]:
+        sent: list[Any] = []
+        messages = [{"type": "http.request", "body": body}]
+
+        async def receive() -> dict[str, Any]:
+            if not messages:
+                await asyncio.Event().wait()
+            return messages.pop()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST" if body else "GET", "path": path, "headers": []}
+        await self.app(scope, receive, send)
+        return sent[0]["status"], dict(sent[0]["headers"]), orjson.loads(sent[1]["body"])
+
+    async def submitted(self, count: int) -> None:
+        while len(self.engine.submitted) < count:
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with ThreadPoolExecutor(1, "codec") as worker:
+        yield Rig(worker)
+
+
+def body(path: str, characters: int) -> bytes:
+    text = "x" * characters
+    asked = {"prompt": text} if path == COMPLETIONS else {"messages": [{"role": "user", "content": text}]}
+    return orjson.dumps({"model": "m", "max_tokens": 5, **asked})
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/v2/models/m/ready"])
+async def test_replica_is_neither_live_nor_ready_when_its_engine_is_dead(rig: Rig, path: str) -> None:
+    assert (await rig.ask(path))[0] == 200
+    rig.engine.why = "the model failed 3 times in a row; see its log"
+    status, _, document = await rig.ask(path)
+    assert (status, document["error"]["message"]) == (503, rig.engine.why)
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHATS])
+async def test_liveness_is_answered_while_a_long_prompt_becomes_tokens(rig: Rig, path: str) -> None:
+    rig.vocabulary.may_end.clear()
+    answers = [asyncio.create_task(rig.ask(path, body(path, 20_000))) for _ in range(2)]
+    while not rig.vocabulary.began.is_set():
+        await asyncio.sleep(0.001)
+    assert (await rig.ask("/v2/health/live"))[0] == 200
+    assert len(rig.vocabulary.threads) == 1
+    rig.vocabulary.may_end.set()
+    await rig.submitted(2)
+    rig.engine.answer()
+    assert [(await answer)[0] for answer in answers] == [200, 200]
+    assert rig.vocabulary.threads == ["codec_0", "codec_0"]
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHATS])
+async def test_short_prompt_becomes_tokens_without_a_thread(rig: Rig, path: str) -> None:
+    answer = asyncio.create_task(rig.ask(path, body(path, 100)))
+    await rig.submitted(1)
+    rig.engine.answer()
+    status, _, document = await answer
+    assert (status, document["usage"]["prompt_tokens"]) == (200, 1)
+    assert rig.vocabulary.threads == [threading.current_thread().name]
+
+
+async def test_bodies_beyond_the_memory_for_them_get_429_and_small_ones_are_answered(rig: Rig) -> None:
+    rig.vocabulary.may_end.clear()
+    large = body(COMPLETIONS, 200_000)
+    first = asyncio.create_task(rig.ask(COMPLETIONS, large))
+    while not rig.vocabulary.began.is_set():
+        await asyncio.sleep(0.001)
+    status, headers, document = await rig.ask(COMPLETIONS, large)
+    assert (status, headers[b"retry-after"]) == (429, b"1")
+    assert document["error"]["message"] == "large requests already fill the memory for them"
+    rig.vocabulary.may_end.set()
+    small = asyncio.create_task(rig.ask(COMPLETIONS, body(COMPLETIONS, 100)))
+    await rig.submitted(2)
+    rig.engine.answer()
+    assert [(await answer)[0] for answer in (first, small)] == [200, 200]
+
+
+async def test_body_above_the_memory_for_all_is_refused_alone(rig: Rig) -> None:
+    status, _, document = await rig.ask(COMPLETIONS, body(COMPLETIONS, BODIES))
+    assert (status, document["error"]["message"]) == (413, f"body: must be at most {BODIES} bytes")
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHATS])
+@pytest.mark.parametrize("characters", [100, 200_000], ids=["small", "large"])
+async def test_body_is_not_kept_while_its_answer_is_generated(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, path: str, characters: int
+) -> None:
+    parsed: list[weakref.ref[Any]] = []
+    parse = requests.parse
+
+    def parse_and_watch(kind: Any, data: bytes, memory: int) -> Any:
+        document = parse(kind, data, memory)
+        parsed.append(weakref.ref(document))
+        return document
+
+    monkeypatch.setattr(requests, "parse", parse_and_watch)
+    answer = asyncio.create_task(rig.ask(path, body(path, characters)))
+    await rig.submitted(1)
+    gc.collect()
+    assert [document() for document in parsed] == [None]
+    assert rig.large.received == 0
+    rig.engine.answer()
+    assert (await answer)[0] == 200
