@@ -31,6 +31,7 @@ from serving.router.activator.metrics import ActivatorMetrics
 from serving.router.activator.request_queue import QueueTotals
 from serving.router.envoy.admin import Admin
 from serving.router.metrics.labels import Labels, labels_of
+from serving.router.plan.policy import effective_retries
 from serving.router.plan.service import (
     Endpoint,
     cluster_name,
@@ -213,7 +214,8 @@ class Activator:
     async def _update_route(self, key: Key) -> None:
         """Listen for one Route's backends on demand, and update their replicas."""
         route = self._routes.get(*key)
-        backends = (route["spec"].get("backends") or []) if route is not None else []
+        spec = route["spec"] if route is not None else {}
+        backends = spec.get("backends") or []
         on_demand = {cluster_name(key.namespace, b): b for b in backends if b.get("onDemand")}
         labels = labels_of(route) if route is not None else {}
         entries = self._of_route.setdefault(key, {})
@@ -221,6 +223,7 @@ class Activator:
             await self._open(entries, cluster, labels[cluster], h2c=speaks_h2c(on_demand[cluster]))
         for cluster, entry in list(entries.items()):
             if (backend := on_demand.get(cluster)) is not None:
+                entry.backend.set_retries(effective_retries(spec, backend))
                 self._update_backend(entry, key.namespace, backend)
         for cluster in entries.keys() - on_demand.keys():
             entry = entries.pop(cluster)
