@@ -144,8 +144,8 @@ class Generator:
         """Merge the requests that ended within the window; later ones were unanswered at its end."""
         end = begin + seconds
         parts, errors = [], Counter[str]()
-        for locust in self._locusts:
-            rows = np.frombuffer(bytes(locust.records), dtype=np.dtype(list(wire.FIELDS)))
+        for locust, each in zip(self._locusts, still_open, strict=True):
+            rows = np.frombuffer(bytes(locust.records[: each.recorded]), dtype=np.dtype(list(wire.FIELDS)))
             parts.append(rows)
             numbers, counts = np.unique(rows["error"][_within(rows["done"], begin, end)], return_counts=True)
             errors.update({locust.errors[n]: int(c) for n, c in zip(numbers, counts, strict=True) if n})

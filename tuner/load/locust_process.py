@@ -36,6 +36,9 @@ class OpenRequests:
     unanswered: Sequence[float]
     silent: Sequence[float]
     """Of these, those of the streams without a token."""
+    recorded: int
+    """Bytes of `LocustProcess.records` at that moment; later records are of these requests, or of newer
+    ones."""
 
 
 class LocustProcess:
@@ -132,7 +135,7 @@ class LocustProcess:
         while True:
             reply = await self._reply(deadline - asyncio.get_running_loop().time())
             if reply.get("done") == self._commands:
-                return OpenRequests(reply["unanswered"], reply["silent"])
+                return OpenRequests(reply["unanswered"], reply["silent"], reply["recorded"])
 
     async def _reply(self, timeout: float) -> dict[str, Any]:
         try:
@@ -206,7 +209,7 @@ class LocustProcess:
         elif kind == wire.ERROR:
             self.errors.append(content.decode(errors="replace"))
         else:
-            self._replies.put_nowait(json.loads(content))
+            self._replies.put_nowait({**json.loads(content), "recorded": len(self.records)})
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None

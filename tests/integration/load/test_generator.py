@@ -203,6 +203,18 @@ async def test_streams_are_silent_until_their_first_token(target: LoadTarget) ->
         assert (len(after.unfinished), len(after.silent)) == (3, 0)
 
 
+async def test_requests_of_one_burst_are_all_unfinished_when_none_is_answered(target: LoadTarget) -> None:
+    """They have the same intended time."""
+    requests = tuple(
+        LoadRequest("POST", "/wait/900", {}, b"{}", at=moment) for moment in (0.0, 0.0, 0.0, 9.0)
+    )
+    async with Generator.start(
+        target.url, LoadPlan("open", requests), SETTINGS, user_ids=user_ids()
+    ) as generator:
+        samples = await generator.window(4, 0.3)
+        assert len(samples.unfinished) == 3
+
+
 HOSTILE = {
     "/never": "no answer within 0.5 s",
     "/drip": "no answer within 0.5 s",
