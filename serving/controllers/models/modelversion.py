@@ -35,6 +35,8 @@ from serving.settings import Settings
 _JOB = "job"
 _MODEL = "model-of-version"
 _NAMESPACE = "namespace-of-version"
+_REFUSALS = (400, 403, 422)
+"""Status codes of a refusal that lasts until somebody acts."""
 
 
 class _BuiltImage(NamedTuple):
@@ -240,10 +242,10 @@ class ModelVersionController:
         """
         try:
             await self._judge(version, built)
-        except (errors.NotFound, errors.Conflict):
-            raise
         except errors.ApiError as error:
             if not _is_too_large(error):
+                if error.code not in _REFUSALS:
+                    raise
                 return await self._failed(version, errors.Temporary("StatusRefused", str(error)))
             count = len(built["files"])
             message = f"the API cannot store the list of {count} files: pack small ones together ({error})"

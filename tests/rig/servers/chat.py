@@ -26,7 +26,7 @@ class Chat:
     async def serve(self, usage: str) -> None:
         chat = route("chat", [("a", 10_000)])
         chat["spec"]["tokenUsage"] = usage
-        await self.rig.serve([chat], [endpoint_slice("chat-a", [own(67)])])
+        await self.rig.serve([chat], [endpoint_slice("chat-a", [engine_address()])])
 
     @contextlib.asynccontextmanager
     async def asked(
@@ -58,12 +58,17 @@ class Chat:
         return await self.until(lambda counts: not any(counts.waiting(name) for name in PAIRS))
 
 
+def engine_address() -> str:
+    """Return the address of the engine of this worker's chats."""
+    return own(67)
+
+
 @contextlib.asynccontextmanager
 async def chatting(root: Path, **gateway: Any) -> AsyncIterator[Chat]:
     """Args: gateway: settings that differ from the rig's."""
     engine = LanguageEngine()
     async with (
-        engine.listening(own(67), 8080),
+        engine.listening(engine_address(), 8080),
         gateway_rig(root, **gateway) as rig,
         aiohttp.ClientSession() as session,
     ):

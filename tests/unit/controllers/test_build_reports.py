@@ -32,6 +32,7 @@ SETTINGS = dataclasses.replace(
 )
 AWAY = errors.Unavailable("away")
 REFUSED = errors.Forbidden(403, "Forbidden", "modelversions/status cannot be patched")
+FAILING = errors.Internal(500, "InternalError", "etcdserver: leader changed")
 TOO_LARGE = errors.Internal(500, "InternalError", "etcdserver: request is too large")
 
 
@@ -86,7 +87,7 @@ class Machine:
 @pytest.mark.parametrize(
     ("failures", "phase", "reason", "attempts"),
     [
-        ([AWAY, AWAY], "Ready", "Built", 0),
+        ([AWAY, FAILING, AWAY], "Ready", "Built", 0),
         ([REFUSED, AWAY, REFUSED], "Ready", "Built", 2),
         (repeat(REFUSED), "Failed", "StatusRefused", 3),
         (repeat(TOO_LARGE), "Failed", "TooManyFiles", 0),

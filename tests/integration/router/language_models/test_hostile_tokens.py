@@ -184,10 +184,10 @@ async def test_answer_with_an_unusual_head_passes_and_is_settled(
         await writer.drain()
         await reader.read()
 
-    async with tcp_server(engine, own(72), 8080):
+    async with tcp_server(engine, own(116), 8080):
         served = route("chat", [("a", 10_000)], generation=2)
         served["spec"]["tokenUsage"] = "continuous"
-        await chat.rig.serve([served], [endpoint_slice("chat-a", [own(72)])])
+        await chat.rig.serve([served], [endpoint_slice("chat-a", [own(116)])])
         async with chat.asked(stream=True) as response:
             assert response.status == status
             assert await response.read() == body

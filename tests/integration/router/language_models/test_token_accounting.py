@@ -14,7 +14,7 @@ from serving import clock
 from serving.router.envoy.counts.token_counts import PAIRS
 from tests.fakes.language_engine import PROMPT_TOKENS
 from tests.rig.machine.addresses import own
-from tests.rig.servers.chat import Chat, chatting
+from tests.rig.servers.chat import Chat, chatting, engine_address
 from tests.rig.servers.gateway import endpoint_slice, route
 
 
@@ -261,7 +261,7 @@ async def test_other_paths_and_services_are_not_counted(chat: Chat) -> None:
 async def test_answer_of_another_arm_is_counted_for_that_arm_when_a_retry_goes_there(chat: Chat) -> None:
     both = route("chat", [("dead", 5_000), ("a", 5_000)])
     both["spec"]["tokenUsage"] = "continuous"
-    slices = [endpoint_slice("chat-dead", [own(66)]), endpoint_slice("chat-a", [own(67)])]
+    slices = [endpoint_slice("chat-dead", [own(66)]), endpoint_slice("chat-a", [engine_address()])]
     await chat.rig.serve([both], slices)
     for _ in range(20):
         await chat.ask(stream=True, max_tokens=3)

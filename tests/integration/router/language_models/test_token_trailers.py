@@ -14,7 +14,7 @@ from tests.rig.servers.gateway import endpoint_slice, route
 DATA, HEADERS, SETTINGS = 0, 1, 4
 END_STREAM, END_HEADERS = 1, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-ENGINE = own(71)
+ENGINE = own(115)
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
