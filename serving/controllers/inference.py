@@ -153,7 +153,7 @@ class InferenceController:
     async def _adopt(self, inference: Object) -> None:
         """Become the owner of the children that an Inference of this name left (`--cascade=orphan`).
 
-        Their Route says what is proven and serves.
+        Their Route has the proven backends and the ring.
         """
         for kind, informer in self._children.items():
             for orphan in informer.by_index(_ORPHAN, str(Key.of(inference))):

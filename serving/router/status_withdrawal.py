@@ -12,7 +12,7 @@ from serving.resources.kinds import Kind
 log = logging.getLogger(__name__)
 
 WITHDRAWAL_SECONDS = 5.0
-"""Longest wait: the controllers remove what is left, later."""
+"""Longest wait: the controllers remove the remaining entries later."""
 _WRITERS = 8
 """Requests at once: each mostly waits for the API."""
 

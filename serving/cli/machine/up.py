@@ -227,7 +227,7 @@ async def _stop_or_force(
     forced: asyncio.Event,
     left: frozenset[str],
 ) -> int:
-    """Stop everything except for what is `left` to the next `up`; return the exit code."""
+    """Stop everything but the processes in `left`, which the next `up` adopts; return the exit code."""
     if left:
         print(
             f"Stopping what this up has started. What it adopted runs on: {', '.join(sorted(left))}. "

@@ -41,8 +41,8 @@ class HandoffController:
         if not isinstance(training_job, TrainingJob):
             return None
         job = training_job.object
-        found = (self._versions.get(key.namespace, name) for name in planner.version_names(job))
-        version = next(filter(None, found), None)
+        versions = (self._versions.get(key.namespace, name) for name in planner.version_names(job))
+        version = next(filter(None, versions), None)
         is_part = planner.is_part_of_another(job, self._jobs.owner)
         match planner.next_step(training_job, version, is_part=is_part):
             case planner.HoldJob():

@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from serving.images.store.model_store import CountedStore, ModelStore
 from serving.settings import DEFAULTS
 from tests.fakes.registry import FakeRegistry
 
+Transfer = Callable[[], Awaitable[set[str]]]
 SHORT = b"a blob of the registry"
 OTHER = ec.generate_private_key(ec.SECP256R1())
 PULL = importlib.import_module("serving.images.registry.pull")  # the package has the function of this name
@@ -41,6 +42,20 @@ async def target(fake: FakeRegistry) -> AsyncIterator[Reference]:
 @pytest.fixture
 def second_store(tmp_path: Path) -> ModelStore:
     return ModelStore(tmp_path / "other")
+
+
+@pytest.fixture
+def transfer(
+    registry: Registry, target: Reference, store: ModelStore, built: Built, second_store: ModelStore
+) -> Transfer:
+    """Pushes the image, pulls it into the second store, and returns the documents about it there."""
+
+    async def transferred() -> set[str]:
+        await push(registry, store, built.digest, target)
+        assert await pull(registry, second_store, target) == built.digest
+        return referrers_in(second_store, built)
+
+    return transferred
 
 
 @pytest.fixture
@@ -122,17 +137,10 @@ def test_a_payload_is_read_once_when_many_signatures_have_it(
 
 
 async def test_a_pull_leaves_out_a_signature_of_which_payloads_are_layers_of_the_image(
-    registry: Registry,
-    fake: FakeRegistry,
-    target: Reference,
-    store: ModelStore,
-    built: Built,
-    second_store: ModelStore,
+    fake: FakeRegistry, store: ModelStore, built: Built, transfer: Transfer
 ) -> None:
-    await push(registry, store, built.digest, target)
     add(fake, signature_of_layers(store, built))
-    assert await pull(registry, second_store, target) == built.digest
-    assert referrers_in(second_store, built) == {built.modelpack, built.lineage}
+    assert await transfer() == {built.modelpack, built.lineage}
 
 
 @pytest.mark.parametrize("kind", [signing.SIGNATURE_ARTIFACT, oci.LINEAGE_TYPE, oci.MODELPACK_TYPE])
@@ -189,55 +197,42 @@ async def test_a_wrong_payload_stays_a_temporary_error_when_no_other_signature_i
 
 
 async def test_a_document_is_left_out_when_a_blob_of_it_refers_to_the_image_too(
-    registry: Registry,
-    fake: FakeRegistry,
-    target: Reference,
-    store: ModelStore,
-    built: Built,
-    second_store: ModelStore,
+    fake: FakeRegistry, store: ModelStore, built: Built, transfer: Transfer
 ) -> None:
     hidden = signature_of_layers(store, built)
     fake.blobs[oci.digest_of(hidden)] = hidden
     add(fake, about(store, built, oci.LINEAGE_TYPE, [oci.descriptor("x", hidden)]))
-    await push(registry, store, built.digest, target)
-    await pull(registry, second_store, target)
-    assert referrers_in(second_store, built) == {built.modelpack, built.lineage}
+    assert await transfer() == {built.modelpack, built.lineage}
 
 
 async def test_documents_of_one_kind_are_pulled_up_to_a_number(
-    registry: Registry,
     fake: FakeRegistry,
-    target: Reference,
     store: ModelStore,
     built: Built,
-    second_store: ModelStore,
+    transfer: Transfer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(PULL, "_MAX_REFERRERS", 3)
     add(fake, *(about(store, built, oci.LINEAGE_TYPE, [], annotations={"n": str(n)}) for n in range(5)))
-    await push(registry, store, built.digest, target)
-    await pull(registry, second_store, target)
-    assert built.modelpack in referrers_in(second_store, built)
-    assert len(referrers_in(second_store, built)) == 1 + 3
+    pulled = await transfer()
+    assert built.modelpack in pulled
+    assert len(pulled) == 1 + 3
 
 
 async def test_documents_are_pulled_up_to_a_number_of_bytes(
-    registry: Registry,
     fake: FakeRegistry,
-    target: Reference,
     store: ModelStore,
     built: Built,
-    second_store: ModelStore,
+    transfer: Transfer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(PULL, "_MAX_REFERRER_BYTES", 50_000)
     large = [bytes([n]) * 20_000 for n in range(5)]
     fake.blobs.update((oci.digest_of(blob), blob) for blob in large)
     add(fake, *(about(store, built, oci.LINEAGE_TYPE, [oci.descriptor("x", blob)]) for blob in large))
-    await push(registry, store, built.digest, target)
-    await pull(registry, second_store, target)
-    assert built.modelpack in referrers_in(second_store, built)
-    assert 0 < len(referrers_in(second_store, built) - {built.modelpack, built.lineage}) <= 2
+    pulled = await transfer()
+    assert built.modelpack in pulled
+    assert 0 < len(pulled - {built.modelpack, built.lineage}) <= 2
 
 
 async def test_no_further_page_of_referrers_is_read_when_there_are_too_many_bytes(
@@ -269,15 +264,8 @@ def test_names_of_an_image_are_read_when_a_lineage_document_has_none(
 
 
 async def test_no_lineage_is_pulled_when_it_names_a_layer_of_the_image(
-    registry: Registry,
-    fake: FakeRegistry,
-    target: Reference,
-    store: ModelStore,
-    built: Built,
-    second_store: ModelStore,
+    fake: FakeRegistry, store: ModelStore, built: Built, transfer: Transfer
 ) -> None:
     layer = json.loads(store.read_manifest(built.digest))["layers"][0]
     add(fake, about(store, built, oci.LINEAGE_TYPE, [layer]))
-    await push(registry, store, built.digest, target)
-    await pull(registry, second_store, target)
-    assert referrers_in(second_store, built) == {built.modelpack, built.lineage}
+    assert await transfer() == {built.modelpack, built.lineage}

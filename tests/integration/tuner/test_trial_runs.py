@@ -116,13 +116,15 @@ async def test_trial_fails_with_its_windows_when_the_replica_ends(reason: str, e
     assert "result" not in status
 
 
-async def test_trial_fails_when_the_node_reports_the_replicas_end_after_failed_requests() -> None:
-    async def crash_later() -> None:
-        await asyncio.sleep(0.05)
-        trials.break_container(**ended("OOMKilled"))
+async def run_out_of_memory(trials: Trials) -> None:
+    """Report the replica's end as the node does: a moment after the last answer."""
+    await asyncio.sleep(0.05)
+    trials.break_container(**ended("OOMKilled"))
 
+
+async def test_trial_fails_when_the_node_reports_the_replicas_end_after_failed_requests() -> None:
     later: list[asyncio.Task[None]] = []
-    trials = Trials(lambda count: later.append(asyncio.create_task(crash_later())))
+    trials = Trials(lambda count: later.append(asyncio.create_task(run_out_of_memory(trials))))
     trials.instruments.failing = True
     async with trials.controlled() as api:
         api.add(kinds.TRIAL, trial("pe-1"))
@@ -207,16 +209,10 @@ async def test_trial_fails_with_load_failed_when_the_replica_never_gives_metadat
 
 
 async def test_trial_fails_by_the_replicas_end_when_it_gave_no_metadata_before() -> None:
-    """The node reports the end of a replica that ran out of memory a moment after its last answer."""
-
-    async def crash_later() -> None:
-        await asyncio.sleep(0.05)
-        trials.break_container(**ended("OOMKilled"))
-
     later: list[asyncio.Task[None]] = []
 
     def ends(count: int) -> None:
-        later.append(asyncio.create_task(crash_later()))
+        later.append(asyncio.create_task(run_out_of_memory(trials)))
         not_described(count)
 
     trials = Trials()

@@ -164,14 +164,14 @@ def _orphans(run: RunDirectory) -> set[ProcessIdentity]:
     if identities is None or identities[1].boot_id != procfs.boot_id():
         return set()
     main = identities[1]
-    found = processes.of_session(main)
+    orphans = processes.of_session(main)
     if processes.is_alive(main):  # it may not have made its session yet
-        found.add(main)
+        orphans.add(main)
     for group in run.cgroups():
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             pids = Path(group, "cgroup.procs").read_text().split()
-            found |= {process for pid in pids if (process := processes.identity_of(int(pid))) is not None}
-    return found
+            orphans |= {process for pid in pids if (process := processes.identity_of(int(pid))) is not None}
+    return orphans
 
 
 async def _send_sigterm(run: RunDirectory) -> None:

@@ -107,9 +107,9 @@ class ContainerMonitor:
             self._emit(run.exit.reason, f"container {self._name}: {detail}", warning=True)
 
     def _start_failure(self) -> str:
-        """Return why the shim has ended before the container began, as far as it has said it."""
-        said = self._run.shim_error()
-        return "its container shim ended before it had recorded the start" + (said and f": {said}")
+        """Return the message of a shim that ended before the container began, with its last error if any."""
+        error = self._run.shim_error()
+        return "its container shim ended before it had recorded the start" + (error and f": {error}")
 
     def _has_noted_running(self) -> bool:
         """Update the state if the start is recorded, which is unknown while no descriptor is left."""
