@@ -139,12 +139,18 @@ class TrialController:
                 return
 
     async def _report(self, trial: Object, status: TrialStatus) -> None:
-        """Write the status; retried while the API fails, as the measurement must not be lost."""
+        """Write the status; retried while the API fails, as the measurement must not be lost.
+
+        Raises:
+            errors.Conflict: another trial has the name now.
+        """
         while True:
             body = trial_status.as_written(self._trials.get(*Key.of(trial)) or trial, status, clock.now())
             try:
                 await self._kube.apply_status(kinds.TRIAL, trial, body)
             except _PASSING:
+                if _are_different(trial, self._trials.get(*Key.of(trial))):
+                    raise
                 await asyncio.sleep(self._settings.retry_seconds)
             else:
                 return
@@ -152,7 +158,7 @@ class TrialController:
     def _changed(self, before: Object | None, after: Object | None) -> None:
         trial = after or before or {}
         key = Key.of(trial)
-        if after is None or is_deleting(trial):
+        if after is None or is_deleting(trial) or _are_different(trial, before):
             if key in self._work:
                 self._work[key].cancel()
         elif before is not None and key in self._taken:
@@ -191,6 +197,11 @@ def _version_of(trial: Object) -> list[str]:
 
 def _age(trial: Object) -> tuple[str, int]:
     return trial["metadata"].get("creationTimestamp", ""), trial["spec"]["number"]
+
+
+def _are_different(trial: Object, other: Object | None) -> bool:
+    """Whether these are two trials, of which one replaced the other under its name."""
+    return other is not None and other["metadata"]["uid"] != trial["metadata"]["uid"]
 
 
 def measuring(kube: Kube, settings: TunerSettings, user_ids: UserIds | None) -> MeasureTrial:

@@ -453,6 +453,26 @@ async def test_result_is_written_after_the_api_was_away(error: Exception, writte
     assert trials.instruments.windows == 1
 
 
+async def test_trial_is_measured_when_it_replaces_another_of_its_name_during_the_measurement() -> None:
+    """A watch that starts again shows the deletion and the creation as one change."""
+
+    def replaced(count: int) -> None:
+        if count == 1:
+            (stored,) = trials.api.find(kinds.TRIAL)
+            metadata = {**stored["metadata"], "uid": "another"}
+            trials.api._replace(
+                kinds.TRIAL, (kinds.TRIAL.plural, NS, "pe-1"), {**stored, "metadata": metadata, "status": {}}
+            )
+
+    trials = Trials(replaced)
+    async with trials.controlled() as api:
+        api.add(kinds.TRIAL, trial("pe-1"))
+        status = await trials.end_of()
+        assert [stored["metadata"]["uid"] for stored in api.find(kinds.TRIAL)] == ["another"]
+    assert status["reason"] == "Measured"
+    assert trials.instruments.windows == 2
+
+
 async def test_single_core_is_noted() -> None:
     trials = Trials(cores=1)
     async with trials.controlled() as api:
